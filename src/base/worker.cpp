@@ -8,8 +8,8 @@
 
 namespace rowlock::base {
 
-worker::worker(const clock& clock, std::function<nanoseconds()> step, ears with)
-    : clock_{clock}, alarm_{clock}, step_{std::move(step)}, ears_{std::move(with)} {
+worker::worker(const clock& clock, std::function<nanoseconds()> step, listener with)
+    : clock_{clock}, alarm_{clock}, step_{std::move(step)}, listener_{std::move(with)} {
     thread_ = signal_blocked_thread([this] { run(); });
 }
 
@@ -38,18 +38,18 @@ void worker::run() {
 
 /// True if a step is due. A message without proof wakes the thread but causes no step.
 bool worker::sleep(nanoseconds until) {
-    if (!ears_.open) {
+    if (!listener_.open) {
         alarm_.wait_until(until);
         return true;
     }
-    std::array<pollfd, ears::most> on{};
+    std::array<pollfd, listener::most> on{};
     for (auto& each : on) each = {-1, POLLIN, 0};
-    const nanoseconds again = ears_.open(on);
+    const nanoseconds again = listener_.open(on);
     alarm_.wait_until(std::min(until, again), on);
     const bool poked = poked_.exchange(false);
     const bool spoken_to =
         std::ranges::any_of(on, [](const auto& each) { return each.revents != 0; });
-    const bool called = (spoken_to || clock_.now() >= again) && ears_.hear();
+    const bool called = (spoken_to || clock_.now() >= again) && listener_.read();
     return poked || called || clock_.now() >= until;
 }
 

@@ -263,20 +263,20 @@ void add_looks(CLI::App& app, parsed& into) {
     add_database(question, asking.database);
 
     auto& past = into.history;
-    auto& told = add_command(app, into, "history", "Show the history of a lock, or of all",
-                             [&past] { return history(past); });
-    told.footer(
+    auto& shown = add_command(app, into, "history", "Show the history of a lock, or of all",
+                              [&past] { return history(past); });
+    shown.footer(
         "\nThe database records it after `rowlock migrate --history on` was run there. Times are\n"
         "UTC, by the database's clock.\n\nExamples:\n  rowlock history nightly\n"
         "  rowlock history --since 1h\n  rowlock history --json --limit 10000\n");
-    told.add_option("NAME", past.name, "Only this lock");
-    add_duration(told, "--since", zero::refused, "Only records not older than this",
+    shown.add_option("NAME", past.name, "Only this lock");
+    add_duration(shown, "--since", zero::refused, "Only records not older than this",
                  [&past](milliseconds value) { past.since = value; });
-    told.add_option("--limit", past.limit, "At most this many, the latest")
+    shown.add_option("--limit", past.limit, "At most this many, the latest")
         ->capture_default_str()
         ->check(CLI::Range(1, 1'000'000));
-    add_json(told, past.json);
-    add_database(told, past.database);
+    add_json(shown, past.json);
+    add_database(shown, past.database);
 
     auto& breaking = into.break_lock;
     auto& out = add_command(app, into, "break", "Ask the holder of a lock to stop, or take it away",

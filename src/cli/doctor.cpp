@@ -63,7 +63,7 @@ void check_round_trip(examination& patient) {
 void check_least_ttl(examination& patient) {
     const auto& names = patient.where().source.tables();
     const auto speaks = patient.connection().speaks();
-    const auto protocol = strategy::make_lease_protocol(
+    const auto protocol = protocol::make_lease_protocol(
         sql::statement_set{speaks, sql::statement_options{.tables = names}});
     const auto start = steady_clock::now();
     const auto another = patient.another_connection();
@@ -138,7 +138,7 @@ bool check_schema(examination& patient) {
 void check_identity(examination& patient) {
     const auto& names = patient.where().source.tables();
     const auto speaks = patient.connection().speaks();
-    const auto protocol = strategy::make_lease_protocol(
+    const auto protocol = protocol::make_lease_protocol(
         sql::statement_set{speaks, sql::statement_options{.tables = names}});
     const auto server = protocol->server_of_again(patient.connection(), soon());
     if (!server) return patient.ok("identity", "a standby");
@@ -252,8 +252,8 @@ void check_rights(examination& patient) {
 void check_queues(examination& patient) {
     const auto& names = patient.where().source.tables();
     auto& db = patient.connection();
-    const auto look = sql::load_statement(db.speaks(), "dead_places", {.tables = names});
-    const auto row = db.execute(look, {}, soon());
+    const auto query = sql::load_statement(db.speaks(), "dead_places", {.tables = names});
+    const auto row = db.execute(query, {}, soon());
     const auto places = row.integer(0, 0);
     const auto dead = row.integer(0, 1);
     const std::string seen = fmt::format("{} waiters, {} of them dead", places, dead);
@@ -296,11 +296,12 @@ void check_wake_ups(examination& patient) {
         "locks work without; waiters poll the table, which takes longer: "
         "connect to the server itself, or through a session pooler";
     const std::string channel = "rowlock_doctor_" + std::to_string(getpid());
-    sql::notifications* ears = nullptr;
+    sql::notifications* notifications = nullptr;
     try {
-        ears = sql::usable_notifications(db, patient.where().source, soon());
-        if (ears == nullptr) throw error{errc::unsupported, "a transaction pooler is in between"};
-        ears->listen(channel, soon());
+        notifications = sql::usable_notifications(db, patient.where().source, soon());
+        if (notifications == nullptr)
+            throw error{errc::unsupported, "a transaction pooler is in between"};
+        notifications->listen(channel, soon());
     } catch (const error& failure) {
         if (failure.kind() != errc::unsupported) throw;
         return patient.warn("wake-ups", message_of(failure), advice);
@@ -308,9 +309,9 @@ void check_wake_ups(examination& patient) {
     if (db.speaks() == sql::dialect::sqlite) return patient.ok("wake-ups", "the file is watched");
     patient.another_connection()->query("select pg_catalog.pg_notify('" + channel + "', '')",
                                         soon());
-    pollfd watched{ears->descriptor(), POLLIN, 0};
+    pollfd watched{notifications->descriptor(), POLLIN, 0};
     poll(&watched, 1, 2000);
-    const bool heard = !ears->take().empty();
+    const bool heard = !notifications->take().empty();
     patient.query("unlisten " + channel);
     if (heard) return patient.ok("wake-ups", "NOTIFY is heard");
     patient.warn("wake-ups", "NOTIFY is not heard", advice);

@@ -60,10 +60,10 @@ public:
     }
 
 private:
-    using outcome = strategy::attempt::outcome;
+    using outcome = protocol::attempt::outcome;
 
     std::optional<grant_of_script> take_if_free() {
-        detail::contention_limit in_vain;
+        detail::contention_limit contention;
         detail::late_grant_limit too_late;
         for (;;) {
             const auto attempt = try_when_there_is_room();
@@ -77,7 +77,7 @@ private:
                 sent_ = false;
                 too_late.count();
             } else {
-                pause = next_pause(in_vain);
+                pause = next_pause(contention);
             }
             if (const int number = signals_.wait(pause); number != 0) {
                 drop_session();
@@ -94,16 +94,16 @@ private:
         return options_.duration - std::chrono::ceil<milliseconds>(clock_.now() - sent_at_);
     }
 
-    milliseconds next_pause(detail::contention_limit& in_vain) {
+    milliseconds next_pause(detail::contention_limit& contention) {
         constexpr int suspicious = 3;
         try {
-            if (in_vain.made() == suspicious) {
+            if (contention.made() == suspicious) {
                 link_.run([&](sql::connection& db, sql::deadline until) {
                     link_.protocol().require_token_floor(db, until);
                     return true;
                 });
             }
-            return base::shortened(in_vain.count());
+            return base::shortened(contention.count());
         } catch (...) {
             drop_session();
             throw;
@@ -121,7 +121,7 @@ private:
         queue_waiter place{link_, wish_};
         try {
             for (;;) {
-                if (auto got = look(place)) return got;
+                if (auto got = poll(place)) return got;
                 milliseconds pause = place.pause();
                 if (options_.wait) {
                     const auto left = *options_.wait - since_start();
@@ -157,9 +157,9 @@ private:
     }
 
     /// Polls the queue entry. Returns nullopt also after a transient failure with time left.
-    std::optional<grant_of_script> look(queue_waiter& place) {
+    std::optional<grant_of_script> poll(queue_waiter& place) {
         try {
-            return place.look();
+            return place.poll();
         } catch (const error& failed) {
             const bool passes = !place.comes_too_late() &&
                                 (failed.retryable() || failed.kind() == errc::outcome_unknown ||
@@ -182,7 +182,7 @@ private:
     }
 
     /// Waits for a server that has no free connection.
-    strategy::attempt try_when_there_is_room() {
+    protocol::attempt try_when_there_is_room() {
         for (;;) {
             try {
                 return try_once();
@@ -195,7 +195,7 @@ private:
         }
     }
 
-    strategy::attempt try_once() {
+    protocol::attempt try_once() {
         try {
             return link_.run(
                 [&](sql::connection& db, sql::deadline until) { return attempt(db, until); });
@@ -205,7 +205,7 @@ private:
         }
     }
 
-    strategy::attempt attempt(sql::connection& db, sql::deadline until) {
+    protocol::attempt attempt(sql::connection& db, sql::deadline until) {
         const auto& protocol = link_.protocol();
         if (sent_) {
             // The reply to an earlier attempt was lost; that attempt may still be under way.
@@ -236,7 +236,7 @@ private:
     }
 
     /// An expired holder is ended first, in a commit of its own; only then may the lease change.
-    strategy::attempt in_the_way(sql::connection& db, const strategy::look& seen,
+    protocol::attempt in_the_way(sql::connection& db, const protocol::lease_probe& seen,
                                  sql::deadline until) {
         if (session_ != 0 && seen.session == session_ && seen.grant_id == grant_id_) {
             // An earlier attempt, whose reply was lost, has been committed since.
@@ -258,7 +258,7 @@ private:
             grant_id_ = random_id();
             unsure_ = false;  // holds of the previous session are free, or were given back
             session_ =
-                open_session_for(db, link_.protocol(), grant_id_, strategy::random_wake_address(),
+                open_session_for(db, link_.protocol(), grant_id_, wakeup::random_wake_address(),
                                  options_.duration + session_slack, until);
         }
         beaten_ = now;

@@ -14,8 +14,8 @@ link::link(const database& in, blocked_signals& signals)
     : in_{in},
       signals_{signals},
       statements_{in.source.speaks(), {.tables = in.source.tables()}},
-      protocol_{strategy::make_lease_protocol(statements_)},
-      queue_{strategy::make_queue_protocol(statements_, *protocol_)} {}
+      protocol_{protocol::make_lease_protocol(statements_)},
+      queue_{protocol::make_queue_protocol(statements_, *protocol_)} {}
 
 detail::retry_step link::retry_until_signal::judge(const error& failure) const noexcept {
     const bool again = failure.retryable() || failure.kind() == errc::outcome_unknown;
@@ -31,15 +31,16 @@ detail::retry_step link::retry_until_signal::wait(std::chrono::milliseconds paus
 
 void link::listen(sql::connection& db, std::string_view channel, sql::deadline until) {
     if (silent_) return;
-    if (heard_ == channel) {
-        static_cast<void>(ears_->take());
+    if (channel_ == channel) {
+        static_cast<void>(notifications_->take());
         return;
     }
     try {
-        if (ears_ == nullptr) ears_ = sql::usable_notifications(db, in_.source, until);
-        if (ears_ != nullptr) {
-            ears_->listen(channel, until);
-            heard_ = channel;
+        if (notifications_ == nullptr)
+            notifications_ = sql::usable_notifications(db, in_.source, until);
+        if (notifications_ != nullptr) {
+            notifications_->listen(channel, until);
+            channel_ = channel;
             return;
         }
     } catch (const error& failure) {
@@ -49,27 +50,27 @@ void link::listen(sql::connection& db, std::string_view channel, sql::deadline u
 }
 
 bool link::was_told(std::string_view secret) {
-    if (heard_.empty()) return false;
+    if (channel_.empty()) return false;
     const bool by_anybody = db_->speaks() == sql::dialect::postgresql;
-    return std::ranges::any_of(ears_->take(), [&](const auto& said) {
-        return !by_anybody || strategy::is_proved(said.payload, secret);
+    return std::ranges::any_of(notifications_->take(), [&](const auto& said) {
+        return !by_anybody || wakeup::is_proved(said.payload, secret);
     });
 }
 
 void link::do_not_wait_for_rows(sql::connection& db, sql::deadline until) {
     if (impatient_) return;
-    strategy::set_short_lock_timeout(db, until);
+    sql::set_short_lock_timeout(db, until);
     impatient_ = true;
 }
 
 int link::descriptor() const noexcept {
-    return heard_.empty() ? -1 : ears_->descriptor();
+    return channel_.empty() ? -1 : notifications_->descriptor();
 }
 
 sql::connection& link::connected(sql::deadline until) {
     if (!db_ || !db_->alive() || db_->discarded()) {
-        heard_.clear();
-        ears_ = nullptr;
+        channel_.clear();
+        notifications_ = nullptr;
         impatient_ = false;
         db_.reset();
         // Kept only when it is set up: a connection without its settings would judge by another

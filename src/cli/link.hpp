@@ -50,8 +50,8 @@ public:
     /// that retry later. Call it inside an action: it costs a round trip for each connection.
     void do_not_wait_for_rows(sql::connection& db, sql::deadline until);
 
-    [[nodiscard]] const strategy::lease_protocol& protocol() const noexcept { return *protocol_; }
-    [[nodiscard]] const strategy::queue_protocol& queue() const noexcept { return *queue_; }
+    [[nodiscard]] const protocol::lease_protocol& protocol() const noexcept { return *protocol_; }
+    [[nodiscard]] const protocol::queue_protocol& queue() const noexcept { return *queue_; }
 
 private:
     /// A caller of detail::repeat_attempts(): a signal ends its pauses.
@@ -70,13 +70,13 @@ private:
     const database& in_;
     blocked_signals& signals_;
     const sql::statement_set statements_;
-    const std::unique_ptr<const strategy::lease_protocol> protocol_;
-    const std::unique_ptr<const strategy::queue_protocol> queue_;
+    const std::unique_ptr<const protocol::lease_protocol> protocol_;
+    const std::unique_ptr<const protocol::queue_protocol> queue_;
     std::unique_ptr<sql::connection> db_;
-    sql::notifications* ears_ = nullptr;  ///< of db_
-    std::string heard_;                   ///< the channel that db_ listens to
-    bool silent_ = false;                 ///< the database cannot notify us
-    bool impatient_ = false;              ///< db_ does not wait for rows
+    sql::notifications* notifications_ = nullptr;  ///< of db_
+    std::string channel_;                          ///< the channel that db_ listens to
+    bool silent_ = false;                          ///< the database cannot notify us
+    bool impatient_ = false;                       ///< db_ does not wait for rows
     retry_policy retry_;
 };
 

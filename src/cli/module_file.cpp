@@ -88,10 +88,10 @@ private:
     void start() {
         here_ = descriptor{::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)};
         at_ = "/";
-        look(here_.get());
+        scan(here_.get());
     }
 
-    void look(int folder) {
+    void scan(int folder) {
         if (folder < 0 || ::fstat(folder, &seen_) != 0) refuse(at_, missing());
         check(seen_, at_);
     }
@@ -107,7 +107,7 @@ private:
         const auto next = name == ".." ? at_.parent_path() : at_ / name;
         descriptor opened{::openat(here_.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
         at_ = next;
-        look(opened.get());
+        scan(opened.get());
         if (S_ISLNK(seen_.st_mode)) return follow(opened.get());
         if (!S_ISDIR(seen_.st_mode)) refuse(at_, "is no folder: install rowlock anew");
         here_ = std::move(opened);

@@ -28,10 +28,10 @@ constexpr milliseconds longest_pause = 1s;
 
 }  // namespace
 
-std::int64_t open_session_for(sql::connection& db, const strategy::lease_protocol& protocol,
-                              std::int64_t grant_id, const strategy::wake_address& wake,
+std::int64_t open_session_for(sql::connection& db, const protocol::lease_protocol& protocol,
+                              std::int64_t grant_id, const wakeup::wake_address& wake,
                               milliseconds ttl, sql::deadline until) {
-    const strategy::session_row row{.id = random_id(),
+    const protocol::session_row row{.id = random_id(),
                                     .owner = owner_of(grant_id),
                                     .host = base::host_name(),
                                     .program = "rowlock acquire",
@@ -46,14 +46,14 @@ std::string owner_of(std::int64_t grant_id) {
     return std::string{owner_of_scripts} + std::to_string(grant_id);
 }
 
-bool serve_next(sql::connection& db, const strategy::queue_protocol& queue, const std::string& name,
+bool serve_next(sql::connection& db, const protocol::queue_protocol& queue, const std::string& name,
                 sql::deadline until) {
     const auto next = queue.grant_next(db, name, until);
     if (next) queue.notify_grantee(db, *next, until);
     return next.has_value();
 }
 
-void serve_after(sql::connection& db, const strategy::queue_protocol& queue,
+void serve_after(sql::connection& db, const protocol::queue_protocol& queue,
                  std::int64_t ended_session, sql::deadline until) {
     for (const std::string& name : queue.queues_of_session(db, ended_session, until)) {
         serve_next(db, queue, name, until);
@@ -74,7 +74,7 @@ bool give_back(sql::connection& db, const link& to, const std::string& name, std
     return done.freed;
 }
 
-std::optional<grant_of_script> queue_waiter::look() {
+std::optional<grant_of_script> queue_waiter::poll() {
     looked_at_ = steady_clock::now();
     auto served = link_.run([&](sql::connection& db, sql::deadline until) {
         std::optional<grant_of_script> got;
@@ -123,7 +123,7 @@ void queue_waiter::keep_session(sql::connection& db, sql::deadline until) {
         start_anew(db, until);
     }
     grant_id_ = random_id();
-    address_ = strategy::random_wake_address();
+    address_ = wakeup::random_wake_address();
     session_ = open_session_for(db, link_.protocol(), grant_id_, address_, waiting_ttl, until);
     beaten_ = now;
 }
@@ -137,9 +137,9 @@ void queue_waiter::end_session(sql::connection& db, sql::deadline until) {
 /// If the row is locked, the waiters poll themselves.
 void queue_waiter::serve_others(sql::connection& db, sql::deadline until) {
     try {
-        serve_next(db, queue_, wish_.name, strategy::row_lock_deadline(db, until));
+        serve_next(db, queue_, wish_.name, sql::row_lock_deadline(db, until));
     } catch (const error& failure) {
-        if (!strategy::is_locked(db, failure)) throw;
+        if (!sql::is_locked(db, failure)) throw;
     }
 }
 
@@ -153,17 +153,17 @@ void queue_waiter::start_anew(sql::connection& db, sql::deadline until) {
 }
 
 /// True if a waiter may have received the lease. If its row is locked the next poll tries again.
-bool queue_waiter::see_to_the_first(sql::connection& db, const strategy::queue_entry& seen,
+bool queue_waiter::see_to_the_first(sql::connection& db, const protocol::queue_entry& seen,
                                     sql::deadline until) {
     try {
-        return serve_first(db, seen, strategy::row_lock_deadline(db, until));
+        return serve_first(db, seen, sql::row_lock_deadline(db, until));
     } catch (const error& failure) {
-        if (!strategy::is_locked(db, failure)) throw;
+        if (!sql::is_locked(db, failure)) throw;
         return false;
     }
 }
 
-bool queue_waiter::serve_first(sql::connection& db, const strategy::queue_entry& seen,
+bool queue_waiter::serve_first(sql::connection& db, const protocol::queue_entry& seen,
                                sql::deadline until) {
     if (seen.behind_watermark) queue_.reset_watermark(db, wish_.name, seen.ticket, until);
     if (!seen.holder_expired) return seen.free && serve_next(db, queue_, wish_.name, until);
@@ -177,7 +177,7 @@ std::optional<grant_of_script> queue_waiter::step(sql::connection& db, sql::dead
                                                   bool& again) {
     link_.do_not_wait_for_rows(db, until);
     keep_session(db, until);
-    link_.listen(db, strategy::notification_channel(address_), until);
+    link_.listen(db, wakeup::notification_channel(address_), until);
     if (!asked_) {
         asked_ = true;
         queue_.enqueue(db,
@@ -190,7 +190,7 @@ std::optional<grant_of_script> queue_waiter::step(sql::connection& db, sql::dead
                        until);
     }
     const auto seen = queue_.entries_of(db, session_, until);
-    const auto mine = std::ranges::find(seen.waiting, grant_id_, &strategy::queue_entry::grant_id);
+    const auto mine = std::ranges::find(seen.waiting, grant_id_, &protocol::queue_entry::grant_id);
     if (seen.session_live && mine != seen.waiting.end()) {
         in_vain_.forget();
         again = see_to_the_first(db, *mine, until);
@@ -226,7 +226,7 @@ std::optional<grant_of_script> queue_waiter::accept(sql::connection& db, sql::de
     return grant_of_script{served->token, grant_id_, session_, left};
 }
 
-void queue_waiter::next_pause(const strategy::queue_entry& seen) {
+void queue_waiter::next_pause(const protocol::queue_entry& seen) {
     const bool moved = seen.position != position_;
     position_ = seen.position;
     const bool told = link_.descriptor() >= 0;

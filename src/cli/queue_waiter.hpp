@@ -37,18 +37,18 @@ constexpr std::chrono::milliseconds session_slack = std::chrono::minutes{2};
     return base::random_id(53);
 }
 /// Opens a session for one grant; the owner's name shows that no process stands behind the lease.
-std::int64_t open_session_for(sql::connection& db, const strategy::lease_protocol& protocol,
-                              std::int64_t grant_id, const strategy::wake_address& wake,
+std::int64_t open_session_for(sql::connection& db, const protocol::lease_protocol& protocol,
+                              std::int64_t grant_id, const wakeup::wake_address& wake,
                               std::chrono::milliseconds ttl, sql::deadline until);
 [[nodiscard]] std::string owner_of(std::int64_t grant_id);
 /// Prefix of such owner names.
 inline constexpr std::string_view owner_of_scripts = "rowlock-acquire:";
 
 /// Grants a free lease to the first waiter, if any, and wakes it. True if there was one.
-bool serve_next(sql::connection& db, const strategy::queue_protocol& queue, const std::string& name,
+bool serve_next(sql::connection& db, const protocol::queue_protocol& queue, const std::string& name,
                 sql::deadline until);
 /// Serves the waiters for what the session that we ended has held.
-void serve_after(sql::connection& db, const strategy::queue_protocol& queue,
+void serve_after(sql::connection& db, const protocol::queue_protocol& queue,
                  std::int64_t ended_session, sql::deadline until);
 
 /// Hands the lease over to the next waiter, or frees it, and removes its session. Idempotent. True
@@ -66,8 +66,8 @@ public:
 
     /// Enqueues if necessary, makes sure that the first waiter is served, and returns our grant if
     /// that was us. Returns as soon as there is nothing to do but wait.
-    [[nodiscard]] std::optional<grant_of_script> look();
-    /// How long to wait for link::descriptor() before the next look().
+    [[nodiscard]] std::optional<grant_of_script> poll();
+    /// How long to wait for link::descriptor() before the next poll().
     [[nodiscard]] std::chrono::milliseconds pause() const noexcept { return wait_; }
 
     /// After descriptor() ended a wait: how long to wait without it. A foreign process can wake us
@@ -76,7 +76,7 @@ public:
 
     /// Whether there is a queue entry, or may be one.
     [[nodiscard]] bool stands() const noexcept { return session_ != 0; }
-    /// Whether grants came after the lease's own deadline so often that look() has failed for it:
+    /// Whether grants came after the lease's own deadline so often that poll() has failed for it:
     /// more time does not help.
     [[nodiscard]] bool comes_too_late() const noexcept { return too_late_.often(); }
     /// After a failure: the grant id if the lease may still be ours, for the requested time; 0 if
@@ -91,19 +91,19 @@ private:
     void end_session(sql::connection& db, sql::deadline until);
     void serve_others(sql::connection& db, sql::deadline until);
     void start_anew(sql::connection& db, sql::deadline until);
-    bool see_to_the_first(sql::connection& db, const strategy::queue_entry& seen,
+    bool see_to_the_first(sql::connection& db, const protocol::queue_entry& seen,
                           sql::deadline until);
-    bool serve_first(sql::connection& db, const strategy::queue_entry& seen, sql::deadline until);
+    bool serve_first(sql::connection& db, const protocol::queue_entry& seen, sql::deadline until);
     std::optional<grant_of_script> step(sql::connection& db, sql::deadline until, bool& again);
     std::optional<grant_of_script> accept(sql::connection& db, sql::deadline until);
-    void next_pause(const strategy::queue_entry& seen);
+    void next_pause(const protocol::queue_entry& seen);
 
     link& link_;
     const script_lease_request& wish_;
-    const strategy::queue_protocol& queue_;
+    const protocol::queue_protocol& queue_;
     std::int64_t session_ = 0;
     std::int64_t grant_id_ = 0;
-    strategy::wake_address address_{};
+    wakeup::wake_address address_{};
     std::chrono::steady_clock::time_point looked_at_{};
     bool asked_ = false;    ///< a ticket for grant_id_ was sent; it may not have arrived
     bool keeping_ = false;  ///< we were served, and the session's extension was sent

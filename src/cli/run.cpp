@@ -195,7 +195,7 @@ public:
             poll(watched, lost_ ? 2 : 3, static_cast<int>(until_next_look().count()));
             if (watched[1].revents != 0) pass_signals_on();
             if (watched[2].revents != 0 && !lost_) lose();
-            if (watched[0].revents != 0) hear();
+            if (watched[0].revents != 0) read();
             vouch();
             if (!lost_ && !finished_) unreachable_.say(held_.remaining());
         }
@@ -247,8 +247,8 @@ private:
         helper_.tell({notice::kind::stop});
     }
 
-    void hear() {
-        const auto news = helper_.hear();
+    void read() {
+        const auto news = helper_.read();
         if (!news) return supervisor_died();
         switch (news->what) {
             case notice::kind::started:
@@ -348,7 +348,7 @@ private:
 };
 
 client_options options_for_run(const run_options& options, const database& in,
-                               const schedule& times, narrator& told) {
+                               const schedule& times, narrator& events) {
     client_options all = tool_options();
     // Many of us may wait and hold at once: one connection each. Nothing else uses it while the
     // lease is held.
@@ -360,7 +360,7 @@ client_options options_for_run(const run_options& options, const database& in,
     all.margin = times.margin();
     all.owner = options.owner;
     all.program = program_name(options.command.front());
-    all.on_event = [&told](const event& what) { told(what); };
+    all.on_event = [&events](const event& what) { events(what); };
     return all;
 }
 
@@ -385,8 +385,8 @@ void end_sessions(const database_url& at, const std::vector<std::int64_t>& sessi
     }
 }
 
-int finish(lease& held, const outcome& result, const run_options& options, const narrator& told) {
-    if (result.lost) throw failure{lease_lost, lost_message(options, told.reason())};
+int finish(lease& held, const outcome& result, const run_options& options, const narrator& events) {
+    if (result.lost) throw failure{lease_lost, lost_message(options, events.reason())};
     try {
         held.release();
     } catch (const error& failed) {
@@ -424,14 +424,14 @@ int run(const run_options& options) {
     supervisor helper{command};
     const database in = open_database(at);
 
-    narrator told{helper, options.ttl, times.margin()};
-    client locks{in.source, options_for_run(options, in, times, told)};
+    narrator events{helper, options.ttl, times.margin()};
+    client locks{in.source, options_for_run(options, in, times, events)};
     auto held = wait_for_lease(locks, in, options, signals);
     if (!held) {
         throw busy_failure(options.name, options.busy_exit_code);
     }
-    const outcome result = watch{helper, *held, signals, times, told.unreachable()}.run();
-    return finish(*held, result, options, told);
+    const outcome result = watch{helper, *held, signals, times, events.unreachable()}.run();
+    return finish(*held, result, options, events);
 }
 
 }  // namespace rowlock::cli

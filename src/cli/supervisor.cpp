@@ -349,7 +349,7 @@ void supervisor::tell(const notice& what) noexcept {
     send(socket_.get(), &what, sizeof what, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-std::optional<notice> supervisor::hear() noexcept {
+std::optional<notice> supervisor::read() noexcept {
     notice what{};
     ssize_t got = 0;
     // A supervisor that ends with an unread notice of ours resets the connection, once; its earlier

@@ -78,7 +78,7 @@ public:
     /// May be called by any thread.
     void tell(const notice& what) noexcept;
     /// Returns nullopt if the supervisor is dead.
-    [[nodiscard]] std::optional<notice> hear() noexcept;
+    [[nodiscard]] std::optional<notice> read() noexcept;
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
     [[nodiscard]] pid_t process() const noexcept { return process_; }
     /// Makes our process group the terminal's foreground again, if the command's `group` is.

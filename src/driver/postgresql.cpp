@@ -109,7 +109,7 @@ public:
                         sql::deadline until) {
         check_usable(until);
         const auto known = statements_.find(what.id());
-        if (known == statements_.end() || !known->second.prepared) settle(until);
+        if (known == statements_.end() || !known->second.prepared) drain(until);
         kept& statement = look_up(what, until);
         statement.shape.require_parameters(parameters.size());
         const wire_parameters sent{parameters};
@@ -126,16 +126,16 @@ public:
     // In pipeline mode until all answers are read: each statement ends with a synchronization of
     // its own, so that a failure ends none but itself, and each commits by itself.
     bool post(const sql::statement& what, std::span<const sql::value> parameters,
-              sql::deadline until, sql::posted_answer told) {
+              sql::deadline until, sql::posted_answer on_answer) {
         check_usable(until);
-        if (posted_.size() >= most_posted) settle(until);
+        if (posted_.size() >= most_posted) drain(until);
         const auto found = statements_.find(what.id());
         if (borrowed_ || found == statements_.end() || !found->second.prepared) return false;
         if (transaction() != sql::transaction_state::none) return false;
         found->second.shape.require_parameters(parameters.size());
         const wire_parameters sent{parameters};
         const non_blocking guard{handle_};
-        posted_.push_back({found->first, {}, std::move(told)});
+        posted_.push_back({found->first, {}, std::move(on_answer)});
         try {
             send_behind(found->second, sent);
             flush(until);
@@ -146,7 +146,7 @@ public:
         return true;
     }
 
-    void settle(sql::deadline until) {
+    void drain(sql::deadline until) {
         if (posted_.empty()) return;
         if (home_ != ::getpid()) throw in_a_child();
         const non_blocking guard{handle_};
@@ -156,7 +156,7 @@ public:
 
     sql::result query(std::string_view text, sql::deadline until) {
         check_usable(until);
-        settle(until);
+        drain(until);
         const std::string terminated = checked(text);
         const non_blocking guard{handle_};
         require_sent(PQsendQuery(handle_, terminated.c_str()));
@@ -178,7 +178,7 @@ public:
     void listen(std::string_view channel, sql::deadline until) override {
         require_listenable(channel);
         check_usable(until);
-        settle(until);
+        drain(until);
         // In a transaction LISTEN would take effect with the owner's commit, or never.
         if (PQtransactionStatus(handle_) != PQTRANS_IDLE) {
             throw error{errc::invalid_options,
@@ -262,7 +262,7 @@ private:
     struct posted {
         std::uint64_t id;  // of the statement
         std::vector<answer> answers;
-        sql::posted_answer told;
+        sql::posted_answer on_answer;
     };
 
     // Parameters as libpq wants them, in text format.
@@ -536,7 +536,7 @@ private:
 
     // Reports to the first caller whose answer is due.
     void tell(const sql::result* table, const error* failure) {
-        const auto told = std::move(posted_.front().told);
+        const auto told = std::move(posted_.front().on_answer);
         posted_.pop_front();
         told(table, failure);
     }
@@ -763,10 +763,10 @@ public:
         return watched([&] { return wire_.query(text, until); });
     }
     bool post(const sql::statement& what, std::span<const sql::value> parameters,
-              sql::deadline until, sql::posted_answer told) override {
-        return wire_.post(what, parameters, until, std::move(told));
+              sql::deadline until, sql::posted_answer on_answer) override {
+        return wire_.post(what, parameters, until, std::move(on_answer));
     }
-    void settle(sql::deadline until) override { wire_.settle(until); }
+    void drain(sql::deadline until) override { wire_.drain(until); }
     [[nodiscard]] bool alive() const noexcept override { return wire_.alive(); }
     [[nodiscard]] bool keeps_session_state() const noexcept override {
         return wire_.keeps_session_state();

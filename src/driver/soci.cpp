@@ -425,13 +425,14 @@ private:
             try {
                 return call();
             } catch (const ::soci::soci_error& thrown) {
-                failure told = backend_.read(thrown, *session_);
-                if (told.worth_waiting && driver::pause_for_lock(count, until)) continue;
+                failure found = backend_.read(thrown, *session_);
+                if (found.worth_waiting && driver::pause_for_lock(count, until)) continue;
                 // A finalized statement holds no read transaction open.
                 if (statement && speaks() == sql::dialect::sqlite) drop(*statement);
-                if (!told.connection_lost) throw driver::refusal(told.kind, std::move(told.report));
+                if (!found.connection_lost)
+                    throw driver::refusal(found.kind, std::move(found.report));
                 alive_ = false;
-                throw driver::broken(std::move(told.report));
+                throw driver::broken(std::move(found.report));
             } catch (...) {
                 if (statement) drop(*statement);
                 throw;
@@ -513,8 +514,8 @@ std::unique_ptr<sql::connection> connect(const backend& by, const std::string& c
         session =
             std::make_unique<::soci::session>(by.factory(), by.complete(connect_string, left));
     } catch (const ::soci::soci_error& thrown) {
-        failure told = by.read(thrown);
-        throw driver::refusal(told.kind, std::move(told.report));
+        failure found = by.read(thrown);
+        throw driver::refusal(found.kind, std::move(found.report));
     }
     if (before) before->close_on_exec();
     by.require_suitable(*session);

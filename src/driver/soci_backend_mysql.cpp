@@ -72,26 +72,26 @@ public:
     }
 
     [[nodiscard]] failure read(const ::soci::soci_error& thrown, ::soci::session&) const override {
-        failure told = read(thrown);
-        told.connection_lost = ends_connection(told.report.native_code);
-        return told;
+        failure found = read(thrown);
+        found.connection_lost = ends_connection(found.report.native_code);
+        return found;
     }
 
     [[nodiscard]] failure read(const ::soci::soci_error& thrown) const override {
-        failure told;
+        failure found;
         const auto* const detailed = dynamic_cast<const ::soci::mysql_soci_error*>(&thrown);
         if (detailed == nullptr) {
             // SOCI's own error; about a connection string it quotes nothing.
-            told.report.message = thrown.get_error_message();
-            if (told.report.message.find("onnection string") != std::string::npos) {
-                told.kind = errc::invalid_url;
+            found.report.message = thrown.get_error_message();
+            if (found.report.message.find("onnection string") != std::string::npos) {
+                found.kind = errc::invalid_url;
             }
-            return told;
+            return found;
         }
-        told.report.native_code = static_cast<int>(detailed->err_num_);
-        told.report.message = thrown.get_error_message();
-        told.kind = sql::classify_mysql(told.report.native_code);
-        return told;
+        found.report.native_code = static_cast<int>(detailed->err_num_);
+        found.report.message = thrown.get_error_message();
+        found.kind = sql::classify_mysql(found.report.native_code);
+        return found;
     }
 };
 

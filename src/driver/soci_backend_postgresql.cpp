@@ -97,31 +97,32 @@ public:
     }
 
     [[nodiscard]] failure read(const ::soci::soci_error& thrown, ::soci::session&) const override {
-        failure told;
+        failure found;
         const std::string message = thrown.get_error_message();
-        told.report.message = server_words(message);
+        found.report.message = server_words(message);
         const auto* const detailed = dynamic_cast<const ::soci::postgresql_soci_error*>(&thrown);
-        if (detailed == nullptr) return told;  // SOCI itself refused: a conversion, a count
+        if (detailed == nullptr) return found;  // SOCI itself refused: a conversion, a count
         const std::string sqlstate = detailed->sqlstate();
         // SOCI fills in blanks where libpq had none.
         const bool blank = sqlstate.find_first_not_of(' ') == std::string::npos;
-        if (!blank) told.report.sqlstate = sqlstate;
-        told.kind = blank ? errc::database_unreachable : sql::classify_postgresql(sqlstate);
+        if (!blank) found.report.sqlstate = sqlstate;
+        found.kind = blank ? errc::database_unreachable : sql::classify_postgresql(sqlstate);
         // SOCI's words for PQstatus() == CONNECTION_BAD.
-        told.connection_lost = told.kind == errc::database_unreachable ||
-                               message.find("Fatal error. Connection failed.") != std::string::npos;
-        return told;
+        found.connection_lost =
+            found.kind == errc::database_unreachable ||
+            message.find("Fatal error. Connection failed.") != std::string::npos;
+        return found;
     }
 
     [[nodiscard]] failure read(const ::soci::soci_error& thrown) const override {
-        failure told;
+        failure found;
         const std::string message = thrown.get_error_message();
-        told.kind = classify_connect(message);
+        found.kind = classify_connect(message);
         // Before it reaches a server, libpq may quote the connection string.
         if (message.find("connection to server") != std::string::npos) {
-            told.report.message = server_words(message);
+            found.report.message = server_words(message);
         }
-        return told;
+        return found;
     }
 
     [[nodiscard]] sql::transaction_state transaction(::soci::session& session) const override {

@@ -44,31 +44,31 @@ public:
 
     [[nodiscard]] failure read(const ::soci::soci_error& thrown,
                                ::soci::session& session) const override {
-        failure told = read(thrown);
+        failure found = read(thrown);
         sqlite_api::sqlite3* const handle = handle_of(session);
-        if (told.report.native_code == 0) return told;
+        if (found.report.native_code == 0) return found;
         // SOCI keeps only the primary code, and puts its own words before SQLite's.
         const int extended = sqlite_api::sqlite3_extended_errcode(handle);
-        if ((extended & 0xff) == (told.report.native_code & 0xff)) {
-            told.report.native_code = extended;
-            told.report.message = sqlite_api::sqlite3_errmsg(handle);
+        if ((extended & 0xff) == (found.report.native_code & 0xff)) {
+            found.report.native_code = extended;
+            found.report.message = sqlite_api::sqlite3_errmsg(handle);
         }
-        const int code = told.report.native_code;
-        told.kind = sql::classify_sqlite(code, told.report.message);
-        told.connection_lost = told.kind == errc::outcome_unknown;
-        told.worth_waiting = (code & 0xff) == SQLITE_BUSY && told.kind == errc::timed_out &&
-                             sqlite_api::sqlite3_txn_state(handle, nullptr) == SQLITE_TXN_NONE;
-        return told;
+        const int code = found.report.native_code;
+        found.kind = sql::classify_sqlite(code, found.report.message);
+        found.connection_lost = found.kind == errc::outcome_unknown;
+        found.worth_waiting = (code & 0xff) == SQLITE_BUSY && found.kind == errc::timed_out &&
+                              sqlite_api::sqlite3_txn_state(handle, nullptr) == SQLITE_TXN_NONE;
+        return found;
     }
 
     [[nodiscard]] failure read(const ::soci::soci_error& thrown) const override {
-        failure told;
-        told.report.message = thrown.get_error_message();
+        failure found;
+        found.report.message = thrown.get_error_message();
         if (const auto* detailed = dynamic_cast<const ::soci::sqlite3_soci_error*>(&thrown)) {
-            told.report.native_code = detailed->result();
-            told.kind = sql::classify_sqlite(detailed->result(), told.report.message);
+            found.report.native_code = detailed->result();
+            found.kind = sql::classify_sqlite(detailed->result(), found.report.message);
         }
-        return told;
+        return found;
     }
 
     [[nodiscard]] sql::transaction_state transaction(::soci::session& session) const override {

@@ -286,12 +286,12 @@ public:
         blind_ = true;
         bool changed = false;
         try {
-            changed = look(written);
+            changed = check(written);
         } catch (...) {
-            watch_->looked(now, written, false);  // or the descriptor would stay readable
+            watch_->checked(now, written, false);  // or the descriptor would stay readable
             throw;
         }
-        watch_->looked(now, written, changed);
+        watch_->checked(now, written, changed);
         if (!changed) return {};
         return {sql::notification{}};
     }
@@ -358,7 +358,7 @@ private:
     // Whether another connection has committed since the last check. In rollback mode (a borrowed
     // handle) that cannot be asked: a writer that has begun to write blocks every reader. But a
     // reader from now on waits for that commit, so a write is reported right away.
-    bool look(bool written) {
+    bool check(bool written) {
         if (owned_ == nullptr && !watch_->has_log()) {
             blind_ = false;
             return written;

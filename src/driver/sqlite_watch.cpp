@@ -113,7 +113,7 @@ bool file_watch::was_written() {
     return any || found;
 }
 
-void file_watch::looked(time_point now, bool written, bool changed) {
+void file_watch::checked(time_point now, bool written, bool changed) {
     if (written) {
         last_written_ = now;
         if (!pending_since_) pending_since_ = now;

@@ -43,7 +43,7 @@ public:
     /// Call before a check: returns whether something was written since the last call.
     [[nodiscard]] bool was_written();
     /// Call after a check, with its result; schedules the next check.
-    void looked(time_point now, bool written, bool changed);
+    void checked(time_point now, bool written, bool changed);
     /// Whether there is a write-ahead log.
     [[nodiscard]] bool has_log() const noexcept { return log_ >= 0; }
 

@@ -69,8 +69,8 @@ void validate(const history_query& query) {
 sql::result read_piece(sql::connection& db, const sql::statement& what, const history_query& query,
                        std::int64_t before, std::int64_t count, sql::deadline until) {
     try {
-        if (query.name.empty()) return strategy::run(db, what, until, before, count);
-        return strategy::run(db, what, until, query.name, before, count);
+        if (query.name.empty()) return sql::run(db, what, until, before, count);
+        return sql::run(db, what, until, query.name, before, count);
     } catch (const error& failure) {
         if (failure.kind() != errc::schema_outdated) throw;
         throw error{errc::schema_outdated,

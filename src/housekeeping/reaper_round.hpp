@@ -19,7 +19,7 @@
 #include <unordered_set>
 #include <vector>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 
 /// One round of the reaper on one connection; used once. What the databases do differently is in
 /// one implementation a dialect (make_reaper_round).
@@ -29,7 +29,7 @@ public:
     struct parts {
         sql::connection& db;
         const sql::statement_set& statements;
-        const lease_protocol& leases;
+        const protocol::lease_protocol& leases;
         const reaper_options& options;
         const std::stop_token& stop;
     };
@@ -61,7 +61,7 @@ protected:
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters);
     template <typename... Values>
     sql::result run_with(const sql::statement& what, const Values&... values) {
-        return strategy::run(db_, what, until(), values...);
+        return sql::run(db_, what, until(), values...);
     }
     /// Repeats a statement that changes at most a batch until it finds less.
     std::int64_t run_batches(const sql::statement& what);
@@ -85,7 +85,7 @@ private:
     std::int64_t count_pending(std::int64_t retention_us);
     std::int64_t delete_old_history();
 
-    const std::unique_ptr<const queue_protocol> queue_;
+    const std::unique_ptr<const protocol::queue_protocol> queue_;
     const std::string history_;  ///< the name of its table
     const sql::statement reap_sessions_, free_with_waiters_, ended_sessions_, ended_holders_,
         publish_floor_, idle_leases_, raise_floor_, history_there_, old_history_, delete_history_;
@@ -112,4 +112,4 @@ auto unless_locked(const Action& action) -> decltype(action()) {
     }
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

@@ -9,7 +9,7 @@
 #include <array>
 #include <ostream>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 namespace {
 
 using sql::value;
@@ -31,7 +31,7 @@ reaper_round::reaper_round(const parts& of)
     : db_{of.db},
       options_{of.options},
       stop_{of.stop},
-      queue_{make_queue_protocol(of.statements, of.leases)},
+      queue_{protocol::make_queue_protocol(of.statements, of.leases)},
       history_{of.statements.qualified("rowlock_history")},
       reap_sessions_{of.statements("reap_sessions")},
       free_with_waiters_{of.statements("free_with_waiters")},
@@ -59,7 +59,7 @@ reap_report reaper_round::run() {
 std::int64_t reaper_round::delete_one_by_one(const sql::statement& what,
                                              std::span<const std::int64_t> ids) {
     std::int64_t removed = 0;
-    transaction_scope transaction{db_, until()};
+    sql::transaction_scope transaction{db_, until()};
     for (const auto id : ids) removed += run_with(what, id).affected();
     transaction.commit(until());
     return removed;
@@ -204,7 +204,7 @@ std::unique_ptr<reaper_round> make_reaper_round(const reaper_round::parts& of) {
 
 reap_report reap_round(sql::connection& db, const sql::statement_set& statements,
                        const reaper_options& options, const std::stop_token& stop) {
-    const auto leases = make_lease_protocol(statements);
+    const auto leases = protocol::make_lease_protocol(statements);
     return make_reaper_round({db, statements, *leases, options, stop})->run();
 }
 
@@ -222,7 +222,7 @@ void validate(const reaper_options& options) {
             "the reaper's grace must be at least two statement deadlines");
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail
 
 namespace rowlock {
 
@@ -247,13 +247,13 @@ std::ostream& operator<<(std::ostream& out, const reap_report& report) {
 }
 
 reap_report reap(const sql::connection_source& source, const reaper_options& options) {
-    strategy::validate(options);
+    detail::validate(options);
     const sql::statement_set statements{source.speaks(), {.tables = source.tables()}};
-    const auto leases = strategy::make_lease_protocol(statements);
+    const auto leases = protocol::make_lease_protocol(statements);
     const auto until = std::chrono::steady_clock::now() + options.statement_timeout;
     const auto db = source.connect(until);
     leases->set_up(*db, options.statement_timeout, until);
-    return strategy::reap_round(*db, statements, options);
+    return detail::reap_round(*db, statements, options);
 }
 
 }  // namespace rowlock

@@ -6,7 +6,7 @@
 
 #include <stop_token>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 
 /// Runs one round of the reaper on a connection of our own: all batches, or as many as it completes
 /// before a stop is requested.
@@ -16,4 +16,4 @@ reap_report reap_round(sql::connection& db, const sql::statement_set& statements
 /// @throws error errc::invalid_options
 void validate(const reaper_options& options);
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

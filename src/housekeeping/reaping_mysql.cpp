@@ -1,7 +1,7 @@
 #include "housekeeping/reaper_round.hpp"
 #include "sql/transaction_scope.hpp"
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 namespace {
 
 using sql::value;
@@ -56,7 +56,7 @@ private:
             const auto found = run_with(deletable_leases_, after, retention_us, options_.batch);
             if (found.empty()) return removed;
             // One commit a batch; rows in name order, so two reapers cannot wait in a cycle.
-            transaction_scope transaction{db_, until()};
+            sql::transaction_scope transaction{db_, until()};
             for (std::size_t row = 0; row < found.rows() && !stop_.stop_requested(); ++row) {
                 after = found.text(row, 0);
                 removed +=
@@ -87,4 +87,4 @@ std::unique_ptr<reaper_round> make_mysql_round(const reaper_round::parts& of) {
     return std::make_unique<mysql_round>(of);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

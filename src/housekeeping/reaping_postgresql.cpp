@@ -3,7 +3,7 @@
 
 #include <optional>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 namespace {
 
 using sql::value;
@@ -27,7 +27,7 @@ private:
     }
 
     std::int64_t delete_ended(std::span<const std::int64_t> ids) override {
-        array_text list;
+        sql::array_text list;
         for (const auto id : ids) list.add(id);
         return run_with(delete_ended_sessions_, list.close()).affected();
     }
@@ -67,4 +67,4 @@ std::unique_ptr<reaper_round> make_postgresql_round(const reaper_round::parts& o
     return std::make_unique<postgresql_round>(of);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

@@ -1,6 +1,6 @@
 #include "housekeeping/reaper_round.hpp"
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 namespace {
 
 using sql::value;
@@ -57,4 +57,4 @@ std::unique_ptr<reaper_round> make_sqlite_round(const reaper_round::parts& of) {
     return std::make_unique<sqlite_round>(of);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

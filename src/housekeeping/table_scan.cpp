@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 namespace {
 
 using namespace std::chrono_literals;
@@ -28,7 +28,7 @@ void rest_after(steady_clock::duration work) {
 
 }  // namespace
 
-void table_scan::over_pages(const by_pages& look) const {
+void table_scan::over_pages(const by_pages& visit) const {
     const auto extent = run(db_, pieces_, until());
     const std::int64_t end = extent.integer(0, 0);  // rows added from now on are in use
     const std::int64_t at_once = extent.integer(0, 1);
@@ -39,7 +39,7 @@ void table_scan::over_pages(const by_pages& look) const {
     while (next.page < end && !stop_.stop_requested()) {
         next.past = std::min(next.page + count, end);
         const auto began = steady_clock::now();
-        const auto rest = look(next);
+        const auto rest = visit(next);
         const auto took = steady_clock::now() - began;
         if (rest) {
             count = std::max(rest->page - next.page + 1, at_once);  // the pages that held one batch
@@ -54,17 +54,17 @@ void table_scan::over_pages(const by_pages& look) const {
     }
 }
 
-void table_scan::over_names(const by_names& look) const {
+void table_scan::over_names(const by_names& visit) const {
     std::string after;
     while (!stop_.stop_requested()) {
         const auto began = steady_clock::now();
         const auto found = run(db_, pieces_, until(), after, options_.batch);
-        if (found.empty()) return look(after, nullptr);
+        if (found.empty()) return visit(after, nullptr);
         std::string upto{found.text(0, 0)};
-        look(after, upto);
+        visit(after, upto);
         after = std::move(upto);
         rest_after(steady_clock::now() - began);
     }
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

@@ -8,7 +8,7 @@
 #include <stop_token>
 #include <string>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 
 struct walk_options {
     int batch = 0;                         ///< rows that a statement may change
@@ -41,12 +41,12 @@ public:
     };
     using by_pages = std::function<std::optional<place>(const pages&)>;
     /// As many pages at a time as take some milliseconds. Makes one round trip at the start,
-    /// besides those of `look`.
-    void over_pages(const by_pages& look) const;
+    /// besides those of `visit`.
+    void over_pages(const by_pages& visit) const;
 
     /// On SQLite: after one name up to another, NULL = to the last. A batch of names at a time.
     using by_names = std::function<void(const std::string& after, const sql::value& upto)>;
-    void over_names(const by_names& look) const;
+    void over_names(const by_names& visit) const;
 
 private:
     [[nodiscard]] sql::deadline until() const {
@@ -59,4 +59,4 @@ private:
     const std::stop_token& stop_;
 };
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

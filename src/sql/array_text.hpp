@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace rowlock::strategy {
+namespace rowlock::sql {
 
 /// Builds, item by item, an array in the text form that PostgreSQL reads.
 class array_text {
@@ -42,4 +42,4 @@ private:
     std::string text_;
 };
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::sql

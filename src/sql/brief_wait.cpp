@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace rowlock::strategy {
+namespace rowlock::sql {
 
 void set_short_lock_timeout(sql::connection& db, sql::deadline until) {
     if (!db.keeps_session_state()) return;
@@ -25,4 +25,4 @@ bool is_locked(const sql::connection& db, const error& failure) {
     return failure.retryable() && db.alive() && !db.discarded();
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::sql

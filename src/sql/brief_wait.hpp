@@ -7,7 +7,7 @@
 
 /// For tasks that retry a locked row: a fenced transaction may hold a lease's row for long, also
 /// after the lease has expired, and other names must not wait for it.
-namespace rowlock::strategy {
+namespace rowlock::sql {
 
 /// Limits this connection's lock waits to 100 ms, on MySQL to 1 s, its minimum. Does nothing behind
 /// a transaction pooler, where the setting would affect others. One round trip, none on SQLite.
@@ -25,4 +25,4 @@ constexpr std::chrono::milliseconds brief{250};
 /// Whether a failure means only that a row is locked.
 [[nodiscard]] bool is_locked(const sql::connection& db, const error& failure);
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::sql

@@ -86,12 +86,12 @@ std::optional<bool> connection::transact(std::span<const step> /*steps*/,
 
 // NOLINTBEGIN(performance-unnecessary-value-param): those that post keep it.
 bool connection::post(const statement& /*what*/, std::span<const value> /*parameters*/,
-                      deadline /*until*/, posted_answer /*told*/) {
+                      deadline /*until*/, posted_answer /*on_answer*/) {
     return false;
 }
 // NOLINTEND(performance-unnecessary-value-param)
 
-void connection::settle(deadline /*until*/) {}
+void connection::drain(deadline /*until*/) {}
 
 void connection::share_memory_of(connection& other) {
     static_cast<void>(memory_of(other));

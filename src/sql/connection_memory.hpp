@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 class row_keys;  // transaction/rows/row_keys.hpp
 }
 
@@ -21,11 +21,12 @@ struct connection_memory {
     std::optional<server_facts> facts;  ///< facts_of()
     std::optional<std::string> server;  ///< lease_protocol::server_of()
     bool refuses_skip_locked = false;   ///< MariaDB before 10.6
-    /// wake_up::wake(): the grant that it announced last; one for all users of a shared connection
-    std::shared_ptr<std::atomic<std::int64_t>> told =
+    /// mysql_wait::wake(): the grant that it announced last; one for all users of a shared
+    /// connection
+    std::shared_ptr<std::atomic<std::int64_t>> wakeup_lock =
         std::make_shared<std::atomic<std::int64_t>>(0);
-    changed_settings settings;                 ///< limit_idle_time()
-    std::shared_ptr<strategy::row_keys> keys;  ///< strategy::row_keys::of()
+    changed_settings settings;               ///< limit_idle_time()
+    std::shared_ptr<detail::row_keys> keys;  ///< detail::row_keys::of()
 };
 
 [[nodiscard]] connection_memory& memory_of(connection& db);

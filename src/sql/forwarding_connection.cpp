@@ -44,12 +44,12 @@ std::optional<bool> forwarding_connection::transact(std::span<const step> steps,
 }
 
 bool forwarding_connection::post(const statement& what, std::span<const value> parameters,
-                                 deadline until, posted_answer told) {
-    return inner_.post(what, parameters, until, std::move(told));
+                                 deadline until, posted_answer on_answer) {
+    return inner_.post(what, parameters, until, std::move(on_answer));
 }
 
-void forwarding_connection::settle(deadline until) {
-    inner_.settle(until);
+void forwarding_connection::drain(deadline until) {
+    inner_.drain(until);
 }
 
 bool forwarding_connection::alive() const noexcept {

@@ -5,7 +5,7 @@
 #include <array>
 #include <string_view>
 
-namespace rowlock::strategy {
+namespace rowlock::sql {
 
 template <typename... Values>
 sql::result run(sql::connection& db, const sql::statement& what, sql::deadline until,
@@ -18,4 +18,4 @@ inline sql::value text_or_null(std::string_view text) {
     return text.empty() ? sql::value{} : sql::value{text};
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::sql

@@ -24,7 +24,7 @@ struct server_facts {
     cluster member_of = cluster::none;
     bool rolls_back_on_timeout = false;  ///< innodb_rollback_on_timeout
     bool isolates_snapshots = false;     ///< has innodb_snapshot_isolation, on or off
-    std::string server = {};  ///< MySQL and MariaDB: which one it is; see strategy::lease_protocol
+    std::string server = {};  ///< MySQL and MariaDB: which one it is; see protocol::lease_protocol
 };
 
 /// Asked once per connection: one round trip on MySQL and MariaDB, two in a cluster, none

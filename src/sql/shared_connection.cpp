@@ -119,7 +119,7 @@ public:
         auto& mine = memory_of(*this);
         mine.facts = known.facts;
         mine.server = known.server;
-        mine.told = known.told;
+        mine.wakeup_lock = known.wakeup_lock;
         mine.refuses_skip_locked = known.refuses_skip_locked;
     }
 
@@ -199,8 +199,9 @@ private:
             wire_->note_broken();
             in_transaction_ = false;
         }
-        if (auto* const ears = db.notifications(); ears != nullptr && wire_->heard) {
-            wire_->descriptor = wire_->broken() ? -1 : ears->descriptor();
+        if (auto* const notifications = db.notifications();
+            notifications != nullptr && wire_->heard) {
+            wire_->descriptor = wire_->broken() ? -1 : notifications->descriptor();
         }
         if (in_transaction_) return;
         wire_->end_turn();

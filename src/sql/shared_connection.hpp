@@ -16,7 +16,7 @@ namespace rowlock::sql {
 /// object of its own, which, like any, one thread at a time uses. Thread-safe.
 ///
 /// Nothing else is kept apart: the users share the connection's settings, and must not use
-/// temporary tables, nor user-level locks except that of wake_up::wake(). When the connection
+/// temporary tables, nor user-level locks except that of mysql_wait::wake(). When the connection
 /// breaks, it is broken for all users; each joins again, and the first of them connects. No
 /// statement is posted.
 class shared_connection {

@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-namespace rowlock::strategy {
+namespace rowlock::sql {
 
 /// Ends a transaction that may be open on a connection of our own. Discards the connection if the
 /// rollback fails: its next statement would seem to succeed and never be committed.
@@ -47,4 +47,4 @@ private:
     bool done_ = false;
 };
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::sql

@@ -9,7 +9,7 @@
 
 /// For statements whose lists have a fixed length, on databases without arrays: a longer list is
 /// sent in parts, a shorter one repeats its first value.
-namespace rowlock::strategy {
+namespace rowlock::sql {
 
 /// How many values such a list has.
 inline constexpr std::size_t list_size = 16;
@@ -45,4 +45,4 @@ void for_each_list(sql::connection& db, const sql::statement& what,
     });
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::sql

@@ -257,7 +257,7 @@ private:
     }
 
     support::lock_database& in_;
-    const strategy::lease_protocol& leases_;
+    const protocol::lease_protocol& leases_;
     std::unique_ptr<sql::connection> db_, other_;
     std::int64_t ticket_ = 0;
 };

@@ -603,7 +603,7 @@ TEST_CASE("libpq: settle, query and new statements read the posted results first
     posting_table table;
     REQUIRE(table.post(2));
     SUBCASE("settle") {
-        table.db().settle(soon());
+        table.db().drain(soon());
     }
     SUBCASE("query") {
         (void)table.db().query("select 1", soon());
@@ -616,7 +616,7 @@ TEST_CASE("libpq: settle, query and new statements read the posted results first
     }
     SUBCASE("more posted statements than the limit") {
         for (int i = 0; i < 40; ++i) REQUIRE(table.post(100 + i));
-        table.db().settle(soon());
+        table.db().drain(soon());
     }
     CHECK(table.told().starts_with("1 row; "));
 }
@@ -649,7 +649,7 @@ TEST_CASE("libpq: the unknown outcome of a posted statement is reported once") {
         admin.run("select pg_terminate_backend(" + std::to_string(process) + ")");
         // The answer may have come before the end.
         try {
-            table.db().settle(soon());
+            table.db().drain(soon());
             (void)table.count();
         } catch (const rowlock::error&) {
         }
@@ -667,7 +667,7 @@ TEST_CASE("libpq: a posted statement that waits too long is cancelled") {
     obstacle.run("lock table " + table.name());
     REQUIRE(table.post(2));
     SUBCASE("settled") {
-        table.db().settle(clock::now() + 200ms);
+        table.db().drain(clock::now() + 200ms);
     }
     SUBCASE("with a statement behind it") {
         CHECK_THROWS_AS((void)table.count(200ms), rowlock::error);

@@ -216,7 +216,6 @@ void need(bool holds, int line = __builtin_LINE()) {
 /// Runs the statements of clients and the reaper, from the first session to the last deleted row.
 /// @throws error what the database denied
 void use_everything(const connection_source& source) {
-    namespace strategy = rowlock::strategy;
     const support::protocols protocols{
         rowlock::sql::statement_set{source.speaks(), {.tables = source.tables()}}};
     const auto& leases = protocols.leases();
@@ -228,10 +227,10 @@ void use_everything(const connection_source& source) {
         leases.open_session(*db, {session, "o", "h", "p", 1, 1min}, soon());
     }
     need(leases.heartbeat(*db, 11, 0, soon()));
-    const strategy::grant_request first{"n", 11, 111, {}, {}, {}};
-    const strategy::grant_request next{"n", 12, 121, {}, {}, {}};
-    const strategy::grant_request last{"n", 13, 131, {}, {}, {}};
-    using strategy::attempt;
+    const rowlock::protocol::grant_request first{"n", 11, 111, {}, {}, {}};
+    const rowlock::protocol::grant_request next{"n", 12, 121, {}, {}, {}};
+    const rowlock::protocol::grant_request last{"n", 13, 131, {}, {}, {}};
+    using rowlock::protocol::attempt;
     need(leases.acquire(*db, first, soon()).what == attempt::outcome::granted);
     queue.enqueue(*db, next, soon());
     queue.enqueue(*db, last, soon());
@@ -240,7 +239,7 @@ void use_everything(const connection_source& source) {
     need(queue.cancel(*db, given_up, soon()) == given_up);
     need(queue.release(*db, "n", 11, 111, true, soon()).next.has_value());
     need(queue.confirm_and_read_next(*db, "n", 12, 121, true, soon()).has_value());
-    strategy::victim victim;
+    rowlock::protocol::victim victim;
     need(leases.force_release(*db, "n", victim, soon()));
     need(leases.inspect(*db, "n", soon()).has_value());
     (void)leases.list(*db, "", {}, soon());
@@ -255,7 +254,7 @@ void use_everything(const connection_source& source) {
     const rowlock::reaper_options often{
         .retention = 200ms, .grace = 40ms, .statement_timeout = 20ms};
     need(support::eventually([&] {
-        return strategy::reap_round(*db, protocols.statements(), often).leases_deleted > 0;
+        return rowlock::detail::reap_round(*db, protocols.statements(), often).leases_deleted > 0;
     }));
 }
 

@@ -15,7 +15,7 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
-using strategy::attempt;
+using protocol::attempt;
 using support::grant_id_of;
 using support::protocol_connection;
 using support::soon;

@@ -58,7 +58,7 @@ public:
 
 private:
     support::lock_database& database_;
-    const strategy::lease_protocol& protocol_;
+    const protocol::lease_protocol& protocol_;
     std::unique_ptr<sql::connection> db_;
     std::int64_t last_ = 100;
 };

@@ -21,7 +21,6 @@ using fault::trial;
 using support::eventually;
 using support::soon;
 namespace sql = rowlock::sql;
-namespace strategy = rowlock::strategy;
 
 /// A process that dies with the server: session 1 of the owner "worker", on its own connection,
 /// holds "job" by grant 11.
@@ -46,8 +45,8 @@ public:
 
 private:
     const support::protocols protocols_{sql::statement_set{sql::dialect::mysql}};
-    const strategy::lease_protocol& leases_{protocols_.leases()};
-    const strategy::queue_protocol& queue_{protocols_.queue()};
+    const rowlock::protocol::lease_protocol& leases_{protocols_.leases()};
+    const rowlock::protocol::queue_protocol& queue_{protocols_.queue()};
     std::unique_ptr<sql::connection> db_;
 };
 

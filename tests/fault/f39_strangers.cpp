@@ -57,7 +57,7 @@ void hand_over(trial& in, scene& on) {
     if (postgresql) on.stranger.listen(to);
     const auto texts =
         on.knows_the_secret
-            ? std::vector{rowlock::strategy::encode_wakeup({grant_id, forged_token}, to.secret)}
+            ? std::vector{rowlock::wakeup::encode_wakeup({grant_id, forged_token}, to.secret)}
             : support::lies({grant_id, forged_token}, on.overheard);
     in.must(on.stranger.say(to, texts, 3), "no forged message could be sent");
     if (waiting.wait_for(on.knows_the_secret ? 1s : 0s) == std::future_status::ready) {

@@ -66,7 +66,7 @@ private:
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     fuzz::input from{data, size};
-    rowlock::strategy::array_text made;
+    rowlock::sql::array_text made;
     std::vector<item> meant;
     while (!from.empty()) {
         switch (from.below(4)) {

@@ -7,12 +7,12 @@
 #include <algorithm>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    using rowlock::strategy::decode_wakeup;
-    using rowlock::strategy::encode_wakeup;
-    using rowlock::strategy::is_proved;
-    using rowlock::strategy::said_grant;
-    using rowlock::strategy::said_to_look;
-    using rowlock::strategy::told_to_look;
+    using rowlock::wakeup::decode_wakeup;
+    using rowlock::wakeup::encode_wakeup;
+    using rowlock::wakeup::is_proved;
+    using rowlock::wakeup::said_grant;
+    using rowlock::wakeup::said_to_look;
+    using rowlock::wakeup::told_to_look;
     const std::string secret = "0123456789abcdef0123456789abcdef";
     const std::string foreign = fuzz::input{data, size}.all();
     if (const auto heard = decode_wakeup(foreign)) {

@@ -12,7 +12,7 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
-using strategy::attempt;
+using protocol::attempt;
 using support::eventually;
 using support::soon;
 

@@ -26,8 +26,8 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
-using strategy::attempt;
-using strategy::verdict;
+using detail::verdict;
+using protocol::attempt;
 using support::eventually;
 using support::kind_of;
 using support::protocol_session;
@@ -59,7 +59,7 @@ std::int64_t take_over(const protocol_session& by, std::string_view name, std::i
 /// Fences "job" in the transaction on `app`, without a client's own check of its lease.
 verdict fence_job(const protocol_session& holder, sql::connection& app, std::int64_t token,
                   std::chrono::milliseconds idle = 60s) {
-    return strategy::make_fencing(holder.statements())
+    return detail::make_fencing(holder.statements())
         ->fence(app, {"job", holder.id(), token, 0}, {.statement = 5s, .idle = idle}, soon());
 }
 
@@ -497,8 +497,8 @@ TEST_CASE("the reaper does not free the lease of an expired session under its fe
         auto reaped = std::async(std::launch::async, [&] {
             std::stop_source never;
             try {
-                strategy::reap_round(*reaping, holder.statements(), database.reaping(100s, 20s),
-                                     never.get_token());
+                detail::reap_round(*reaping, holder.statements(), database.reaping(100s, 20s),
+                                   never.get_token());
             } catch (const error& failure) {
                 CHECK(failure.kind() == errc::timed_out);  // repeated with the next round
             }

@@ -43,7 +43,7 @@ constexpr auto at_once = 3s;
 /// A token that would pass every later fence.
 constexpr std::int64_t forged_token = 4'000'000'000'000'000'000;
 
-client_options by_mail(const support::lock_database& database) {
+client_options by_datagram(const support::lock_database& database) {
     auto options = database.options({.poll_interval = 10s});
     options.wake_ups = wakeup_mode::automatic;
     return options;
@@ -52,8 +52,8 @@ client_options by_mail(const support::lock_database& database) {
 /// A client that waits for "job" while another holds it.
 struct scene {
     explicit scene(support::lock_database& database)
-        : holder{database.source(), by_mail(database)},
-          waiter{network.wrap(database.source()), by_mail(database)},
+        : holder{database.source(), by_datagram(database)},
+          waiter{network.wrap(database.source()), by_datagram(database)},
           held{holder.acquire("job")},
           waiting{std::async(std::launch::async, [this] { return acquire_soon(waiter, "job"); })} {
         REQUIRE(places(database, 1));
@@ -75,7 +75,7 @@ struct scene {
     client holder, waiter;
     lease held;
     std::future<lease> waiting;
-    strategy::wake_address victim;
+    wakeup::wake_address victim;
     std::int64_t grant_id = 0;
 };
 
@@ -114,8 +114,8 @@ TEST_CASE(
         // waiting.
         for (int attempt = 0; attempt < 5 && !believed; ++attempt) {
             scene on{database};
-            REQUIRE(stranger.say(on.victim, {strategy::encode_wakeup({on.grant_id, forged_token},
-                                                                     on.victim.secret)}));
+            REQUIRE(stranger.say(
+                on.victim, {wakeup::encode_wakeup({on.grant_id, forged_token}, on.victim.secret)}));
             if (database.speaks() == sql::dialect::sqlite) {
                 // On SQLite the client always checks the row.
                 REQUIRE(eventually([&] { return on.waiter.stats().wake_ups > 0; }));
@@ -214,7 +214,7 @@ TEST_CASE("neither an address nor a visible query contains the secret that prove
 TEST_CASE(
     "a session without a mailbox is notified by the database, not by a socket with its number") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        client holder{database.source(), by_mail(database)};
+        client holder{database.source(), by_datagram(database)};
         client waiter{database.source(), database.options({.poll_interval = 10s})};  // has none
         auto held = holder.acquire("job");
         auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });

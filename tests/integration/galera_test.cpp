@@ -41,8 +41,8 @@ bool post_next_grant(sql::connection& db, const lease& held) {
         "join rowlock_session m on m.id = w.session",
         soon());
     if (entry.rows() == 0) return false;
-    return wakeup::mail_to{entry.integer(0, 1), wakeup::network_namespace()}.post(
-        strategy::encode_wakeup({entry.integer(0, 0), held.token().value() + 1}, entry.text(0, 2)));
+    return wakeup::mailbox_sender{entry.integer(0, 1), wakeup::network_namespace()}.post(
+        wakeup::encode_wakeup({entry.integer(0, 0), held.token().value() + 1}, entry.text(0, 2)));
 }
 
 }  // namespace

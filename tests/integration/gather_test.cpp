@@ -29,8 +29,8 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
-using strategy::grant_request;
-using strategy::granted_name;
+using protocol::grant_request;
+using protocol::granted_name;
 using support::eventually;
 using support::interception;
 using support::kind_of;

@@ -26,10 +26,10 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
+using protocol::grant_request;
+using protocol::granted_name;
+using protocol::lease_probe;
 using std::chrono::steady_clock;
-using strategy::grant_request;
-using strategy::granted_name;
-using strategy::look;
 using support::backend;
 using support::interception;
 using support::kind_of;
@@ -60,8 +60,9 @@ public:
     [[nodiscard]] std::vector<bool> release_all(const std::vector<granted_name>& grants) const {
         return protocol_session::release_all(grants);
     }
-    [[nodiscard]] std::vector<look> probe_all(const std::vector<std::string_view>& names) const {
-        const auto& batches = dynamic_cast<const strategy::probing_batch_protocol&>(on().batch());
+    [[nodiscard]] std::vector<lease_probe> probe_all(
+        const std::vector<std::string_view>& names) const {
+        const auto& batches = dynamic_cast<const protocol::probing_batch_protocol&>(on().batch());
         return batches.probe_all(db(), id(), names, soon());
     }
 };
@@ -349,7 +350,7 @@ TEST_CASE("several leases with any names are granted and released together") {
             if (requests[i].deadline_us) {
                 const auto left = self.leases().leases_of(self.db(), 1, soon());
                 const auto found =
-                    std::ranges::find(left, names[i], &strategy::session_lease::name);
+                    std::ranges::find(left, names[i], &protocol::session_lease::name);
                 REQUIRE(found != left.end());
                 CHECK(found->deadline_us.value_or(0) > *requests[i].deadline_us - 20'000'000);
                 CHECK(found->deadline_us.value_or(0) <= *requests[i].deadline_us);

@@ -3,7 +3,7 @@
 
 #include "contract/server_address.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
-#include "coordination/wakeup/wake_up.hpp"
+#include "coordination/wakeup/mysql_wait.hpp"
 #include "sql/in_transaction.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
@@ -28,8 +28,7 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
-namespace wake_up = strategy::wake_up;
-using strategy::attempt;
+using protocol::attempt;
 using support::backend;
 using support::eventually;
 using support::interception;
@@ -68,7 +67,7 @@ struct line {
         queue.enqueue(*other, {"job", third, 33, "", "", std::nullopt}, soon());
     }
 
-    [[nodiscard]] strategy::release_outcome release() const {
+    [[nodiscard]] protocol::release_outcome release() const {
         return queue.release(*db, "job", first, 11, true, soon());
     }
     /// Locks the row of the lease.
@@ -89,8 +88,8 @@ struct line {
         return of.query("select connection_id()", soon()).integer(0, 0);
     }
     support::lock_database& database;
-    const strategy::lease_protocol& leases;
-    const strategy::queue_protocol& queue;
+    const protocol::lease_protocol& leases;
+    const protocol::queue_protocol& queue;
     interception network;
     std::unique_ptr<sql::connection> db, other;
     std::int64_t first = 0, second = 0, third = 0, token = 0;
@@ -101,16 +100,16 @@ auto in_background(Action action) {
     return std::async(std::launch::async, std::move(action));
 }
 
-/// A connection on which `session` sleeps, behind its own gate.
+/// A connection on which `session` sleeps, behind its own wait lock.
 struct mysql_wait_thread {
     mysql_wait_thread(const line& at, std::int64_t who, std::unique_ptr<sql::connection> made)
-        : session{who}, gate{who + 500}, keeper{connected(at.database)}, db{std::move(made)} {
-        REQUIRE(wake_up::shut_gate(*keeper, gate, soon()));
-        wake_up::prepare_to_sleep(*db, session, soon());
+        : session{who}, wait_lock{who + 500}, keeper{connected(at.database)}, db{std::move(made)} {
+        REQUIRE(mysql_wait::take_wait_lock(*keeper, wait_lock, soon()));
+        mysql_wait::prepare_to_sleep(*db, session, soon());
     }
     [[nodiscard]] auto sleep(const line& at) const {
         auto ended = in_background(
-            [this] { return wake_up::sleep_until_woken(*db, session, gate, 10s, soon()); });
+            [this] { return mysql_wait::sleep_until_woken(*db, session, wait_lock, 10s, soon()); });
         REQUIRE(eventually([&] {
             return at.database.admin()
                        .query(
@@ -123,7 +122,7 @@ struct mysql_wait_thread {
         return ended;
     }
 
-    std::int64_t session, gate;
+    std::int64_t session, wait_lock;
     std::unique_ptr<sql::connection> keeper, db;
 };
 
@@ -182,7 +181,7 @@ TEST_CASE("a holder that knows the next waiter hands the lease to it by compare-
         CHECK(at.release().next->grant_id == 33);
     }
     SUBCASE("not if the lease was released by force and granted meanwhile") {
-        strategy::victim victim;
+        protocol::victim victim;
         REQUIRE(at.leases.force_release(*at.other, "job", victim, soon()));
         REQUIRE(at.queue.grant_next(*at.other, "job", soon()));
         CHECK_FALSE(hand_over_to());
@@ -359,7 +358,7 @@ TEST_CASE("a waiter with either driver that the hand-over wakes finds its grant"
             const auto done = at.queue.release(*at.db, "job", at.first, held, true, soon());
             REQUIRE(done.next.has_value());
             CHECK(done.next->woken);
-            REQUIRE(ended.get() == wake_up::ending::woken);
+            REQUIRE(ended.get() == mysql_wait::ending::woken);
             const auto found = at.queue.served_of(*asleep.db, at.second, job, soon());
             REQUIRE(found.size() == 1);
             CHECK(found[0].grant_id == done.next->grant_id);

@@ -77,8 +77,8 @@ struct strangers {
     }
 
     support::lock_database& database;
-    const strategy::lease_protocol& leases;
-    const strategy::queue_protocol& queue;
+    const protocol::lease_protocol& leases;
+    const protocol::queue_protocol& queue;
     std::unique_ptr<sql::connection> db;
 };
 

@@ -37,7 +37,7 @@ namespace {
 /// Far below the heartbeat, which is a third of the ttl.
 constexpr auto at_once = 5s;
 
-client_options by_mail(const support::lock_database& database, client_options options = {}) {
+client_options by_datagram(const support::lock_database& database, client_options options = {}) {
     options.ttl = 60s;
     options = database.options(std::move(options));
     options.wake_ups = wakeup_mode::automatic;
@@ -55,14 +55,14 @@ std::int64_t session_of(support::lock_database& database, const std::string& nam
 }
 
 /// Waits until the heartbeat's connection is open, which happens some time after the session's.
-void settle(support::lock_database& database, const client& holder) {
+void drain(support::lock_database& database, const client& holder) {
     if (database.speaks() == sql::dialect::sqlite) return;
     REQUIRE(eventually([&] { return holder.stats().connections >= 2; }));
 }
 
 /// Waits until a connection to PostgreSQL listens for this session.
 void await_listener(support::lock_database& database, std::int64_t session) {
-    const auto channel = strategy::notification_channel(address_of(database, session));
+    const auto channel = wakeup::notification_channel(address_of(database, session));
     REQUIRE(eventually([&] {
         return database.number("select count(*) from pg_stat_activity where query like 'listen %" +
                                channel + "%'") > 0;
@@ -85,11 +85,11 @@ TEST_CASE("a holder learns of a requested release at once, long before its next 
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         std::atomic<bool> asked_for{false};
         client holder{database.source(),
-                      by_mail(database, {.on_event = [&](const event& what) {
-                                  if (what.reason == loss_reason::release_requested)
-                                      asked_for = true;
-                              }})};
-        client asking{database.source(), by_mail(database)};
+                      by_datagram(database, {.on_event = [&](const event& what) {
+                                      if (what.reason == loss_reason::release_requested)
+                                          asked_for = true;
+                                  }})};
+        client asking{database.source(), by_datagram(database)};
         const auto held = holder.acquire("job");
         const auto bystander = holder.acquire("other");
         ask(asking, held);
@@ -103,8 +103,8 @@ TEST_CASE("a holder learns of a requested release at once, long before its next 
 // shows: fault-break-now
 TEST_CASE("a holder learns of a forced release at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), by_mail(database)};
-        client other{database.source(), by_mail(database)};
+        client holder{database.source(), by_datagram(database)};
+        client other{database.source(), by_datagram(database)};
         for (const bool named : {false, true}) {
             const auto held = holder.acquire("job");
             const auto start = steady::now();
@@ -117,8 +117,8 @@ TEST_CASE("a holder learns of a forced release at once") {
 
 TEST_CASE("a holder that waits for another lock, or has waited, is woken too") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), by_mail(database)};
-        client other{database.source(), by_mail(database)};
+        client holder{database.source(), by_datagram(database)};
+        client other{database.source(), by_datagram(database)};
         std::optional<lease> theirs{other.acquire("theirs")};
         auto waiting =
             std::async(std::launch::async, [&] { return acquire_soon(holder, "theirs"); });
@@ -137,8 +137,8 @@ TEST_CASE("a holder that waits for another lock, or has waited, is woken too") {
 
 TEST_CASE("a new session of a client that has waited is woken too") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), by_mail(database, {.poll_interval = 100ms})};
-        client other{database.source(), by_mail(database)};
+        client holder{database.source(), by_datagram(database, {.poll_interval = 100ms})};
+        client other{database.source(), by_datagram(database)};
         std::optional<lease> theirs{other.acquire("theirs")};
         auto waiting =
             std::async(std::launch::async, [&] { return acquire_soon(holder, "theirs"); });
@@ -161,10 +161,10 @@ TEST_CASE("a holder on another machine is woken by PostgreSQL") {
     for (const bool single : {false, true}) {
         CAPTURE(single);
         client holder{database.source(), by_database(database, {.single_connection = single})};
-        client other{database.source(), by_mail(database)};
+        client other{database.source(), by_datagram(database)};
         auto held = holder.acquire("job");
         CHECK_FALSE(
-            support::mail_to(address_of(database, session_of(database, "job"))).reachable());
+            support::mailbox_sender(address_of(database, session_of(database, "job"))).reachable());
         await_listener(database, session_of(database, "job"));
         CHECK(holder.stats().connections == (single ? 1 : 2));
         ask(other, held);
@@ -178,7 +178,7 @@ TEST_CASE("a holder on another machine that has waited is woken by PostgreSQL") 
     for (const bool single : {false, true}) {
         CAPTURE(single);
         client holder{database.source(), by_database(database, {.single_connection = single})};
-        client other{database.source(), by_mail(database)};
+        client other{database.source(), by_datagram(database)};
         std::optional<lease> before{holder.acquire("before")};
         await_listener(database, session_of(database, "before"));
         std::optional<lease> theirs{other.acquire("job")};
@@ -197,10 +197,10 @@ TEST_CASE("control: a holder without wake-ups learns of it with its next heartbe
         client holder{
             database.source(),
             database.options({.ttl = 60s, .heartbeat = 1500ms, .wake_ups = wakeup_mode::polling})};
-        client other{database.source(), by_mail(database)};
+        client other{database.source(), by_datagram(database)};
         const auto start = steady::now();
         const auto held = holder.acquire("job");
-        settle(database, holder);
+        drain(database, holder);
         REQUIRE(other.request_release("job", held.token()));
         REQUIRE(eventually([&] { return !held.held(); }));
         CHECK(steady::now() - start > 1400ms);
@@ -210,11 +210,11 @@ TEST_CASE("control: a holder without wake-ups learns of it with its next heartbe
 TEST_CASE("a wake-up that precedes the grant which it concerns is followed by checks with pauses") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         interception network;
-        auto options = by_mail(database);
+        auto options = by_datagram(database);
         options.ttl = 6s;
         client holder{network.wrap(database.source()), options};
         const auto other = holder.acquire("other");
-        settle(database, holder);
+        drain(database, holder);
         std::atomic<int> heartbeats{0};
         network.before([&](std::string_view what) { heartbeats += what == "heartbeat" ? 1 : 0; });
         network.after([&](std::string_view what) {
@@ -241,10 +241,10 @@ TEST_CASE("a program that knows all but the tables causes no statement of a hold
         network.after([&](std::string_view name) {
             if (name == "session_leases") ++compared;
         });
-        client holder{network.wrap(database.source()), by_mail(database)};
-        client other{database.source(), by_mail(database)};
+        client holder{network.wrap(database.source()), by_datagram(database)};
+        client other{database.source(), by_datagram(database)};
         const auto asked = holder.acquire("job");
-        settle(database, holder);
+        drain(database, holder);
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         if (postgresql) await_listener(database, session_of(database, "job"));
         ask(other, asked);
@@ -261,14 +261,14 @@ TEST_CASE("a program that knows all but the tables causes no statement of a hold
         const std::string later = "look " + std::to_string(known + 1);
         // Among them the wake-up that was overheard at the request.
         auto texts = lies({known + 1, known + 1},
-                          {strategy::said_to_look(known, victim.secret),
-                           strategy::encode_wakeup({known + 1, known + 1}, victim.secret)});
+                          {wakeup::said_to_look(known, victim.secret),
+                           wakeup::encode_wakeup({known + 1, known + 1}, victim.secret)});
         for (const auto& text :
              {std::string{"look"}, later, later + ' ', later + ' ' + zeros,
-              strategy::said_to_look(known + 1, zeros), strategy::said_to_look(known + 1, ""),
-              later + strategy::said_to_look(known, victim.secret).substr(6),
-              strategy::said_to_look(-1, victim.secret),
-              strategy::said_to_look(std::numeric_limits<std::int64_t>::max(), zeros)}) {
+              wakeup::said_to_look(known + 1, zeros), wakeup::said_to_look(known + 1, ""),
+              later + wakeup::said_to_look(known, victim.secret).substr(6),
+              wakeup::said_to_look(-1, victim.secret),
+              wakeup::said_to_look(std::numeric_limits<std::int64_t>::max(), zeros)}) {
             texts.push_back(text);
         }
         // Longer than the second between two heartbeats that wake-ups cause.
@@ -286,9 +286,9 @@ TEST_CASE("a program that knows all but the tables causes no statement of a hold
 TEST_CASE("control: a reader of rowlock's tables causes at most a heartbeat a second") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         stranger stranger{database};
-        client holder{database.source(), by_mail(database)};
+        client holder{database.source(), by_datagram(database)};
         const auto held = holder.acquire("job");
-        settle(database, holder);
+        drain(database, holder);
         const auto victim = address_of(database, session_of(database, "job"));
         const auto start = steady::now();
         const auto before = holder.stats().heartbeats;
@@ -296,7 +296,7 @@ TEST_CASE("control: a reader of rowlock's tables causes at most a heartbeat a se
         while (steady::now() - start < 2s) {
             std::vector<std::string> texts;
             for (int i = 0; i < 20; ++i) {
-                texts.push_back(strategy::said_to_look(++revision, victim.secret));
+                texts.push_back(wakeup::said_to_look(++revision, victim.secret));
             }
             REQUIRE(stranger.say(victim, texts));
         }
@@ -312,17 +312,17 @@ TEST_CASE("a client may be destroyed while wake-ups arrive") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
     for (int i = 0; i < 20; ++i) {
-        std::optional<client> holder{std::in_place, database.source(), by_mail(database)};
+        std::optional<client> holder{std::in_place, database.source(), by_datagram(database)};
         std::optional<lease> held{holder->acquire("job")};
         const auto victim = address_of(database, session_of(database, "job"));
         std::jthread saying{[&](const std::stop_token& stop) {
-            const auto way = support::mail_to(victim);
+            const auto way = support::mailbox_sender(victim);
             for (std::int64_t revision = 1; !stop.stop_requested(); ++revision) {
-                static_cast<void>(way.post(strategy::said_to_look(revision, victim.secret)));
+                static_cast<void>(way.post(wakeup::said_to_look(revision, victim.secret)));
             }
         }};
         held.reset();
         holder.reset();
-        CHECK_FALSE(support::mail_to(victim).reachable());
+        CHECK_FALSE(support::mailbox_sender(victim).reachable());
     }
 }

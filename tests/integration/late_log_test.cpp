@@ -2,7 +2,7 @@
 // it before it is durable. The tests start a server whose log can be held back, and kill it: what
 // was read is lost. MariaDB and MySQL only.
 
-#include "coordination/wakeup/wake_up.hpp"
+#include "coordination/wakeup/mysql_wait.hpp"
 #include "support/interception.hpp"
 #include "support/late_server.hpp"
 #include "support/lock_database.hpp"
@@ -52,7 +52,7 @@ std::int64_t of_lease(const protocol_connection& look, const std::string& column
 }
 
 /// Waits for the first queue entry of a client. Returns its session and its grant id.
-strategy::granted_name first_place(const protocol_connection& look, std::int64_t& session) {
+protocol::granted_name first_place(const protocol_connection& look, std::int64_t& session) {
     REQUIRE(eventually([&] { return look.number("select count(*) from rowlock_waiter") == 1; }));
     session = look.number("select session from rowlock_waiter");
     return {"job", look.number("select grant_id from rowlock_waiter")};
@@ -208,9 +208,8 @@ TEST_CASE("a grant that was read is reported once it is on the disk, and not bef
         const auto held_log = server.hold_log();
         auto released = at.release_unflushed();
         const protocol_connection other{server.source()};
-        REQUIRE(eventually([&] {
-            return strategy::wake_up::wake(other.db(), session, 7, soon()) && b.makes_sure();
-        }));
+        REQUIRE(eventually(
+            [&] { return mysql_wait::wake(other.db(), session, 7, soon()) && b.makes_sure(); }));
         CHECK_FALSE(is_ready(told));
         server.let_log_go();
         CHECK(released.get());
@@ -229,7 +228,7 @@ TEST_CASE("a grant that was read is reported once it is on the disk, and not bef
         CHECK(look.queue().read_served(look.db(), "job", 2, 22, soon()).has_value());
         auto served = in_background([&] { return first.served("job", 2, 22).has_value(); });
         auto several = in_background([&] {
-            const std::vector<strategy::granted_name> places{{"job", 22}, {"job", 23}};
+            const std::vector<protocol::granted_name> places{{"job", 22}, {"job", 23}};
             const auto found = second.queue().served(second.db(), 2, places, soon());
             return found[0].has_value() && !found[1];
         });
@@ -259,7 +258,7 @@ TEST_CASE("a grant that was read is reported once it is on the disk, and not bef
         REQUIRE(eventually([&] { return of_lease(look, "session") == 0; }));
         const protocol_connection again{server.source()};
         auto second = in_background([&] {
-            strategy::victim victim{.token = at.token};
+            protocol::victim victim{.token = at.token};
             return again.leases().force_release(again.db(), "job", victim, soon());
         });
         CHECK(eventually([&] {

@@ -44,7 +44,7 @@ support::protocols plain_protocols(const sql::connection_source& source) {
     return support::protocols{sql::statement_set{source.speaks()}};
 }
 
-strategy::grant_request request(std::string_view name, std::int64_t session,
+protocol::grant_request request(std::string_view name, std::int64_t session,
                                 std::int64_t grant_id) {
     return {name, session, grant_id, {}, {}, {}};
 }
@@ -172,7 +172,7 @@ TEST_CASE(
         protocol.open_session(*db, {7, "owner", "host", "program", 1, 60s}, soon());
         CHECK(protocol.heartbeat(*db, 7, 0, soon()));
         const auto taken = protocol.acquire(*db, request("taken", 7, 1), soon());
-        REQUIRE(taken.what == strategy::attempt::outcome::granted);
+        REQUIRE(taken.what == protocol::attempt::outcome::granted);
         for (const char* elsewhere : {"1234/0000002A", "mariadb:uid:42"}) {
             CAPTURE(elsewhere);
             database.run("update rowlock_session set server_identity = '" + std::string{elsewhere} +
@@ -181,11 +181,11 @@ TEST_CASE(
             CHECK_FALSE(protocol.extend_session(*db, 7, 90s, soon()));
             CHECK_FALSE(protocol.state_of(*db, 7, soon()).live);
             const auto denied = protocol.acquire(*db, request("job", 7, 2), soon());
-            CHECK(denied.what == strategy::attempt::outcome::session_dead);
+            CHECK(denied.what == protocol::attempt::outcome::session_dead);
             // Its leases stay held until it expires or is ended.
             protocol.open_session(*db, {8, "owner", "host", "program", 1, 60s}, soon());
             const auto other = protocol.acquire(*db, request("taken", 8, 3), soon());
-            CHECK(other.what == strategy::attempt::outcome::held);
+            CHECK(other.what == protocol::attempt::outcome::held);
             database.run("delete from rowlock_session where id = 8");
         }
         database.run(
@@ -271,7 +271,7 @@ TEST_CASE(
     for (const std::int64_t id : {1, 2, 3}) {
         protocol.open_session(*db, {id, "owner", "host", "program", id, 60s}, soon());
     }
-    using outcome = strategy::attempt::outcome;
+    using outcome = protocol::attempt::outcome;
     CHECK(protocol.acquire(*db, request("job", 1, 11), soon()).what == outcome::granted);
     database.run(
         "insert into rowlock_waiter (name, session, grant_id, enqueued_at) "
@@ -300,14 +300,14 @@ TEST_CASE("grant_next does not loop on a promise that this server cannot keep") 
         protocol.open_session(*db, {id, "owner", "host", "program", id, 60s}, soon());
     }
     REQUIRE(protocol.acquire(*db, request("job", 1, 11), soon()).what ==
-            strategy::attempt::outcome::granted);
+            protocol::attempt::outcome::granted);
     for (const std::int64_t id : {2, 3}) {
         queue.enqueue(*db, {"job", id, id * 11, {}, {}, {}}, soon());
     }
     database.run("update rowlock_lease set successor = 22");
     database.run("update rowlock_session set server_identity = '1/0000002A' where id < 3");
     protocol.end_session(*db, 1, soon());
-    std::optional<strategy::handed_over> next;
+    std::optional<protocol::handed_over> next;
     CHECK_NOTHROW(next = queue.grant_next(*db, "job", std::chrono::steady_clock::now() + 2s));
     CHECK_FALSE(next.has_value());
     protocol.end_session(*db, 2, soon());
@@ -331,5 +331,5 @@ TEST_CASE("behind a pooler a session is opened on the server that answers now") 
     sql::memory_of(*db).server = "1/0000002A";
     CHECK(protocol.open_session(*db, {2, "owner", "host", "program", 2, 60s}, soon()) == server);
     CHECK(protocol.acquire(*db, request("job", 2, 22), soon()).what ==
-          strategy::attempt::outcome::granted);
+          protocol::attempt::outcome::granted);
 }

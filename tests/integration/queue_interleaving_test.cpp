@@ -27,8 +27,8 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
-using strategy::attempt;
-using strategy::handed_over;
+using protocol::attempt;
+using protocol::handed_over;
 using support::eventually;
 using support::kind_of;
 using support::protocol_connection;
@@ -39,7 +39,7 @@ namespace {
 
 using ids = protocol_connection::ids;
 
-strategy::wake_address ears_of(std::int64_t session) {
+wakeup::wake_address ears_of(std::int64_t session) {
     return {.number = 100 + session, .secret = std::string(32, 'a')};
 }
 
@@ -678,7 +678,7 @@ public:
                 (void)hand_.deadlocks(session_);
                 return;
             case 8:
-                (void)strategy::reap_round(hand_.db(), hand_.statements(), reaping_);
+                (void)detail::reap_round(hand_.db(), hand_.statements(), reaping_);
                 return;
             case 9:
                 if (dice % 5 == 0) return renew();
@@ -871,7 +871,7 @@ TEST_CASE("PostgreSQL notifies only the session that was served, and none when n
                                                                &PQfinish};
         REQUIRE(PQstatus(ear.get()) == CONNECTION_OK);
         for (const std::int64_t session : {1, 2, 3}) {
-            const std::string listen = "listen " + strategy::notification_channel(ears_of(session));
+            const std::string listen = "listen " + wakeup::notification_channel(ears_of(session));
             PQclear(PQexec(ear.get(), listen.c_str()));
         }
         const auto heard = [&] {
@@ -901,8 +901,8 @@ TEST_CASE("PostgreSQL notifies only the session that was served, and none when n
         const auto next = hand.release("job", 1, 12).next.value();
         const auto said = [&](std::int64_t session, std::int64_t grant_id, std::int64_t token) {
             const auto to = ears_of(session);
-            return std::vector{strategy::notification_channel(to) + ' ' +
-                               strategy::encode_wakeup({grant_id, token}, to.secret)};
+            return std::vector{wakeup::notification_channel(to) + ' ' +
+                               wakeup::encode_wakeup({grant_id, token}, to.secret)};
         };
         CHECK(heard() == said(2, 22, next.token));
         hand.end(2);
@@ -995,7 +995,7 @@ private:
             (void)hand_.grant_next(name);
             return 0;
         }
-        std::optional<strategy::queue_grant> grant;
+        std::optional<protocol::queue_grant> grant;
         const bool served = eventually(
             [&] {
                 grant = hand_.served(name, session_, grant_id);

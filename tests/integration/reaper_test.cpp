@@ -21,7 +21,7 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
-using strategy::attempt;
+using protocol::attempt;
 using support::eventually;
 using support::kind_of;
 using support::soon;

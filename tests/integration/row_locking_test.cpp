@@ -119,8 +119,8 @@ TEST_CASE(
         };
         auto other = std::async(std::launch::async, [&] { return work("B2", "A1").attempts; });
         const int attempts = work("A1", "B2").attempts;
-        // A victim that retries before the server has scheduled the other session can take its first
-        // row again and end as a victim once more.
+        // A victim that retries before the server has scheduled the other session can take its
+        // first row again and end as a victim once more.
         CHECK(victims >= 1);
         CHECK(attempts + other.get() == 2 + victims);
         CHECK(store.stock("A1") == 9);

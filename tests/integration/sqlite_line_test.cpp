@@ -84,17 +84,17 @@ public:
         database_.run("delete from rowlock_waiter where session = 7");
         database_.run("update rowlock_lease set session = null, grant_id = null");
     }
-    std::optional<strategy::handed_over> serve_next() {
+    std::optional<protocol::handed_over> serve_next() {
         return queue_.grant_next(*db_, "job", soon());
     }
-    void tell(const strategy::handed_over& next) const {
+    void tell(const protocol::handed_over& next) const {
         queue_.notify_grantee(*db_, next, soon());
     }
 
 private:
     support::lock_database& database_;
-    const strategy::lease_protocol& protocol_;
-    const strategy::queue_protocol& queue_;
+    const protocol::lease_protocol& protocol_;
+    const protocol::queue_protocol& queue_;
     std::unique_ptr<sql::connection> db_;
 };
 
@@ -257,12 +257,12 @@ TEST_CASE("a forged datagram is not believed, and a malformed one does no harm")
     const auto session = database.number("select session from rowlock_waiter");
     const auto grant_id = database.number("select grant_id from rowlock_waiter");
     const auto victim = support::address_of(database, session);
-    const auto mail = support::mail_to(victim);
+    const auto mail = support::mailbox_sender(victim);
     const std::array<std::string, 9> texts{
         "1 1",
         std::to_string(grant_id) + " 99",
-        strategy::encode_wakeup({grant_id, 99}, std::string(32, '0')),
-        strategy::encode_wakeup({grant_id, 99}, victim.secret),  // by a reader of the file
+        wakeup::encode_wakeup({grant_id, 99}, std::string(32, '0')),
+        wakeup::encode_wakeup({grant_id, 99}, victim.secret),  // by a reader of the file
         " ",
         "x",
         "1",

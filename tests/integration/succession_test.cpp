@@ -31,9 +31,9 @@
 using namespace rowlock;
 using namespace std::chrono_literals;
 using namespace std::string_view_literals;
-using strategy::attempt;
-using strategy::handed_over;
-using strategy::next_waiter;
+using protocol::attempt;
+using protocol::handed_over;
+using protocol::next_waiter;
 using support::backend;
 using support::eventually;
 using support::interception;
@@ -312,7 +312,7 @@ TEST_CASE("a row with a promise that the reaper deletes never grants the promise
     auto reaping = database.reaping(0ms, 0ms);
     reaping.statement_timeout = 5s;
     for (int i = 0; i < 3; ++i) {
-        strategy::reap_round(hand.db(), hand.statements(), reaping);
+        detail::reap_round(hand.db(), hand.statements(), reaping);
     }
     REQUIRE(hand.number("select count(*) from " + database.prefix() + "lease") == 0);
     CHECK(hand.acquire("job", 5, 55).token == at.token + (promised ? 2 : 1));
@@ -774,7 +774,7 @@ struct crashed_hand_over {
         auto held = (*before).acquire("job");
         auto first = waiting(*a, 1);
         auto second = waiting(*b, 2);
-        auto heir = waiting(*c, 3);
+        auto reserved = waiting(*c, 3);
         c->keep(doubts);
         held.release();
         auto of_a = first.get().value();
@@ -785,7 +785,7 @@ struct crashed_hand_over {
         eventually([&] { return b->settled() > settled_by_b; }, 1s);
         b->keep(repairs);
         of_b.release();
-        lease = heir.get();
+        lease = reserved.get();
         REQUIRE(lease);
         CHECK(lease->held());
         return a->passed_on() > passed_by_a && b->passed_on() > passed_by_b && c->is_waiting();

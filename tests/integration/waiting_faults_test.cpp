@@ -386,7 +386,7 @@ TEST_CASE("a returning owner reclaims its leases past the queue, which is served
         leave_behind(database, "worker 1", 7);
         REQUIRE(database.protocol()
                     .acquire(*database.connect(), {"kept", 7, 70, "", "", std::nullopt}, soon())
-                    .what == strategy::attempt::outcome::granted);
+                    .what == protocol::attempt::outcome::granted);
         client other{database.source(), database.options({.poll_interval = 10s})};
         auto waiting = std::async(std::launch::async, [&] { return acquire_soon(other, "kept"); });
         REQUIRE(places(database, 1));
@@ -505,7 +505,7 @@ void shout_proved(support::lock_database& database, std::int64_t grant_id, std::
     const auto session = database.number(
         "select max(session) from rowlock_waiter where grant_id = " + std::to_string(grant_id));
     const auto to = support::address_of(database, session);
-    shout(database, strategy::encode_wakeup({grant_id, token}, to.secret));
+    shout(database, wakeup::encode_wakeup({grant_id, token}, to.secret));
 }
 
 }  // namespace
@@ -529,7 +529,7 @@ TEST_CASE("malformed notifications are ignored, and the queue goes on") {
           grant + " 1x", grant + "  1", " " + grant + " 1", grant + "x 1",
           grant + " 99999999999999999999", std::string{"99999999999999999999 1"},
           std::string{"7 1"}, std::string(7000, '9'), grant + " 1 0", grant + " 1 2 " + guess,
-          grant + " 1 0 " + guess, strategy::encode_wakeup({number, 1}, guess), std::string{}}) {
+          grant + " 1 0 " + guess, wakeup::encode_wakeup({number, 1}, guess), std::string{}}) {
         CAPTURE(payload);
         shout(database, payload);
         CHECK(waiting.wait_for(20ms) == std::future_status::timeout);

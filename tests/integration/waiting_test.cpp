@@ -179,7 +179,7 @@ TEST_CASE("every end of a lease wakes the first waiter at once") {
             protocol.open_session(*db, {7, "owner", "host", "program", 1, 700ms}, support::soon());
             REQUIRE(
                 protocol.acquire(*db, {"job", 7, 70, "", "", std::nullopt}, support::soon()).what ==
-                strategy::attempt::outcome::granted);
+                protocol::attempt::outcome::granted);
             const auto start = steady::now();
             auto waiting = wait();
             waiting.get();
@@ -222,7 +222,7 @@ TEST_CASE("a waiter notices a release between its failed try and its first poll"
 namespace {
 
 /// The start of the statement in which a client sleeps in a MySQL server.
-constexpr std::string_view sleeps = "select get_lock('rowlock_gate_";
+constexpr std::string_view sleeps = "select get_lock('rowlock_wait_";
 
 bool is_a_sleep(std::string_view what) {
     return what.starts_with(sleeps) && what.find(" as rowlock_wake_") != std::string_view::npos;
@@ -268,7 +268,8 @@ TEST_CASE(
 
 // shows: wake-ups
 TEST_CASE(
-    "a waiter whose gate's connection is killed sleeps again behind a new gate and is woken at "
+    "a waiter whose wait lock's connection is killed sleeps again for a new wait lock and is woken "
+    "at "
     "once") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
         interception network;
@@ -283,15 +284,16 @@ TEST_CASE(
             std::async(std::launch::async, [&] { return acquire_soon(waiter, "job").held(); });
         REQUIRE(eventually([&] { return !sleep_under_way(database).empty(); }));
         const auto first = sleep_under_way(database);
-        const auto gate = first.substr(first.find('\''), first.find(',') - first.find('\''));
+        const auto wait_lock = first.substr(first.find('\''), first.find(',') - first.find('\''));
         const int before = sleeps_begun;
-        const auto keeper = database.number("select is_used_lock(" + gate + ")");
+        const auto keeper = database.number("select is_used_lock(" + wait_lock + ")");
         database.run("kill " + std::to_string(keeper));
         REQUIRE(eventually([&] {
             const auto next = sleep_under_way(database);
             return !next.empty() && next != first;
         }));
-        CHECK(sleeps_begun - before <= 2);  // it does not retry in a loop while the gate is open
+        CHECK(sleeps_begun - before <=
+              2);  // it does not retry in a loop while the wait lock is free
         const auto start = steady::now();
         lease.release();
         CHECK(waiting.get());
@@ -362,7 +364,7 @@ TEST_CASE("control: without that check the waiter is not served") {
         const auto db = database.connect();
         protocol.open_session(*db, {7, "owner", "host", "program", 1, 60s}, support::soon());
         REQUIRE(protocol.acquire(*db, {"job", 7, 70, "", "", std::nullopt}, support::soon()).what ==
-                strategy::attempt::outcome::granted);
+                protocol::attempt::outcome::granted);
         const auto& queue = database.queue();
         CHECK_FALSE(is_served_after_blind_release(database, [&] {
             const auto done = queue.release(*db, "job", 7, 70, true, support::soon());
@@ -851,9 +853,9 @@ TEST_CASE("a cancelled queue entry that is deleted a moment later makes no deadl
         interception network;
         client locks{network.wrap(database.source()), database.options({.poll_interval = 10s})};
         auto held = locks.acquire("ours");
-        const strategy::grant_request theirs{"theirs", 1, 11, "u", "", std::nullopt};
+        const protocol::grant_request theirs{"theirs", 1, 11, "u", "", std::nullopt};
         REQUIRE(protocol.acquire(*db, theirs, support::soon()).what ==
-                strategy::attempt::outcome::granted);
+                protocol::attempt::outcome::granted);
         // The holder of "theirs" has stopped waiting for "ours", and goes on.
         queue.enqueue(*db, {"ours", 1, 22, "u", "", std::nullopt}, support::soon());
         std::atomic<int> looks{0};

@@ -231,7 +231,7 @@ bool kill_a_listener(support::lock_database& database, unsigned choice) {
     if (database.speaks() == dialect::mysql) {
         return kill_one(
             database,
-            // A sleeping connection, or the waiting room's, which holds its gate.
+            // A sleeping connection, or the one that holds its wait lock.
             "with mysql_wait_thread as (select p.id, p.info from information_schema.processlist "
             "p where p.info like 'select get#_lock(%) as rowlock#_wake#_%' escape '#' "
             "and exists (select 1 from rowlock_session s "

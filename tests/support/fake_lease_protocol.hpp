@@ -11,7 +11,8 @@ namespace support {
 namespace fake {
 
 using namespace rowlock;
-using namespace rowlock::strategy;
+using namespace rowlock::protocol;
+using namespace rowlock::wakeup;
 
 /// Sessions and leases in memory, for tests of their callers. There is no clock: a session lives
 /// until it is ended, and `remaining` is one second of every holder. Every grant is durable.
@@ -76,7 +77,7 @@ public:
     attempt acquire(sql::connection& /*db*/, const grant_request& request,
                     sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) -> attempt {
-            const look seen = look_at(all, request.name, request.session);
+            const lease_probe seen = look_at(all, request.name, request.session);
             if (!seen.session_live) return {attempt::outcome::session_dead, 0, seen};
             if (!seen.takeable(request.barging)) return {attempt::outcome::held, 0, seen};
             const auto token = all.grant({std::string{request.name}, request.session,
@@ -86,8 +87,8 @@ public:
         });
     }
 
-    look probe(sql::connection& /*db*/, std::string_view name, std::int64_t session,
-               sql::deadline /*until*/) const override {
+    lease_probe probe(sql::connection& /*db*/, std::string_view name, std::int64_t session,
+                      sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) { return look_at(all, name, session); });
     }
 
@@ -153,7 +154,7 @@ public:
     bool force_release(sql::connection& /*db*/, std::string_view name, victim& whom,
                        sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
-            const look seen = look_at(all, name, 0);
+            const lease_probe seen = look_at(all, name, 0);
             if (whom.token && seen.token != *whom.token) return true;
             if (seen.free) return false;
             whom = {.token = seen.token, .session = seen.session};
@@ -165,7 +166,7 @@ public:
     bool force_release_of(sql::connection& /*db*/, std::string_view name, std::int64_t token,
                           victim& whom, sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
-            const look seen = look_at(all, name, 0);
+            const lease_probe seen = look_at(all, name, 0);
             if (seen.token != token) return whom.token.has_value();
             if (seen.free) return false;
             whom.session = seen.session;
@@ -178,7 +179,7 @@ public:
                                                    std::int64_t token,
                                                    sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) -> std::optional<release_request> {
-            const look seen = look_at(all, name, 0);
+            const lease_probe seen = look_at(all, name, 0);
             if (seen.free || seen.token != token) return std::nullopt;
             ++all.sessions[seen.session].revision;
             return release_request{.session = seen.session, .left = seen.remaining};
@@ -256,8 +257,8 @@ public:
 private:
     using rows = fake_tables::rows;
 
-    static look look_at(const rows& all, std::string_view name, std::int64_t session) {
-        look seen;
+    static lease_probe look_at(const rows& all, std::string_view name, std::int64_t session) {
+        lease_probe seen;
         seen.session_live = all.live(session);
         const auto row = all.leases.find(name);
         seen.present = row != all.leases.end();
@@ -280,7 +281,7 @@ private:
     static lease_info info_of(rows& all, std::string_view name) {
         lease_info info;
         info.name = name;
-        const look seen = look_at(all, name, 0);
+        const lease_probe seen = look_at(all, name, 0);
         info.token = fencing_token{seen.token};
         if (seen.free) return info;
         holder_info& holder = info.holder.emplace();

@@ -11,7 +11,8 @@ namespace support {
 namespace fake {
 
 using namespace rowlock;
-using namespace rowlock::strategy;
+using namespace rowlock::protocol;
+using namespace rowlock::wakeup;
 
 /// The queue in memory, for tests of its callers. Serves in ticket order, and only waiters whose
 /// session lives. Knows no deadlocks and reserves no tokens; wake-ups are recorded, not sent.

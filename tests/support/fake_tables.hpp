@@ -25,7 +25,7 @@ public:
         std::string owner{};
         bool live = true;
         std::int64_t revision = 0;
-        rowlock::strategy::wake_address wake{};
+        rowlock::wakeup::wake_address wake{};
     };
     struct lease {
         std::int64_t token = 0;

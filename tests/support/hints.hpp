@@ -10,7 +10,7 @@
 namespace support {
 
 /// The wake-up address of a session, as a reader of rowlock's tables knows it.
-inline rowlock::strategy::wake_address address_of(lock_database& database, std::int64_t session) {
+inline rowlock::wakeup::wake_address address_of(lock_database& database, std::int64_t session) {
     const auto row =
         database.run("select wake_address, wake_secret, mailbox from rowlock_session where id = " +
                      std::to_string(session));
@@ -19,8 +19,8 @@ inline rowlock::strategy::wake_address address_of(lock_database& database, std::
             .mailbox = row.maybe_integer(0, 2)};
 }
 
-inline rowlock::wakeup::mail_to mail_to(const rowlock::strategy::wake_address& to) {
-    return rowlock::wakeup::mail_to{to.number, to.mailbox};
+inline rowlock::wakeup::mailbox_sender mailbox_sender(const rowlock::wakeup::wake_address& to) {
+    return rowlock::wakeup::mailbox_sender{to.number, to.mailbox};
 }
 
 }  // namespace support

@@ -50,13 +50,13 @@ public:
 
     /// `options` for a client of a test.
     [[nodiscard]] rowlock::client_options options(rowlock::client_options options = {}) const;
-    [[nodiscard]] const rowlock::strategy::lease_protocol& protocol() const {
+    [[nodiscard]] const rowlock::protocol::lease_protocol& protocol() const {
         return protocols_->leases();
     }
-    [[nodiscard]] const rowlock::strategy::queue_protocol& queue() const {
+    [[nodiscard]] const rowlock::protocol::queue_protocol& queue() const {
         return protocols_->queue();
     }
-    [[nodiscard]] const rowlock::strategy::batch_protocol& batches() const {
+    [[nodiscard]] const rowlock::protocol::batch_protocol& batches() const {
         return protocols_->batches();
     }
     [[nodiscard]] const rowlock::sql::statement_set& statements() const {

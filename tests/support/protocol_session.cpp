@@ -7,8 +7,8 @@
 namespace support {
 
 using namespace rowlock;
-using strategy::attempt;
-using strategy::grant_request;
+using protocol::attempt;
+using protocol::grant_request;
 
 namespace {
 
@@ -90,7 +90,7 @@ bool protocol_connection::free(std::string_view name, std::int64_t session,
 }
 
 bool protocol_connection::force_release(std::string_view name) const {
-    strategy::victim victim;
+    protocol::victim victim;
     return leases_.force_release(*db_, name, victim, soon());
 }
 
@@ -103,35 +103,35 @@ protocol_connection::ids protocol_connection::cancel(const ids& grant_ids) const
     return sorted(queue_.cancel(*db_, grant_ids, soon()));
 }
 
-strategy::queue_entries protocol_connection::entries_of(std::int64_t session) const {
+protocol::queue_entries protocol_connection::entries_of(std::int64_t session) const {
     return queue_.entries_of(*db_, session, soon());
 }
 
-std::optional<strategy::handed_over> protocol_connection::grant_next(std::string_view name,
+std::optional<protocol::handed_over> protocol_connection::grant_next(std::string_view name,
                                                                      sql::deadline until) const {
     return queue_.grant_next(*db_, name, until);
 }
 
-strategy::release_outcome protocol_connection::release(std::string_view name, std::int64_t session,
+protocol::release_outcome protocol_connection::release(std::string_view name, std::int64_t session,
                                                        std::int64_t grant_id,
                                                        bool contended) const {
     return queue_.release(*db_, name, session, grant_id, contended, soon());
 }
 
-std::optional<strategy::queue_grant> protocol_connection::served(std::string_view name,
+std::optional<protocol::queue_grant> protocol_connection::served(std::string_view name,
                                                                  std::int64_t session,
                                                                  std::int64_t grant_id) const {
     return queue_.served(*db_, name, session, grant_id, soon());
 }
 
-std::optional<strategy::confirmed_grant> protocol_connection::confirm_and_read_next(
+std::optional<protocol::confirmed_grant> protocol_connection::confirm_and_read_next(
     std::string_view name, std::int64_t session, std::int64_t grant_id, bool durably) const {
     return queue_.confirm_and_read_next(*db_, name, session, grant_id, durably, soon());
 }
 
-std::optional<strategy::handed_over> protocol_connection::hand_over_to(
+std::optional<protocol::handed_over> protocol_connection::hand_over_to(
     std::string_view name, std::int64_t session, std::int64_t grant_id,
-    const strategy::next_waiter& next, bool may_be_asynchronous) const {
+    const protocol::next_waiter& next, bool may_be_asynchronous) const {
     return queue_.hand_over_to(*db_, name, session, grant_id, next,
                                {.may_be_asynchronous = may_be_asynchronous}, soon());
 }
@@ -149,7 +149,7 @@ protocol_connection::names protocol_connection::queues_of_session(std::int64_t s
     return sorted(queue_.queues_of_session(*db_, session, soon()));
 }
 
-std::vector<strategy::deadlock_found> protocol_connection::deadlocks(std::int64_t session) const {
+std::vector<protocol::deadlock_found> protocol_connection::deadlocks(std::int64_t session) const {
     return queue_.deadlocks(*db_, session, soon());
 }
 
@@ -163,7 +163,7 @@ protocol_connection::tokens protocol_connection::acquire_all(
 }
 
 std::vector<bool> protocol_connection::release_all(
-    std::int64_t session, std::span<const strategy::granted_name> grants) const {
+    std::int64_t session, std::span<const protocol::granted_name> grants) const {
     return batch_.release_all(*db_, session, grants, soon());
 }
 
@@ -191,7 +191,7 @@ grant_request protocol_session::request(std::string_view name, std::int64_t gran
     return make_request(name, id_, grant_id, options);
 }
 
-std::int64_t grant_id_of(const std::optional<strategy::handed_over>& next) {
+std::int64_t grant_id_of(const std::optional<protocol::handed_over>& next) {
     return next ? next->grant_id : 0;
 }
 

@@ -23,7 +23,7 @@ struct session_options {
     std::string owner{"owner"};
     /// By default the session outlives the test, although it has no heartbeat.
     std::chrono::microseconds ttl = std::chrono::hours{1};
-    rowlock::strategy::wake_address wake{};
+    rowlock::wakeup::wake_address wake{};
 };
 
 struct request_options {
@@ -51,7 +51,7 @@ public:
     [[nodiscard]] bool heartbeat(std::int64_t session, std::int64_t revision = 0) const;
     [[nodiscard]] bool is_live(std::int64_t session) const;
 
-    [[nodiscard]] rowlock::strategy::attempt acquire(std::string_view name, std::int64_t session,
+    [[nodiscard]] rowlock::protocol::attempt acquire(std::string_view name, std::int64_t session,
                                                      std::int64_t grant_id,
                                                      const request_options& options = {}) const;
     /// The token; nullopt if the lease was not granted.
@@ -69,36 +69,36 @@ public:
                  const request_options& options = {}) const;
     /// The queue entries that this call deleted, sorted.
     [[nodiscard]] ids cancel(const ids& grant_ids) const;
-    [[nodiscard]] rowlock::strategy::queue_entries entries_of(std::int64_t session) const;
-    [[nodiscard]] std::optional<rowlock::strategy::handed_over> grant_next(
+    [[nodiscard]] rowlock::protocol::queue_entries entries_of(std::int64_t session) const;
+    [[nodiscard]] std::optional<rowlock::protocol::handed_over> grant_next(
         std::string_view name, rowlock::sql::deadline until = soon()) const;
     /// Frees the lease or hands it to its first waiter (queue_protocol::release).
-    [[nodiscard]] rowlock::strategy::release_outcome release(std::string_view name,
+    [[nodiscard]] rowlock::protocol::release_outcome release(std::string_view name,
                                                              std::int64_t session,
                                                              std::int64_t grant_id,
                                                              bool contended = true) const;
-    [[nodiscard]] std::optional<rowlock::strategy::queue_grant> served(std::string_view name,
+    [[nodiscard]] std::optional<rowlock::protocol::queue_grant> served(std::string_view name,
                                                                        std::int64_t session,
                                                                        std::int64_t grant_id) const;
-    [[nodiscard]] std::optional<rowlock::strategy::confirmed_grant> confirm_and_read_next(
+    [[nodiscard]] std::optional<rowlock::protocol::confirmed_grant> confirm_and_read_next(
         std::string_view name, std::int64_t session, std::int64_t grant_id,
         bool durably = true) const;
-    [[nodiscard]] std::optional<rowlock::strategy::handed_over> hand_over_to(
+    [[nodiscard]] std::optional<rowlock::protocol::handed_over> hand_over_to(
         std::string_view name, std::int64_t session, std::int64_t grant_id,
-        const rowlock::strategy::next_waiter& next, bool may_be_asynchronous = true) const;
+        const rowlock::protocol::next_waiter& next, bool may_be_asynchronous = true) const;
     [[nodiscard]] names names_with_waiters(const names& asked) const;
     [[nodiscard]] names leave(std::int64_t session, const names& asked) const;
     /// Sorted.
     [[nodiscard]] names queues_of_session(std::int64_t session) const;
-    [[nodiscard]] std::vector<rowlock::strategy::deadlock_found> deadlocks(
+    [[nodiscard]] std::vector<rowlock::protocol::deadlock_found> deadlocks(
         std::int64_t session) const;
 
-    [[nodiscard]] bool reacquire(const rowlock::strategy::grant_request& request,
+    [[nodiscard]] bool reacquire(const rowlock::protocol::grant_request& request,
                                  std::int64_t known) const;
     [[nodiscard]] tokens acquire_all(
-        std::span<const rowlock::strategy::grant_request> requests) const;
+        std::span<const rowlock::protocol::grant_request> requests) const;
     [[nodiscard]] std::vector<bool> release_all(
-        std::int64_t session, std::span<const rowlock::strategy::granted_name> grants) const;
+        std::int64_t session, std::span<const rowlock::protocol::granted_name> grants) const;
 
     /// SQL as it stands: the caller writes the prefix of the tables.
     void run(const std::string& text) const;
@@ -107,9 +107,9 @@ public:
     [[nodiscard]] std::int64_t number(const std::string& text) const;
 
     [[nodiscard]] rowlock::sql::connection& db() const { return *db_; }
-    [[nodiscard]] const rowlock::strategy::lease_protocol& leases() const { return leases_; }
-    [[nodiscard]] const rowlock::strategy::queue_protocol& queue() const { return queue_; }
-    [[nodiscard]] const rowlock::strategy::batch_protocol& batch() const { return batch_; }
+    [[nodiscard]] const rowlock::protocol::lease_protocol& leases() const { return leases_; }
+    [[nodiscard]] const rowlock::protocol::queue_protocol& queue() const { return queue_; }
+    [[nodiscard]] const rowlock::protocol::batch_protocol& batch() const { return batch_; }
 
     [[nodiscard]] const rowlock::sql::statement_set& statements() const {
         return protocols_.statements();
@@ -117,9 +117,9 @@ public:
 
 private:
     const protocols protocols_;
-    const rowlock::strategy::lease_protocol& leases_ = protocols_.leases();
-    const rowlock::strategy::queue_protocol& queue_ = protocols_.queue();
-    const rowlock::strategy::batch_protocol& batch_ = protocols_.batches();
+    const rowlock::protocol::lease_protocol& leases_ = protocols_.leases();
+    const rowlock::protocol::queue_protocol& queue_ = protocols_.queue();
+    const rowlock::protocol::batch_protocol& batch_ = protocols_.batches();
     std::unique_ptr<rowlock::sql::connection> db_;
 };
 
@@ -137,9 +137,9 @@ public:
     [[nodiscard]] bool heartbeat() const { return on_.heartbeat(id_); }
     [[nodiscard]] bool is_live() const { return on_.is_live(id_); }
 
-    [[nodiscard]] rowlock::strategy::grant_request request(
+    [[nodiscard]] rowlock::protocol::grant_request request(
         std::string_view name, std::int64_t grant_id, const request_options& options = {}) const;
-    [[nodiscard]] rowlock::strategy::attempt acquire(std::string_view name,
+    [[nodiscard]] rowlock::protocol::attempt acquire(std::string_view name,
                                                      std::int64_t grant_id) const {
         return on_.acquire(name, id_, grant_id);
     }
@@ -162,7 +162,7 @@ public:
         return on_.reacquire(request(name, grant_id), known);
     }
     [[nodiscard]] std::vector<bool> release_all(
-        std::span<const rowlock::strategy::granted_name> grants) const {
+        std::span<const rowlock::protocol::granted_name> grants) const {
         return on_.release_all(id_, grants);
     }
 
@@ -170,7 +170,7 @@ public:
     /// Its connection, on which it may act for other sessions too.
     [[nodiscard]] const protocol_connection& on() const { return on_; }
     [[nodiscard]] rowlock::sql::connection& db() const { return on_.db(); }
-    [[nodiscard]] const rowlock::strategy::lease_protocol& leases() const { return on_.leases(); }
+    [[nodiscard]] const rowlock::protocol::lease_protocol& leases() const { return on_.leases(); }
     [[nodiscard]] const rowlock::sql::statement_set& statements() const { return on_.statements(); }
 
 private:
@@ -179,6 +179,6 @@ private:
 };
 
 /// The grant id that grant_next served; 0 if it served none.
-[[nodiscard]] std::int64_t grant_id_of(const std::optional<rowlock::strategy::handed_over>& next);
+[[nodiscard]] std::int64_t grant_id_of(const std::optional<rowlock::protocol::handed_over>& next);
 
 }  // namespace support

@@ -76,8 +76,8 @@ stranger::~stranger() {
     if (!role_.empty()) database_.run("drop role " + role_);
 }
 
-void stranger::listen(const strategy::wake_address& to) {
-    db_->notifications()->listen(strategy::notification_channel(to), soon());
+void stranger::listen(const wakeup::wake_address& to) {
+    db_->notifications()->listen(wakeup::notification_channel(to), soon());
 }
 
 std::vector<std::string> stranger::heard() {
@@ -97,12 +97,12 @@ bool stranger::reads_our_tables() {
     }
 }
 
-bool stranger::say(const strategy::wake_address& to, const std::vector<std::string>& texts,
+bool stranger::say(const wakeup::wake_address& to, const std::vector<std::string>& texts,
                    int times) {
     bool said = false;
     if (db_) {
         const sql::statement notify{"select pg_notify($1, $2)"};
-        const auto channel = strategy::notification_channel(to);
+        const auto channel = wakeup::notification_channel(to);
         for (int i = 0; i < times; ++i) {
             for (const auto& text : texts) {
                 const std::array parameters{sql::value{channel}, sql::value{text}};
@@ -115,7 +115,7 @@ bool stranger::say(const strategy::wake_address& to, const std::vector<std::stri
     return (to.mailbox && post(mailbox, texts, times)) || said;
 }
 
-std::vector<std::string> lies(const strategy::said_grant& of,
+std::vector<std::string> lies(const wakeup::said_grant& of,
                               const std::vector<std::string>& overheard) {
     const auto words = std::to_string(of.grant_id) + ' ' + std::to_string(of.token);
     const std::string zeros(32, '0');
@@ -124,9 +124,9 @@ std::vector<std::string> lies(const strategy::said_grant& of,
                                  words + " 1",
                                  words + " 0 ",
                                  words + " 0 " + zeros,
-                                 strategy::encode_wakeup(of, zeros),
-                                 strategy::encode_wakeup(of, std::to_string(of.grant_id)),
-                                 strategy::encode_wakeup(of, "")};
+                                 wakeup::encode_wakeup(of, zeros),
+                                 wakeup::encode_wakeup(of, std::to_string(of.grant_id)),
+                                 wakeup::encode_wakeup(of, "")};
     for (const auto& said : overheard) {
         all.push_back(said);  // a replay
         if (said.size() <= 33) continue;

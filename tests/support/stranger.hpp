@@ -22,7 +22,7 @@ public:
     ~stranger();
 
     /// Listens to the notifications of a session (PostgreSQL).
-    void listen(const rowlock::strategy::wake_address& to);
+    void listen(const rowlock::wakeup::wake_address& to);
     /// The notifications since then.
     [[nodiscard]] std::vector<std::string> heard();
     /// Whether the role can read one of rowlock's tables.
@@ -30,7 +30,7 @@ public:
 
     /// Sends the texts to a session in every way, by NOTIFY (PostgreSQL) and by datagrams, `times`
     /// times. Returns once the datagrams were taken out of the mailbox. False if there was no way.
-    bool say(const rowlock::strategy::wake_address& to, const std::vector<std::string>& texts,
+    bool say(const rowlock::wakeup::wake_address& to, const std::vector<std::string>& texts,
              int times = 1);
 
 private:
@@ -41,7 +41,7 @@ private:
 
 /// All wake-ups that a program without the secret can forge for a grant whose id and next token it
 /// knows: without a proof, with guessed proofs, and with the proofs of other wake-ups.
-[[nodiscard]] std::vector<std::string> lies(const rowlock::strategy::said_grant& of,
+[[nodiscard]] std::vector<std::string> lies(const rowlock::wakeup::said_grant& of,
                                             const std::vector<std::string>& overheard = {});
 
 }  // namespace support

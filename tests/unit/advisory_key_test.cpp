@@ -10,7 +10,7 @@
 #include <string>
 
 using namespace rowlock;
-using strategy::call_of;
+using detail::call_of;
 using support::kind_of;
 
 namespace {
@@ -24,8 +24,8 @@ std::string hex(std::string_view text) {
     return digits;
 }
 
-strategy::server_key server_key_of(const advisory_key& key, sql::dialect speaks) {
-    return strategy::make_advisory_protocol(speaks)->key_of(key, "rowlock", "shop");
+detail::server_key server_key_of(const advisory_key& key, sql::dialect speaks) {
+    return detail::make_advisory_protocol(speaks)->key_of(key, "rowlock", "shop");
 }
 
 }  // namespace
@@ -111,7 +111,7 @@ TEST_CASE("keys that the server treats as one lock are one key in the process") 
 
 TEST_CASE("the smallest and greatest keys can be written in a statement") {
     const auto call = [](const advisory_key& key) {
-        return call_of("pg_advisory_lock", strategy::postgresql_key(key, "rowlock"),
+        return call_of("pg_advisory_lock", detail::postgresql_key(key, "rowlock"),
                        advisory_mode::exclusive);
     };
     CHECK(call(advisory_key::number(std::numeric_limits<std::int64_t>::min())) ==

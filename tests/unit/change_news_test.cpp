@@ -16,7 +16,7 @@ constexpr auto never = rowlock::base::alarm::never;
 TEST_CASE("without a notification no heartbeat is moved forward") {
     const change_news news;
     CHECK(news.news_at() == never);
-    CHECK(news.told() == 0);
+    CHECK(news.announced() == 0);
 }
 
 TEST_CASE("a later revision is news and makes a heartbeat due at once") {
@@ -25,7 +25,7 @@ TEST_CASE("a later revision is news and makes a heartbeat due at once") {
     CHECK(news.is_news(5));
     CHECK(news.tell(5, 10s));
     CHECK(news.news_at() == 10s);
-    CHECK(news.told() == 5);
+    CHECK(news.announced() == 5);
 }
 
 TEST_CASE("the known revision and earlier ones are no news") {
@@ -53,7 +53,7 @@ TEST_CASE("a second notification does not move a heartbeat that is due already")
     CHECK(news.tell(1, 10s));
     CHECK(news.is_news(2));
     CHECK_FALSE(news.tell(2, 11s));
-    CHECK(news.told() == 2);
+    CHECK(news.announced() == 2);
     CHECK(news.news_at() == 10s);
 }
 
@@ -61,7 +61,7 @@ TEST_CASE("a notification of an earlier revision does not hide the later one") {
     change_news news;
     CHECK(news.tell(3, 10s));
     CHECK_FALSE(news.tell(2, 10s));
-    CHECK(news.told() == 3);
+    CHECK(news.announced() == 3);
     news.revision = 2;
     CHECK(news.news_at() == 10s);
 }
@@ -90,16 +90,16 @@ TEST_CASE("news moves a heartbeat forward at most once a second") {
 TEST_CASE("a false notification is dropped by the heartbeat that does not find it") {
     change_news news;
     CHECK(news.tell(7, 10s));
-    news.settle_news(news.told(), 10s);
+    news.confirm(news.announced(), 10s);
     CHECK(news.news_at() == never);
-    CHECK(news.told() == 0);
+    CHECK(news.announced() == 0);
     CHECK(news.is_news(1));  // it does not hide a true one
 }
 
 TEST_CASE("after a false notification the next one still waits for its second") {
     change_news news;
     CHECK(news.tell(7, 10s));
-    news.settle_news(7, 10s);
+    news.confirm(7, 10s);
     CHECK(news.tell(1, 10s + 1ms));
     CHECK(news.news_at() == 11s);
 }
@@ -107,17 +107,17 @@ TEST_CASE("after a false notification the next one still waits for its second") 
 TEST_CASE("a notification that arrives during a heartbeat causes another heartbeat") {
     change_news news;
     CHECK(news.tell(4, 30s));
-    const auto before = news.told();
+    const auto before = news.announced();
     CHECK_FALSE(news.tell(5, 30s));
-    news.settle_news(before, 30s);
-    CHECK(news.told() == 5);
+    news.confirm(before, 30s);
+    CHECK(news.announced() == 5);
     CHECK(news.news_at() == 31s);
 }
 
 TEST_CASE("a heartbeat that was sent before a notification does not drop it") {
     change_news news;
-    const auto before = news.told();
+    const auto before = news.announced();
     CHECK(news.tell(6, 40s));
-    news.settle_news(before, 40s);
+    news.confirm(before, 40s);
     CHECK(news.news_at() == 40s);
 }

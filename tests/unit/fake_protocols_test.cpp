@@ -24,7 +24,7 @@ struct fake_server {
         }
     }
 
-    strategy::attempt acquire(std::string_view name, std::int64_t session, std::int64_t grant_id) {
+    protocol::attempt acquire(std::string_view name, std::int64_t session, std::int64_t grant_id) {
         return leases.acquire(db, {name, session, grant_id, "", "", std::nullopt}, until);
     }
     void enqueue(std::string_view name, std::int64_t session, std::int64_t grant_id) {
@@ -65,14 +65,14 @@ TEST_CASE("the fake queue serves the waiters whose sessions live, in ticket orde
 
 TEST_CASE("a fake lease has one holder, and a session that was ended holds nothing") {
     fake_server at;
-    CHECK(at.acquire("job", 1, 11).what == strategy::attempt::outcome::granted);
+    CHECK(at.acquire("job", 1, 11).what == protocol::attempt::outcome::granted);
     const auto other = at.acquire("job", 2, 22);
-    CHECK(other.what == strategy::attempt::outcome::held);
+    CHECK(other.what == protocol::attempt::outcome::held);
     CHECK(other.seen.session == 1);
     CHECK(at.leases.heartbeat(at.db, 1, 0, at.until));
     at.leases.end_session(at.db, 1, at.until);
     CHECK_FALSE(at.leases.heartbeat(at.db, 1, 0, at.until));
-    CHECK(at.acquire("job", 1, 12).what == strategy::attempt::outcome::session_dead);
+    CHECK(at.acquire("job", 1, 12).what == protocol::attempt::outcome::session_dead);
     CHECK(at.acquire("job", 2, 22).token == 2);
     CHECK(at.leases.release(at.db, "job", 2, 22, at.until));
     CHECK_FALSE(at.leases.release(at.db, "job", 2, 22, at.until));
@@ -81,9 +81,9 @@ TEST_CASE("a fake lease has one holder, and a session that was ended holds nothi
 TEST_CASE("only a barging request overtakes a waiter for a fake lease") {
     fake_server at;
     at.enqueue("job", 2, 22);
-    CHECK(at.acquire("job", 1, 11).what == strategy::attempt::outcome::held);
+    CHECK(at.acquire("job", 1, 11).what == protocol::attempt::outcome::held);
     CHECK(at.leases.acquire(at.db, {"job", 1, 11, "", "", std::nullopt, true}, at.until).what ==
-          strategy::attempt::outcome::granted);
+          protocol::attempt::outcome::granted);
 }
 
 TEST_CASE("the fake queue deletes cancelled entries, and reports which it deleted") {

@@ -75,7 +75,7 @@ public:
         answer("post", what.text(), parameters.size(), until);
         return true;
     }
-    void settle(sql::deadline until) override {
+    void drain(sql::deadline until) override {
         const auto done = answer("settle", "", 0, until);
         if (told_) told_(&done, nullptr);
     }
@@ -149,7 +149,7 @@ void call_everything(sql::connection& db) {
     CHECK(db.post(what, parameters, due, [&](const sql::result* done, const error* failure) {
         answered = done != nullptr && failure == nullptr;
     }));
-    db.settle(due);
+    db.drain(due);
     CHECK(answered);
     CHECK(db.alive());
     CHECK_FALSE(db.keeps_session_state());

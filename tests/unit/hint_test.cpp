@@ -12,12 +12,12 @@
 #include <string>
 
 using namespace rowlock;
-using strategy::decode_wakeup;
-using strategy::encode_wakeup;
-using strategy::is_proved;
-using strategy::said_grant;
-using strategy::said_to_look;
-using strategy::told_to_look;
+using wakeup::decode_wakeup;
+using wakeup::encode_wakeup;
+using wakeup::is_proved;
+using wakeup::said_grant;
+using wakeup::said_to_look;
+using wakeup::told_to_look;
 
 namespace {
 
@@ -130,7 +130,7 @@ TEST_CASE("a forked child draws other ids than its parent, also from those drawn
 TEST_CASE("a secret has 128 bits, and each session has its own") {
     std::set<std::string> seen;
     for (int i = 0; i < 100; ++i) {
-        const auto made = strategy::random_wake_address();
+        const auto made = wakeup::random_wake_address();
         CHECK(made.number > 0);
         CHECK(made.secret.size() == 32);
         CHECK(made.secret.find_first_not_of("0123456789abcdef") == std::string::npos);

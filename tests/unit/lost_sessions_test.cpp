@@ -20,7 +20,7 @@ constexpr nanoseconds margin = 5s;
 constexpr nanoseconds ttl = 30s;
 
 std::shared_ptr<session> session_of(std::int64_t id) {
-    return std::make_shared<session>(id, "", session::ears{}, 60s, 0s);
+    return std::make_shared<session>(id, "", session::endpoint{}, 60s, 0s);
 }
 
 std::shared_ptr<grant> lost_grant_in(session& of, std::int64_t id) {

@@ -25,10 +25,10 @@ std::int64_t number() {
 }
 
 /// A sender in the same network namespace.
-class mail_to : public rowlock::wakeup::mail_to {
+class mailbox_sender : public rowlock::wakeup::mailbox_sender {
 public:
-    explicit mail_to(std::int64_t number)
-        : rowlock::wakeup::mail_to{number, rowlock::wakeup::network_namespace()} {}
+    explicit mailbox_sender(std::int64_t number)
+        : rowlock::wakeup::mailbox_sender{number, rowlock::wakeup::network_namespace()} {}
 };
 
 bool readable(const mailbox& box) {
@@ -40,11 +40,11 @@ bool readable(const mailbox& box) {
 
 TEST_CASE("a datagram reaches the mailbox with its number, and no other") {
     const auto ours = number();
-    CHECK_FALSE(mail_to{ours}.reachable());
-    CHECK_FALSE(mail_to{ours}.post("too early"));
+    CHECK_FALSE(mailbox_sender{ours}.reachable());
+    CHECK_FALSE(mailbox_sender{ours}.post("too early"));
     const mailbox box{ours};
     const mailbox other{number()};
-    const mail_to way{ours};
+    const mailbox_sender way{ours};
     CHECK(way.reachable());
     CHECK_FALSE(readable(box));
     CHECK(box.take().empty());
@@ -63,18 +63,18 @@ TEST_CASE("a number has one mailbox, and none once it is closed") {
     std::optional<mailbox> box;
     box.emplace(ours);
     CHECK(kind_of([&] { const mailbox second{ours}; }) == errc::unsupported);
-    const mail_to way{ours};
+    const mailbox_sender way{ours};
     box.reset();
     CHECK_FALSE(way.post("x"));
-    CHECK_FALSE(mail_to{ours}.reachable());
+    CHECK_FALSE(mailbox_sender{ours}.reachable());
     box.emplace(ours);
-    CHECK(mail_to{ours}.post("x"));
+    CHECK(mailbox_sender{ours}.post("x"));
 }
 
 TEST_CASE("a full mailbox refuses datagrams without blocking the sender") {
     const auto ours = number();
     const mailbox box{ours};
-    const mail_to way{ours};
+    const mailbox_sender way{ours};
     const auto start = std::chrono::steady_clock::now();
     std::size_t taken = 0;
     while (taken < 100'000 && way.post("x")) ++taken;
@@ -91,7 +91,7 @@ TEST_CASE(
     "a sender ignores a local socket with the name of a mailbox in another network namespace") {
     const auto ours = number();
     const mailbox box{ours};
-    using way = rowlock::wakeup::mail_to;
+    using way = rowlock::wakeup::mailbox_sender;
     const auto here = rowlock::wakeup::network_namespace();
     REQUIRE(here.has_value());
     CHECK(way{ours, here}.reachable());

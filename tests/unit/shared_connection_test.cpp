@@ -237,22 +237,22 @@ TEST_CASE(
     const auto two = in.join();
     two->query("select", soon());
     CHECK(in.pokes == 0);
-    auto* const ears = one->notifications();
-    REQUIRE(ears != nullptr);
-    ears->listen("channel", soon());
-    CHECK(ears->descriptor() == 7);
+    auto* const notifications = one->notifications();
+    REQUIRE(notifications != nullptr);
+    notifications->listen("channel", soon());
+    CHECK(notifications->descriptor() == 7);
     CHECK(in.pokes == 0);
     two->query("select", soon());
     CHECK(in.pokes == 1);
-    CHECK(ears->take().size() == 1);
+    CHECK(notifications->take().size() == 1);
     CHECK(in.pokes == 1);
     two->query("begin", soon());
-    CHECK(ears->take().empty());  // returns without waiting
+    CHECK(notifications->take().empty());  // returns without waiting
     two->query("commit", soon());
     CHECK(in.pokes == 2);
     in.at.hang_up = true;
     CHECK(kind_of_query(*two, soon()) == errc::outcome_unknown);
-    CHECK(ears->descriptor() == -1);
+    CHECK(notifications->descriptor() == -1);
 }
 
 TEST_CASE(

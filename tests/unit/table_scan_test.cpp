@@ -19,7 +19,7 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
-using strategy::table_scan;
+using detail::table_scan;
 
 namespace {
 

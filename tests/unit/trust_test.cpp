@@ -97,7 +97,7 @@ TEST_CASE("input that a worker ignores wakes it and causes no step") {
                                               on[0].fd = ends[0];
                                               return rowlock::base::alarm::never;
                                           },
-                                      .hear =
+                                      .read =
                                           [&] {
                                               char said = 0;
                                               const bool read = ::read(ends[0], &said, 1) == 1;
@@ -135,16 +135,16 @@ TEST_CASE("a session that is notified of changes asks once for each, and once a 
     CHECK(ours.news().tell(3, 20s + 1ms));  // the next notification within a second
     CHECK(ours.news().news_at() == 21s);
     // A notification that the database does not confirm was false.
-    ours.news().settle_news(3, 21s);
+    ours.news().confirm(3, 21s);
     CHECK(ours.news().news_at() == never);
     CHECK(ours.news().tell(4, 30s));
     CHECK_FALSE(ours.news().tell(5, 30s));  // while the heartbeat runs
-    ours.news().settle_news(4, 30s);
+    ours.news().confirm(4, 30s);
     CHECK(ours.news().news_at() == 31s);
-    ours.news().settle_news(5, 31s);
+    ours.news().confirm(5, 31s);
     CHECK(ours.news().news_at() == never);
     // A heartbeat that was sent before a notification does not refute it.
     CHECK(ours.news().tell(6, 40s));
-    ours.news().settle_news(0, 40s);
+    ours.news().confirm(0, 40s);
     CHECK(ours.news().news_at() == 40s);
 }

@@ -20,7 +20,7 @@ using state = waiter::state;
 namespace {
 
 std::shared_ptr<session> session_of(std::int64_t id) {
-    return std::make_shared<session>(id, "", session::ears{}, 1h, 0s);
+    return std::make_shared<session>(id, "", session::endpoint{}, 1h, 0s);
 }
 
 struct fixture {

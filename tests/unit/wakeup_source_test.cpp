@@ -84,7 +84,7 @@ struct recorder final : wakeup::listener {
 };
 
 wakeup::recipient recipient_of(std::int64_t session) {
-    return {session, std::make_shared<strategy::wake_address>(strategy::wake_address{session * 10}),
+    return {session, std::make_shared<wakeup::wake_address>(wakeup::wake_address{session * 10}),
             nullptr};
 }
 
@@ -118,7 +118,7 @@ TEST_CASE("PostgreSQL is listened to once for a session and a connection") {
     CHECK(source.listen(db, recipient_of(2), 0, until));
     CHECK(source.listening_for() == 2);
     CHECK(capability.channels ==
-          std::vector{strategy::notification_channel({10}), strategy::notification_channel({20})});
+          std::vector{wakeup::notification_channel({10}), wakeup::notification_channel({20})});
     source.detach();
     CHECK(source.listening_for() == 0);
     CHECK_FALSE(source.names_grants());
@@ -185,7 +185,7 @@ TEST_CASE("a flood of messages of no use leaves the mailbox unread for a moment"
     const auto number =
         static_cast<std::int64_t>((std::uint64_t{random()} << 31 | random()) & INT64_MAX);
     const auto box = std::make_shared<wakeup::mailbox>(number);
-    const wakeup::mail_to sender{number, wakeup::network_namespace()};
+    const wakeup::mailbox_sender sender{number, wakeup::network_namespace()};
     REQUIRE(sender.reachable());
     const auto flood = [&] {
         for (std::size_t i = 0; i < wakeup::mailbox::flood && sender.post("forged"); ++i) {

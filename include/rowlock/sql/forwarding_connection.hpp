@@ -53,8 +53,8 @@ public:
     std::optional<bool> transact(std::span<const step> steps, std::string_view afterwards,
                                  deadline until) override;
     bool post(const statement& what, std::span<const value> parameters, deadline until,
-              posted_answer told) override;
-    void settle(deadline until) override;
+              posted_answer on_answer) override;
+    void drain(deadline until) override;
     [[nodiscard]] bool alive() const noexcept override;
     void discard() noexcept override;
     [[nodiscard]] bool discarded() const noexcept override;

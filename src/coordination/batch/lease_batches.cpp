@@ -23,15 +23,15 @@ lease_batches::lease_batches(client_context& context, client_connections& connec
     : context_{context},
       connections_{connections},
       waiting_{waiting},
-      protocol_{strategy::make_batch_protocol(context.statements, context.leases)},
-      acquires_{calls_at_once, strategy::batch_protocol::most,
+      protocol_{protocol::make_batch_protocol(context.statements, context.leases)},
+      acquires_{calls_at_once, protocol::batch_protocol::most,
                 [this](auto asked) { send_acquires(asked); }},
-      releases_{calls_at_once, strategy::batch_protocol::most,
+      releases_{calls_at_once, protocol::batch_protocol::most,
                 [this](auto asked) { send_releases(asked); }},
-      probes_{calls_at_once, strategy::batch_protocol::most,
+      probes_{calls_at_once, protocol::batch_protocol::most,
               [this](auto asked) { send_probes(asked); }} {}
 
-std::optional<strategy::attempt> lease_batches::acquire(const strategy::grant_request& request,
+std::optional<protocol::attempt> lease_batches::acquire(const protocol::grant_request& request,
                                                         std::optional<std::int64_t> known,
                                                         sql::deadline until) {
     return acquires_.ask({request, known, until}, patience);
@@ -41,8 +41,8 @@ bool lease_batches::is_held(const std::string& name, sql::deadline until) {
     return probes_.ask({name, until}, patience).value_or(false);
 }
 
-std::optional<strategy::release_outcome> lease_batches::release(
-    std::int64_t session, const strategy::granted_name& granted, sql::deadline until) {
+std::optional<protocol::release_outcome> lease_batches::release(
+    std::int64_t session, const protocol::granted_name& granted, sql::deadline until) {
     return releases_.ask({session, granted, until}, patience);
 }
 
@@ -73,7 +73,7 @@ void lease_batches::send_acquires(std::span<acquires::item* const> asked) {
 void lease_batches::acquire_one(sql::connection& db, acquires::item& asked) {
     const auto& [request, known, until] = asked.ask;
     if (known && protocol_->reacquire(db, request, *known, until)) {
-        asked.answer = {strategy::attempt::outcome::granted, *known + 1, {}};
+        asked.answer = {protocol::attempt::outcome::granted, *known + 1, {}};
     } else {
         asked.answer = context_.leases.acquire(db, request, until);
     }
@@ -82,7 +82,7 @@ void lease_batches::acquire_one(sql::connection& db, acquires::item& asked) {
 void lease_batches::grant_all(sql::connection& db, std::span<acquires::item* const> asked,
                               bool known, sql::deadline until) {
     if (asked.empty()) return;
-    std::vector<strategy::grant_request> requests;
+    std::vector<protocol::grant_request> requests;
     std::vector<std::int64_t> freed_with;
     for (const auto* each : asked) {
         requests.push_back(each->ask.request);
@@ -92,7 +92,7 @@ void lease_batches::grant_all(sql::connection& db, std::span<acquires::item* con
                               : protocol_->acquire_all(db, requests, until);
     for (std::size_t i = 0; i < asked.size(); ++i) {
         if (!tokens[i]) continue;
-        asked[i]->answer = {strategy::attempt::outcome::granted, *tokens[i], {}};
+        asked[i]->answer = {protocol::attempt::outcome::granted, *tokens[i], {}};
     }
 }
 
@@ -115,7 +115,7 @@ void lease_batches::send_releases(std::span<releases::item* const> asked) {
     const auto db = connections_.take(first.until);
     if (asked.size() == 1) return release_one(*db, *asked.front());
     std::vector<releases::item*> chosen;
-    std::vector<strategy::granted_name> grants;
+    std::vector<protocol::granted_name> grants;
     for (auto* each : asked) {
         if (each->ask.session != first.session) continue;
         chosen.push_back(each);
@@ -124,7 +124,7 @@ void lease_batches::send_releases(std::span<releases::item* const> asked) {
     const auto freed = protocol_->release_all(*db, first.session, grants, first.until);
     for (std::size_t i = 0; i < chosen.size(); ++i) {
         if (!freed[i]) continue;
-        chosen[i]->answer = strategy::release_outcome{
+        chosen[i]->answer = protocol::release_outcome{
             .freed = true, .next = {}, .unwaited = context_.traits().one_writer};
     }
 }

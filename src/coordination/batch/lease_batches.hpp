@@ -24,35 +24,35 @@ public:
     /// The first statement of an acquisition. Returns nullopt if only an unbatched attempt can
     /// tell.
     /// @param known the token at which this client last saw the lease free
-    std::optional<strategy::attempt> acquire(const strategy::grant_request& request,
+    std::optional<protocol::attempt> acquire(const protocol::grant_request& request,
                                              std::optional<std::int64_t> known,
                                              sql::deadline until);
     /// Whether a lease is held by another client: a try_acquire would certainly fail.
     bool is_held(const std::string& name, sql::deadline until);
     /// A release without a known waiter. Returns nullopt if only an unbatched release can tell.
-    std::optional<strategy::release_outcome> release(std::int64_t session,
-                                                     const strategy::granted_name& granted,
+    std::optional<protocol::release_outcome> release(std::int64_t session,
+                                                     const protocol::granted_name& granted,
                                                      sql::deadline until);
     /// Whether no other thread acquires or releases at this moment.
     [[nodiscard]] bool alone() const { return acquires_.alone() && releases_.alone(); }
 
 private:
     struct acquire_call {
-        strategy::grant_request request;
+        protocol::grant_request request;
         std::optional<std::int64_t> known;
         sql::deadline until;
     };
     struct release_call {
         std::int64_t session = 0;
-        strategy::granted_name granted;
+        protocol::granted_name granted;
         sql::deadline until;
     };
     struct held_call {
         std::string_view name;
         sql::deadline until;
     };
-    using acquires = batcher<acquire_call, strategy::attempt>;
-    using releases = batcher<release_call, strategy::release_outcome>;
+    using acquires = batcher<acquire_call, protocol::attempt>;
+    using releases = batcher<release_call, protocol::release_outcome>;
     using probes = batcher<held_call, bool>;
 
     void send_acquires(std::span<acquires::item* const> asked);
@@ -66,7 +66,7 @@ private:
     client_context& context_;
     client_connections& connections_;
     waiters& waiting_;
-    const std::unique_ptr<const strategy::batch_protocol> protocol_;
+    const std::unique_ptr<const protocol::batch_protocol> protocol_;
     acquires acquires_;
     releases releases_;
     probes probes_;

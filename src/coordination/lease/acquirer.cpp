@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 using base::fast_path;
 using std::chrono::microseconds;
 using steady = std::chrono::steady_clock;
-using outcome = strategy::attempt::outcome;
+using outcome = protocol::attempt::outcome;
 
 }  // namespace
 
@@ -64,7 +64,7 @@ acquirer::answer acquirer::ask(acquisition& call) {
     return after_attempt(call, *made);
 }
 
-acquirer::answer acquirer::after_attempt(acquisition& call, const strategy::attempt& made) {
+acquirer::answer acquirer::after_attempt(acquisition& call, const protocol::attempt& made) {
     switch (made.what) {
         case outcome::granted:
             if (auto granted = accept(call, made)) return granted;
@@ -84,9 +84,9 @@ acquirer::answer acquirer::after_attempt(acquisition& call, const strategy::atte
 }
 
 /// Continues after an attempt that found the lock held.
-acquirer::answer acquirer::wait_for_holder(acquisition& call, const strategy::look& seen) {
+acquirer::answer acquirer::wait_for_holder(acquisition& call, const protocol::lease_probe& seen) {
     context_.count(counter::busy);
-    call.in_vain.forget();
+    call.contention.forget();
     call.seen_held = true;
     if (call.barging()) {
         if (!sleep_until_probe(call, seen)) return std::shared_ptr<grant>{};
@@ -134,7 +134,7 @@ bool acquirer::wait_to_ask_again(acquisition& call, const error& failure) {
                      .session = call.ours ? call.ours->id() : 0,
                      .waited = call.waited(),
                      .message = failure.what()});
-    call.in_vain.forget();
+    call.contention.forget();
     if (call.has_time()) {
         if (!rest_before_asking_again(call, session_over)) return false;
         if (call.has_time()) return true;
@@ -162,7 +162,7 @@ retry_loop::limits acquirer::limits_of(const acquisition& call) const {
 
 /// Sends the first statement of an acquisition together with those of other threads. Returns
 /// nullopt if only an unbatched attempt can tell.
-std::optional<strategy::attempt> acquirer::attempt_together(acquisition& call,
+std::optional<protocol::attempt> acquirer::attempt_together(acquisition& call,
                                                             sql::deadline until) {
     if (call.barging()) return std::nullopt;
     auto ours = sessions_.current();
@@ -170,7 +170,7 @@ std::optional<strategy::attempt> acquirer::attempt_together(acquisition& call,
     if (uses(fast_path::probe_held) && call.until <= steady::now() &&
         tokens_.was_held(call.name.str())) {
         if (batches_.is_held(call.name.str(), until)) {
-            return strategy::attempt{outcome::held, 0, {}};
+            return protocol::attempt{outcome::held, 0, {}};
         }
         tokens_.forget(call.name.str());
     }
@@ -183,7 +183,7 @@ std::optional<strategy::attempt> acquirer::attempt_together(acquisition& call,
     return found;
 }
 
-strategy::attempt acquirer::attempt_alone(acquisition& call, sql::connection& db,
+protocol::attempt acquirer::attempt_alone(acquisition& call, sql::connection& db,
                                           sql::deadline until) {
     call.use(sessions_.ensure(db, until));
     keeper_.beat_if_late(*call.ours, db, until);
@@ -195,7 +195,7 @@ strategy::attempt acquirer::attempt_alone(acquisition& call, sql::connection& db
 }
 
 /// An earlier attempt whose reply was lost, if it was granted.
-std::optional<strategy::attempt> acquirer::find_lost_attempt(acquisition& call, sql::connection& db,
+std::optional<protocol::attempt> acquirer::find_lost_attempt(acquisition& call, sql::connection& db,
                                                              sql::deadline until) {
     for (const auto& lost : call.unknown) {
         const auto token =
@@ -204,22 +204,22 @@ std::optional<strategy::attempt> acquirer::find_lost_attempt(acquisition& call, 
         call.grant_id = lost.grant_id;
         call.sent = lost.sent;  // its deadline counts from its own sending
         std::erase_if(call.unknown, [&](const auto& it) { return it.grant_id == call.grant_id; });
-        return strategy::attempt{outcome::granted, *token, {}};
+        return protocol::attempt{outcome::granted, *token, {}};
     }
     return std::nullopt;
 }
 
 /// Returns why the lease cannot be taken now, or nullopt if it can.
-std::optional<strategy::attempt> acquirer::probe(acquisition& call, sql::connection& db,
+std::optional<protocol::attempt> acquirer::probe(acquisition& call, sql::connection& db,
                                                  sql::deadline until) {
     const auto seen = context_.leases.probe(db, call.name.str(), call.ours->id(), until);
-    if (!seen.session_live) return strategy::attempt{outcome::session_dead, 0, seen};
+    if (!seen.session_live) return protocol::attempt{outcome::session_dead, 0, seen};
     if (seen.takeable(call.barging())) return std::nullopt;
     if (seen.holder_expired) end_expired(db, seen.session, until);
-    return strategy::attempt{seen.holder_expired ? outcome::contested : outcome::held, 0, seen};
+    return protocol::attempt{seen.holder_expired ? outcome::contested : outcome::held, 0, seen};
 }
 
-strategy::attempt acquirer::send(acquisition& call, sql::connection& db, sql::deadline until) {
+protocol::attempt acquirer::send(acquisition& call, sql::connection& db, sql::deadline until) {
     auto found =
         *call.send_as_new([&] { return context_.leases.acquire(db, call.request(), until); });
     if (found.what == outcome::held && found.seen.holder_expired) {
@@ -228,7 +228,7 @@ strategy::attempt acquirer::send(acquisition& call, sql::connection& db, sql::de
         found.what = outcome::contested;
     }
     // Faster clients win once or twice; then check the floor: without it nothing is ever granted.
-    if (found.what == outcome::contested && call.in_vain.made() >= 2) {
+    if (found.what == outcome::contested && call.contention.made() >= 2) {
         context_.leases.require_token_floor(db, until);
     }
     return found;
@@ -247,13 +247,13 @@ void acquirer::require_timely(acquisition& call) const {
 /// After an attempt that neither won nor found a holder: pauses, at first not at all, then longer
 /// each time. Returns false if a stop was requested.
 bool acquirer::try_again_in_vain(acquisition& call) {
-    const auto time = call.in_vain.count();
+    const auto time = call.contention.count();
     return time == 0ms || retries_.pause(base::shortened(nanoseconds{time}), call.stop);
 }
 
 /// Returns the grant as an object, or null if it came too late: after a pause the session may have
 /// expired, and no caller may receive a lease that is not held.
-std::shared_ptr<grant> acquirer::accept(acquisition& call, const strategy::attempt& granted) {
+std::shared_ptr<grant> acquirer::accept(acquisition& call, const protocol::attempt& granted) {
     std::optional<microseconds> max_duration;
     if (call.options.max_duration) max_duration = *call.options.max_duration;
     std::shared_ptr<grant> made;
@@ -284,7 +284,7 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const strategy::attem
 
 /// For a caller outside the queue: sleeps until the lock is worth another probe. Returns false if
 /// the caller's time is up or a stop was requested.
-bool acquirer::sleep_until_probe(acquisition& call, const strategy::look& seen) {
+bool acquirer::sleep_until_probe(acquisition& call, const protocol::lease_probe& seen) {
     const auto now = steady::now();
     if (now >= call.until) return false;
     nanoseconds time = base::shortened(call.poll);

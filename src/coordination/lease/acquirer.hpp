@@ -61,25 +61,25 @@ private:
     using answer = std::optional<std::shared_ptr<grant>>;
 
     answer ask(acquisition& call);
-    answer after_attempt(acquisition& call, const strategy::attempt& made);
-    answer wait_for_holder(acquisition& call, const strategy::look& seen);
+    answer after_attempt(acquisition& call, const protocol::attempt& made);
+    answer wait_for_holder(acquisition& call, const protocol::lease_probe& seen);
     answer go_on(acquisition& call);
     [[nodiscard]] bool outlasts(const acquisition& call, const error& failure) const;
     bool wait_to_ask_again(acquisition& call, const error& failure);
     bool rest_before_asking_again(acquisition& call, bool session_over);
     [[nodiscard]] retry_loop::limits limits_of(const acquisition& call) const;
 
-    std::optional<strategy::attempt> attempt_together(acquisition& call, sql::deadline until);
-    strategy::attempt attempt_alone(acquisition& call, sql::connection& db, sql::deadline until);
-    std::optional<strategy::attempt> find_lost_attempt(acquisition& call, sql::connection& db,
+    std::optional<protocol::attempt> attempt_together(acquisition& call, sql::deadline until);
+    protocol::attempt attempt_alone(acquisition& call, sql::connection& db, sql::deadline until);
+    std::optional<protocol::attempt> find_lost_attempt(acquisition& call, sql::connection& db,
                                                        sql::deadline until);
-    std::optional<strategy::attempt> probe(acquisition& call, sql::connection& db,
+    std::optional<protocol::attempt> probe(acquisition& call, sql::connection& db,
                                            sql::deadline until);
-    strategy::attempt send(acquisition& call, sql::connection& db, sql::deadline until);
+    protocol::attempt send(acquisition& call, sql::connection& db, sql::deadline until);
     void end_expired(sql::connection& db, std::int64_t session, sql::deadline until);
-    std::shared_ptr<grant> accept(acquisition& call, const strategy::attempt& granted);
+    std::shared_ptr<grant> accept(acquisition& call, const protocol::attempt& granted);
     void require_timely(acquisition& call) const;
-    bool sleep_until_probe(acquisition& call, const strategy::look& seen);
+    bool sleep_until_probe(acquisition& call, const protocol::lease_probe& seen);
     bool try_again_in_vain(acquisition& call);
 
     answer wait_in_queue(acquisition& call);

@@ -49,7 +49,7 @@ struct acquisition {
     bool seen_held = false;     ///< the database has shown another holder: this is a waiter
     bool holds_others = false;  ///< its thread held other leases when it enqueued
     bool contended = false;     ///< as known from this client's last release
-    contention_limit in_vain{};
+    contention_limit contention{};
     late_grant_limit too_late{};
     std::chrono::milliseconds poll{20};  ///< the next pause of a barging caller
 
@@ -62,7 +62,7 @@ struct acquisition {
     [[nodiscard]] std::chrono::microseconds waited() const {
         return std::chrono::duration_cast<std::chrono::microseconds>(steady::now() - began);
     }
-    [[nodiscard]] strategy::grant_request request() const {
+    [[nodiscard]] protocol::grant_request request() const {
         std::optional<std::int64_t> deadline_us;
         if (options.max_duration) {
             deadline_us = std::chrono::microseconds{*options.max_duration}.count();
@@ -77,7 +77,7 @@ struct acquisition {
     }
 
     /// Whether the holder is a lost attempt of this call that took effect meanwhile.
-    [[nodiscard]] bool is_ours(const strategy::look& seen) const {
+    [[nodiscard]] bool is_ours(const protocol::lease_probe& seen) const {
         return std::ranges::any_of(
             unknown, [&](const auto& lost) { return lost.grant_id == seen.grant_id; });
     }
@@ -85,10 +85,10 @@ struct acquisition {
     /// Calls `send` for an attempt with a new grant id, which the session knows for as long as the
     /// attempt may have been granted. Returns nullopt if `send` does.
     template <typename Send>
-    std::optional<strategy::attempt> send_as_new(Send send) {
+    std::optional<protocol::attempt> send_as_new(Send send) {
         grant_id = context.next_id();
         ours->grants().expect(grant_id);
-        std::optional<strategy::attempt> answer;
+        std::optional<protocol::attempt> answer;
         try {
             sent = context.now();
             answer = send();
@@ -103,7 +103,7 @@ struct acquisition {
             lose_sight();  // out of memory: the statement may have run
             throw;
         }
-        if (!answer || answer->what != strategy::attempt::outcome::granted)
+        if (!answer || answer->what != protocol::attempt::outcome::granted)
             ours->grants().forget(grant_id);
         return answer;
     }

@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
-using strategy::verdict;
+using detail::verdict;
 
 void validate(const fence_options& options) {
     require(options.statement_timeout > 0ms && options.statement_timeout <= 1min,
@@ -55,13 +55,13 @@ void caller_transactions::fence(sql::connection& db, grant& held, const fence_op
         const std::lock_guard lock{held.mutex};
         return held.releases_in;
     }();
-    run(db, held, options, &strategy::fencing::fence);
+    run(db, held, options, &detail::fencing::fence);
     hold_again(held, releases_before);
 }
 
 void caller_transactions::release_on_commit(sql::connection& db, grant& held,
                                             const fence_options& options) {
-    run(db, held, options, &strategy::fencing::release_on_commit);
+    run(db, held, options, &detail::fencing::release_on_commit);
     const std::lock_guard lock{held.mutex};
     ++held.releases_in;
     // Unless it was declared lost meanwhile: the transaction frees the row all the same.
@@ -83,8 +83,8 @@ void caller_transactions::run(sql::connection& db, grant& held, const fence_opti
     // usable, ours does not.
     constexpr auto grace = 1s;
     const auto until = steady::now() + options.statement_timeout + grace;
-    const strategy::claim lease{held.name, held.session_id, held.token.value(), held.grant_id};
-    const strategy::fence_limits limits{
+    const detail::claim lease{held.name, held.session_id, held.token.value(), held.grant_id};
+    const detail::fence_limits limits{
         .statement = options.statement_timeout,
         .idle = options.max_idle > 0ms ? options.max_idle : context_.options.ttl};
     auto seen = verdict::current;

@@ -34,7 +34,7 @@ public:
           keeper_{with.keeper},
           grants_{with.grants},
           waiting_{with.waiting},
-          fencing_{strategy::make_fencing(context_.statements)} {}
+          fencing_{detail::make_fencing(context_.statements)} {}
 
     void fence(sql::connection& db, grant& held, const fence_options& options);
     void release_on_commit(sql::connection& db, grant& held, const fence_options& options);
@@ -42,18 +42,18 @@ public:
 private:
     /// What a read on a connection of our own says of a grant.
     enum class standing : unsigned char { ours, over, session_over, unknown };
-    using step = strategy::verdict (strategy::fencing::*)(sql::connection&, const strategy::claim&,
-                                                          const strategy::fence_limits&,
-                                                          sql::deadline) const;
+    using step = detail::verdict (detail::fencing::*)(sql::connection&, const detail::claim&,
+                                                      const detail::fence_limits&,
+                                                      sql::deadline) const;
 
     void run(sql::connection& db, grant& held, const fence_options& options, step what);
     void require_fenceable(grant& held);
     [[nodiscard]] standing look_up(const grant& held, sql::deadline until) noexcept;
     [[nodiscard]] bool is_elsewhere(sql::connection& db, sql::deadline until) noexcept;
-    [[noreturn]] void refuse(sql::connection& db, grant& held, strategy::verdict seen,
+    [[noreturn]] void refuse(sql::connection& db, grant& held, detail::verdict seen,
                              sql::deadline until);
-    void refuse_standing(sql::connection& db, standing now, bool released_in,
-                         strategy::verdict seen, sql::deadline until);
+    void refuse_standing(sql::connection& db, standing now, bool released_in, detail::verdict seen,
+                         sql::deadline until);
     void hold_again(grant& fenced, unsigned releases_before);
 
     client_context& context_;
@@ -62,7 +62,7 @@ private:
     session_keeper& keeper_;
     grant_lifecycle& grants_;
     client_waiters& waiting_;
-    const std::unique_ptr<const strategy::fencing> fencing_;
+    const std::unique_ptr<const detail::fencing> fencing_;
 };
 
 }  // namespace rowlock::detail

@@ -104,7 +104,7 @@ nanoseconds engine::reap() noexcept {
             const auto db = connections_.make(context_.statement_deadline());
             try {
                 done.message = to_string(
-                    strategy::reap_round(*db, context_.statements, options, reaping_.get_token()));
+                    detail::reap_round(*db, context_.statements, options, reaping_.get_token()));
             } catch (...) {
                 if (!db->alive()) connections_.broke();
                 throw;

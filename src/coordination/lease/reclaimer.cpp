@@ -77,7 +77,7 @@ std::vector<std::int64_t> reclaimer::move_rows(std::shared_ptr<session>& ours, s
 }
 
 /// Makes a grant from a row of our session. Returns null if the grant is known here already.
-std::shared_ptr<grant> reclaimer::adopt(session& ours, const strategy::session_lease& row,
+std::shared_ptr<grant> reclaimer::adopt(session& ours, const protocol::session_lease& row,
                                         nanoseconds sent, sql::connection& db,
                                         sql::deadline until) {
     if (ours.grants().knows(row.grant_id) || ours.grants().is_unresolved(row.grant_id))

@@ -44,7 +44,7 @@ private:
                       sql::connection& db, sql::deadline until);
     std::vector<std::int64_t> move_rows(std::shared_ptr<session>& ours, sql::connection& db,
                                         sql::deadline until);
-    std::shared_ptr<grant> adopt(session& ours, const strategy::session_lease& row,
+    std::shared_ptr<grant> adopt(session& ours, const protocol::session_lease& row,
                                  nanoseconds sent, sql::connection& db, sql::deadline until);
     void abandon(session* ours, const std::vector<std::shared_ptr<grant>>& taken);
 

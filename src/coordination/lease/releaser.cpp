@@ -98,9 +98,9 @@ bool releaser::send(grant& held, bool& unknown) {
     return done && done->freed;
 }
 
-strategy::release_outcome releaser::send_alone(grant& held, bool contended, sql::deadline until) {
+protocol::release_outcome releaser::send_alone(grant& held, bool contended, sql::deadline until) {
     const auto db = connections_.take(until);
-    strategy::release_outcome released{true, hand_over_to_next(*db, held, until)};
+    protocol::release_outcome released{true, hand_over_to_next(*db, held, until)};
     if (!released.next) {
         released = context_.queues.release(*db, held.name, held.session_id, held.grant_id,
                                            contended, until);
@@ -111,7 +111,7 @@ strategy::release_outcome releaser::send_alone(grant& held, bool contended, sql:
 
 /// Sends a release without a known waiter together with those of other threads. Returns nullopt if
 /// only an unbatched release can tell, without a pause: the failure may be that of another release.
-std::optional<strategy::release_outcome> releaser::send_together(const grant& held,
+std::optional<protocol::release_outcome> releaser::send_together(const grant& held,
                                                                  sql::deadline until,
                                                                  bool& unknown) {
     try {
@@ -133,9 +133,9 @@ std::optional<strategy::release_outcome> releaser::send_together(const grant& he
 
 /// Hands the lease to the waiter seen behind it, if any; once. After a lost reply the release finds
 /// out.
-std::optional<strategy::handed_over> releaser::hand_over_to_next(sql::connection& db, grant& held,
+std::optional<protocol::handed_over> releaser::hand_over_to_next(sql::connection& db, grant& held,
                                                                  sql::deadline until) {
-    std::optional<strategy::next_waiter> next;
+    std::optional<protocol::next_waiter> next;
     {
         const std::lock_guard lock{held.mutex};
         next.swap(held.next);
@@ -144,7 +144,7 @@ std::optional<strategy::handed_over> releaser::hand_over_to_next(sql::connection
     const bool reclaimable = !context_.options.owner.starts_with(random_owner);
     // A waiter on this machine is notified without the database.
     const bool near =
-        context_.options.wake_ups == wakeup_mode::automatic && strategy::is_near(next->to);
+        context_.options.wake_ups == wakeup_mode::automatic && protocol::is_near(next->to);
     return context_.queues.hand_over_to(db, held.name, held.session_id, held.grant_id, *next,
                                         {.may_be_asynchronous = !reclaimable, .notify = !near},
                                         until);
@@ -169,18 +169,18 @@ bool releaser::send_pipelined(const std::shared_ptr<grant>& held) {
         return false;
     }
     // The owner keeps this object.
-    const auto told = [this, owner = held->owner, held](const sql::result* done,
-                                                        const error* failure) {
+    const auto on_answer = [this, owner = held->owner, held](const sql::result* done,
+                                                             const error* failure) {
         if (const auto alive = owner.lock()) on_pipelined_answer(*held, done, failure);
     };
     try {
         tokens_.remember_free(held->name, held->token.value());
         context_.leases.post_release(**db, held->name, held->session_id, held->grant_id,
-                                     context_.statement_deadline(), told);
+                                     context_.statement_deadline(), on_answer);
     } catch (const error& failure) {
-        told(nullptr, &failure);
+        on_answer(nullptr, &failure);
     } catch (...) {
-        told(nullptr, nullptr);
+        on_answer(nullptr, nullptr);
     }
     waiting_.lease_freed(held->name);
     return true;

@@ -38,12 +38,12 @@ public:
 
 private:
     bool send(grant& held, bool& unknown);
-    [[nodiscard]] strategy::release_outcome send_alone(grant& held, bool contended,
+    [[nodiscard]] protocol::release_outcome send_alone(grant& held, bool contended,
                                                        sql::deadline until);
-    [[nodiscard]] std::optional<strategy::release_outcome> send_together(const grant& held,
+    [[nodiscard]] std::optional<protocol::release_outcome> send_together(const grant& held,
                                                                          sql::deadline until,
                                                                          bool& unknown);
-    [[nodiscard]] std::optional<strategy::handed_over> hand_over_to_next(sql::connection& db,
+    [[nodiscard]] std::optional<protocol::handed_over> hand_over_to_next(sql::connection& db,
                                                                          grant& held,
                                                                          sql::deadline until);
     bool send_pipelined(const std::shared_ptr<grant>& held);

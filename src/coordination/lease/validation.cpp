@@ -49,7 +49,7 @@ client_options validated(client_options options) {
     if (options.program.empty()) options.program = program_invocation_short_name;
     if (options.reaper) {
         options.reaper->statement_timeout = options.statement_timeout;
-        strategy::validate(*options.reaper);
+        detail::validate(*options.reaper);
     }
     return options;
 }

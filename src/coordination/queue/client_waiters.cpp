@@ -48,7 +48,7 @@ void client_waiters::lease_freed_soon(const std::string& name) noexcept {
 }
 
 void client_waiters::after_release(sql::connection& db, const std::string& name,
-                                   const strategy::release_outcome& done,
+                                   const protocol::release_outcome& done,
                                    sql::deadline until) noexcept {
     if (done.unwaited) return;
     if (!done.next) return lease_freed(name);

@@ -33,7 +33,7 @@ public:
     void lease_freed(const std::string& name, bool reply_lost) noexcept override;
     using waiters::lease_freed;
     void after_release(sql::connection& db, const std::string& name,
-                       const strategy::release_outcome& done,
+                       const protocol::release_outcome& done,
                        sql::deadline until) noexcept override;
     void fail(const error& why, std::string_view name) override;
     void poll_soon() noexcept override;

@@ -23,7 +23,7 @@ void deadlock_breaker::check(session& ours, const std::vector<std::shared_ptr<wa
     if (!possible) return;
     const auto cycles = parts_.queues().deadlocks(*link_, ours.id(), link_.soon());
     for (const auto& each : queued) {
-        if (std::ranges::find(cycles, each->grant_id, &strategy::deadlock_found::grant_id) ==
+        if (std::ranges::find(cycles, each->grant_id, &protocol::deadlock_found::grant_id) ==
             cycles.end()) {
             each->cycle.clear();
         }
@@ -33,7 +33,7 @@ void deadlock_breaker::check(session& ours, const std::vector<std::shared_ptr<wa
 
 /// The entry is cancelled before its thread is notified: were it served meanwhile there would be no
 /// deadlock.
-void deadlock_breaker::give_way(const strategy::deadlock_found& cycle, session& ours,
+void deadlock_breaker::give_way(const protocol::deadlock_found& cycle, session& ours,
                                 nanoseconds began, poll_result& found) {
     const auto which = parts_.registry.find(cycle.grant_id);
     if (!which || parts_.registry.is_giving_up(*which)) return;

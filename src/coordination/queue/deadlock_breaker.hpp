@@ -25,7 +25,7 @@ public:
                poll_result& found);
 
 private:
-    void give_way(const strategy::deadlock_found& cycle, session& ours, nanoseconds began,
+    void give_way(const protocol::deadlock_found& cycle, session& ours, nanoseconds began,
                   poll_result& found);
 
     const loop_parts& parts_;

@@ -71,7 +71,7 @@ bool entry_canceller::hand_over(const std::string& name, std::int64_t session,
         if (done.freed) parts_.owner.after_release(*link_, name, done, link_.soon());
         return done.freed;
     } catch (const error& failure) {
-        if (!strategy::is_locked(*link_, failure)) throw;
+        if (!sql::is_locked(*link_, failure)) throw;
         link_.wrote_too_slowly();
         return false;
     }

@@ -58,7 +58,7 @@ void entry_poller::poll(const std::shared_ptr<session>& ours,
     if (!seen.session_live) {
         return lose(*ours, parts_.sessions.why_over(*ours, *link_, link_.soon()));
     }
-    std::unordered_map<std::int64_t, const strategy::queue_entry*> entries;
+    std::unordered_map<std::int64_t, const protocol::queue_entry*> entries;
     for (const auto& each : seen.waiting) {
         entries.emplace(each.grant_id, &each);
         act_on(each, *ours);
@@ -82,7 +82,7 @@ void entry_poller::lose(session& ours, loss_reason why) {
 }
 
 /// What the entry shows of its lease and its holder.
-void entry_poller::act_on(const strategy::queue_entry& entry, session& ours) {
+void entry_poller::act_on(const protocol::queue_entry& entry, session& ours) {
     if (!ours.grants().knows(entry.grant_id)) {
         // Over since this was read; or an insertion that came late, for which no thread waits: then
         // the next poll finds it, too.
@@ -110,7 +110,7 @@ void entry_poller::act_on(const strategy::queue_entry& entry, session& ours) {
 
 /// No other client would ever find this entry. An early poll shows whether the reset helped:
 /// another transaction may lock the lease's row for long.
-void entry_poller::reset_watermark(const strategy::queue_entry& entry) {
+void entry_poller::reset_watermark(const protocol::queue_entry& entry) {
     round_.found.recheck_by(round_.began + 250ms);
     try {
         parts_.queues().reset_watermark(*link_, entry.name, entry.ticket, link_.write_deadline());
@@ -119,7 +119,7 @@ void entry_poller::reset_watermark(const strategy::queue_entry& entry) {
     }
 }
 
-void entry_poller::observe(waiter& which, const strategy::queue_entry& entry) {
+void entry_poller::observe(waiter& which, const protocol::queue_entry& entry) {
     auto& best = round_.found.best_position;
     best = std::min(best, entry.position);
     which.progress.observe(round_.began, which.position, entry.position);
@@ -133,7 +133,7 @@ void entry_poller::observe(waiter& which, const strategy::queue_entry& entry) {
 void entry_poller::ask_after(session& ours, std::vector<std::shared_ptr<waiter>> missing) {
     std::erase_if(missing, [&](const auto& each) { return parts_.registry.is_over(*each); });
     if (missing.empty()) return;
-    std::vector<strategy::granted_name> entries;
+    std::vector<protocol::granted_name> entries;
     for (const auto& each : missing) entries.push_back({each->name, each->grant_id});
     const nanoseconds sent = parts_.context.now();
     const auto served = parts_.queues().served(*link_, ours.id(), entries, link_.soon());

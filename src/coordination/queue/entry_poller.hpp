@@ -30,9 +30,9 @@ public:
 private:
     void poll(const std::shared_ptr<session>& ours,
               const std::vector<std::shared_ptr<waiter>>& queued);
-    void act_on(const strategy::queue_entry& entry, session& ours);
-    void reset_watermark(const strategy::queue_entry& entry);
-    void observe(waiter& which, const strategy::queue_entry& entry);
+    void act_on(const protocol::queue_entry& entry, session& ours);
+    void reset_watermark(const protocol::queue_entry& entry);
+    void observe(waiter& which, const protocol::queue_entry& entry);
     void ask_after(session& ours, std::vector<std::shared_ptr<waiter>> missing);
     void lose(session& ours, loss_reason why);
     void plan_next();

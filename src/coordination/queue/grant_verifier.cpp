@@ -16,7 +16,7 @@ constexpr auto idle_deadline = 1s;
 
 }  // namespace
 
-bool grant_verifier::handed_over(const strategy::handed_over& next) {
+bool grant_verifier::handed_over(const protocol::handed_over& next) {
     const auto which = parts_.registry.find(next.grant_id);
     if (!which) return false;  // it was reported already, or is to be given back
     if (which->has_deadline) {
@@ -31,11 +31,11 @@ bool grant_verifier::handed_over(const strategy::handed_over& next) {
     return true;
 }
 
-bool grant_verifier::heard(std::string_view said, bool by_database) {
-    const auto next = strategy::decode_wakeup(said);
+bool grant_verifier::on_message(std::string_view said, bool by_database) {
+    const auto next = wakeup::decode_wakeup(said);
     if (!next) return false;
     const auto which = parts_.registry.find(next->grant_id);
-    if (!which || !strategy::is_proved(said, which->ours->address().secret)) return false;
+    if (!which || !wakeup::is_proved(said, which->ours->address().secret)) return false;
     parts_.context.count(counter::wake_ups);
     told_by_name_ = true;
     // A datagram is sent once the commit was confirmed. A client that may read an SQLite file need
@@ -89,7 +89,7 @@ void grant_verifier::verify(const waiter_tasks::unverified& one) {
 
 /// On the connection that will most likely send the release, too, whose server process then has
 /// everything at hand. It may have died while it was idle: the loop does not wait long to find out.
-std::optional<strategy::confirmed_grant> grant_verifier::read(const waiter_tasks::unverified& one) {
+std::optional<protocol::confirmed_grant> grant_verifier::read(const waiter_tasks::unverified& one) {
     const auto& name = one.which->name;
     const auto id = one.which->ours->id();
     const auto confirm = [&](sql::connection& db, sql::deadline until) {
@@ -106,7 +106,7 @@ std::optional<strategy::confirmed_grant> grant_verifier::read(const waiter_tasks
         const auto granted =
             parts_.queues().served(*link_, name, id, one.which->grant_id, link_.soon(), one.token);
         if (!granted) return std::nullopt;
-        return strategy::confirmed_grant{*granted, std::nullopt};
+        return protocol::confirmed_grant{*granted, std::nullopt};
     }
     return confirm(*link_, link_.soon());
 }

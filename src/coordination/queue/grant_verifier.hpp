@@ -23,11 +23,11 @@ public:
 
     /// A grant to our session, read from the reply that confirmed its commit. Any thread. Returns
     /// true if it is to be verified: the loop must be woken.
-    bool handed_over(const strategy::handed_over& next);
+    bool handed_over(const protocol::handed_over& next);
     /// A message says so. Ignores one without a proof: every local user may write to our mailbox,
     /// every role of the database to our channel. Returns false if the message was of no use.
     /// @param by_database whether the database delivered it
-    bool heard(std::string_view said, bool by_database);
+    bool on_message(std::string_view said, bool by_database);
 
     /// Verifies the grants that are due: one round trip each.
     void verify_due();
@@ -43,7 +43,7 @@ public:
 
 private:
     void verify(const waiter_tasks::unverified& one);
-    [[nodiscard]] std::optional<strategy::confirmed_grant> read(
+    [[nodiscard]] std::optional<protocol::confirmed_grant> read(
         const waiter_tasks::unverified& one);
 
     const loop_parts& parts_;

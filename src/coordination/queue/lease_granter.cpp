@@ -71,7 +71,7 @@ bool lease_granter::is_row_locked() const {
     try {
         throw;
     } catch (const error& failure) {
-        return strategy::is_locked(*link_, failure);
+        return sql::is_locked(*link_, failure);
     } catch (...) {
         return false;
     }

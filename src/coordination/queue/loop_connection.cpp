@@ -52,12 +52,12 @@ void loop_connection::set_up(sql::deadline until) {
         pooler_known_ = true;
     }
     if (!traits.may_be_pooled || may_listen_ || !pooler_known_) {
-        strategy::set_short_lock_timeout(*db_, until);
+        sql::set_short_lock_timeout(*db_, until);
     }
 }
 
 sql::deadline loop_connection::write_deadline() const {
-    return strategy::row_lock_deadline(*db_, soon(), patience_);
+    return sql::row_lock_deadline(*db_, soon(), patience_);
 }
 
 void loop_connection::wrote_too_slowly() noexcept {

@@ -40,7 +40,7 @@ public:
     /// The same, for a task that writes: it does not wait long for a locked row.
     [[nodiscard]] sql::deadline write_deadline() const;
     /// A task that writes was done in time.
-    void wrote() noexcept { patience_ = strategy::brief; }
+    void wrote() noexcept { patience_ = sql::brief; }
     /// A task that writes exceeded its time: the next one has more.
     void wrote_too_slowly() noexcept;
 
@@ -56,7 +56,7 @@ private:
     bool in_cluster_;
     bool may_listen_;
     bool pooler_known_ = false;
-    nanoseconds patience_ = strategy::brief;  ///< lock wait of a task that writes, on SQLite
+    nanoseconds patience_ = sql::brief;  ///< lock wait of a task that writes, on SQLite
 };
 
 }  // namespace rowlock::detail

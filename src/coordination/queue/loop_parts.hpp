@@ -30,7 +30,7 @@ struct loop_parts {
     /// test moves this one.
     const base::clock& clock;
 
-    [[nodiscard]] const strategy::queue_protocol& queues() const noexcept { return context.queues; }
+    [[nodiscard]] const protocol::queue_protocol& queues() const noexcept { return context.queues; }
     [[nodiscard]] nanoseconds now() const noexcept { return clock.now(); }
 };
 

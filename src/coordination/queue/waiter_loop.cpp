@@ -54,9 +54,9 @@ void waiter_loop::run() noexcept {
 }
 
 void waiter_loop::sleep(nanoseconds until) noexcept {
-    std::array<pollfd, 2> ears{
+    std::array<pollfd, 2> polled{
         {{rounds_.source_descriptor(), POLLIN, 0}, {rounds_.mailbox_descriptor(), POLLIN, 0}}};
-    alarm_.wait_until(until, ears);
+    alarm_.wait_until(until, polled);
 }
 
 /// Returns when the next step is due.
@@ -65,7 +65,7 @@ nanoseconds waiter_loop::step() noexcept {
         rounds_.leave_dead_connection();
         const nanoseconds pause = backoff_.pauses_until(parts_.registry.empty());
         if (parts_.now() < pause) {
-            rounds_.hear();
+            rounds_.read_wakeups();
             return pause;
         }
         rounds_.run();
@@ -87,7 +87,7 @@ nanoseconds waiter_loop::step() noexcept {
 /// lives.
 nanoseconds waiter_loop::after_failure(const error& failure) noexcept {
     try {
-        rounds_.hear();  // notifications that the failed statement has read
+        rounds_.read_wakeups();  // notifications that the failed statement has read
     } catch (...) {
         // The connection turns out to be closed below; without memory they are read later.
     }

@@ -44,7 +44,7 @@ waiter_rounds::~waiter_rounds() {
 
 void waiter_rounds::close() noexcept {
     source_->stop();
-    disconnect();  // opens the gate, so that a sleep in the server ends
+    disconnect();  // releases the wait lock, so that a sleep in the server ends
     attended_.reset();
     current_ = {};
     mail_.attend({});
@@ -60,20 +60,24 @@ void waiter_rounds::run() {
         [](waiter_rounds& of) { of.canceller_.give_back_unwanted(); },
         [](waiter_rounds& of) { of.granter_.find_queues_of_ended_sessions(); },
         [](waiter_rounds& of) { of.granter_.check_for_waiters(); },
-        [](waiter_rounds& of) { of.granter_.serve_due([&of] { of.hear(); }, of.stopping_); },
+        [](waiter_rounds& of) {
+            of.granter_.serve_due([&of] { of.read_wakeups(); }, of.stopping_);
+        },
         [](waiter_rounds& of) { of.verifier_.verify_due(); },
         [](waiter_rounds& of) { of.poller_.poll_if_due(); },
         [](waiter_rounds& of) { of.granter_.find_queues_of_ended_sessions(); },
-        [](waiter_rounds& of) { of.granter_.serve_due([&of] { of.hear(); }, of.stopping_); },
+        [](waiter_rounds& of) {
+            of.granter_.serve_due([&of] { of.read_wakeups(); }, of.stopping_);
+        },
     };
-    hear();
+    read_wakeups();
     if (parts_.registry.empty()) source_->rest();
     if (next_due() > parts_.now() && !is_deaf()) return;
     connect();
     for (const auto each : tasks) {
         if (stopping_) return;
         each(*this);
-        hear();
+        read_wakeups();
     }
 }
 
@@ -84,7 +88,7 @@ nanoseconds waiter_rounds::next_due() const noexcept {
     return parts_.registry.empty() ? next : std::min(next, parts_.pacing.due());
 }
 
-void waiter_rounds::hear() {
+void waiter_rounds::read_wakeups() {
     mail_.read(*this, parts_.now());
     source_->read(*this);
 }
@@ -160,7 +164,7 @@ bool waiter_rounds::on_message(std::string_view said, bool by_database) {
         parts_.keeper.poke();
         return true;
     }
-    return verifier_.heard(said, by_database);
+    return verifier_.on_message(said, by_database);
 }
 
 /// On the thread that sleeps in the server, as the next two.

@@ -36,7 +36,7 @@ public:
     /// When the next round is due; 0 if at once.
     [[nodiscard]] nanoseconds next_due() const noexcept;
     /// Reads what wakes the client, also what arrived while statements ran. Needs no connection.
-    void hear();
+    void read_wakeups();
     /// Reads the mailbox of the current session from now on, whether or not a thread waits.
     void attend_current();
     /// After a failure: the connection is closed if it is of no use any more. The loop polls

@@ -69,7 +69,7 @@ bool waiting_threads::wait(const std::shared_ptr<waiter>& which, steady::time_po
     return registry_.wait_for_answer(*which, patience);
 }
 
-void waiting_threads::handed_over(const strategy::handed_over& next) {
+void waiting_threads::handed_over(const protocol::handed_over& next) {
     if (loop_.rounds().verifier().handed_over(next)) alarm_.poke();
 }
 

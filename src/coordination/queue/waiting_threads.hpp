@@ -65,7 +65,7 @@ public:
 
     // --- reports of other threads
     /// A grant to our session, read from the reply that confirmed its commit.
-    void handed_over(const strategy::handed_over& next);
+    void handed_over(const protocol::handed_over& next);
     /// A commit that has returned freed a lease.
     void lease_freed(std::string_view name) { tasks_.check_for_waiters(name, parts_.now()); }
     /// A transaction that is still open will free it soon.

@@ -9,7 +9,7 @@ namespace rowlock::detail {
 /// Wakes the waiter that was served, if the granting statement did not and it is not one of ours. A
 /// hint: if it is lost, a poll finds the grant. At most one round trip.
 inline void wake(const client_context& context, const session_registry& sessions,
-                 sql::connection& db, const strategy::handed_over& next,
+                 sql::connection& db, const protocol::handed_over& next,
                  sql::deadline until) noexcept {
     if (!sessions.current(next.session)) context.queues.notify_grantee(db, next, until);
 }

@@ -28,7 +28,7 @@ nanoseconds change_listener::open(const session& ours, sql::connection* db,
     return alarm::never;
 }
 
-bool change_listener::hear(session& ours, sql::connection* db) noexcept {
+bool change_listener::read_wakeups(session& ours, sql::connection* db) noexcept {
     if (context_.now() < deaf_until_) return false;
     bool news = false;
     try {
@@ -65,9 +65,9 @@ void change_listener::read_what_was_said(const session& ours, sql::connection* d
 }
 
 bool change_listener::accept(session& ours, std::string_view said) const {
-    const auto revision = strategy::told_to_look(said);
+    const auto revision = wakeup::told_to_look(said);
     if (!revision || !ours.news().is_news(*revision)) return false;
-    if (!strategy::is_proved(said, ours.address().secret)) return false;
+    if (!wakeup::is_proved(said, ours.address().secret)) return false;
     return ours.news().tell(*revision, context_.now());
 }
 
@@ -98,7 +98,7 @@ void change_listener::listen(const session& ours, sql::connection& db, sql::dead
         // ended session has no valid proof for this one and is dropped.
         if (std::exchange(listens_for_, 0) != 0 && !shares) db.query("unlisten *", until);
         if (!wanted || !may_listen_on(db, until)) return;
-        capability->listen(strategy::notification_channel(ours.address()), until);
+        capability->listen(wakeup::notification_channel(ours.address()), until);
         listens_for_ = ours.id();
     } catch (const error& failure) {
         if (!db.alive()) throw;

@@ -29,12 +29,12 @@ public:
         : context_{context}, waiting_{waiting} {}
 
     /// Fills in the descriptors to poll before the heartbeat's thread sleeps. Returns when to call
-    /// hear() at the latest. @param db the heartbeat's connection, or null
+    /// read_wakeups() at the latest. @param db the heartbeat's connection, or null
     nanoseconds open(const session& ours, sql::connection* db, std::span<pollfd> on) noexcept;
     /// Reads what arrived. Returns true if the next heartbeat is due now. After useless messages
     /// the thread ignores its descriptors for mailbox::rest_from_flood: a process that keeps
     /// sending costs a few hundred wake-ups a second.
-    bool hear(session& ours, sql::connection* db) noexcept;
+    bool read_wakeups(session& ours, sql::connection* db) noexcept;
     /// PostgreSQL: the heartbeat's connection listens while the waiters' does not; LISTEN is sent
     /// once per session and connection. A listening connection costs the server time on every
     /// notification in the database, so a client has only one.

@@ -11,33 +11,33 @@ constexpr nanoseconds between_news = std::chrono::seconds{1};
 
 bool change_news::is_news(std::int64_t of) const {
     const std::lock_guard lock{mutex_};
-    return of > std::max(told_, revision.load());
+    return of > std::max(announced_, revision.load());
 }
 
 bool change_news::tell(std::int64_t of, nanoseconds now) {
     const std::lock_guard lock{mutex_};
-    const bool known = told_ > revision;
-    told_ = std::max(told_, of);
-    if (known || told_ <= revision) return false;
+    const bool known = announced_ > revision;
+    announced_ = std::max(announced_, of);
+    if (known || announced_ <= revision) return false;
     plan(now);
     return true;
 }
 
 nanoseconds change_news::news_at() const {
     const std::lock_guard lock{mutex_};
-    return told_ > revision ? news_at_ : base::alarm::never;
+    return announced_ > revision ? news_at_ : base::alarm::never;
 }
 
-std::int64_t change_news::told() const {
+std::int64_t change_news::announced() const {
     const std::lock_guard lock{mutex_};
-    return told_;
+    return announced_;
 }
 
-void change_news::settle_news(std::int64_t before, nanoseconds now) {
+void change_news::confirm(std::int64_t before, nanoseconds now) {
     const std::lock_guard lock{mutex_};
     if (before <= revision) return;  // a later notification has its own time
-    if (told_ == before) {
-        told_ = 0;  // the notification was false
+    if (announced_ == before) {
+        announced_ = 0;  // the notification was false
         return;
     }
     plan(now);

@@ -27,15 +27,16 @@ public:
     /// When to send the heartbeat that reads the news; base::alarm::never if there is none.
     [[nodiscard]] nanoseconds news_at() const;
     /// The greatest revision notified.
-    [[nodiscard]] std::int64_t told() const;
-    /// A heartbeat that was sent when told() was `before` has confirmed the revision that we know.
-    void settle_news(std::int64_t before, nanoseconds now);
+    [[nodiscard]] std::int64_t announced() const;
+    /// A heartbeat that was sent when announced() was `before` has confirmed the revision that we
+    /// know.
+    void confirm(std::int64_t before, nanoseconds now);
 
 private:
     void plan(nanoseconds now);
 
     mutable std::mutex mutex_;
-    std::int64_t told_ = 0;
+    std::int64_t announced_ = 0;
     nanoseconds news_at_{0};
     nanoseconds no_news_before_{0};
 };

@@ -51,7 +51,7 @@ std::unique_ptr<sql::connection> client_connections::connect(sql::deadline until
     auto db = context_.source.connect(until);
     context_.leases.set_up(*db, context_.options.statement_timeout, until);
     // A heartbeat must not wait for another user's row lock.
-    if (context_.shares_connection()) strategy::set_short_lock_timeout(*db, until);
+    if (context_.shares_connection()) sql::set_short_lock_timeout(*db, until);
     return db;
 }
 
@@ -76,7 +76,7 @@ bool client_connections::drain_pipelined(const sql::connection* but, sql::deadli
     for (auto on = pipelined_.on(); on != nullptr && on != but; on = pipelined_.on()) {
         try {
             if (const auto its = pool_.take_idle(on)) {
-                (*its)->settle(until);
+                (*its)->drain(until);
             } else {
                 pipelined_.wait(std::min(until, steady::now() + moment));
             }

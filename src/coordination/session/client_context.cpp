@@ -16,8 +16,8 @@ client_context::client_context(sql::connection_source database, client_options w
                  {.tables = source.tables(),
                   .testing_clock =
                       options.time != nullptr && sql::traits_of(source.speaks()).testable_clock}},
-      lease_protocol_{strategy::make_lease_protocol(statements)},
-      queue_protocol_{strategy::make_queue_protocol(statements, *lease_protocol_,
+      lease_protocol_{protocol::make_lease_protocol(statements)},
+      queue_protocol_{protocol::make_queue_protocol(statements, *lease_protocol_,
                                                     options.wake_ups == wakeup_mode::automatic)},
       leases{*lease_protocol_},
       queues{*queue_protocol_},

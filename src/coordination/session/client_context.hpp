@@ -43,12 +43,12 @@ public:
     const sql::statement_set statements;
 
 private:
-    const std::unique_ptr<const strategy::lease_protocol> lease_protocol_;
-    const std::unique_ptr<const strategy::queue_protocol> queue_protocol_;
+    const std::unique_ptr<const protocol::lease_protocol> lease_protocol_;
+    const std::unique_ptr<const protocol::queue_protocol> queue_protocol_;
 
 public:
-    const strategy::lease_protocol& leases;
-    const strategy::queue_protocol& queues;
+    const protocol::lease_protocol& leases;
+    const protocol::queue_protocol& queues;
     link_timing link;
     /// The engine that grants refer to.
     std::weak_ptr<engine> owner{};

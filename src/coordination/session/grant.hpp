@@ -54,7 +54,7 @@ struct grant {
     unsigned releases_in = 0;
     /// The next waiter, once the first read of the queue has found it, and until when that is
     /// valid. Guarded by the mutex above.
-    std::optional<strategy::next_waiter> next{};
+    std::optional<protocol::next_waiter> next{};
     nanoseconds next_until{0};
     std::atomic<bool> watched{false};  ///< lost() was called: callbacks may be registered
     std::stop_source lost_signal{};

@@ -19,16 +19,16 @@ std::string in_milliseconds(nanoseconds time) {
 
 }  // namespace
 
-base::worker::ears heartbeat::ears() {
+base::worker::listener heartbeat::listener() {
     return {.open =
                 [this, polled = std::shared_ptr<session>{}](std::span<pollfd> on) mutable {
                     polled = sessions_.current();
                     return polled ? listener_.open(*polled, db_.get(), on) : alarm::never;
                 },
-            .hear =
+            .read =
                 [this] {
                     const auto ours = sessions_.current();
-                    return ours && listener_.hear(*ours, db_.get());
+                    return ours && listener_.read_wakeups(*ours, db_.get());
                 }};
 }
 
@@ -39,7 +39,7 @@ nanoseconds heartbeat::step() noexcept {
         if (ours) {
             const nanoseconds next =
                 std::min(beat(*ours), sessions_.lost().next_due(context_.now()));
-            listener_.hear(*ours, db_.get());  // a statement may have read a notification
+            listener_.read_wakeups(*ours, db_.get());  // a statement may have read a notification
             if (db_ && !db_->alive()) return context_.now();
             return std::min(next, ours->news().news_at());
         }
@@ -65,7 +65,7 @@ nanoseconds heartbeat::beat(session& ours) {
         listener_.listen(ours, db, until);
         return ours.last_beat() + context_.link.period();
     }
-    const auto told = ours.news().told();
+    const auto announced = ours.news().announced();
     switch (send(ours, db, until)) {
         case beaten::again:
             return context_.now();
@@ -74,7 +74,7 @@ nanoseconds heartbeat::beat(session& ours) {
         case beaten::confirmed:
             break;
     }
-    ours.news().settle_news(told, context_.now());
+    ours.news().confirm(announced, context_.now());
     after_beat(ours, until);
     listener_.listen(ours, *db_, until);
     failures_ = 0;
@@ -145,7 +145,7 @@ heartbeat::beaten heartbeat::after_refusal(session& ours, sql::connection& db,
 void heartbeat::after_beat(session& ours, sql::deadline until) {
     const bool works = reconciler_.is_wanted() || ours.grants().unresolved_due(context_.now()) > 0;
     if (!has_short_timeout_ && works) {
-        strategy::set_short_lock_timeout(*db_, until);
+        sql::set_short_lock_timeout(*db_, until);
         has_short_timeout_ = true;
     }
     reconciler_.begin(ours, *db_, until);

@@ -39,7 +39,7 @@ public:
     nanoseconds step() noexcept;
     /// Ends the thread's sleep on what notifies the session. They keep the session alive while its
     /// mailbox is polled, so that its descriptor is not reused.
-    [[nodiscard]] base::worker::ears ears();
+    [[nodiscard]] base::worker::listener listener();
 
     /// Sends a heartbeat on any connection; one to three round trips. Threads may call it
     /// concurrently: heartbeats only move the expiry forward.

@@ -150,9 +150,9 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
         }
         if (ours.grants().is_unresolved(row.grant_id)) continue;
         try {
-            release_orphan(ours, row, db, strategy::row_lock_deadline(db, until, row_patience_));
+            release_orphan(ours, row, db, sql::row_lock_deadline(db, until, row_patience_));
         } catch (const error& failure) {
-            if (!strategy::is_locked(db, failure)) {
+            if (!sql::is_locked(db, failure)) {
                 fail_waiters(db, row.name, failure);
                 throw;
             }
@@ -163,7 +163,7 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
 }
 
 /// Releases a row of our session whose grant id is unknown here.
-void reconciler::release_orphan(session& ours, const strategy::session_lease& row,
+void reconciler::release_orphan(session& ours, const protocol::session_lease& row,
                                 sql::connection& db, sql::deadline until) {
     const auto done = context_.queues.release(db, row.name, ours.id(), row.grant_id, true, until);
     if (!done.freed) return;
@@ -200,10 +200,10 @@ void reconciler::resolve_unknown(session& ours, sql::connection& db, sql::deadli
         if (!ours.grants().is_unresolved(unknown.grant_id) || !unknown.is_due(context_.now()))
             continue;
         try {
-            resolve(ours, unknown, db, strategy::row_lock_deadline(db, until, row_patience_));
-            row_patience_ = strategy::brief;
+            resolve(ours, unknown, db, sql::row_lock_deadline(db, until, row_patience_));
+            row_patience_ = sql::brief;
         } catch (const error& failure) {
-            if (!strategy::is_locked(db, failure)) {
+            if (!sql::is_locked(db, failure)) {
                 ours.grants().postpone(unknown.grant_id);  // the others run first the next time
                 resolve_last_ = true;
                 fail_waiters(db, unknown.name, failure);
@@ -231,7 +231,7 @@ void reconciler::resolve(session& ours, const unresolved_grant& unknown, sql::co
     const std::array<std::int64_t, 1> place{unknown.grant_id};
     const bool cancelled = unknown.queued && !queues.cancel(db, place, until).empty();
     const auto done =
-        cancelled ? strategy::release_outcome{false, {}}
+        cancelled ? protocol::release_outcome{false, {}}
                   : queues.release(db, unknown.name, ours.id(), unknown.grant_id, true, until);
     if (done.freed) waiting_.after_release(db, unknown.name, done, until);
     if (cancelled) waiting_.lease_freed(unknown.name);

@@ -51,7 +51,7 @@ private:
     void compare_held(session& ours, sql::connection& db, sql::deadline until);
     void compare(session& ours, sql::connection& db, sql::deadline until);
     void cancel_orphans(session& ours, sql::connection& db, sql::deadline until);
-    void release_orphan(session& ours, const strategy::session_lease& row, sql::connection& db,
+    void release_orphan(session& ours, const protocol::session_lease& row, sql::connection& db,
                         sql::deadline until);
     void raise_floor_past(const grant& lost, sql::connection& db, sql::deadline until);
     void fail_waiters(const sql::connection& db, std::string_view name, const error& why);
@@ -63,10 +63,10 @@ private:
     std::atomic<bool> wanted_{false};
     std::mutex reclaiming_;
     // Used by the heartbeat's thread alone.
-    bool resolve_last_ = false;                   ///< resolving broke the connection last time
-    bool resolves_last_ = false;                  ///< in this round
-    nanoseconds row_patience_ = strategy::brief;  ///< for one task, on SQLite
-    bool postponed_ = false;                      ///< a task did not fit into row_patience_
+    bool resolve_last_ = false;              ///< resolving broke the connection last time
+    bool resolves_last_ = false;             ///< in this round
+    nanoseconds row_patience_ = sql::brief;  ///< for one task, on SQLite
+    bool postponed_ = false;                 ///< a task did not fit into row_patience_
 };
 
 }  // namespace rowlock::detail

@@ -20,24 +20,26 @@ namespace rowlock::detail {
 class session {
 public:
     /// How the session is woken.
-    struct ears {
-        strategy::wake_address address{};
+    struct endpoint {
+        wakeup::wake_address address{};
         std::unique_ptr<wakeup::mailbox> mailbox{};  ///< null where none is available
     };
 
-    session(std::int64_t id, std::string server, ears heard_by, nanoseconds trusted_until,
+    session(std::int64_t id, std::string server, endpoint wakeups, nanoseconds trusted_until,
             nanoseconds opened)
         : id_{id},
           server_{std::move(server)},
-          ears_{std::move(heard_by)},
+          endpoint_{std::move(wakeups)},
           trust_{std::make_shared<trust_window>(trusted_until)},
           last_beat_{opened.count()} {}
 
     [[nodiscard]] std::int64_t id() const noexcept { return id_; }
     /// The server the session was opened on; empty if it did not identify itself.
     [[nodiscard]] const std::string& server() const noexcept { return server_; }
-    [[nodiscard]] const strategy::wake_address& address() const noexcept { return ears_.address; }
-    [[nodiscard]] const wakeup::mailbox* mailbox() const noexcept { return ears_.mailbox.get(); }
+    [[nodiscard]] const wakeup::wake_address& address() const noexcept { return endpoint_.address; }
+    [[nodiscard]] const wakeup::mailbox* mailbox() const noexcept {
+        return endpoint_.mailbox.get();
+    }
     /// Whether `server` is known to differ from server().
     [[nodiscard]] bool lives_elsewhere(const std::optional<std::string>& server) const noexcept {
         return server && !server->empty() && !server_.empty() && *server != server_;
@@ -63,7 +65,7 @@ public:
 private:
     const std::int64_t id_;
     const std::string server_;
-    const ears ears_;
+    const endpoint endpoint_;
     const std::shared_ptr<trust_window> trust_;
     std::atomic<nanoseconds::rep> last_beat_;
 

@@ -30,7 +30,7 @@ void session_keeper::start() {
     threads made;
     try {
         made.heartbeat = std::make_unique<worker>(
-            context_.clock, [this] { return heartbeat_.step(); }, heartbeat_.ears());
+            context_.clock, [this] { return heartbeat_.step(); }, heartbeat_.listener());
         made.watchdog = std::make_unique<worker>(context_.clock, [this] { return watch(); });
         if (reap_) made.reaper = std::make_unique<worker>(context_.clock, reap_);
     } catch (const error&) {

@@ -59,18 +59,18 @@ std::shared_ptr<session> session_registry::open(sql::connection& db, sql::deadli
         require_current_schema(db, context_.source.tables(), until);
         schema_checked_ = true;
     }
-    auto ears = make_ears();
-    const strategy::session_row row{.id = base::random_id(),
+    auto endpoint = make_endpoint();
+    const protocol::session_row row{.id = base::random_id(),
                                     .owner = options.owner,
                                     .host = base::host_name(),
                                     .program = options.program,
                                     .pid = getpid(),
                                     .ttl = options.ttl,
-                                    .wake = ears.address};
+                                    .wake = endpoint.address};
     const nanoseconds sent = context_.now();
     auto server = context_.leases.open_session(db, row, until);
     context_.link.note_round_trip(context_.now() - sent);
-    auto opened = std::make_shared<session>(row.id, std::move(server), std::move(ears),
+    auto opened = std::make_shared<session>(row.id, std::move(server), std::move(endpoint),
                                             sent + options.ttl - options.margin, sent);
     hooks_.before_opened();
     adopt(opened);
@@ -91,8 +91,8 @@ void session_registry::adopt(std::shared_ptr<session> opened) {
 
 /// The mailbox exists before any client can read its name, so none can have taken the name. Without
 /// a mailbox the session row says so, and the database notifies us.
-session::ears session_registry::make_ears() const {
-    session::ears made{.address = strategy::random_wake_address()};
+session::endpoint session_registry::make_endpoint() const {
+    session::endpoint made{.address = wakeup::random_wake_address()};
     const bool wanted = context_.options.wake_ups == wakeup_mode::automatic;
     if (!wanted || !wakeup::network_namespace()) return made;
     try {
@@ -130,7 +130,7 @@ void session_registry::require_same_server(sql::connection& db, sql::deadline un
     const auto ours = current();
     if (!ours || ours->server().empty()) return;
     const auto server = context_.leases.server_of(db, until);
-    if (!server) throw strategy::leads_to_standby();
+    if (!server) throw protocol::leads_to_standby();
     if (!ours->lives_elsewhere(server)) return;
     lose(*ours, loss_reason::server_changed);
     throw error{errc::database_unreachable,

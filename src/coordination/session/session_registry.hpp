@@ -78,7 +78,7 @@ public:
 
 private:
     [[nodiscard]] std::shared_ptr<session> open(sql::connection& db, sql::deadline until);
-    [[nodiscard]] session::ears make_ears() const;
+    [[nodiscard]] session::endpoint make_endpoint() const;
     void adopt(std::shared_ptr<session> opened);
 
     client_context& context_;

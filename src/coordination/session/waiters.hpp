@@ -34,7 +34,7 @@ public:
     /// Wakes the waiter that the release served, in one round trip where the statement did not wake
     /// it. If it served none, a ticket may have been committed after its snapshot.
     virtual void after_release(sql::connection& db, const std::string& name,
-                               const strategy::release_outcome& done,
+                               const protocol::release_outcome& done,
                                sql::deadline until) noexcept = 0;
     /// Fails the threads that wait for `name`.
     virtual void fail(const error& why, std::string_view name) = 0;

@@ -8,7 +8,7 @@
 #include <charconv>
 #include <system_error>
 
-namespace rowlock::strategy {
+namespace rowlock::wakeup {
 namespace {
 
 constexpr std::size_t secret_digits = 32;
@@ -66,13 +66,14 @@ std::string encode_wakeup(const said_grant& grant, std::string_view secret) {
 }
 
 std::optional<said_grant> decode_wakeup(std::string_view said) noexcept {
-    said_grant heard;
-    if (!read(first_word(said), heard.grant_id) || !read(first_word(said), heard.token)) return {};
+    said_grant read_out;
+    if (!read(first_word(said), read_out.grant_id) || !read(first_word(said), read_out.token))
+        return {};
     const auto asynchronous = first_word(said);
     if (asynchronous != "0" && asynchronous != "1") return {};
-    heard.asynchronous = asynchronous == "1";
+    read_out.asynchronous = asynchronous == "1";
     if (said.size() != proof_digits) return {};
-    return heard;
+    return read_out;
 }
 
 std::string said_to_look(std::int64_t revision, std::string_view secret) {
@@ -100,4 +101,4 @@ bool is_proved(std::string_view said, std::string_view secret) {
     return different == 0;
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::wakeup

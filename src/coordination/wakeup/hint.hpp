@@ -8,7 +8,7 @@
 /// Messages to a session outside the tables, by NOTIFY or by mail, and why they may be believed:
 /// each ends with a proof that only a client that can read the session's row can make. Others can
 /// send messages, which are ignored.
-namespace rowlock::strategy {
+namespace rowlock::wakeup {
 
 /// Where a session receives messages, and the secret that proves them: columns of its row.
 struct wake_address {
@@ -50,4 +50,4 @@ struct said_grant {
 /// Whether the text ends with a proof made with this secret.
 [[nodiscard]] bool is_proved(std::string_view said, std::string_view secret);
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::wakeup

@@ -104,7 +104,7 @@ std::vector<std::string> mailbox::take() const {
     return arrived;
 }
 
-mail_to::mail_to(std::int64_t number, std::optional<std::int64_t> in) noexcept {
+mailbox_sender::mailbox_sender(std::int64_t number, std::optional<std::int64_t> in) noexcept {
     if (!in || in != network_namespace()) return;
     socket_ = datagram_socket();
     const address where{number};
@@ -112,13 +112,14 @@ mail_to::mail_to(std::int64_t number, std::optional<std::int64_t> in) noexcept {
     ::close(std::exchange(socket_, -1));
 }
 
-mail_to::mail_to(mail_to&& other) noexcept : socket_{std::exchange(other.socket_, -1)} {}
+mailbox_sender::mailbox_sender(mailbox_sender&& other) noexcept
+    : socket_{std::exchange(other.socket_, -1)} {}
 
-mail_to::~mail_to() {
+mailbox_sender::~mailbox_sender() {
     if (socket_ >= 0) ::close(socket_);
 }
 
-bool mail_to::post(std::string_view text) const noexcept {
+bool mailbox_sender::post(std::string_view text) const noexcept {
     if (socket_ < 0 || text.empty() || text.size() > longest_text) return false;
     const auto sent = ::send(socket_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     return sent == static_cast<ssize_t>(text.size());

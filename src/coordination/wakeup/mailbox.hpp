@@ -49,14 +49,14 @@ private:
 };
 
 /// Sends to a mailbox, if it can be reached from here.
-class mail_to {
+class mailbox_sender {
 public:
     /// @param in the network namespace in which it was opened; nullopt if there is none. In another
     /// one a socket of that name would be a stranger's, and is not contacted.
-    mail_to(std::int64_t number, std::optional<std::int64_t> in) noexcept;
-    mail_to(mail_to&& other) noexcept;
-    mail_to& operator=(mail_to&&) = delete;
-    ~mail_to();
+    mailbox_sender(std::int64_t number, std::optional<std::int64_t> in) noexcept;
+    mailbox_sender(mailbox_sender&& other) noexcept;
+    mailbox_sender& operator=(mailbox_sender&&) = delete;
+    ~mailbox_sender();
 
     [[nodiscard]] bool reachable() const noexcept { return socket_ >= 0; }
     /// 1 to 128 bytes. Never waits. Returns false if the mailbox is gone or full.

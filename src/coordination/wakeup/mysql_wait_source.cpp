@@ -1,6 +1,6 @@
 #include "coordination/wakeup/mysql_wait_source.hpp"
 
-#include "coordination/wakeup/wake_up.hpp"
+#include "coordination/wakeup/mysql_wait.hpp"
 
 #include <system_error>
 #include <utility>
@@ -27,18 +27,17 @@ bool mysql_wait_source::listen(sql::connection& db, const recipient&, std::int64
         may_sleep_ = false;  // no thread: frequent polls replace it
         return false;
     }
-    thread_->sleep_for(waiting, gate_);
+    thread_->sleep_for(waiting, wait_lock_);
     return false;  // the thread reports when the sleep begins
 }
 
 bool mysql_wait_source::shut_gate_for(std::int64_t session, sql::connection& db,
                                       sql::deadline until) {
-    namespace wake_up = strategy::wake_up;
-    if (gate_ != 0 && gate_session_ == session) return true;
-    if (gate_ != 0) wake_up::open_gate(db, std::exchange(gate_, 0), until);
+    if (wait_lock_ != 0 && gate_session_ == session) return true;
+    if (wait_lock_ != 0) mysql_wait::release_wait_lock(db, std::exchange(wait_lock_, 0), until);
     const auto next = parts_.next_id();
-    if (!wake_up::shut_gate(db, next, until)) return false;
-    gate_ = next;
+    if (!mysql_wait::take_wait_lock(db, next, until)) return false;
+    wait_lock_ = next;
     gate_session_ = session;
     return true;
 }

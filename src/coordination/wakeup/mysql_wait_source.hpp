@@ -10,8 +10,9 @@
 namespace rowlock::wakeup {
 
 /// MySQL and MariaDB: a second thread sleeps in the server for the session of the waiters, before a
-/// gate that the connection of listen() holds shut. One gate for each session and each connection:
-/// a sleep for another session, or before the gate of a connection that is gone, ends at once.
+/// wait lock that the connection of listen() holds. One wait lock for each session and each
+/// connection: a sleep for another session, or before the wait lock of a connection that is gone,
+/// ends at once.
 class mysql_wait_source final : public wakeup_source {
 public:
     explicit mysql_wait_source(source_parts with);
@@ -20,7 +21,7 @@ public:
 
     bool listen(sql::connection& db, const recipient& current, std::int64_t waiting,
                 sql::deadline until) override;
-    void detach() noexcept override { gate_ = 0; }
+    void detach() noexcept override { wait_lock_ = 0; }
     void rest() noexcept override;
     void stop() noexcept override;
     [[nodiscard]] kind wakes(std::int64_t session) const noexcept override;
@@ -33,7 +34,7 @@ private:
 
     const source_parts parts_;
     bool may_sleep_;
-    std::int64_t gate_ = 0;          ///< that the connection holds shut, 0: none …
+    std::int64_t wait_lock_ = 0;     ///< that the connection holds shut, 0: none …
     std::int64_t gate_session_ = 0;  ///< … for a sleep of this session
     mutable std::mutex mutex_;       ///< guards the pointer, while the thread is made
     std::unique_ptr<detail::mysql_wait_thread> thread_;

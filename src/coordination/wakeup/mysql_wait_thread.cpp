@@ -1,7 +1,7 @@
 #include "coordination/wakeup/mysql_wait_thread.hpp"
 
 #include "base/signal_blocked_thread.hpp"
-#include "coordination/wakeup/wake_up.hpp"
+#include "coordination/wakeup/mysql_wait.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace {
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 
-/// If its gate cannot be opened, as the server is away, nothing on this side ends a sleep: the end
-/// of a client may have to wait for that long.
+/// If its wait lock cannot be released, as the server is away, nothing on this side ends a sleep:
+/// the end of a client may have to wait for that long.
 constexpr auto longest = 2s;
 
 }  // namespace
@@ -27,9 +27,9 @@ mysql_wait_thread::~mysql_wait_thread() {
     thread_.join();
 }
 
-void mysql_wait_thread::sleep_for(std::int64_t session, std::int64_t gate) noexcept {
+void mysql_wait_thread::sleep_for(std::int64_t session, std::int64_t wait_lock) noexcept {
     const std::lock_guard lock{mutex_};
-    const place before = std::exchange(wanted_, {session, gate});
+    const place before = std::exchange(wanted_, {session, wait_lock});
     if (wanted_ != before) changed_.notify_all();
 }
 
@@ -50,8 +50,8 @@ void mysql_wait_thread::run() noexcept {
     std::chrono::milliseconds pause = first_pause;
     std::unique_lock lock{mutex_};
     while (!stopping_) {
-        // An open gate does not shut again; the next one has another number.
-        if (wanted_.session == 0 || wanted_.gate == opened_) {
+        // A released wait lock is not taken again; the next one has another number.
+        if (wanted_.session == 0 || wanted_.wait_lock == opened_) {
             asleep_for_ = 0;
             changed_.wait(lock);
             continue;
@@ -72,21 +72,21 @@ void mysql_wait_thread::run() noexcept {
 
 /// Returns false if the connection failed: waiters poll for themselves.
 bool mysql_wait_thread::sleep(const place& where) noexcept {
-    using strategy::wake_up::ending;
+    using mysql_wait::ending;
     try {
         connect(where);
         asleep_for_ = where.session;
         around_.on_sleep(std::exchange(slept_to_its_end_, false));
         const auto until = steady::now() + longest + around_.statement_timeout;
         switch (
-            strategy::wake_up::sleep_until_woken(*db_, where.session, where.gate, longest, until)) {
+            mysql_wait::sleep_until_woken(*db_, where.session, where.wait_lock, longest, until)) {
             case ending::woken:
                 around_.on_woken();
                 break;
-            case ending::gate_open:
+            case ending::lock_free:
                 // The connection that held it is gone, or we are about to end. Ours has the lock
                 // now.
-                opened_ = where.gate;
+                opened_ = where.wait_lock;
                 disconnect();
                 around_.on_doubt();
                 break;
@@ -108,13 +108,13 @@ void mysql_wait_thread::doubt() noexcept {
     around_.on_doubt();
 }
 
-/// One connection is for one session and one gate.
+/// One connection is for one session and one wait lock.
 void mysql_wait_thread::connect(const place& where) {
     if (db_ && db_->alive() && connected_for_ == where) return;
     disconnect();
     const auto until = steady::now() + around_.statement_timeout;
     auto made = around_.connect(until);
-    strategy::wake_up::prepare_to_sleep(*made, where.session, until);
+    mysql_wait::prepare_to_sleep(*made, where.session, until);
     db_ = std::move(made);
     connected_for_ = where;
     connected_ = true;

@@ -23,7 +23,7 @@ public:
     struct surroundings {
         std::function<std::unique_ptr<sql::connection>(sql::deadline)> connect;
         /// The sleep is about to begin: wake-ups until it has begun are missed. `again`: a sleep
-        /// for the same session and gate has just come to its end.
+        /// for the same session and wait lock has just come to its end.
         std::function<void(bool again)> on_sleep;
         /// Reads what was served, on another connection. Must not throw.
         std::function<void()> on_woken;
@@ -40,11 +40,11 @@ public:
     mysql_wait_thread(const mysql_wait_thread&) = delete;
     mysql_wait_thread& operator=(const mysql_wait_thread&) = delete;
     /// Waits for the sleep that is under way: two seconds at most while the server answers, no time
-    /// if its gate was opened.
+    /// if its wait lock was released.
     ~mysql_wait_thread();
 
-    /// Sleeps before a gate that is shut. A sleep under way goes on to its end.
-    void sleep_for(std::int64_t session, std::int64_t gate) noexcept;
+    /// Sleeps in the wait for a wait lock that is held. A sleep under way goes on to its end.
+    void sleep_for(std::int64_t session, std::int64_t wait_lock) noexcept;
     void pause() noexcept;  ///< no thread waits: no further sleep for now
     /// The session whose sleep is under way or about to be, so that it can be woken, or 0.
     [[nodiscard]] std::int64_t asleep_for() const noexcept { return asleep_for_; }
@@ -54,7 +54,7 @@ public:
 private:
     struct place {
         std::int64_t session = 0;  ///< 0: none
-        std::int64_t gate = 0;
+        std::int64_t wait_lock = 0;
         bool operator==(const place&) const = default;
     };
 
@@ -76,7 +76,7 @@ private:
     std::unique_ptr<sql::connection> db_;
     place connected_for_;
     bool slept_to_its_end_ = false;  ///< of the latest sleep, on this connection
-    std::int64_t opened_ = 0;        ///< the last gate that was found open
+    std::int64_t opened_ = 0;        ///< the last wait lock that was found free
 
     std::thread thread_;
 };

@@ -19,7 +19,7 @@ bool notification_source::listen(sql::connection& db, const recipient& current, 
         return false;
     }
     try {
-        capability->listen(strategy::notification_channel(*current.address), until);
+        capability->listen(wakeup::notification_channel(*current.address), until);
     } catch (const error& failure) {
         if (failure.kind() != errc::unsupported) throw;
         impossible_ = true;

@@ -18,7 +18,7 @@ using std::chrono::nanoseconds;
 /// A session that is to be woken.
 struct recipient {
     std::int64_t session = 0;  ///< 0: none
-    std::shared_ptr<const strategy::wake_address> address{};
+    std::shared_ptr<const wakeup::wake_address> address{};
     std::shared_ptr<const mailbox> box{};  ///< null: it has none
 };
 

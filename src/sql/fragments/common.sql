@@ -13,8 +13,8 @@
 exists (select 1 from rowlock_waiter w {join} rowlock_session m
          where w.name = $1 and m.id = w.session and {live})
 
--- fragment look
--- The columns that strategy::look reads, of lease l, named $1, and its session s. The queue is read only if
+-- fragment probe
+-- The columns that protocol::lease_probe reads, of lease l, named $1, and its session s. The queue is read only if
 -- the lease is free. An expired holder blocks the lease until it is ended, and no longer: from then on the
 -- waiters for the free lease keep it from others.
 l.name is not null,
@@ -27,7 +27,7 @@ coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now},
 case when {free} then {waited} else 0 end
 
 -- fragment info
--- The columns that strategy::info reads, for people: the name n.name, its lease l, the holder s and the
+-- The columns that detail::info reads, for people: the name n.name, its lease l, the holder s and the
 -- queue.
 n.name,
 coalesce(l.token, 0),

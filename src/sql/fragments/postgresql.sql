@@ -22,7 +22,7 @@ clock_timestamp()
 pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)
 
 -- fragment said
--- The words of t with the proof that the sender can read the session's row, as strategy::encode_wakeup makes
+-- The words of t with the proof that the sender can read the session's row, as wakeup::encode_wakeup makes
 -- it: half of SHA-256 over the secret and the words.
 t.words || ' '
 || pg_catalog.left(
@@ -46,7 +46,7 @@ t.words || ' '
 w.name = $1::text
   and w.ticket > (select coalesce(max(b.served), 0) - 256 from rowlock_lease b where b.name = $1::text)
 
--- fragment heir
+-- fragment reserved_for
 -- The grant id of the waiter to which lease l promises the next token, if that waiter can be served: it goes
 -- before all others (docs/adr/0023). NULL if there is none. Includes a waiter whose session was opened on a
 -- server before this one: it may have been notified of a grant that never reached this server.
@@ -66,8 +66,8 @@ exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
            and w.ticket > (select coalesce(max(b.served), 0) - 256
                              from rowlock_lease b where b.name = n.name))
 
--- fragment look
--- The columns that strategy::look reads, of lease l, named $1, and its session s. The queue is read only if
+-- fragment probe
+-- The columns that protocol::lease_probe reads, of lease l, named $1, and its session s. The queue is read only if
 -- the lease is free. An expired holder blocks the lease until it is ended, and no longer: from then on the
 -- waiters for the free lease keep it from others. The last column: 1 = the queue has a waiter, 2 = and that
 -- waiter is promised the next token, so that no other may pass it.
@@ -78,10 +78,10 @@ l.grant_id as grant_id,
 l.session as session,
 (coalesce(s.expires_at <= clock_timestamp(), false) and not {free})::int as expired,
 (extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint as remaining,
-case when not {free} then 0 when {heir} is not null then 2 else {waited}::int end as waited
+case when not {free} then 0 when {reserved_for} is not null then 2 else {waited}::int end as waited
 
 -- fragment places
--- The state of the queue entries `mine`, from a WITH on; the columns strategy::place reads: whether my
+-- The state of the queue entries `mine`, from a WITH on; the columns detail::place reads: whether my
 -- session $1 lives; name, grant id, ticket, position (0: my session is dead), whether the lease may be
 -- granted, its session, whether that has expired, its remaining time in µs, whether reads of this queue would
 -- miss the entry (fragment in_line). One row with NULLs if there is no entry.
@@ -120,7 +120,7 @@ select (select count(*) from rowlock_session m where m.id = $1::bigint and {live
  order by mine.ticket
 
 -- fragment info
--- The columns that strategy::info reads, for people: the name n.name, its lease l, the holder s and the queue
+-- The columns that detail::info reads, for people: the name n.name, its lease l, the holder s and the queue
 -- q.
 n.name,
 coalesce(l.token, 0),

@@ -4,7 +4,7 @@
 
 /// What the implementations of advisory_protocol share. For them alone: others call
 /// make_advisory_protocol().
-namespace rowlock::strategy {
+namespace rowlock::detail {
 
 [[nodiscard]] std::unique_ptr<const advisory_protocol> make_postgresql_advisory();
 [[nodiscard]] std::unique_ptr<const advisory_protocol> make_mysql_advisory();
@@ -23,4 +23,4 @@ void require_writable(bool writable);
 [[nodiscard]] bool read_unlock(sql::connection& db, const server_session& session,
                                const sql::result& row);
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

@@ -154,7 +154,7 @@ private:
 advisory_engine::advisory_engine(sql::connection_source source, advisory_options options)
     : source_{std::move(source)},
       options_{validated(std::move(options))},
-      protocol_{strategy::make_advisory_protocol(source_.speaks())},
+      protocol_{detail::make_advisory_protocol(source_.speaks())},
       events_{options_.on_event} {}
 
 std::shared_ptr<advisory_hold> advisory_engine::acquire(const advisory_key& key, advisory_mode mode,
@@ -220,7 +220,7 @@ void advisory_engine::abandon(std::shared_ptr<advisory_engine> inherited) noexce
 // --- keys and turns -----------------------------------------------------------------------------
 
 /// On MySQL a name's key depends on the connections' schema, so the first call connects.
-strategy::server_key advisory_engine::resolve(const advisory_key& key) {
+detail::server_key advisory_engine::resolve(const advisory_key& key) {
     guard lock{mutex_};
     require_open();
     if (protocol_->depends_on_schema(key)) {
@@ -281,7 +281,7 @@ advisory_engine::attempted advisory_engine::with_retries(guard& lock, const plac
                            retrying{*this, lock, wanted.until, wanted.stop}, [&](int) -> attempted {
                                if (!at->lock) return attempt(lock, at, wanted);
                                if (!at->admits(wanted.mode))
-                                   return {outcome::again};  // owed, see settle()
+                                   return {outcome::again};  // owed, see conclude()
                                return join(lock, at, wanted);
                            });
 }
@@ -332,7 +332,7 @@ advisory_engine::attempted advisory_engine::join(guard& lock, const place& at,
                                                  const request& wanted) {
     const tenure of = at->lock;
     ++of->users;
-    auto company = strategy::advisory_protocol::company::not_ours;
+    auto company = detail::advisory_protocol::company::not_ours;
     try {
         if (checkout(lock, of->on, soon())) {
             const use now{*this, of->on};
@@ -348,11 +348,11 @@ advisory_engine::attempted advisory_engine::join(guard& lock, const place& at,
         throw;
     }
     if (of->over) return {outcome::again};
-    if (company == strategy::advisory_protocol::company::not_ours) {
+    if (company == detail::advisory_protocol::company::not_ours) {
         lose(of, loss_reason::forced_release);
         return {outcome::again};
     }
-    if (company == strategy::advisory_protocol::company::names_with_waiters) {
+    if (company == detail::advisory_protocol::company::names_with_waiters) {
         if (--of->users == 0) leave_quietly(lock, of);
         return give_way(lock, at, wanted);
     }
@@ -394,7 +394,7 @@ bool advisory_engine::wait_on(guard& lock, const place& at, const request& wante
 template <typename Action>
 bool advisory_engine::ask(guard& lock, const place& at, const request& wanted, const station& on,
                           Action action) {
-    const strategy::advisory_protocol::wanted one{wanted.server, wanted.mode};
+    const detail::advisory_protocol::wanted one{wanted.server, wanted.mode};
     nanoseconds sent = clock_.now();
     try {
         bool ours = false;
@@ -410,7 +410,7 @@ bool advisory_engine::ask(guard& lock, const place& at, const request& wanted, c
         return ours;
     } catch (const error& failure) {
         if (is_a_refusal(failure) || !on->usable()) throw;
-        if (settle(lock, at, wanted, on)) return true;
+        if (conclude(lock, at, wanted, on)) return true;
         throw;
     }
 }
@@ -418,9 +418,9 @@ bool advisory_engine::ask(guard& lock, const place& at, const request& wanted, c
 /// After a failure on a connection that still works, finds out whether the lock is ours: a
 /// cancelled or timed-out statement may have locked all the same. If this stays unknown, the lock
 /// is given back with the connection, or, if that holds other locks, by the watch.
-bool advisory_engine::settle(guard& lock, const place& at, const request& wanted,
-                             const station& on) {
-    const strategy::advisory_protocol::wanted one{wanted.server, wanted.mode};
+bool advisory_engine::conclude(guard& lock, const place& at, const request& wanted,
+                               const station& on) {
+    const detail::advisory_protocol::wanted one{wanted.server, wanted.mode};
     const nanoseconds sent = clock_.now();
     try {
         bool ours = false;
@@ -550,7 +550,7 @@ bool advisory_engine::unlock_on(guard& lock, const advisory_holding& what, sql::
         if (!what.on->usable()) throw;
     }
     const auto last = soon();
-    const strategy::advisory_protocol::wanted one{what.key, what.mode};
+    const detail::advisory_protocol::wanted one{what.key, what.mode};
     if (!protocol_->held(db, what.on->session, {&one, 1}, last).front()) return true;
     return protocol_->unlock(db, what.on->session, what.key, what.mode, last);
 }

@@ -56,7 +56,7 @@ struct advisory_hold {
 /// one a call may take, so a pool would keep only those without locks, and every rule twice.
 struct advisory_connection {
     std::unique_ptr<sql::connection> db;
-    strategy::server_session session;
+    detail::server_session session;
     std::shared_ptr<trust_window> trust;
     int socket = -1;
     bool taken = true;
@@ -75,7 +75,7 @@ struct advisory_key_state;
 
 /// One lock that the server granted to one of our connections.
 struct advisory_holding {
-    strategy::server_key key;
+    detail::server_key key;
     advisory_mode mode;
     std::shared_ptr<advisory_connection> on;
     std::shared_ptr<advisory_key_state> at;
@@ -158,7 +158,7 @@ private:
 
     struct request {
         const advisory_key& key;
-        strategy::server_key server;
+        detail::server_key server;
         advisory_mode mode = advisory_mode::exclusive;
         steady::time_point until;
         const std::stop_token& stop;
@@ -182,7 +182,7 @@ private:
     };
 
     // Keys and turns
-    strategy::server_key resolve(const advisory_key& key);
+    detail::server_key resolve(const advisory_key& key);
     place place_of(const std::string& identity);
     bool await_turn(guard& lock, advisory_key_state& at, advisory_key_state::ticket& mine,
                     const request& wanted);
@@ -204,7 +204,7 @@ private:
     bool wait_on(guard& lock, const place& at, const request& wanted, const station& on);
     template <typename Action>
     bool ask(guard& lock, const place& at, const request& wanted, const station& on, Action action);
-    bool settle(guard& lock, const place& at, const request& wanted, const station& on);
+    bool conclude(guard& lock, const place& at, const request& wanted, const station& on);
     static tenure new_tenure(const place& at, const request& wanted, const station& on);
     std::shared_ptr<advisory_hold> install(const place& at, const request& wanted,
                                            const station& on);
@@ -233,7 +233,7 @@ private:
     station make_station(guard& lock, sql::deadline until, bool shared);
     struct connected {
         std::unique_ptr<sql::connection> db{};
-        strategy::server_session session{};
+        detail::server_session session{};
     };
     [[nodiscard]] connected connect(bool check_pooler, sql::deadline until) const;
     bool checkout(guard& lock, const station& which, sql::deadline until);
@@ -258,7 +258,7 @@ private:
 
     const sql::connection_source source_;
     const advisory_options options_;
-    const std::unique_ptr<const strategy::advisory_protocol> protocol_;
+    const std::unique_ptr<const detail::advisory_protocol> protocol_;
     const base::fork_guard fork_;
     const base::clock clock_;
     base::event_queue events_;

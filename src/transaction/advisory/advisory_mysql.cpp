@@ -7,7 +7,7 @@
 
 #include <array>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 namespace {
 
 using std::chrono::milliseconds;
@@ -108,7 +108,7 @@ public:
             const auto name_of = [](const wanted& lock) -> const std::string& {
                 return lock.key.text;
             };
-            if (!part.empty()) put_list(names, 0, part, name_of, at_once);
+            if (!part.empty()) sql::put_list(names, 0, part, name_of, at_once);
             const auto row = db.execute(held_, names, until);
             require_session(db, session, row.integer(0, 0));
             require_writable(row.integer(0, 1) == 1);
@@ -118,7 +118,7 @@ public:
         };
         // Without locks, too: whether the session is ours and the server writable.
         if (locks.empty()) ask(locks, 0);
-        for_each_part(locks, ask, at_once);
+        sql::for_each_part(locks, ask, at_once);
         return answers;
     }
 
@@ -143,4 +143,4 @@ std::unique_ptr<const advisory_protocol> make_mysql_advisory() {
     return std::make_unique<mysql_advisory>();
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

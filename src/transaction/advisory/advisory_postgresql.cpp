@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <random>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 namespace {
 
 using std::chrono::milliseconds;
@@ -178,4 +178,4 @@ std::unique_ptr<const advisory_protocol> make_postgresql_advisory() {
     return std::make_unique<postgresql_advisory>();
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

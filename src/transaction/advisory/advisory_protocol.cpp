@@ -4,7 +4,7 @@
 #include "transaction/advisory/advisory_dialects.hpp"
 #include <rowlock/error.hpp>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 
 std::string server_key::identity() const {
     if (text.empty()) return (pair ? "pair " : "number ") + std::to_string(bits);
@@ -57,4 +57,4 @@ std::unique_ptr<const advisory_protocol> make_advisory_protocol(sql::dialect spe
                 "SQLite has no advisory locks: use a lease (rowlock::client) instead"};
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

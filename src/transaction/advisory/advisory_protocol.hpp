@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 
 /// A key as the server knows it.
 struct server_key {
@@ -101,4 +101,4 @@ public:
 /// @throws error errc::unsupported for SQLite
 [[nodiscard]] std::unique_ptr<const advisory_protocol> make_advisory_protocol(sql::dialect speaks);
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

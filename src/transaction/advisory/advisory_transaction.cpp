@@ -44,8 +44,8 @@ void require_transaction(sql::connection& db, const transaction_lock_options& op
     }
 }
 
-strategy::server_key key_in(sql::connection& db, const advisory_key& key,
-                            const transaction_lock_options& options) {
+detail::server_key key_in(sql::connection& db, const advisory_key& key,
+                          const transaction_lock_options& options) {
     if (options.statement_timeout <= 0ms || options.statement_timeout > 1min) {
         throw error{errc::invalid_options,
                     "statement_timeout must be positive and at most one minute"};
@@ -60,16 +60,15 @@ strategy::server_key key_in(sql::connection& db, const advisory_key& key,
         throw error{errc::unsupported,
                     "SQLite has no advisory locks: BEGIN IMMEDIATE locks the database"};
     }
-    return strategy::postgresql_key(key, options.domain);
+    return detail::postgresql_key(key, options.domain);
 }
 
-bool attempt(sql::connection& db, const strategy::server_key& key, advisory_mode mode,
+bool attempt(sql::connection& db, const detail::server_key& key, advisory_mode mode,
              const transaction_lock_options& options) {
     static const sql::statement statement{
         sql::load_statement(sql::dialect::postgresql, "advisory_try_in")};
-    const auto row =
-        strategy::run(db, statement, soon(options), key.bits, key.pair ? 1 : 0,
-                      mode == advisory_mode::shared ? 1 : 0, options.any_isolation ? 1 : 0);
+    const auto row = sql::run(db, statement, soon(options), key.bits, key.pair ? 1 : 0,
+                              mode == advisory_mode::shared ? 1 : 0, options.any_isolation ? 1 : 0);
     const auto answer = row.text(0, 0);
     if (answer == "standby") {
         throw error{errc::read_only,
@@ -99,14 +98,14 @@ bool transaction_lock(sql::connection& db, const advisory_key& key, milliseconds
     const auto start = steady_clock::now();
     const auto server = key_in(db, key, options);
     require_transaction(db, options);
-    const std::string call = strategy::call_of("pg_advisory_xact_lock", server, mode);
+    const std::string call = detail::call_of("pg_advisory_xact_lock", server, mode);
     for (;;) {
         if (attempt(db, server, mode, options)) return true;
         // Compares the time elapsed, since `wait` may be as long as its type allows.
         const auto passed = std::chrono::floor<milliseconds>(steady_clock::now() - start);
         if (passed >= wait) return false;
         const auto now = std::min(slice, wait - passed);
-        db.query(strategy::wait_text(now, call), soon(options) + now);
+        db.query(detail::wait_text(now, call), soon(options) + now);
     }
 }
 

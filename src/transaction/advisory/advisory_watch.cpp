@@ -118,7 +118,7 @@ void advisory_engine::check(guard& lock, const station& which) {
     which->taken = true;
     const use now{*this, which};
     std::vector<tenure> held;
-    std::vector<strategy::advisory_protocol::wanted> wanted;
+    std::vector<detail::advisory_protocol::wanted> wanted;
     for (const auto& [identity, at] : places_) {
         if (!at->lock || at->lock->on != which || at->lock->leaving) continue;
         held.push_back(at->lock);
@@ -157,7 +157,7 @@ void advisory_engine::give_back_owed(guard& lock) {
         const use now{*this, on};
         const auto until = soon();
         try {
-            const strategy::advisory_protocol::wanted one{each->key, each->mode};
+            const detail::advisory_protocol::wanted one{each->key, each->mode};
             const nanoseconds sent = clock_.now();
             {
                 const unlocked running{lock};

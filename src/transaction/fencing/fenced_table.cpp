@@ -227,11 +227,11 @@ struct fenced_table::shared {
         const auto schemas = equality(db, until);
         const auto statement = update_statement(db.speaks(), assignments, schemas);
         const auto sent = parameters(values, with, assignments);
-        const auto look = look_statement(db.speaks(), schemas);
+        const auto query = look_statement(db.speaks(), schemas);
         constexpr int attempts = 5;
         for (int attempt = 1; attempt <= attempts; ++attempt) {
             if (db.execute(statement, sent, until).affected() > 0) return fenced_write::done;
-            const auto row = db.execute(look, values, until);
+            const auto row = db.execute(query, values, until);
             if (row.empty()) return fenced_write::missing;
             const auto found = row.maybe_integer(0, 0);
             if (found && *found > with.value()) return fenced_write::refused;

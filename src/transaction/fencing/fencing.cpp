@@ -2,7 +2,7 @@
 
 #include "transaction/fencing/fencing_dialects.hpp"
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 
 std::unique_ptr<const fencing> make_fencing(const sql::statement_set& statements) {
     switch (statements.speaks()) {
@@ -16,4 +16,4 @@ std::unique_ptr<const fencing> make_fencing(const sql::statement_set& statements
     return make_sqlite_fencing(statements);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

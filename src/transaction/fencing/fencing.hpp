@@ -11,7 +11,7 @@
 #include <string_view>
 
 /// Operations on leases in the caller's transaction, on the caller's connection.
-namespace rowlock::strategy {
+namespace rowlock::detail {
 
 /// One grant, as the database must record it.
 struct claim {
@@ -60,4 +60,4 @@ protected:
 /// The implementation for the dialect that `statements` are written in.
 [[nodiscard]] std::unique_ptr<const fencing> make_fencing(const sql::statement_set& statements);
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

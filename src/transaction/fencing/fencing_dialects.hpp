@@ -3,7 +3,7 @@
 #include "transaction/fencing/fencing.hpp"
 
 /// The implementations of fencing; others call make_fencing().
-namespace rowlock::strategy {
+namespace rowlock::detail {
 
 [[nodiscard]] std::unique_ptr<const fencing> make_postgresql_fencing(
     const sql::statement_set& statements);
@@ -12,4 +12,4 @@ namespace rowlock::strategy {
 [[nodiscard]] std::unique_ptr<const fencing> make_sqlite_fencing(
     const sql::statement_set& statements);
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

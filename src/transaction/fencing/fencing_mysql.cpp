@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 namespace {
 
 using std::chrono::milliseconds;
@@ -114,4 +114,4 @@ std::unique_ptr<const fencing> make_mysql_fencing(const sql::statement_set& stat
     return std::make_unique<const mysql_fencing>(statements);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 namespace {
 
 /// True for the error that the statements fence and release_on_commit raise. Its text is ours and
@@ -85,4 +85,4 @@ std::unique_ptr<const fencing> make_postgresql_fencing(const sql::statement_set&
     return std::make_unique<const postgresql_fencing>(statements);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

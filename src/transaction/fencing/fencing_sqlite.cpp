@@ -1,7 +1,7 @@
 #include "sql/run_statement.hpp"
 #include "transaction/fencing/fencing_dialects.hpp"
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 namespace {
 
 /// A transaction that writes is the only writer until it ends: both are one conditional write.
@@ -33,4 +33,4 @@ std::unique_ptr<const fencing> make_sqlite_fencing(const sql::statement_set& sta
     return std::make_unique<const sqlite_fencing>(statements);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

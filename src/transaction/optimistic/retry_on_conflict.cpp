@@ -47,7 +47,7 @@ attempt_transaction::attempt_transaction(sql::connection& db,
                     "or switch it on, first; or call the retry_on_conflict() without a connection "
                     "around the whole of it"};
     }
-    strategy::begin_to_write(db_, from_now(statement_timeout));
+    sql::begin_to_write(db_, from_now(statement_timeout));
 }
 
 attempt_transaction::~attempt_transaction() {

@@ -292,7 +292,7 @@ public:
 
     /// Returns the version, the mark, whether the version can advance, and the columns; no row if
     /// the key matches none.
-    sql::result look(sql::connection& db, const row_key& key, const std::string& text) {
+    sql::result read(sql::connection& db, const row_key& key, const std::string& text) {
         parameters bound;
         add_key(bound, on(db), key);
         sql::result rows = run(db, text, bound);
@@ -351,7 +351,7 @@ void versioned_table::state::require_assignable(const known_table& table,
 std::optional<update_result> versioned_table::state::why_not(sql::connection& db,
                                                              const row_key& key,
                                                              const row_version& seen, mark how) {
-    const sql::result rows = look(db, key, read_text(on(db).shape, {}));
+    const sql::result rows = read(db, key, read_text(on(db).shape, {}));
     if (rows.empty()) return update_result::gone();
     const bool deleted = rows.integer(0, 1) != 0;
     const bool unmarked = how != mark::clear;
@@ -408,7 +408,7 @@ update_result versioned_table::state::erase(sql::connection& db, const row_key& 
         const auto erased = run(db, text, bound).affected();
         if (erased > 1) refuse_several();
         if (erased == 1) return update_result::done(seen);
-        const sql::result rows = look(db, key, read_text(table.shape, {}));
+        const sql::result rows = read(db, key, read_text(table.shape, {}));
         if (rows.empty()) return update_result::gone();
         if (!is_unmoved(table, seen, rows)) return update_result::conflict();
     }
@@ -435,7 +435,7 @@ std::optional<row_version> versioned_table::state::insert(sql::connection& db, c
             if (lacks_unique_index(failure)) refuse_unindexed();
             if (answers_version(table.shape) || failure.kind() != errc::unique_violation) throw;
             // Only the failed statement was undone.
-            if (!look(db, key, read_newest_text(table.shape)).empty()) return std::nullopt;
+            if (!read(db, key, read_newest_text(table.shape)).empty()) return std::nullopt;
             // A violation of another unique index is the caller's to handle. But outside a
             // transaction the row may just have been erased, so try once more.
             if (attempt == 2) throw;
@@ -459,7 +459,7 @@ std::optional<versioned_row> versioned_table::read(sql::connection& db, const ro
     for (const std::string& column : columns) {
         quoted.push_back(sql::quoted(db.speaks(), column));
     }
-    sql::result rows = state_->look(db, key, read_text(table.shape, quoted));
+    sql::result rows = state_->read(db, key, read_text(table.shape, quoted));
     if (rows.empty()) return std::nullopt;
     const bool marked = rows.integer(0, 1) != 0;
     if (marked && deleted == deleted_rows::hidden) return std::nullopt;

@@ -53,7 +53,7 @@ public:
     template <typename... Values>
     sql::result run(sql::connection& db, const sql::statement& what, const Values&... values) {
         const auto until = std::chrono::steady_clock::now() + options_.statement_timeout;
-        return strategy::run(db, what, until, values...);
+        return sql::run(db, what, until, values...);
     }
 
     /// Runs one of the three compare-and-sets, and finds out why if no row matched.

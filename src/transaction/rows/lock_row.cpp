@@ -15,21 +15,21 @@ std::optional<table_row> lock_row(sql::connection& db, std::string_view table,
                     "lock_row: statement_timeout must be positive and at most a minute, "
                     "index_cache_ttl not negative"};
     }
-    strategy::require_usable(options.wait, db.speaks());
+    detail::require_usable(options.wait, db.speaks());
     const auto until = std::chrono::steady_clock::now() + options.statement_timeout;
     sql::require_transaction(db, "lock_row", until);
-    strategy::refuse_cluster(db, options.accept_double_grants_in_cluster, until);
+    detail::refuse_cluster(db, options.accept_double_grants_in_cluster, until);
     const auto wait = options.wait.how() == row_wait::kind::bounded ? options.wait.limit() : 0ms;
-    return strategy::lock_one(db, strategy::row_keys::of(db),
-                              {.table = table,
-                               .columns = columns,
-                               .values = values,
-                               .read = options.columns,
-                               .wait = options.wait,
-                               .statement_timeout = options.statement_timeout,
-                               .index_cache_ttl = options.index_cache_ttl,
-                               .last = until + wait + options.statement_timeout,
-                               .borrowed = true});
+    return detail::lock_one(db, detail::row_keys::of(db),
+                            {.table = table,
+                             .columns = columns,
+                             .values = values,
+                             .read = options.columns,
+                             .wait = options.wait,
+                             .statement_timeout = options.statement_timeout,
+                             .index_cache_ttl = options.index_cache_ttl,
+                             .last = until + wait + options.statement_timeout,
+                             .borrowed = true});
 }
 
 }  // namespace rowlock

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <set>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 namespace {
 
 // Far more than the tables that a program locks; bounds the cache of a program that makes up names.
@@ -211,4 +211,4 @@ void row_keys::forget(std::string_view table, const key_columns& columns) {
     if (keys_.erase(cache_key(table, columns)) > 0) ++alterations_;
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

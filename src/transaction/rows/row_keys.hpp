@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 
 /// A table and the columns of a key that names at most one row, according to the catalog.
 struct known_key {
@@ -72,4 +72,4 @@ private:
     sql::statement_cache statements_{500};
 };
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

@@ -13,7 +13,7 @@
 #include <numeric>
 #include <tuple>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 namespace {
 
 using namespace std::chrono_literals;
@@ -532,4 +532,4 @@ void require_usable(row_wait wait, sql::dialect speaks) {
     }
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

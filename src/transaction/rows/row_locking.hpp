@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace rowlock::strategy {
+namespace rowlock::detail {
 
 /// Which row is to be locked, and how.
 struct row_request {
@@ -52,4 +52,4 @@ void refuse_cluster(sql::connection& db, bool accepted, sql::deadline until);
 /// @throws error errc::unsupported, invalid_options
 void require_usable(row_wait wait, sql::dialect speaks);
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::detail

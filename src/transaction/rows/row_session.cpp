@@ -37,7 +37,7 @@ row_session_options validated(row_session_options options, sql::dialect speaks) 
     require(options.checkout_timeout >= 0ms && options.checkout_timeout <= 24h,
             "checkout_timeout must be from 0 to 1 day");
     require(options.index_cache_ttl >= 0ms, "index_cache_ttl must not be negative");
-    strategy::require_usable(options.wait, speaks);
+    detail::require_usable(options.wait, speaks);
     return options;
 }
 
@@ -127,7 +127,7 @@ public:
                                   const row_key& values, const row_options& options) {
         const auto wait = options.wait.value_or(options_.wait);
         return run([&](sql::connection& db) {
-            strategy::require_usable(wait, db.speaks());
+            detail::require_usable(wait, db.speaks());
             begin_late(wait);
             return lock_row(db, table, columns, values, options.columns, wait);
         });
@@ -138,7 +138,7 @@ public:
                                                    const std::vector<row_key>& keys,
                                                    const row_options& options) {
         std::vector<std::optional<table_row>> rows(keys.size());
-        for (const auto index : strategy::locking_order(columns, keys)) {
+        for (const auto index : detail::locking_order(columns, keys)) {
             rows[index] = lock(table, columns, keys[index], options);
         }
         return rows;
@@ -157,9 +157,9 @@ public:
             const std::vector<std::string> key_alone;
             for (int attempt = 0; attempt < 3; ++attempt) {
                 if (lock_row(db, table, column, value, key_alone, wait)) return;
-                foreign_timeout_ = strategy::sets_lock_timeout(db.speaks());
-                strategy::insert_resource(db, keys(), insert_resource(), name.str(), wait,
-                                          options_.statement_timeout, ends_at_);
+                foreign_timeout_ = detail::sets_lock_timeout(db.speaks());
+                detail::insert_resource(db, keys(), insert_resource(), name.str(), wait,
+                                        options_.statement_timeout, ends_at_);
             }
             throw error{errc::conflict,
                         "the row of a resource was deleted again and again while it was being "
@@ -258,7 +258,7 @@ private:
 
     void begin(sql::deadline until) {
         auto& db = **place_;
-        strategy::refuse_cluster(db, options_.accept_double_grants_in_cluster, until);
+        detail::refuse_cluster(db, options_.accept_double_grants_in_cluster, until);
         began_at_ = steady_clock::now();
         ends_at_ = began_at_ + options_.max_hold;
         switch (db.speaks()) {
@@ -276,8 +276,8 @@ private:
             sql::load_statement(sql::dialect::postgresql, "row_session_setup");
         db.query("begin isolation level " + name_of(options_.isolation_level), until);
         begun_ = true;
-        strategy::run(db, setup, until, options_.max_hold.count(),
-                      std::to_string(lock_timeout_of(options_).count()));
+        sql::run(db, setup, until, options_.max_hold.count(),
+                 std::to_string(lock_timeout_of(options_).count()));
     }
 
     /// The settings belong to the connection, which is ours: they are sent again only if its last
@@ -329,19 +329,19 @@ private:
                                       const key_columns& columns, const row_key& values,
                                       const std::vector<std::string>& read, row_wait wait) {
         const bool bounded = wait.how() == row_wait::kind::bounded;
-        if (bounded && strategy::sets_lock_timeout(db.speaks())) {
+        if (bounded && detail::sets_lock_timeout(db.speaks())) {
             foreign_timeout_ = wait != options_.wait;
         }
-        auto row = strategy::lock_one(db, keys(),
-                                      {.table = table,
-                                       .columns = columns,
-                                       .values = values,
-                                       .read = read,
-                                       .wait = wait,
-                                       .statement_timeout = options_.statement_timeout,
-                                       .index_cache_ttl = options_.index_cache_ttl,
-                                       .last = ends_at_,
-                                       .borrowed = false});
+        auto row = detail::lock_one(db, keys(),
+                                    {.table = table,
+                                     .columns = columns,
+                                     .values = values,
+                                     .read = read,
+                                     .wait = wait,
+                                     .statement_timeout = options_.statement_timeout,
+                                     .index_cache_ttl = options_.index_cache_ttl,
+                                     .last = ends_at_,
+                                     .borrowed = false});
         if (row) ++rows_locked_;
         return row;
     }
@@ -355,7 +355,7 @@ private:
     }
 
     /// The caller's SQL may have changed what a name means, for this session alone.
-    strategy::row_keys& keys() { return own_keys_ ? *own_keys_ : home_->keys(); }
+    detail::row_keys& keys() { return own_keys_ ? *own_keys_ : home_->keys(); }
 
     /// On PostgreSQL the wait for a row is the transaction's lock_timeout: this restores it before
     /// the caller's own statement.
@@ -363,7 +363,7 @@ private:
         if (!foreign_timeout_) return;
         static const sql::statement reset{
             "select pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true)"};
-        strategy::run(db, reset, ends_at_, std::to_string(lock_timeout_of(options_).count()));
+        sql::run(db, reset, ends_at_, std::to_string(lock_timeout_of(options_).count()));
         foreign_timeout_ = false;
     }
 
@@ -393,7 +393,7 @@ private:
             reset_lock_timeout(db);
             if (effect != detail::statement_effect::plain) {
                 place_->close_afterwards();
-                own_keys_ = std::make_unique<strategy::row_keys>();
+                own_keys_ = std::make_unique<detail::row_keys>();
             }
             const bool doubtful = effect == detail::statement_effect::may_end &&
                                   sql::traits_of(db.speaks()).procedures_may_commit;
@@ -530,7 +530,7 @@ private:
     bool begun_ = false;
     /// PostgreSQL: lock_timeout is not that of the caller's own statements.
     bool foreign_timeout_ = false;
-    std::unique_ptr<strategy::row_keys> own_keys_;
+    std::unique_ptr<detail::row_keys> own_keys_;
     std::optional<sql::statement> insert_resource_;
     std::size_t rows_locked_ = 0;
     std::optional<error> failure_;

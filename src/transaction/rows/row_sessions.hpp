@@ -23,13 +23,13 @@ public:
     ~row_sessions();
 
     [[nodiscard]] sql::connection_pool& pool() noexcept { return pool_; }
-    [[nodiscard]] strategy::row_keys& keys() noexcept { return keys_; }
+    [[nodiscard]] detail::row_keys& keys() noexcept { return keys_; }
     [[nodiscard]] const base::fork_guard& fork() const noexcept { return fork_; }
 
 private:
     const base::fork_guard fork_;
     sql::connection_pool pool_;
-    strategy::row_keys keys_;
+    detail::row_keys keys_;
 };
 
 }  // namespace rowlock::detail

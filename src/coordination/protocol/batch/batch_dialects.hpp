@@ -5,7 +5,7 @@
 
 /// What the implementations of batch_protocol share. For them alone: others call
 /// make_batch_protocol().
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 
 [[nodiscard]] std::unique_ptr<const batch_protocol> make_postgresql_batches(
     const sql::statement_set& statements);
@@ -41,9 +41,9 @@ public:
     /// Probes whether each of these names can be taken. Names without a row are `present = false`.
     /// Reads only, locks nothing. On MySQL one round trip for each 16 names, two if one has no row.
     /// @param names all different
-    [[nodiscard]] virtual std::vector<look> probe_all(sql::connection& db, std::int64_t session,
-                                                      std::span<const std::string_view> names,
-                                                      sql::deadline until) const = 0;
+    [[nodiscard]] virtual std::vector<lease_probe> probe_all(
+        sql::connection& db, std::int64_t session, std::span<const std::string_view> names,
+        sql::deadline until) const = 0;
 
 protected:
     probing_batch_protocol(const sql::statement_set& statements, const lease_protocol& leases)
@@ -53,4 +53,4 @@ private:
     const lease_protocol& leases_;
 };
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 namespace {
 
 using sql::value;
@@ -55,25 +55,25 @@ using names_view = std::span<const std::string_view>;
 
 struct group_look {
     std::int64_t floor = 0;
-    std::vector<look> looks;
+    std::vector<lease_probe> probes;
 };
 
 /// Names without a row are free, but may still have waiters.
-void look_for_waiters(sql::connection& db, const batch_statements& sql, names_view names,
-                      std::span<look> looks, sql::deadline until) {
+void check_for_waiters(sql::connection& db, const batch_statements& sql, names_view names,
+                       std::span<lease_probe> probes, sql::deadline until) {
     std::vector<std::string_view> absent;
     for (std::size_t i = 0; i < names.size(); ++i) {
-        if (!looks[i].present) absent.push_back(names[i]);
+        if (!probes[i].present) absent.push_back(names[i]);
     }
     if (absent.empty()) return;
-    std::array<value, list_size> parameters{};
-    put_list(std::span<value>{parameters}, 0, std::span<const std::string_view>{absent},
-             [](std::string_view name) { return name; });
+    std::array<value, sql::list_size> parameters{};
+    sql::put_list(std::span<value>{parameters}, 0, std::span<const std::string_view>{absent},
+                  [](std::string_view name) { return name; });
     const auto rows = db.execute(sql.names_with_waiters, parameters, until);
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         const auto found = std::ranges::find(names, rows.text(row, 0));
         if (found != names.end()) {
-            looks[static_cast<std::size_t>(found - names.begin())].waited = true;
+            probes[static_cast<std::size_t>(found - names.begin())].waited = true;
         }
     }
 }
@@ -81,8 +81,9 @@ void look_for_waiters(sql::connection& db, const batch_statements& sql, names_vi
 /// Probes up to 16 names.
 void look_at(sql::connection& db, const batch_statements& sql, std::int64_t session,
              names_view names, group_look& seen, sql::deadline until) {
-    std::array<value, 1 + list_size> parameters{value{session}};
-    put_list(std::span<value>{parameters}, 1, names, [](std::string_view name) { return name; });
+    std::array<value, 1 + sql::list_size> parameters{value{session}};
+    sql::put_list(std::span<value>{parameters}, 1, names,
+                  [](std::string_view name) { return name; });
     const auto rows = db.execute(sql.probe_all, parameters, until);
     if (rows.empty()) throw no_token_floor();
     std::unordered_map<std::string_view, std::size_t> by_name;
@@ -91,10 +92,10 @@ void look_at(sql::connection& db, const batch_statements& sql, std::int64_t sess
     }
     // Keeps the later floor of two probes: a grant must go beyond it.
     seen.floor = std::max(seen.floor, rows.integer(0, 0));
-    const std::size_t first = seen.looks.size();
+    const std::size_t first = seen.probes.size();
     for (const auto name : names) {
         const auto found = by_name.find(name);
-        look& each = seen.looks.emplace_back();
+        lease_probe& each = seen.probes.emplace_back();
         if (found == by_name.end()) {
             each.free = true;
         } else {
@@ -102,16 +103,16 @@ void look_at(sql::connection& db, const batch_statements& sql, std::int64_t sess
         }
         each.session_live = rows.integer(0, 1) != 0;
     }
-    look_for_waiters(db, sql, names, std::span{seen.looks}.subspan(first), until);
+    check_for_waiters(db, sql, names, std::span{seen.probes}.subspan(first), until);
 }
 
-group_look look_at_all(sql::connection& db, const batch_statements& sql, std::int64_t session,
-                       names_view names, sql::deadline until) {
+group_look probe_rows(sql::connection& db, const batch_statements& sql, std::int64_t session,
+                      names_view names, sql::deadline until) {
     group_look seen;
-    seen.looks.reserve(names.size());
-    for_each_part(
+    seen.probes.reserve(names.size());
+    sql::for_each_part(
         names, [&](names_view part, std::size_t) { look_at(db, sql, session, part, seen, until); });
-    for (auto& each : seen.looks) each.next_token = std::max(each.token, seen.floor) + 1;
+    for (auto& each : seen.probes) each.next_token = std::max(each.token, seen.floor) + 1;
     return seen;
 }
 
@@ -126,17 +127,17 @@ using takings_view = std::span<taking>;
 
 std::int64_t write_takings(sql::connection& db, const sql::statement& what,
                            std::span<const taking> some, std::int64_t floor, sql::deadline until) {
-    std::array<value, 2 + 6 * list_size> parameters{value{some.front().request->session},
-                                                    value{floor}};
+    std::array<value, 2 + 6 * sql::list_size> parameters{value{some.front().request->session},
+                                                         value{floor}};
     const std::span<value> all{parameters};
     const auto put = [&](std::size_t list, auto part) {
-        put_list(all, 2 + list * list_size, some, part);
+        sql::put_list(all, 2 + list * sql::list_size, some, part);
     };
     put(0, [](const taking& each) { return each.request->name; });
     put(1, [](const taking& each) { return each.token; });
     put(2, [](const taking& each) { return each.request->grant_id; });
-    put(3, [](const taking& each) { return text_or_null(each.request->thread); });
-    put(4, [](const taking& each) { return text_or_null(each.request->note); });
+    put(3, [](const taking& each) { return sql::text_or_null(each.request->thread); });
+    put(4, [](const taking& each) { return sql::text_or_null(each.request->note); });
     put(5, [](const taking& each) { return each.request->deadline_us; });
     return db.execute(what, parameters, until).affected();
 }
@@ -146,8 +147,8 @@ template <typename Item, typename Name>
 std::set<std::int64_t> grants_of(sql::connection& db, const batch_statements& sql,
                                  std::int64_t session, std::span<const Item> items, Name name,
                                  sql::deadline until) {
-    std::array<value, 1 + list_size> parameters{value{session}};
-    put_list(std::span<value>{parameters}, 1, items, name);
+    std::array<value, 1 + sql::list_size> parameters{value{session}};
+    sql::put_list(std::span<value>{parameters}, 1, items, name);
     const auto rows = db.execute(sql.served_of, parameters, until);
     std::set<std::int64_t> found;
     for (std::size_t row = 0; row < rows.rows(); ++row) found.insert(rows.integer(row, 0));
@@ -192,8 +193,8 @@ std::unordered_map<std::string, locked_row> lock_rows(sql::connection& db,
                                                       const batch_statements& sql,
                                                       std::span<const Item> items, Name name,
                                                       sql::deadline until) {
-    std::array<value, list_size> parameters{};
-    put_list(std::span<value>{parameters}, 0, items, name);
+    std::array<value, sql::list_size> parameters{};
+    sql::put_list(std::span<value>{parameters}, 0, items, name);
     const auto rows = db.execute(sql.lock_all, parameters, until);
     std::unordered_map<std::string, locked_row> locked;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
@@ -211,7 +212,7 @@ bool with_locked_rows(sql::connection& db, sql::deadline until, Action action) {
     auto& known = sql::memory_of(db);
     if (known.refuses_skip_locked) return false;
     try {
-        transaction_scope transaction{db, until};
+        sql::transaction_scope transaction{db, until};
         if (!action()) return false;
         transaction.commit(until);
         return true;
@@ -242,8 +243,8 @@ void take_unlocked(sql::connection& db, const batch_statements& sql, takings_vie
     };
     const bool committed = with_locked_rows(db, until, [&] {
         bool well = true;
-        for_each_part(some,
-                      [&](takings_view part, std::size_t) { well = well && take_part(part); });
+        sql::for_each_part(some,
+                           [&](takings_view part, std::size_t) { well = well && take_part(part); });
         return well;
     });
     if (!committed) return;
@@ -253,16 +254,16 @@ void take_unlocked(sql::connection& db, const batch_statements& sql, takings_vie
 /// Inserts up to 16 names that have no row: all or none.
 void insert_at_once(sql::connection& db, const batch_statements& sql, takings_view some,
                     std::int64_t floor, sql::deadline until) {
-    std::array<value, 3 + 5 * list_size> parameters{value{some.front().request->session},
-                                                    value{floor}, value{some.size()}};
+    std::array<value, 3 + 5 * sql::list_size> parameters{value{some.front().request->session},
+                                                         value{floor}, value{some.size()}};
     const std::span<value> all{parameters};
     const auto put = [&](std::size_t list, auto part) {
-        put_list(all, 3 + list * list_size, std::span<const taking>{some}, part);
+        sql::put_list(all, 3 + list * sql::list_size, std::span<const taking>{some}, part);
     };
     put(0, [](const taking& each) { return each.request->name; });
     put(1, [](const taking& each) { return each.request->grant_id; });
-    put(2, [](const taking& each) { return text_or_null(each.request->thread); });
-    put(3, [](const taking& each) { return text_or_null(each.request->note); });
+    put(2, [](const taking& each) { return sql::text_or_null(each.request->thread); });
+    put(3, [](const taking& each) { return sql::text_or_null(each.request->note); });
     put(4, [](const taking& each) { return each.request->deadline_us; });
     try {
         if (db.execute(sql.insert_all, parameters, until).affected() == 0) return;
@@ -282,10 +283,10 @@ std::string_view name_of(const granted_name& each) {
 
 std::int64_t write_releases(sql::connection& db, const sql::statement& what, std::int64_t session,
                             grants_view some, sql::deadline until) {
-    std::array<value, 1 + 2 * list_size> parameters{value{session}};
-    put_list(std::span<value>{parameters}, 1, some, name_of);
-    put_list(std::span<value>{parameters}, 1 + list_size, some,
-             [](const granted_name& each) { return each.grant_id; });
+    std::array<value, 1 + 2 * sql::list_size> parameters{value{session}};
+    sql::put_list(std::span<value>{parameters}, 1, some, name_of);
+    sql::put_list(std::span<value>{parameters}, 1 + sql::list_size, some,
+                  [](const granted_name& each) { return each.grant_id; });
     return db.execute(what, parameters, until).affected();
 }
 
@@ -345,7 +346,7 @@ std::vector<bool> release_unlocked(sql::connection& db, const batch_statements& 
                                    std::int64_t session, grants_view grants, sql::deadline until) {
     std::vector<bool> freed(grants.size(), false);
     const bool committed = with_locked_rows(db, until, [&] {
-        for_each_part(grants, [&](grants_view part, std::size_t from) {
+        sql::for_each_part(grants, [&](grants_view part, std::size_t from) {
             release_part(db, sql, session, part, freed, from, until);
         });
         return std::ranges::find(freed, true) != freed.end();
@@ -371,10 +372,10 @@ public:
         }
     }
 
-    [[nodiscard]] std::vector<look> probe_all(sql::connection& db, std::int64_t session,
-                                              names_view names,
-                                              sql::deadline until) const override {
-        return look_at_all(db, sql_, session, names, until).looks;
+    [[nodiscard]] std::vector<lease_probe> probe_all(sql::connection& db, std::int64_t session,
+                                                     names_view names,
+                                                     sql::deadline until) const override {
+        return probe_rows(db, sql_, session, names, until).probes;
     }
 
     [[nodiscard]] std::vector<std::optional<std::int64_t>> acquire_all(
@@ -385,27 +386,27 @@ public:
         const bool mariadb = sql::facts_of(db, until).mariadb;
         std::vector<std::string_view> names;
         for (const auto& each : requests) names.push_back(each.name);
-        const auto seen = look_at_all(db, sql_, requests.front().session, names, until);
+        const auto seen = probe_rows(db, sql_, requests.front().session, names, until);
 
         std::vector<taking> present, absent;
         for (std::size_t i = 0; i < requests.size(); ++i) {
-            const look& each = seen.looks[i];
+            const lease_probe& each = seen.probes[i];
             if (!each.session_live || !each.takeable(requests[i].barging)) continue;
             (each.present ? present : absent).push_back({&requests[i], each.token});
         }
-        const bool at_once = mariadb && !present.empty() && present.size() <= list_size;
+        const bool at_once = mariadb && !present.empty() && present.size() <= sql::list_size;
         if (!at_once || !take_at_once(db, sql_, present, seen.floor, until)) {
             if (!present.empty()) take_unlocked(db, sql_, present, seen.floor, until);
         }
         if (mariadb) {
-            for_each_part(takings_view{absent}, [&](takings_view part, std::size_t) {
+            sql::for_each_part(takings_view{absent}, [&](takings_view part, std::size_t) {
                 insert_at_once(db, sql_, part, seen.floor, until);
             });
         }
         for (const auto* const list : {&present, &absent}) {
             for (const auto& each : *list) {
                 const auto index = static_cast<std::size_t>(each.request - requests.data());
-                if (each.granted) tokens[index] = seen.looks[index].next_token;
+                if (each.granted) tokens[index] = seen.probes[index].next_token;
             }
         }
         return tokens;
@@ -415,7 +416,7 @@ public:
                                                 grants_view grants,
                                                 sql::deadline until) const override {
         if (grants.empty()) return {};
-        if (grants.size() <= list_size && sql::facts_of(db, until).mariadb) {
+        if (grants.size() <= sql::list_size && sql::facts_of(db, until).mariadb) {
             if (auto freed = release_at_once(db, sql_, session, grants, until)) return *freed;
         }
         return release_unlocked(db, sql_, session, grants, until);
@@ -432,4 +433,4 @@ std::unique_ptr<const batch_protocol> make_mysql_batches(const sql::statement_se
     return std::make_unique<const mysql_batch_protocol>(statements, leases);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 namespace {
 
 /// The parameters that a batch of grants shares with a single one, as arrays.
@@ -19,7 +19,7 @@ struct request_arrays {
             deadlines.add(each.deadline_us);
         }
     }
-    array_text names{}, ids{}, threads{}, notes{}, deadlines{};
+    sql::array_text names{}, ids{}, threads{}, notes{}, deadlines{};
 };
 
 std::optional<std::size_t> place_of(std::span<const grant_request> requests,
@@ -66,7 +66,7 @@ public:
         std::vector<std::optional<std::int64_t>> tokens(requests.size());
         if (requests.empty()) return tokens;
         request_arrays all{requests};
-        array_text freed_with;
+        sql::array_text freed_with;
         for (const auto token : known) freed_with.add(token);
         const auto rows = run(db, reacquire_all_, until, requests.front().session,
                               all.names.close(), freed_with.close(), all.ids.close(),
@@ -84,8 +84,8 @@ public:
                                                 sql::deadline until) const override {
         std::vector<bool> freed(grants.size());
         if (grants.empty()) return freed;
-        array_text names;
-        array_text ids;
+        sql::array_text names;
+        sql::array_text ids;
         for (const auto& each : grants) {
             names.add(each.name);
             ids.add(each.grant_id);
@@ -110,7 +110,7 @@ public:
             found[0] = !run(db, probe_held_, until, names[0]).empty();
             return found;
         }
-        array_text all;
+        sql::array_text all;
         for (const auto& each : names) all.add(each);
         const auto rows = run(db, probe_all_, until, all.close());
         for (std::size_t row = 0; row < rows.rows(); ++row) {
@@ -131,4 +131,4 @@ std::unique_ptr<const batch_protocol> make_postgresql_batches(
     return std::make_unique<const postgresql_batch_protocol>(statements);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

@@ -5,12 +5,13 @@
 
 #include <algorithm>
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 
 bool common_batch_protocol::reacquire(sql::connection& db, const grant_request& request,
                                       std::int64_t known, sql::deadline until) const {
     return run(db, reacquire_, until, request.name, request.session, request.grant_id,
-               text_or_null(request.thread), text_or_null(request.note), request.deadline_us, known)
+               sql::text_or_null(request.thread), sql::text_or_null(request.note),
+               request.deadline_us, known)
                .affected() > 0;
 }
 
@@ -24,14 +25,14 @@ std::vector<bool> probing_batch_protocol::held(sql::connection& db,
                                                std::span<const std::string_view> names,
                                                sql::deadline until) const {
     constexpr std::int64_t no_session = 0;
-    std::vector<look> looks;
+    std::vector<lease_probe> probes;
     if (names.size() == 1) {
-        looks.push_back(leases_.probe(db, names[0], no_session, until));
+        probes.push_back(leases_.probe(db, names[0], no_session, until));
     } else {
-        looks = probe_all(db, no_session, names, until);
+        probes = probe_all(db, no_session, names, until);
     }
     std::vector<bool> found(names.size());
-    std::transform(looks.begin(), looks.end(), found.begin(), [](const look& seen) {
+    std::transform(probes.begin(), probes.end(), found.begin(), [](const lease_probe& seen) {
         return seen.present && !seen.free && !seen.holder_expired;
     });
     return found;
@@ -50,4 +51,4 @@ std::unique_ptr<const batch_protocol> make_batch_protocol(const sql::statement_s
     return make_sqlite_batches(statements, leases);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

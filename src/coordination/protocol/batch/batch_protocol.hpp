@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 
 /// Optimistic paths for uncontended leases: leaner statements, and one commit for what several
 /// threads of a client want at the same time. A negative result has no side effect: fall back to
@@ -88,4 +88,4 @@ protected:
 [[nodiscard]] std::unique_ptr<const batch_protocol> make_batch_protocol(
     const sql::statement_set& statements, const lease_protocol& leases);
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

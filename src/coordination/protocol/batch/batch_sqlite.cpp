@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 namespace {
 
 /// Round trips cost nothing here; a batch is one transaction, and one fsync. There is one writer:
@@ -17,15 +17,15 @@ public:
           probe_{statements("probe")},
           release_unwaited_{statements("release_unwaited")} {}
 
-    [[nodiscard]] std::vector<look> probe_all(sql::connection& db, std::int64_t session,
-                                              std::span<const std::string_view> names,
-                                              sql::deadline until) const override {
-        std::vector<look> looks;
-        looks.reserve(names.size());
+    [[nodiscard]] std::vector<lease_probe> probe_all(sql::connection& db, std::int64_t session,
+                                                     std::span<const std::string_view> names,
+                                                     sql::deadline until) const override {
+        std::vector<lease_probe> probes;
+        probes.reserve(names.size());
         for (const auto name : names) {
-            looks.push_back(read_look(run(db, probe_, until, name, session)));
+            probes.push_back(read_probe(run(db, probe_, until, name, session)));
         }
-        return looks;
+        return probes;
     }
 
     [[nodiscard]] std::vector<std::optional<std::int64_t>> acquire_all(
@@ -35,7 +35,7 @@ public:
         if (requests.empty()) return tokens;
         // No other client writes between two statements of this transaction: each sees the current
         // state.
-        transaction_scope transaction{db, until};
+        sql::transaction_scope transaction{db, until};
         std::ranges::transform(requests, tokens.begin(),
                                [&](const grant_request& each) { return acquire(db, each, until); });
         transaction.commit(until);
@@ -47,7 +47,7 @@ public:
                                                 sql::deadline until) const override {
         std::vector<bool> freed(grants.size());
         if (grants.empty()) return freed;
-        transaction_scope transaction{db, until};
+        sql::transaction_scope transaction{db, until};
         for (std::size_t i = 0; i < grants.size(); ++i) {
             const auto& each = grants[i];
             const auto done = run(db, release_unwaited_, until, each.name, session, each.grant_id);
@@ -62,7 +62,7 @@ private:
                                                       const grant_request& request,
                                                       sql::deadline until) const {
         const auto row = run(db, acquire_, until, request.name, request.session, request.grant_id,
-                             text_or_null(request.thread), text_or_null(request.note),
+                             sql::text_or_null(request.thread), sql::text_or_null(request.note),
                              request.deadline_us, request.barging ? 1 : 0);
         if (row.empty()) return std::nullopt;
         return row.integer(0, 0);
@@ -78,4 +78,4 @@ std::unique_ptr<const batch_protocol> make_sqlite_batches(const sql::statement_s
     return std::make_unique<const sqlite_batch_protocol>(statements, leases);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

@@ -9,7 +9,7 @@
 #include <array>
 #include <numeric>
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 namespace {
 
 using std::chrono::microseconds;
@@ -44,7 +44,7 @@ lease_info read_info(const sql::result& rows, std::size_t row) {
 
 }  // namespace
 
-attempt judge(const look& seen, bool barging) {
+attempt judge(const lease_probe& seen, bool barging) {
     if (!seen.session_live) return {attempt::outcome::session_dead, 0, seen};
     if (!seen.takeable(barging)) return {attempt::outcome::held, 0, seen};
     return {attempt::outcome::contested, 0, seen};
@@ -119,7 +119,7 @@ bool common_lease_protocol::extend_session(sql::connection& db, std::int64_t ses
 attempt common_lease_protocol::acquire_by(const sql::statement& acquire, sql::connection& db,
                                           const grant_request& request, sql::deadline until) const {
     const auto row = run(db, acquire, until, request.name, request.session, request.grant_id,
-                         text_or_null(request.thread), text_or_null(request.note),
+                         sql::text_or_null(request.thread), sql::text_or_null(request.note),
                          request.deadline_us, request.barging ? 1 : 0);
     if (!row.empty() && !row.is_null(0, 0)) {
         return {attempt::outcome::granted, row.integer(0, 0), {}};
@@ -127,14 +127,14 @@ attempt common_lease_protocol::acquire_by(const sql::statement& acquire, sql::co
     if (row.empty()) {
         return judge(probe(db, request.name, request.session, until), request.barging);
     }
-    return judge(read_look(row), request.barging);
+    return judge(read_probe(row), request.barging);
 }
 
-look common_lease_protocol::probe(sql::connection& db, std::string_view name, std::int64_t session,
-                                  sql::deadline until) const {
+lease_probe common_lease_protocol::probe(sql::connection& db, std::string_view name,
+                                         std::int64_t session, sql::deadline until) const {
     const auto row = run(db, probe_, until, name, session);
     if (row.empty()) throw no_token_floor();
-    look seen = read_look(row);
+    lease_probe seen = read_probe(row);
     seen.next_token = row.maybe_integer(0, 0).value_or(0);
     return seen;
 }
@@ -148,11 +148,11 @@ bool common_lease_protocol::release(sql::connection& db, std::string_view name,
 void common_lease_protocol::post_release(sql::connection& db, std::string_view name,
                                          std::int64_t session, std::int64_t grant_id,
                                          sql::deadline until,
-                                         const sql::posted_answer& told) const {
+                                         const sql::posted_answer& answer) const {
     const std::array<sql::value, 3> parameters{name, session, grant_id};
-    if (db.post(release_on(db), parameters, until, told)) return;
+    if (db.post(release_on(db), parameters, until, answer)) return;
     const auto done = db.execute(release_on(db), parameters, until);
-    told(&done, nullptr);
+    answer(&done, nullptr);
 }
 
 const sql::statement& common_lease_protocol::release_on(const sql::connection& /*db*/) const {
@@ -189,7 +189,7 @@ std::vector<bool> common_lease_protocol::make_durable(sql::connection& db, std::
     std::vector<std::size_t> order(grants.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::sort(order, {}, [&](std::size_t i) { return grants[i].name; });
-    std::optional<transaction_scope> transaction;
+    std::optional<sql::transaction_scope> transaction;
     if (grants.size() > 1) transaction.emplace(db, until);
     std::vector<bool> ours(grants.size());
     for (const auto i : order) {
@@ -216,7 +216,7 @@ std::vector<session_lease> common_lease_protocol::leases_of(sql::connection& db,
 bool common_lease_protocol::force_release(sql::connection& db, std::string_view name, victim& whom,
                                           sql::deadline until) const {
     for (;;) {
-        const look seen = probe(db, name, 0, until);
+        const lease_probe seen = probe(db, name, 0, until);
         // An earlier attempt whose reply was lost has evicted that holder, or another client has:
         // the next holder is not the target.
         if (whom.token && seen.token != *whom.token) {
@@ -232,7 +232,7 @@ bool common_lease_protocol::force_release(sql::connection& db, std::string_view 
 bool common_lease_protocol::force_release_of(sql::connection& db, std::string_view name,
                                              std::int64_t token, victim& whom,
                                              sql::deadline until) const {
-    look seen = probe(db, name, 0, until);
+    lease_probe seen = probe(db, name, 0, until);
     // An earlier attempt whose reply was lost has evicted it, or it has ended by itself since.
     while (whom.token && seen.token != token && !is_durable(db, name, seen, until)) {
         seen = probe(db, name, 0, until);
@@ -246,16 +246,16 @@ bool common_lease_protocol::force_release_of(sql::connection& db, std::string_vi
 }
 
 bool common_lease_protocol::is_durable(sql::connection& /*db*/, std::string_view /*name*/,
-                                       const look& /*seen*/, sql::deadline /*until*/) const {
+                                       const lease_probe& /*seen*/, sql::deadline /*until*/) const {
     return true;
 }
 
-bool common_lease_protocol::evict(sql::connection& db, std::string_view name, const look& seen,
-                                  sql::deadline until) const {
+bool common_lease_protocol::evict(sql::connection& db, std::string_view name,
+                                  const lease_probe& seen, sql::deadline until) const {
     // Lease first: a wait for a fenced transaction must not hold the session's row, or its
     // heartbeats would wait too. reclaim() locks in the opposite order; the database detects a
     // cycle of the two, and the call is repeated.
-    transaction_scope transaction{db, until};
+    sql::transaction_scope transaction{db, until};
     if (!changed_one(run(db, force_release_, until, name, seen.token, seen.session))) {
         return false;
     }
@@ -268,17 +268,17 @@ std::optional<release_request> common_lease_protocol::request_release(sql::conne
                                                                       std::string_view name,
                                                                       std::int64_t token,
                                                                       sql::deadline until) const {
-    const look seen = probe(db, name, 0, until);
+    const lease_probe seen = probe(db, name, 0, until);
     if (seen.free || seen.token != token) return std::nullopt;
     {
         // Lease first, as in evict().
-        transaction_scope transaction{db, until};
+        sql::transaction_scope transaction{db, until};
         if (run(db, lock_lease_, until, name, token, seen.session).empty()) return std::nullopt;
         run(db, bump_revision_, until, seen.session);
         run(db, shorten_lease_, until, name, seen.session);
         transaction.commit(until);
     }
-    const look after = probe(db, name, 0, until);
+    const lease_probe after = probe(db, name, 0, until);
     const bool over = after.free || after.token != token;
     return release_request{
         .session = seen.session,
@@ -302,7 +302,7 @@ std::optional<std::vector<std::int64_t>> common_lease_protocol::reclaim(sql::con
                                                                         sql::deadline until) const {
     // One transaction: were the session ended in a commit of its own, a waiter could slip in before
     // the leases are moved.
-    transaction_scope transaction{db, until};
+    sql::transaction_scope transaction{db, until};
     if (!state_of(db, session, until).live) return std::nullopt;
     const auto predecessors = run(db, predecessors_, until, owner, session);
     std::vector<std::int64_t> ended;
@@ -357,4 +357,4 @@ std::vector<waiter_info> common_lease_protocol::queue(sql::connection& db, std::
     return waiters;
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

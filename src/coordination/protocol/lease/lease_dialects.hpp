@@ -5,7 +5,7 @@
 
 /// What the implementations of lease_protocol share. For them alone: others call
 /// make_lease_protocol().
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 
 [[nodiscard]] std::unique_ptr<const lease_protocol> make_postgresql_leases(
     const sql::statement_set& statements);
@@ -30,13 +30,13 @@ public:
                         sql::deadline until) const override;
     bool extend_session(sql::connection& db, std::int64_t session, std::chrono::microseconds ttl,
                         sql::deadline until) const override;
-    look probe(sql::connection& db, std::string_view name, std::int64_t session,
-               sql::deadline until) const override;
+    lease_probe probe(sql::connection& db, std::string_view name, std::int64_t session,
+                      sql::deadline until) const override;
     bool release(sql::connection& db, std::string_view name, std::int64_t session,
                  std::int64_t grant_id, sql::deadline until) const override;
     void post_release(sql::connection& db, std::string_view name, std::int64_t session,
                       std::int64_t grant_id, sql::deadline until,
-                      const sql::posted_answer& told) const override;
+                      const sql::posted_answer& answer) const override;
     std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
                                            std::int64_t session, std::int64_t grant_id,
                                            sql::deadline until) const override;
@@ -76,12 +76,12 @@ protected:
     [[nodiscard]] virtual const sql::statement& release_on(const sql::connection& db) const;
     /// Whether the lease survives a server crash as it was seen. False if it has changed since.
     [[nodiscard]] virtual bool is_durable(sql::connection& db, std::string_view name,
-                                          const look& seen, sql::deadline until) const;
+                                          const lease_probe& seen, sql::deadline until) const;
 
     const sql::statement open_session_, read_floor_;
 
 private:
-    bool evict(sql::connection& db, std::string_view name, const look& seen,
+    bool evict(sql::connection& db, std::string_view name, const lease_probe& seen,
                sql::deadline until) const;
 
     const sql::statement heartbeat_, session_state_, end_expired_session_, end_session_,
@@ -91,10 +91,10 @@ private:
 };
 
 /// The answer to an attempt that granted nothing, by what it saw.
-[[nodiscard]] attempt judge(const look& seen, bool barging);
+[[nodiscard]] attempt judge(const lease_probe& seen, bool barging);
 
 [[nodiscard]] inline bool changed_one(const sql::result& done) {
     return done.affected() > 0;
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <string>
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 namespace {
 
 using std::chrono::milliseconds;
@@ -81,7 +81,7 @@ public:
 
     attempt acquire(sql::connection& db, const grant_request& request,
                     sql::deadline until) const override {
-        const look seen = probe(db, request.name, request.session, until);
+        const lease_probe seen = probe(db, request.name, request.session, until);
         const attempt judged = judge(seen, request.barging);
         if (judged.what != attempt::outcome::contested) return judged;
         return take_probed(db, request, seen, until);
@@ -104,10 +104,10 @@ private:
                 prefix_ + "token_floor set server_identity = 'alone' (docs/operations.md)"};
     }
 
-    attempt take_probed(sql::connection& db, const grant_request& request, const look& seen,
+    attempt take_probed(sql::connection& db, const grant_request& request, const lease_probe& seen,
                         sql::deadline until) const {
-        const auto thread = text_or_null(request.thread);
-        const auto note = text_or_null(request.note);
+        const auto thread = sql::text_or_null(request.thread);
+        const auto note = sql::text_or_null(request.note);
         try {
             const auto done =
                 seen.present
@@ -122,8 +122,8 @@ private:
         return {attempt::outcome::contested, 0, seen};
     }
 
-    [[nodiscard]] bool is_durable(sql::connection& db, std::string_view name, const look& seen,
-                                  sql::deadline until) const override {
+    [[nodiscard]] bool is_durable(sql::connection& db, std::string_view name,
+                                  const lease_probe& seen, sql::deadline until) const override {
         if (!seen.present) return true;
         return changed_one(run(db, confirm_lease_, until, name, seen.token));
     }
@@ -138,4 +138,4 @@ std::unique_ptr<const lease_protocol> make_mysql_leases(const sql::statement_set
     return std::make_unique<const mysql_lease_protocol>(statements);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

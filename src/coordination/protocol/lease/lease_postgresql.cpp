@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 namespace {
 
 using std::chrono::milliseconds;
@@ -18,7 +18,7 @@ bool does_not_tell(const sql::connection& db, const error& failure) {
 }
 
 /// Reads the answer of `server_identity` and the like.
-std::optional<std::string> told(const sql::result& row) {
+std::optional<std::string> announced_by(const sql::result& row) {
     if (row.empty() || row.is_null(0, 0)) return std::nullopt;
     return std::string{row.text(0, 0)};
 }
@@ -84,13 +84,13 @@ private:
         if (lease_table_ == statements_.options().tables.prefix + "lease" && !row.is_null(0, 1)) {
             statements_.found_in().set(row.text(0, 1));
         }
-        return told(row);
+        return announced_by(row);
     }
 
     std::optional<std::string> ask_server(sql::connection& db, sql::deadline until) const {
         for (const auto* question : {&server_identity_, &server_timeline_}) {
             try {
-                return told(run(db, *question, until));
+                return announced_by(run(db, *question, until));
             } catch (const error& failure) {
                 if (!does_not_tell(db, failure)) throw;
             }
@@ -114,4 +114,4 @@ std::unique_ptr<const lease_protocol> make_postgresql_leases(const sql::statemen
     return std::make_unique<const postgresql_lease_protocol>(statements);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

@@ -3,17 +3,17 @@
 #include "coordination/protocol/lease/lease_dialects.hpp"
 #include <rowlock/error.hpp>
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 
-look read_look(const sql::result& row) {
-    look seen = read_lease(row, 0);
+lease_probe read_probe(const sql::result& row) {
+    lease_probe seen = read_lease(row, 0);
     seen.session_live = row.integer(0, 1) != 0;
     seen.present = row.integer(0, 2) != 0;
     return seen;
 }
 
-look read_lease(const sql::result& rows, std::size_t row) {
-    look seen;
+lease_probe read_lease(const sql::result& rows, std::size_t row) {
+    lease_probe seen;
     seen.present = true;
     seen.token = rows.maybe_integer(row, 3).value_or(0);
     seen.free = rows.integer(row, 4) != 0;
@@ -54,4 +54,4 @@ std::unique_ptr<const lease_protocol> make_lease_protocol(const sql::statement_s
     return make_sqlite_leases(statements);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

@@ -18,14 +18,14 @@
 
 /// The transitions of sessions and leases, each one conditional statement or one short transaction
 /// on a connection given by the caller. No state, no retries, no clocks: those are the client's.
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 
 struct session_row {
     std::int64_t id;
     std::string owner, host, program;
     std::int64_t pid;
     std::chrono::microseconds ttl;
-    wake_address wake{};
+    wakeup::wake_address wake{};
 };
 
 struct grant_request {
@@ -39,7 +39,7 @@ struct grant_request {
 };
 
 /// The state of a lease in one snapshot.
-struct look {
+struct lease_probe {
     std::int64_t next_token = 0;  ///< MySQL only: the token a grant would carry
     bool session_live = false;    ///< the asking session
     bool present = false;
@@ -58,9 +58,9 @@ struct look {
 };
 
 /// Reads the columns of `acquire` and `probe` from the second on.
-[[nodiscard]] look read_look(const sql::result& row);
+[[nodiscard]] lease_probe read_probe(const sql::result& row);
 /// Reads only the lease's columns, from the fourth on: `row` contains a lease.
-[[nodiscard]] look read_lease(const sql::result& rows, std::size_t row);
+[[nodiscard]] lease_probe read_lease(const sql::result& rows, std::size_t row);
 
 /// The token floor is missing: nothing can be granted.
 [[nodiscard]] error no_token_floor();
@@ -84,7 +84,7 @@ struct attempt {
     };
     outcome what = outcome::contested;
     std::int64_t token = 0;  ///< if granted
-    look seen{};
+    lease_probe seen{};
 };
 
 /// A grant, as the client that asked for it names it.
@@ -118,7 +118,7 @@ struct release_request {
 
 /// The notification to a session whose rows were changed.
 struct change_to_tell {
-    wake_address to{};
+    wakeup::wake_address to{};
     std::int64_t revision = 0;
 };
 
@@ -168,16 +168,16 @@ public:
     /// probe and, if that finds it free, a compare-and-set.
     virtual attempt acquire(sql::connection& db, const grant_request& request,
                             sql::deadline until) const = 0;
-    virtual look probe(sql::connection& db, std::string_view name, std::int64_t session,
-                       sql::deadline until) const = 0;
+    virtual lease_probe probe(sql::connection& db, std::string_view name, std::int64_t session,
+                              sql::deadline until) const = 0;
     /// Returns false if the row is not, or no longer, this grant.
     virtual bool release(sql::connection& db, std::string_view name, std::int64_t session,
                          std::int64_t grant_id, sql::deadline until) const = 0;
-    /// The same, posted where the connection can and has prepared it, else executed: `told` hears
+    /// The same, posted where the connection can and has prepared it, else executed: `answer` hears
     /// of it, now or with a later call of the connection.
     virtual void post_release(sql::connection& db, std::string_view name, std::int64_t session,
                               std::int64_t grant_id, sql::deadline until,
-                              const sql::posted_answer& told) const = 0;
+                              const sql::posted_answer& answer) const = 0;
     /// The token of a grant whose reply was lost, made durable; two round trips.
     virtual std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
                                                    std::int64_t session, std::int64_t grant_id,
@@ -242,4 +242,4 @@ protected:
 [[nodiscard]] std::unique_ptr<const lease_protocol> make_lease_protocol(
     const sql::statement_set& statements);
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

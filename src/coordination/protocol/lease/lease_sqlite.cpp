@@ -3,7 +3,7 @@
 #include "sql/run_statement.hpp"
 #include <rowlock/error.hpp>
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 namespace {
 
 /// A file has no server that could be another one, and needs no settings for a session.
@@ -47,4 +47,4 @@ std::unique_ptr<const lease_protocol> make_sqlite_leases(const sql::statement_se
     return std::make_unique<const sqlite_lease_protocol>(statements);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

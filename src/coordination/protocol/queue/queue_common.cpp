@@ -2,22 +2,22 @@
 #include "coordination/protocol/queue/queue_dialects.hpp"
 #include "coordination/protocol/queue/wait_graph.hpp"
 #include "coordination/wakeup/mailbox.hpp"
-#include "coordination/wakeup/wake_up.hpp"
+#include "coordination/wakeup/mysql_wait.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/transaction_scope.hpp"
 #include <rowlock/error.hpp>
 
 #include <utility>
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 namespace {
 
 using base::fast_path;
 using sql::value;
 using std::chrono::microseconds;
 
-bool post(const wake_address& to, std::string_view said) noexcept {
-    return wakeup::mail_to{to.number, to.mailbox}.post(said);
+bool post(const wakeup::wake_address& to, std::string_view said) noexcept {
+    return wakeup::mailbox_sender{to.number, to.mailbox}.post(said);
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ std::vector<served_row> read_held(const sql::result& rows) {
     return found;
 }
 
-wake_address read_address(const sql::result& rows, std::size_t row, std::size_t column) {
+wakeup::wake_address read_address(const sql::result& rows, std::size_t row, std::size_t column) {
     return {.number = rows.integer(row, column),
             .secret = std::string{rows.text(row, column + 1)},
             .mailbox = rows.maybe_integer(row, column + 2)};
@@ -70,7 +70,7 @@ void check_time(sql::deadline until) {
 
 common_queue_protocol::common_queue_protocol(const queue_parts& of)
     : leases_{of.leases},
-      by_mail_{of.by_mail},
+      by_mail_{of.by_datagram},
       held_leases_{of.statements("held_leases")},
       enqueue_{of.statements("enqueue")},
       places_{of.statements("places")},
@@ -84,7 +84,8 @@ void common_queue_protocol::enqueue(sql::connection& db, const grant_request& re
                                     sql::deadline until) const {
     try {
         run(db, enqueue_, until, request.name, request.session, request.grant_id,
-            text_or_null(request.thread), text_or_null(request.note), request.deadline_us);
+            sql::text_or_null(request.thread), sql::text_or_null(request.note),
+            request.deadline_us);
     } catch (const error& failure) {
         // A repetition. A statement without a conflict clause reports it as an error.
         if (failure.kind() != errc::unique_violation) throw;
@@ -98,7 +99,7 @@ queue_entries common_queue_protocol::entries_of(sql::connection& db, std::int64_
 
 std::optional<queue_grant> common_queue_protocol::served(
     sql::connection& db, std::string_view name, std::int64_t session, std::int64_t grant_id,
-    sql::deadline until, std::optional<std::int64_t> /*told*/) const {
+    sql::deadline until, std::optional<std::int64_t> /*reported*/) const {
     return read_served(db, name, session, grant_id, until);
 }
 
@@ -155,7 +156,7 @@ void common_queue_protocol::notify_grantee(sql::connection& db, const handed_ove
     if (next.woken) return;
     try {
         const auto said =
-            encode_wakeup({next.grant_id, next.token, next.asynchronous}, next.to.secret);
+            wakeup::encode_wakeup({next.grant_id, next.token, next.asynchronous}, next.to.secret);
         if (by_mail_ && post(next.to, said)) return;
         wake(db, next, said, until);
     } catch (...) {
@@ -168,7 +169,7 @@ void common_queue_protocol::notify_session(sql::connection& db, std::int64_t ses
     try {
         const auto change = leases_.change_of(db, session, until);
         if (!change) return;
-        const auto said = said_to_look(change->revision, change->to.secret);
+        const auto said = wakeup::said_to_look(change->revision, change->to.secret);
         if (by_mail_ && post(change->to, said)) return;
         notify(db, change->to, said, until);
     } catch (...) {
@@ -226,11 +227,11 @@ std::vector<served_row> two_step_queue_protocol::held_of(sql::connection& db, st
                                                          std::span<const std::string> names,
                                                          sql::deadline until) const {
     std::vector<served_row> found;
-    for_each_list(db, held_leases_, std::array{value{session}}, names, until,
-                  [&](const sql::result& rows) {
-                      const auto part = read_held(rows);
-                      found.insert(found.end(), part.begin(), part.end());
-                  });
+    sql::for_each_list(db, held_leases_, std::array{value{session}}, names, until,
+                       [&](const sql::result& rows) {
+                           const auto part = read_held(rows);
+                           found.insert(found.end(), part.begin(), part.end());
+                       });
     return found;
 }
 
@@ -292,8 +293,8 @@ std::optional<handed_over> two_step_queue_protocol::grant_to(sql::connection& db
     const std::array lease{value{name},
                            value{next.session},
                            value{next.grant_id},
-                           text_or_null(next.thread),
-                           text_or_null(next.note),
+                           sql::text_or_null(next.thread),
+                           sql::text_or_null(next.note),
                            value{next.deadline_us},
                            value{next.seen},
                            value{next.token}};
@@ -306,11 +307,11 @@ std::optional<handed_over> two_step_queue_protocol::grant_to(sql::connection& db
         if (const auto committed = db.transact(steps, waking, until)) {
             if (!*committed) return std::nullopt;
             done.woken = !waking.empty();
-            if (done.woken) wake_up::note_told(db, next.grant_id);
+            if (done.woken) mysql_wait::note_told(db, next.grant_id);
             return done;
         }
     }
-    transaction_scope transaction{db, until};
+    sql::transaction_scope transaction{db, until};
     for (const auto& each : steps) {
         // Granted by another client, or cancelled meanwhile.
         if (db.execute(each.what, each.parameters, until).affected() != 1) return std::nullopt;
@@ -319,4 +320,4 @@ std::optional<handed_over> two_step_queue_protocol::grant_to(sql::connection& db
     return done;
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

@@ -10,13 +10,13 @@
 
 /// What the implementations of queue_protocol share. For them alone: others call
 /// make_queue_protocol().
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 
 /// What an implementation is made of; see make_queue_protocol.
 struct queue_parts {
     const sql::statement_set& statements;
     const lease_protocol& leases;
-    bool by_mail;
+    bool by_datagram;
 };
 
 [[nodiscard]] std::unique_ptr<const queue_protocol> make_postgresql_queue(const queue_parts& of);
@@ -34,7 +34,7 @@ public:
     std::optional<queue_grant> served(sql::connection& db, std::string_view name,
                                       std::int64_t session, std::int64_t grant_id,
                                       sql::deadline until,
-                                      std::optional<std::int64_t> told) const override;
+                                      std::optional<std::int64_t> reported) const override;
     std::vector<std::optional<queue_grant>> served(sql::connection& db, std::int64_t session,
                                                    std::span<const granted_name> places,
                                                    sql::deadline until) const override;
@@ -63,7 +63,7 @@ protected:
     virtual void wake(sql::connection& db, const handed_over& next, std::string_view said,
                       sql::deadline until) const = 0;
     /// Sends a session `said` through the database, if that can notify.
-    virtual void notify(sql::connection& db, const wake_address& to, std::string_view said,
+    virtual void notify(sql::connection& db, const wakeup::wake_address& to, std::string_view said,
                         sql::deadline until) const = 0;
 
     /// Puts back the row of a lease that the reaper has deleted and that has a waiter.
@@ -153,7 +153,7 @@ std::vector<std::string> distinct_names(sql::connection& db, const sql::statemen
                                         const std::array<sql::value, Count>& first,
                                         std::span<const std::string> names, sql::deadline until) {
     std::vector<std::string> found;
-    for_each_list(db, what, first, names, until, [&](const sql::result& rows) {
+    sql::for_each_list(db, what, first, names, until, [&](const sql::result& rows) {
         for (std::size_t row = 0; row < rows.rows(); ++row) found.emplace_back(rows.text(row, 0));
     });
     std::ranges::sort(found);
@@ -171,11 +171,11 @@ std::vector<std::string> distinct_names(sql::connection& db, const sql::statemen
 [[nodiscard]] std::vector<served_row> read_held(const sql::result& rows);
 
 /// Reads the three address columns of a session that is to be woken.
-[[nodiscard]] wake_address read_address(const sql::result& rows, std::size_t row,
-                                        std::size_t column);
+[[nodiscard]] wakeup::wake_address read_address(const sql::result& rows, std::size_t row,
+                                                std::size_t column);
 
 /// A client that loses a race reads again; each time another client made progress. The deadline
 /// bounds it.
 void check_time(sql::deadline until);
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

@@ -1,9 +1,9 @@
 #include "coordination/protocol/queue/queue_dialects.hpp"
-#include "coordination/wakeup/wake_up.hpp"
+#include "coordination/wakeup/mysql_wait.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/transaction_scope.hpp"
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 namespace {
 
 /// InnoDB shows a commit before it is on disk, and a server crash may take back what was read: a
@@ -19,7 +19,7 @@ public:
     std::vector<std::int64_t> cancel(sql::connection& db, std::span<const std::int64_t> grant_ids,
                                      sql::deadline until) const override {
         std::vector<std::int64_t> deleted;
-        for_each_list(db, tickets_, alone, grant_ids, until, [&](const sql::result& rows) {
+        sql::for_each_list(db, tickets_, alone, grant_ids, until, [&](const sql::result& rows) {
             const auto part = delete_tickets(db, rows, until);
             deleted.insert(deleted.end(), part.begin(), part.end());
         });
@@ -29,9 +29,9 @@ public:
     std::optional<queue_grant> served(sql::connection& db, std::string_view name,
                                       std::int64_t session, std::int64_t grant_id,
                                       sql::deadline until,
-                                      std::optional<std::int64_t> told) const override {
+                                      std::optional<std::int64_t> reported) const override {
         const auto granted = read_served(db, name, session, grant_id, until);
-        if (!granted || granted->token == told) return granted;
+        if (!granted || granted->token == reported) return granted;
         const std::array found{granted_name{name, grant_id}};
         if (!leases_.make_durable(db, session, found, until).front()) return std::nullopt;
         return granted;
@@ -59,7 +59,7 @@ public:
                                       sql::deadline until) const override {
         const std::array first{sql::value{session}};
         std::vector<served_row> found;
-        for_each_list(db, woken_for_, first, names, until, [&](const sql::result& rows) {
+        sql::for_each_list(db, woken_for_, first, names, until, [&](const sql::result& rows) {
             for (std::size_t row = 0; row < rows.rows(); ++row) {
                 found.push_back({rows.integer(row, 0),
                                  {rows.integer(row, 1), rows.maybe_integer(row, 2)},
@@ -96,7 +96,7 @@ private:
     std::vector<std::int64_t> delete_tickets(sql::connection& db, const sql::result& tickets,
                                              sql::deadline until) const {
         // One commit for all; in ticket order, so two clients cannot wait in a cycle.
-        std::optional<transaction_scope> transaction;
+        std::optional<sql::transaction_scope> transaction;
         if (tickets.rows() > 1) transaction.emplace(db, until);
         std::vector<std::int64_t> gone;
         for (std::size_t row = 0; row < tickets.rows(); ++row) {
@@ -110,17 +110,17 @@ private:
     [[nodiscard]] std::string waking_text(sql::connection& db, const next_waiter& next,
                                           std::int64_t giver) const override {
         if (next.session == giver || (by_mail_ && is_near(next.to))) return {};
-        return wake_up::as_text(db, next.session, next.grant_id);
+        return mysql_wait::as_text(db, next.session, next.grant_id);
     }
 
     void wake(sql::connection& db, const handed_over& next, std::string_view /*said*/,
               sql::deadline until) const override {
-        wake_up::wake(db, next.session, next.grant_id, until);
+        mysql_wait::wake(db, next.session, next.grant_id, until);
     }
 
     /// A session that does not wait cannot be reached.
-    void notify(sql::connection& /*db*/, const wake_address& /*to*/, std::string_view /*said*/,
-                sql::deadline /*until*/) const override {}
+    void notify(sql::connection& /*db*/, const wakeup::wake_address& /*to*/,
+                std::string_view /*said*/, sql::deadline /*until*/) const override {}
 
     const sql::statement tickets_, woken_for_;
 };
@@ -131,4 +131,4 @@ std::unique_ptr<const queue_protocol> make_mysql_queue(const queue_parts& of) {
     return std::make_unique<const mysql_queue_protocol>(of);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

@@ -8,14 +8,14 @@
 #include <map>
 #include <utility>
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 namespace {
 
 using base::fast_path;
 using std::chrono::microseconds;
 
 std::string array_of(std::span<const std::int64_t> numbers) {
-    array_text array;
+    sql::array_text array;
     for (const auto number : numbers) array.add(number);
     return array.close();
 }
@@ -110,7 +110,7 @@ public:
     std::vector<served_row> held_of(sql::connection& db, std::int64_t session,
                                     std::span<const std::string> names,
                                     sql::deadline until) const override {
-        array_text all;
+        sql::array_text all;
         for (const auto& name : names) all.add(name);
         return read_held(run(db, held_leases_, until, session, all.close()));
     }
@@ -170,10 +170,10 @@ private:
         notify(db, next.to, said, until);
     }
 
-    void notify(sql::connection& db, const wake_address& to, std::string_view said,
+    void notify(sql::connection& db, const wakeup::wake_address& to, std::string_view said,
                 sql::deadline until) const override {
         static const sql::statement statement{"select pg_notify($1, $2)"};
-        run(db, statement, until, notification_channel(to), said);
+        run(db, statement, until, wakeup::notification_channel(to), said);
     }
 
     const sql::statement cancel_, places_at_, reset_watermark_, grant_next_, release_unwaited_,
@@ -189,9 +189,9 @@ std::optional<handed_over> postgresql_queue_protocol::hand_over_to(
     try {
         const auto row =
             run(db, hand_over_to_, until, name, session, grant_id, next.ticket, next.session,
-                next.grant_id, text_or_null(next.thread), text_or_null(next.note), next.deadline_us,
-                asynchronous ? 1 : 0, reserves ? next.after : std::nullopt, next.looks_from,
-                how.notify ? 1 : 0, next.to.number, next.to.secret);
+                next.grant_id, sql::text_or_null(next.thread), sql::text_or_null(next.note),
+                next.deadline_us, asynchronous ? 1 : 0, reserves ? next.after : std::nullopt,
+                next.looks_from, how.notify ? 1 : 0, next.to.number, next.to.secret);
         if (row.empty()) return std::nullopt;
         return handed_over{next.session, next.grant_id, row.integer(0, 0),
                            how.notify,   asynchronous,  next.to};
@@ -207,4 +207,4 @@ std::unique_ptr<const queue_protocol> make_postgresql_queue(const queue_parts& o
     return std::make_unique<const postgresql_queue_protocol>(of);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

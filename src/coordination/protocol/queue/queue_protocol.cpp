@@ -3,12 +3,12 @@
 #include "coordination/protocol/queue/queue_dialects.hpp"
 #include "coordination/wakeup/mailbox.hpp"
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 
 std::unique_ptr<const queue_protocol> make_queue_protocol(const sql::statement_set& statements,
                                                           const lease_protocol& leases,
-                                                          bool by_mail) {
-    const queue_parts parts{statements, leases, by_mail};
+                                                          bool by_datagram) {
+    const queue_parts parts{statements, leases, by_datagram};
     switch (statements.speaks()) {
         case sql::dialect::postgresql:
             return make_postgresql_queue(parts);
@@ -20,8 +20,8 @@ std::unique_ptr<const queue_protocol> make_queue_protocol(const sql::statement_s
     return make_sqlite_queue(parts);
 }
 
-bool is_near(const wake_address& session) noexcept {
-    return wakeup::mail_to{session.number, session.mailbox}.reachable();
+bool is_near(const wakeup::wake_address& session) noexcept {
+    return wakeup::mailbox_sender{session.number, session.mailbox}.reachable();
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

@@ -18,7 +18,7 @@
 ///
 /// The rule that loses no wake-up: after each write (a ticket, a release, the end of a session, the
 /// deletion of a ticket) the client checks, in a commit of its own, whether a waiter can be served.
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 
 /// A lease that grant_next or a release has given to a waiter.
 struct handed_over {
@@ -27,7 +27,7 @@ struct handed_over {
     std::int64_t token;
     bool woken = false;         ///< the statement itself woke it (PostgreSQL, MariaDB)
     bool asynchronous = false;  ///< the commit may not be on disk yet
-    wake_address to{};          ///< of that session; needed only if it was not `woken`
+    wakeup::wake_address to{};  ///< of that session; needed only if it was not `woken`
 };
 
 /// The state of one of our queue entries.
@@ -70,7 +70,7 @@ struct next_waiter {
     std::int64_t grant_id = 0;
     std::string thread{}, note{};
     std::optional<std::int64_t> deadline_us{};
-    wake_address to{};                    ///< of the waiter's session
+    wakeup::wake_address to{};            ///< of the waiter's session
     std::chrono::microseconds alive{0};   ///< what was left of the waiter's session
     bool promised = false;                ///< the next token, durably: it may be notified at once
     std::optional<std::int64_t> after{};  ///< grant id of the waiter behind it
@@ -135,12 +135,12 @@ public:
     /// The grant that served an entry, or nullopt; no crash of the server takes it back. MySQL
     /// shows a commit before it is on disk: there a durable commit of ours follows (one more round
     /// trip). Elsewhere one round trip.
-    /// @param told the token that the granter reported after its commit: a grant with this token is
-    /// durable, and only read
+    /// @param reported the token that the granter reported after its commit: a grant with this
+    /// token is durable, and only read
     virtual std::optional<queue_grant> served(sql::connection& db, std::string_view name,
                                               std::int64_t session, std::int64_t grant_id,
                                               sql::deadline until,
-                                              std::optional<std::int64_t> told = {}) const = 0;
+                                              std::optional<std::int64_t> reported = {}) const = 0;
     /// The same for several entries of one session: one round trip for each, and one commit for
     /// all.
     virtual std::vector<std::optional<queue_grant>> served(sql::connection& db,
@@ -236,7 +236,7 @@ public:
 
     /// Wakes the waiter that was served, unless the statement that served it did: by mail, if
     /// enabled and the waiter has a mailbox on this machine; else through the database (PostgreSQL,
-    /// and MySQL by wake_up::wake; one round trip). A hint. On SQLite, without mail, the waiter
+    /// and MySQL by mysql_wait::wake; one round trip). A hint. On SQLite, without mail, the waiter
     /// sees the commit.
     virtual void notify_grantee(sql::connection& db, const handed_over& next,
                                 sql::deadline until) const noexcept = 0;
@@ -254,12 +254,12 @@ protected:
 
 /// The protocol of the dialect that `statements` are written in.
 /// @param leases must outlive the protocol
-/// @param by_mail whether the caller notifies served waiters by mail where possible
+/// @param by_datagram whether the caller notifies served waiters by mail where possible
 /// (notify_grantee): then no statement wakes them
 [[nodiscard]] std::unique_ptr<const queue_protocol> make_queue_protocol(
-    const sql::statement_set& statements, const lease_protocol& leases, bool by_mail = true);
+    const sql::statement_set& statements, const lease_protocol& leases, bool by_datagram = true);
 
 /// Whether this session has a mailbox that can be reached from here.
-[[nodiscard]] bool is_near(const wake_address& session) noexcept;
+[[nodiscard]] bool is_near(const wakeup::wake_address& session) noexcept;
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

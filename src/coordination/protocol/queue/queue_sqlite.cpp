@@ -1,7 +1,7 @@
 #include "coordination/protocol/queue/queue_dialects.hpp"
 #include "sql/run_statement.hpp"
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 namespace {
 
 /// What a file shows outlives every process that reads it. The database wakes no waiter: one
@@ -16,7 +16,7 @@ public:
     std::vector<std::int64_t> cancel(sql::connection& db, std::span<const std::int64_t> grant_ids,
                                      sql::deadline until) const override {
         std::vector<std::int64_t> deleted;
-        for_each_list(db, cancel_, alone, grant_ids, until, [&](const sql::result& rows) {
+        sql::for_each_list(db, cancel_, alone, grant_ids, until, [&](const sql::result& rows) {
             for (const auto grant_id : first_column(rows)) deleted.push_back(grant_id);
         });
         return deleted;
@@ -50,8 +50,8 @@ private:
 
     void wake(sql::connection& /*db*/, const handed_over& /*next*/, std::string_view /*said*/,
               sql::deadline /*until*/) const override {}
-    void notify(sql::connection& /*db*/, const wake_address& /*to*/, std::string_view /*said*/,
-                sql::deadline /*until*/) const override {}
+    void notify(sql::connection& /*db*/, const wakeup::wake_address& /*to*/,
+                std::string_view /*said*/, sql::deadline /*until*/) const override {}
 
     const sql::statement cancel_, release_unwaited_;
 };
@@ -62,4 +62,4 @@ std::unique_ptr<const queue_protocol> make_sqlite_queue(const queue_parts& of) {
     return std::make_unique<const sqlite_queue_protocol>(of);
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

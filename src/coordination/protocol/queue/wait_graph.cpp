@@ -8,7 +8,7 @@
 #include <queue>
 #include <utility>
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 namespace {
 
 /// A longer cycle is described by its beginning and its end.
@@ -72,7 +72,7 @@ public:
     /// Returns the cycle, or nullopt.
     std::optional<deadlock_found> run() {
         for (; !open_.empty(); open_.pop()) {
-            if (const auto last = look(open_.front())) return tell(way_to(*last));
+            if (const auto last = follow(open_.front())) return tell(way_to(*last));
         }
         return std::nullopt;
     }
@@ -85,7 +85,7 @@ private:
     };
 
     /// Returns the last step of a cycle, or nullopt.
-    std::optional<step> look(std::size_t from) {
+    std::optional<step> follow(std::size_t from) {
         const vertex& place = graph_.vertices_[from];
         const auto first =
             std::ranges::lower_bound(graph_.vertices_, place.name, {}, &vertex::name);
@@ -164,4 +164,4 @@ std::vector<deadlock_found> wait_graph::cycles(std::int64_t session) const {
     return found;
 }
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

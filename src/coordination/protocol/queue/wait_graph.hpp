@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace rowlock::strategy {
+namespace rowlock::protocol {
 
 /// The wait-for graph of one snapshot; finds the deadlock cycles that are ours to break.
 ///
@@ -43,4 +43,4 @@ private:
         places_;  ///< each party's entries, as indices into vertices_
 };
 
-}  // namespace rowlock::strategy
+}  // namespace rowlock::protocol

@@ -31,10 +31,10 @@ select $1, f.floor + 1, $2, $3, $4, $5, {now}, {now}, {now} + $6
 -- Probes a lease: reads only, locks nothing, writes nothing. An acquire begins with one, unless
 -- it reacquires.
 -- $1 name  $2 my session
--- → the token a grant would carry, whether my session lives, {look}
+-- → the token a grant would carry, whether my session lives, {probe}
 select greatest(coalesce(l.token, 0), f.floor) + 1,
        (select count(*) from rowlock_session m where m.id = $2 and {live}),
-       {look}
+       {probe}
   from rowlock_token_floor f
        left join rowlock_lease l on l.name = $1
        left join rowlock_session s on s.id = l.session

@@ -14,9 +14,9 @@
 -- If the reply is lost, the grant id finds the row again.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 1 = also past waiters
--- → the granted token or NULL, whether my session lives, {look}
+-- → the granted token or NULL, whether my session lives, {probe}
 with p as materialized (
-         select {look}, l.successor
+         select {probe}, l.successor
            from (values (1)) as one
                 left join rowlock_lease l on l.name = $1::text
                 left join rowlock_session s on s.id = l.session),
@@ -66,8 +66,8 @@ update rowlock_lease
 -- statement probe
 -- The light probe of waiters: reads only, locks nothing, writes nothing.
 -- $1 name  $2 my session
--- → NULL, whether my session lives, {look}
-select null, (select count(*) from rowlock_session m where m.id = $2::bigint and {live}), {look}
+-- → NULL, whether my session lives, {probe}
+select null, (select count(*) from rowlock_session m where m.id = $2::bigint and {live}), {probe}
   from (values (1)) as one
        left join rowlock_lease l on l.name = $1::text
        left join rowlock_session s on s.id = l.session

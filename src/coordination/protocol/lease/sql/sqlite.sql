@@ -34,8 +34,8 @@ update rowlock_lease
 -- statement probe
 -- The light probe of waiters: reads only, writes nothing, does not wait for a writer.
 -- $1 name  $2 my session
--- → NULL, whether my session lives, {look}
-select null, (select count(*) from rowlock_session m where m.id = $2 and {live}), {look}
+-- → NULL, whether my session lives, {probe}
+select null, (select count(*) from rowlock_session m where m.id = $2 and {live}), {probe}
   from (select 1) as one
        left join rowlock_lease l on l.name = $1
        left join rowlock_session s on s.id = l.session

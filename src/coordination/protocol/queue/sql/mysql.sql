@@ -32,7 +32,7 @@ select l.grant_id, l.token, l.deadline - {now}
 -- statement woken_for
 -- Which leases of these names are grants of a session: what it was woken for. By primary key, reads only;
 -- other clients' commits are seen before they are on disk. A client that has committed a grant holds a
--- user-level lock, rowlock_told_…, from the return of its COMMIT on (coordination/wakeup/wake_up.hpp): a
+-- user-level lock, rowlock_told_…, from the return of its COMMIT on (coordination/wakeup/mysql_wait.hpp): a
 -- grant whose lock is held is durable.
 -- $1 my session  $2 … $17 names; may repeat
 -- → grant id, token, what is left of its own deadline in µs, or NULL; whether it is known to be durable

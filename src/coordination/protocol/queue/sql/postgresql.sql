@@ -145,7 +145,7 @@ select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
 -- the other is. acquired_at and the deadline are read after the wait for the row's lock.
 --
 -- A promise of the row's next token is kept: see hand_over. It changes with the token only, so what the
--- snapshot says of it is true of the locked row. An heir whose session was opened on a server before this one
+-- snapshot says of it is true of the locked row. A reserved waiter whose session was opened on a server before this one
 -- cannot be served and may believe that it was: until that session is over, no waiter is served.
 --
 -- The watermark (`served`) moves to this ticket, unless it was set back after our snapshot, for an entry that
@@ -158,16 +158,16 @@ select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
 -- → 1 if the lease was free and waited for, else 0; 1 if it has no row; the waiter's session, grant id,
 --   token. The first without the last: another client was faster, try again.
 with p as materialized (
-         select l.name, l.token, l.served, {heir} as heir
+         select l.name, l.token, l.served, {reserved_for} as reserved_for
            from (values (1)) as one
                 left join rowlock_lease l on l.name = $1::text
                 left join rowlock_session s on s.id = l.session
           where {free}),
      h as materialized (
-         select p.name, p.token, p.served, p.heir from p
+         select p.name, p.token, p.served, p.reserved_for from p
           where exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
                          where {in_line} and {live}
-                           and w.grant_id = coalesce(p.heir, w.grant_id))),
+                           and w.grant_id = coalesce(p.reserved_for, w.grant_id))),
      f as materialized (
          select case when l.served < h.served then l.served end as rewound
            from h join rowlock_lease l on l.name = h.name and l.token = h.token
@@ -178,7 +178,7 @@ with p as materialized (
                 (select f.rewound from f) as rewound
            from rowlock_waiter w join rowlock_session m on m.id = w.session
           where exists (select from f) and {in_line} and {live}
-            and w.grant_id = coalesce((select h.heir from h), w.grant_id)
+            and w.grant_id = coalesce((select h.reserved_for from h), w.grant_id)
           order by w.ticket limit 1 for update of w),
      d as (
          delete from rowlock_waiter w using c where w.name = c.name and w.ticket = c.ticket),
@@ -217,7 +217,7 @@ select (select count(*) from h), (select count(*) from h where h.name is null),
 -- → 1 if it was freed or handed over; the waiter's session, grant id, token, or NULL
 with mine as materialized (
          select (select b.served from rowlock_lease b where b.name = $1::text) as seen, l.served,
-                {heir} as heir
+                {reserved_for} as reserved_for
            from rowlock_lease l
           where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
             for update of l),
@@ -226,7 +226,7 @@ with mine as materialized (
                 m.wake_address, m.wake_secret
            from rowlock_waiter w join rowlock_session m on m.id = w.session
           where w.name = $1::text and w.ticket > (select coalesce(mine.seen, 0) - 256 from mine)
-            and w.grant_id = coalesce((select mine.heir from mine), w.grant_id) and {live}
+            and w.grant_id = coalesce((select mine.reserved_for from mine), w.grant_id) and {live}
           order by w.ticket limit 1 for update of w),
      d as (
          delete from rowlock_waiter w using c where w.name = c.name and w.ticket = c.ticket),

@@ -9,11 +9,11 @@
 /// MySQL and MariaDB cannot notify. Here a client that waits has one connection on which it sleeps
 /// *in the server*, and the client that has served it ends that sleep with KILL QUERY.
 ///
-/// It sleeps in GET_LOCK, before a *gate*: a user-level lock that another connection of the same
-/// client holds for as long as it lives. (SLEEP would need no gate, but all sleepers share one
-/// mutex in the server, and KILL tries for it at intervals: with several of them it took seconds.)
-/// To be found, the sleeper's connection holds a user-level lock too, named after its session:
-/// IS_USED_LOCK returns the number of the connection that holds a lock, and KILL takes an
+/// It sleeps in GET_LOCK, before a *wait lock*: a user-level lock that another connection of the
+/// same client holds for as long as it lives. (SLEEP would need no wait lock, but all sleepers
+/// share one mutex in the server, and KILL tries for it at intervals: with several of them it took
+/// seconds.) To be found, the sleeper's connection holds a user-level lock too, named after its
+/// session: IS_USED_LOCK returns the number of the connection that holds a lock, and KILL takes an
 /// expression.
 ///
 /// So KILL never hits another client's statement. The number of a connection never leaves the
@@ -31,7 +31,7 @@
 /// forgets a KILL that comes then), works as another database user, on another node or behind a
 /// proxy that keeps KILL to itself. So a sleeper reads what it was woken for, and its client polls
 /// again after each sleep has begun.
-namespace rowlock::strategy::wake_up {
+namespace rowlock::mysql_wait {
 
 /// Makes a connection of our own the one on which this session sleeps, to be closed afterwards: it
 /// is discard()ed, so that no pool reuses it. Removes the limit on a statement's time that others
@@ -40,25 +40,26 @@ namespace rowlock::strategy::wake_up {
 /// @throws error errc::unsupported if the server has no user-level locks
 void prepare_to_sleep(sql::connection& db, std::int64_t session, sql::deadline until);
 
-/// Takes a lock for a sleeper to wait for, until the gate is opened or `db` ends: two round trips,
-/// one if sql::facts_of() was asked before. `gate` is a number that no other gate of this server
-/// has or had. Returns false if this server cannot: the nodes of a Galera cluster do not share
-/// locks, and some proxies and clusters refuse them.
+/// Takes a lock for a sleeper to wait for, until the wait lock is released or `db` ends: two round
+/// trips, one if sql::facts_of() was asked before. `wait_lock` is a number that no other wait lock
+/// of this server has or had. Returns false if this server cannot: the nodes of a Galera cluster do
+/// not share locks, and some proxies and clusters refuse them.
 /// @throws error if the connection broke
-[[nodiscard]] bool shut_gate(sql::connection& db, std::int64_t gate, sql::deadline until);
+[[nodiscard]] bool take_wait_lock(sql::connection& db, std::int64_t wait_lock, sql::deadline until);
 
-/// Lets the sleeper through: its sleep ends at once, now or when it begins. One round trip.
-void open_gate(sql::connection& db, std::int64_t gate, sql::deadline until);
+/// Releases the lock: the sleep ends at once, now or when it begins. One round trip.
+void release_wait_lock(sql::connection& db, std::int64_t wait_lock, sql::deadline until);
 
-/// gate_open: no connection held it shut, and now this one does; it is to be closed.
-enum class ending : unsigned char { woken, slept, gate_open };
+/// lock_free: no connection held the lock, and now this one does; the caller closes it.
+enum class ending : unsigned char { woken, slept, lock_free };
 
-/// Sleeps in the server until another client wakes this session or the gate is opened, `longest` at
-/// most: one round trip. `until` must leave time beyond `longest`, as a connection that does not
-/// answer in time is given up (Connector/C++ gives up after five minutes).
+/// Sleeps in the server until another client wakes this session or the wait lock is released,
+/// `longest` at most: one round trip. `until` must leave time beyond `longest`, as a connection
+/// that does not answer in time is given up (Connector/C++ gives up after five minutes).
 /// @throws error if the connection broke or was killed
-[[nodiscard]] ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t gate,
-                                       std::chrono::seconds longest, sql::deadline until);
+[[nodiscard]] ending sleep_until_woken(sql::connection& db, std::int64_t session,
+                                       std::int64_t wait_lock, std::chrono::seconds longest,
+                                       sql::deadline until);
 
 /// Wakes a session, after the grant that it is to read was committed: one round trip. Returns true
 /// if the session has a connection to sleep on: if it slept, its sleep was ended. Returns false if
@@ -71,4 +72,4 @@ bool wake(sql::connection& db, std::int64_t session, std::int64_t grant_id, sql:
 [[nodiscard]] std::string as_text(sql::connection& db, std::int64_t session, std::int64_t grant_id);
 void note_told(sql::connection& db, std::int64_t grant_id);
 
-}  // namespace rowlock::strategy::wake_up
+}  // namespace rowlock::mysql_wait

@@ -1,5 +1,5 @@
 // Wake-ups through a server without notifications: MariaDB, through each of its drivers.
-#include "coordination/wakeup/wake_up.hpp"
+#include "coordination/wakeup/mysql_wait.hpp"
 
 #include "contract/driver_fixtures.hpp"
 #include "contract/server_address.hpp"
@@ -25,10 +25,9 @@ namespace contract {
 namespace {
 
 using namespace std::chrono_literals;
-namespace wake_up = rowlock::strategy::wake_up;
+using rowlock::mysql_wait::ending;
 using rowlock::sql::connection;
 using support::soon;
-using wake_up::ending;
 using clock = std::chrono::steady_clock;
 
 // Differs between processes that share a server.
@@ -41,13 +40,13 @@ struct nap {
     std::chrono::milliseconds took;
 };
 
-// The gate of a client, with a unique number.
-class gate {
+// The wait lock of a client, with a unique number.
+class wait_lock {
 public:
-    explicit gate(std::unique_ptr<connection> keeper) : keeper_{std::move(keeper)} {
+    explicit wait_lock(std::unique_ptr<connection> keeper) : keeper_{std::move(keeper)} {
         static std::atomic<std::int64_t> next = session();
         number = ++next;
-        REQUIRE(wake_up::shut_gate(*keeper_, number, soon()));
+        REQUIRE(rowlock::mysql_wait::take_wait_lock(*keeper_, number, soon()));
     }
     [[nodiscard]] connection& keeper() const { return *keeper_; }
     void lose_keeper() { keeper_.reset(); }
@@ -58,9 +57,11 @@ private:
     std::unique_ptr<connection> keeper_;
 };
 
-nap sleep_on(connection& db, std::int64_t who, const gate& before, std::chrono::seconds longest) {
+nap sleep_on(connection& db, std::int64_t who, const wait_lock& before,
+             std::chrono::seconds longest) {
     const auto start = clock::now();
-    const auto how = wake_up::sleep_until_woken(db, who, before.number, longest, soon());
+    const auto how =
+        rowlock::mysql_wait::sleep_until_woken(db, who, before.number, longest, soon());
     return {how, std::chrono::duration_cast<std::chrono::milliseconds>(clock::now() - start)};
 }
 
@@ -74,7 +75,7 @@ bool is_asleep(connection& by, std::int64_t who) {
 }
 
 // Sleeps in its own thread. Returns once `by` has seen the sleep in the server.
-std::future<nap> asleep(connection& db, std::int64_t who, const gate& before, connection& by,
+std::future<nap> asleep(connection& db, std::int64_t who, const wait_lock& before, connection& by,
                         std::chrono::seconds longest = 10s) {
     auto ended = std::async(std::launch::async, [&db, &before, who, longest] {
         return sleep_on(db, who, before, longest);
@@ -95,7 +96,7 @@ std::unique_ptr<connection> connected() {
 template <typename F>
 std::unique_ptr<connection> mysql_wait_thread(std::int64_t who = session()) {
     auto made = connected<F>();
-    wake_up::prepare_to_sleep(*made, who, soon());
+    rowlock::mysql_wait::prepare_to_sleep(*made, who, soon());
     return made;
 }
 
@@ -113,13 +114,13 @@ int native_code_of(const std::function<void()>& action) {
 TEST_CASE_TEMPLATE("a session that sleeps in the server is woken at once", F, connector_cpp_fixture,
                    soci_mysql_fixture) {
     if (!F::available()) return;
-    const gate shut{connected<F>()};
+    const wait_lock shut{connected<F>()};
     const auto hint = mysql_wait_thread<F>();
     const auto by = connected<F>();
     for (int round = 0; round < 20; ++round) {
         auto ended = asleep(*hint, session(), shut, *by);
         const auto start = clock::now();
-        CHECK(wake_up::wake(*by, session(), 7, soon()));
+        CHECK(rowlock::mysql_wait::wake(*by, session(), 7, soon()));
         CHECK(ended.get().how == ending::woken);
         CHECK(clock::now() - start < 5s);
     }
@@ -138,7 +139,7 @@ TEST_CASE_TEMPLATE("many sleeping sessions are woken at once by many others", F,
     for (int i = 0; i < many; ++i) {
         ended.push_back(std::async(std::launch::async, [&, i] {
             const auto who = session() + i;
-            const gate shut{connected<F>()};
+            const wait_lock shut{connected<F>()};
             const auto hint = mysql_wait_thread<F>(who);
             const auto by = connected<F>();
             const auto eye = connected<F>();
@@ -146,7 +147,7 @@ TEST_CASE_TEMPLATE("many sleeping sessions are woken at once by many others", F,
             for (int round = 0; round < rounds; ++round) {
                 auto nap = asleep(*hint, who, shut, *eye);
                 const auto start = clock::now();
-                CHECK(wake_up::wake(*by, who, 7, soon()));
+                CHECK(rowlock::mysql_wait::wake(*by, who, 7, soon()));
                 CHECK(nap.get().how == ending::woken);
                 longest = std::max(longest, clock::now() - start);
             }
@@ -159,15 +160,15 @@ TEST_CASE_TEMPLATE("many sleeping sessions are woken at once by many others", F,
 TEST_CASE_TEMPLATE("a wake-up costs one round trip, whether the session sleeps or not", F,
                    connector_cpp_fixture, soci_mysql_fixture) {
     if (!F::available()) return;
-    const gate shut{connected<F>()};
+    const wait_lock shut{connected<F>()};
     const auto hint = mysql_wait_thread<F>();
     const auto look = connected<F>();
     const auto by = connected<F>();
     auto ended = asleep(*hint, session(), shut, *look);
     const auto before = by->round_trips();
-    CHECK(wake_up::wake(*by, session(), 7, soon()));
+    CHECK(rowlock::mysql_wait::wake(*by, session(), 7, soon()));
     CHECK(ended.get().how == ending::woken);
-    CHECK_FALSE(wake_up::wake(*by, session() + 1, 7, soon()));
+    CHECK_FALSE(rowlock::mysql_wait::wake(*by, session() + 1, 7, soon()));
     CHECK(by->round_trips() - before == 2);
     CHECK(by->alive());
 }
@@ -175,7 +176,7 @@ TEST_CASE_TEMPLATE("a wake-up costs one round trip, whether the session sleeps o
 TEST_CASE_TEMPLATE("a sleep ends by itself, and no statement time limit cuts it short", F,
                    connector_cpp_fixture, soci_mysql_fixture) {
     if (!F::available()) return;
-    const gate shut{connected<F>()};
+    const wait_lock shut{connected<F>()};
     for (const bool prepared : {false, true}) {
         CAPTURE(prepared);
         const auto hint = connected<F>();
@@ -183,7 +184,7 @@ TEST_CASE_TEMPLATE("a sleep ends by itself, and no statement time limit cuts it 
         (void)hint->query(mariadb ? "set session max_statement_time = 0.1"
                                   : "set session max_execution_time = 100",
                           soon());
-        if (prepared) wake_up::prepare_to_sleep(*hint, session(), soon());
+        if (prepared) rowlock::mysql_wait::prepare_to_sleep(*hint, session(), soon());
         const auto slept = sleep_on(*hint, session(), shut, 1s);
         // get_lock() does not report what ended it: a limit looks like a wake-up.
         CHECK(slept.how == (prepared ? ending::slept : ending::woken));
@@ -192,15 +193,15 @@ TEST_CASE_TEMPLATE("a sleep ends by itself, and no statement time limit cuts it 
     }
 }
 
-TEST_CASE_TEMPLATE("a sleep ends when its gate is opened, and does not begin behind an open gate",
+TEST_CASE_TEMPLATE("a sleep ends when its wait lock is released, and does not begin for a free one",
                    F, connector_cpp_fixture, soci_mysql_fixture) {
     if (!F::available()) return;
-    gate shut{connected<F>()};
+    wait_lock shut{connected<F>()};
     const auto hint = mysql_wait_thread<F>();
     const auto by = connected<F>();
     auto ended = asleep(*hint, session(), shut, *by);
     SUBCASE("by the client") {
-        wake_up::open_gate(shut.keeper(), shut.number, soon());
+        rowlock::mysql_wait::release_wait_lock(shut.keeper(), shut.number, soon());
     }
     SUBCASE("by the end of its keeper") {
         shut.lose_keeper();
@@ -208,33 +209,33 @@ TEST_CASE_TEMPLATE("a sleep ends when its gate is opened, and does not begin beh
     SUBCASE("by the server, which kills its keeper") {
         (void)by->query("kill " + id_of(shut.keeper()), soon());
     }
-    CHECK(ended.get().how == ending::gate_open);
+    CHECK(ended.get().how == ending::lock_free);
     CHECK(hint->alive());
 }
 
-TEST_CASE_TEMPLATE("only one connection at a time holds a gate", F, connector_cpp_fixture,
+TEST_CASE_TEMPLATE("only one connection at a time holds a wait lock", F, connector_cpp_fixture,
                    soci_mysql_fixture) {
     if (!F::available()) return;
-    gate shut{connected<F>()};
+    wait_lock shut{connected<F>()};
     const auto other = connected<F>();
-    CHECK_FALSE(wake_up::shut_gate(*other, shut.number, soon()));
-    wake_up::open_gate(shut.keeper(), shut.number, soon());
-    CHECK(wake_up::shut_gate(*other, shut.number, soon()));
+    CHECK_FALSE(rowlock::mysql_wait::take_wait_lock(*other, shut.number, soon()));
+    rowlock::mysql_wait::release_wait_lock(shut.keeper(), shut.number, soon());
+    CHECK(rowlock::mysql_wait::take_wait_lock(*other, shut.number, soon()));
 }
 
 TEST_CASE_TEMPLATE("a wake-up reaches one session, and none with a similar number", F,
                    connector_cpp_fixture, soci_mysql_fixture) {
     if (!F::available()) return;
-    const gate shut{connected<F>()};
+    const wait_lock shut{connected<F>()};
     const auto hint = mysql_wait_thread<F>(session() + 77);
     const auto by = connected<F>();
     auto ended = asleep(*hint, session() + 77, shut, *by);
     for (const std::int64_t other : {session(), session() + 7, (session() + 77) / 10,
                                      (session() + 77) % 1'000'000, std::int64_t{0}}) {
-        CHECK_FALSE(wake_up::wake(*by, other, 7, soon()));
+        CHECK_FALSE(rowlock::mysql_wait::wake(*by, other, 7, soon()));
     }
     CHECK(ended.wait_for(50ms) == std::future_status::timeout);
-    CHECK(wake_up::wake(*by, session() + 77, 7, soon()));
+    CHECK(rowlock::mysql_wait::wake(*by, session() + 77, 7, soon()));
     CHECK(ended.get().how == ending::woken);
 }
 
@@ -243,41 +244,43 @@ TEST_CASE_TEMPLATE(
     "a late wake-up interrupts the session's next sleep or nothing, never another's statement", F,
     connector_cpp_fixture, soci_mysql_fixture) {
     if (!F::available()) return;
-    const gate shut{connected<F>()};
+    const wait_lock shut{connected<F>()};
     const auto by = connected<F>();
     auto hint = mysql_wait_thread<F>();
     {
         auto ended = asleep(*hint, session(), shut, *by);
-        REQUIRE(wake_up::wake(*by, session(), 7, soon()));
+        REQUIRE(rowlock::mysql_wait::wake(*by, session(), 7, soon()));
         CHECK(ended.get().how == ending::woken);
     }
     const std::string number = id_of(*hint);
     SUBCASE("between two sleeps") {
-        CHECK(wake_up::wake(*by, session(), 7, soon()));  // late
+        CHECK(rowlock::mysql_wait::wake(*by, session(), 7, soon()));  // late
         (void)sleep_on(*hint, session(), shut, 0s);
         CHECK(hint->query("select 42", soon()).integer(0, 0) == 42);
     }
     SUBCASE("closed, while others work") {
         hint.reset();
-        REQUIRE(support::eventually([&] { return !wake_up::wake(*by, session(), 7, soon()); }));
+        REQUIRE(support::eventually(
+            [&] { return !rowlock::mysql_wait::wake(*by, session(), 7, soon()); }));
         const auto foreign = connected<F>();
         auto work = std::async(std::launch::async, [&] {
             return foreign->query("select sleep(0.5) as work", soon()).integer(0, 0);
         });
-        for (int n = 0; n < 20; ++n) CHECK_FALSE(wake_up::wake(*by, session(), 7, soon()));
+        for (int n = 0; n < 20; ++n)
+            CHECK_FALSE(rowlock::mysql_wait::wake(*by, session(), 7, soon()));
         CHECK(work.get() == 0);
     }
     SUBCASE("closed, and asleep on a new connection") {
         hint = mysql_wait_thread<F>();
         auto ended = asleep(*hint, session(), shut, *by);
-        CHECK(wake_up::wake(*by, session(), 7, soon()));
+        CHECK(rowlock::mysql_wait::wake(*by, session(), 7, soon()));
         CHECK(ended.get().how == ending::woken);
     }
     SUBCASE("abandoned without the server's notice, and asleep on a new connection") {
         const auto next = mysql_wait_thread<F>();
         CHECK_THROWS_AS((void)hint->query("select 42", soon()), rowlock::error);
         auto ended = asleep(*next, session(), shut, *by);
-        CHECK(wake_up::wake(*by, session(), 7, soon()));
+        CHECK(rowlock::mysql_wait::wake(*by, session(), 7, soon()));
         CHECK(ended.get().how == ending::woken);
     }
     SUBCASE("control: a connection in a pool would be interrupted, so none returns to a pool") {
@@ -295,14 +298,14 @@ TEST_CASE_TEMPLATE(
                              soon())
                        .integer(0, 0) == 1;
         }));
-        CHECK(wake_up::wake(*by, session(), 7, soon()));
+        CHECK(rowlock::mysql_wait::wake(*by, session(), 7, soon()));
         CHECK(work.get());
     }
 }
 
 TEST_CASE("a session of another database user is not woken, and the caller learns so") {
     if (!connector_cpp_fixture::available()) return;
-    const gate shut{connected<connector_cpp_fixture>()};
+    const wait_lock shut{connected<connector_cpp_fixture>()};
     const auto admin = connected<connector_cpp_fixture>();
     auto address = address_of(support::server::mariadb);
     address.password = "pass";
@@ -317,13 +320,13 @@ TEST_CASE("a session of another database user is not woken, and the caller learn
         sources.push_back(rowlock::mysql::open(address.url()));
     }
     const auto hint = sources[0].connect(soon());
-    wake_up::prepare_to_sleep(*hint, session(), soon());
+    rowlock::mysql_wait::prepare_to_sleep(*hint, session(), soon());
     const auto stranger = sources[1].connect(soon());
     const auto same = sources[0].connect(soon());
     auto ended = asleep(*hint, session(), shut, *admin);
-    CHECK_FALSE(wake_up::wake(*stranger, session(), 7, soon()));
+    CHECK_FALSE(rowlock::mysql_wait::wake(*stranger, session(), 7, soon()));
     CHECK(ended.wait_for(50ms) == std::future_status::timeout);
-    CHECK(wake_up::wake(*same, session(), 7, soon()));
+    CHECK(rowlock::mysql_wait::wake(*same, session(), 7, soon()));
     CHECK(ended.get().how == ending::woken);
     for (const auto& name : users) (void)admin->query("drop user " + name + "@'%'", soon());
 }
@@ -331,7 +334,7 @@ TEST_CASE("a session of another database user is not woken, and the caller learn
 TEST_CASE_TEMPLATE("a sleep on a connection that the server kills fails", F, connector_cpp_fixture,
                    soci_mysql_fixture) {
     if (!F::available()) return;
-    const gate shut{connected<F>()};
+    const wait_lock shut{connected<F>()};
     const auto hint = mysql_wait_thread<F>();
     const auto by = connected<F>();
     const std::string number = id_of(*hint);
@@ -339,7 +342,8 @@ TEST_CASE_TEMPLATE("a sleep on a connection that the server kills fails", F, con
     (void)by->query("kill " + number, soon());
     CHECK_THROWS_AS((void)ended.get(), rowlock::error);
     CHECK_FALSE(hint->alive());
-    CHECK(support::eventually([&] { return !wake_up::wake(*by, session(), 7, soon()); }));
+    CHECK(
+        support::eventually([&] { return !rowlock::mysql_wait::wake(*by, session(), 7, soon()); }));
 }
 
 }  // namespace contract

@@ -40,7 +40,7 @@ namespace {
 /// Far below the poll interval of 10 s, so a waiter that is served sooner was notified.
 constexpr auto at_once = 3s;
 
-client_options by_mail(const support::lock_database& database, client_options options = {}) {
+client_options by_datagram(const support::lock_database& database, client_options options = {}) {
     options.poll_interval = 10s;
     options = database.options(std::move(options));
     options.wake_ups = wakeup_mode::automatic;
@@ -56,7 +56,7 @@ std::int64_t waiting_session(support::lock_database& database) {
 }
 
 bool has_mailbox(support::lock_database& database, std::int64_t session) {
-    return support::mail_to(support::address_of(database, session)).reachable();
+    return support::mailbox_sender(support::address_of(database, session)).reachable();
 }
 
 /// Whether the database can notify the waiter now: it listens before its first poll, or sleeps in
@@ -116,9 +116,9 @@ private:
 /// Listens to the notifications that PostgreSQL sends to a session.
 class eavesdropper {
 public:
-    eavesdropper(const support::lock_database& database, const strategy::wake_address& of)
+    eavesdropper(const support::lock_database& database, const wakeup::wake_address& of)
         : db_{database.connect()} {
-        db_->notifications()->listen(strategy::notification_channel(of), soon());
+        db_->notifications()->listen(wakeup::notification_channel(of), soon());
     }
     /// The number of notifications so far: a round trip brings all that were sent before it.
     [[nodiscard]] std::size_t heard() {
@@ -187,7 +187,7 @@ TEST_CASE(
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         std::mutex mutex;
         std::vector<std::string> sent;
-        relay on{database, by_mail(database)};
+        relay on{database, by_datagram(database)};
         REQUIRE(has_mailbox(database, on.third_session));
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         // A holder that does not know the next waiter hands over in a statement that notifies.
@@ -224,7 +224,7 @@ TEST_CASE("control: a client with wakeup_mode::database is notified by the datab
 // shows: wake-ups
 TEST_CASE("a waiter without a mailbox on this machine is notified by the database") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        client holder{database.source(), by_mail(database)};
+        client holder{database.source(), by_datagram(database)};
         client waiter{database.source(), by_database(database)};
         for (int round = 0; round < 3; ++round) {
             auto held = holder.acquire("job");
@@ -246,10 +246,10 @@ TEST_CASE("where the datagram does not arrive the database notifies") {
     if (!database.there()) return;
     const auto& queue = database.queue();
     const auto without_mail =
-        strategy::make_queue_protocol(database.statements(), database.protocol(), false);
+        protocol::make_queue_protocol(database.statements(), database.protocol(), false);
     const auto db = database.connect();
-    strategy::handed_over next{
-        .session = 77, .grant_id = 5, .token = 9, .to = strategy::random_wake_address()};
+    protocol::handed_over next{
+        .session = 77, .grant_id = 5, .token = 9, .to = wakeup::random_wake_address()};
     eavesdropper ear{database, next.to};
     queue.notify_grantee(*db, next, soon());
     CHECK(ear.heard() == 1);  // it has no mailbox
@@ -257,10 +257,10 @@ TEST_CASE("where the datagram does not arrive the database notifies") {
     next.to.mailbox = wakeup::network_namespace();
     queue.notify_grantee(*db, next, soon());
     CHECK(ear.heard() == 1);
-    CHECK(box.take() == std::vector{strategy::encode_wakeup({5, 9}, next.to.secret)});
+    CHECK(box.take() == std::vector{wakeup::encode_wakeup({5, 9}, next.to.secret)});
     without_mail->notify_grantee(*db, next, soon());
     CHECK(ear.heard() == 2);
-    const auto way = support::mail_to(next.to);
+    const auto way = support::mailbox_sender(next.to);
     while (way.post("x")) {
     }
     queue.notify_grantee(*db, next, soon());
@@ -277,17 +277,17 @@ TEST_CASE("where the datagram does not arrive the database notifies") {
 TEST_CASE(
     "a datagram that a reader of rowlock's tables forges is believed only until it is verified") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), by_mail(database)};
-        client waiter{database.source(), by_mail(database)};
+        client holder{database.source(), by_datagram(database)};
+        client waiter{database.source(), by_datagram(database)};
         auto held = holder.acquire("job");
         auto waiting =
             std::async(std::launch::async, [&] { return waiter.try_acquire_for("job", 10s); });
         REQUIRE(places(database, 1));
         const auto victim = support::address_of(database, waiting_session(database));
         const auto grant_id = database.number("select grant_id from rowlock_waiter");
-        const auto forged = strategy::encode_wakeup({grant_id, 4000000}, victim.secret);
+        const auto forged = wakeup::encode_wakeup({grant_id, 4000000}, victim.secret);
         REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
-        REQUIRE(support::mail_to(victim).post(forged));
+        REQUIRE(support::mailbox_sender(victim).post(forged));
         if (database.speaks() == sql::dialect::sqlite) {
             // A reader of the file need not be allowed to write it, so the client checks the row.
             REQUIRE(eventually([&] { return waiter.stats().wake_ups == 1; }));
@@ -312,7 +312,7 @@ TEST_CASE(
 // shows: wake-ups
 TEST_CASE("a holder that loses the reply to its hand-over delays the next waiter by one poll") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        auto options = by_mail(database);
+        auto options = by_datagram(database);
         options.poll_interval = 500ms;
         std::atomic<int> lost{0};
         relay on{database, options};

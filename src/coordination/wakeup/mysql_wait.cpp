@@ -1,4 +1,4 @@
-#include "coordination/wakeup/wake_up.hpp"
+#include "coordination/wakeup/mysql_wait.hpp"
 
 #include "sql/connection_memory.hpp"
 #include "sql/server_facts.hpp"
@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace rowlock::strategy::wake_up {
+namespace rowlock::mysql_wait {
 namespace {
 
 constexpr int query_interrupted = 1317;
@@ -22,8 +22,8 @@ std::string lock_of_session(std::int64_t session) {
     return "'rowlock_wake_" + std::to_string(session) + "'";
 }
 
-std::string lock_of_gate(std::int64_t gate) {
-    return "'rowlock_gate_" + std::to_string(gate) + "'";
+std::string name_of_wait_lock(std::int64_t wait_lock) {
+    return "'rowlock_wait_" + std::to_string(wait_lock) + "'";
 }
 
 std::string lock_of_telling(std::int64_t grant_id) {
@@ -63,33 +63,33 @@ void prepare_to_sleep(sql::connection& db, std::int64_t session, sql::deadline u
     throw error{errc::unsupported, "the server does not grant a user-level lock to sleep with"};
 }
 
-bool shut_gate(sql::connection& db, std::int64_t gate, sql::deadline until) {
+bool take_wait_lock(sql::connection& db, std::int64_t wait_lock, sql::deadline until) {
     if (!db.keeps_session_state() || sql::facts_of(db, until).member_of != sql::cluster::none) {
         return false;
     }
     try {
-        return take(db, lock_of_gate(gate), 0, until);
+        return take(db, name_of_wait_lock(wait_lock), 0, until);
     } catch (const error&) {
         if (!db.alive()) throw;
         return false;
     }
 }
 
-void open_gate(sql::connection& db, std::int64_t gate, sql::deadline until) {
-    db.query("do release_lock(" + lock_of_gate(gate) + ")", until);
+void release_wait_lock(sql::connection& db, std::int64_t wait_lock, sql::deadline until) {
+    db.query("do release_lock(" + name_of_wait_lock(wait_lock) + ")", until);
 }
 
-ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t gate,
+ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t wait_lock,
                          std::chrono::seconds longest, sql::deadline until) {
     // The name of the column is for people, who read it in the process list.
     const auto count = std::max<std::int64_t>(longest.count(), 0);
-    const std::string text = "select get_lock(" + lock_of_gate(gate) + ", " +
+    const std::string text = "select get_lock(" + name_of_wait_lock(wait_lock) + ", " +
                              std::to_string(count) + ") as rowlock_wake_" + std::to_string(session);
     try {
         // A killed GET_LOCK answers NULL, or fails. So does one that met a limit.
         const auto answer = db.query(text, until).maybe_integer(0, 0);
         if (!answer) return ending::woken;
-        return *answer == 1 ? ending::gate_open : ending::slept;
+        return *answer == 1 ? ending::lock_free : ending::slept;
     } catch (const error& failure) {
         if (!db.alive()) throw;
         const int code = failure.native_code();
@@ -105,13 +105,13 @@ ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t
 // connection 0. The lock of the grant is taken before that.
 std::string as_text(sql::connection& db, std::int64_t session, std::int64_t grant_id) {
     const auto mysql_wait_thread = "is_used_lock(" + lock_of_session(session) + ")";
-    const auto say = "coalesce(release_lock(" + lock_of_telling(*sql::memory_of(db).told) +
+    const auto say = "coalesce(release_lock(" + lock_of_telling(*sql::memory_of(db).wakeup_lock) +
                      "), 0) + get_lock(" + lock_of_telling(grant_id) + ", 0)";
     return "kill query if(" + say + " >= 0, " + mysql_wait_thread + ", " + mysql_wait_thread + ")";
 }
 
 void note_told(sql::connection& db, std::int64_t grant_id) {
-    *sql::memory_of(db).told = grant_id;
+    *sql::memory_of(db).wakeup_lock = grant_id;
 }
 
 bool wake(sql::connection& db, std::int64_t session, std::int64_t grant_id, sql::deadline until) {
@@ -120,4 +120,4 @@ bool wake(sql::connection& db, std::int64_t session, std::int64_t grant_id, sql:
     return allowed(db, text, until);
 }
 
-}  // namespace rowlock::strategy::wake_up
+}  // namespace rowlock::mysql_wait
