@@ -1,5 +1,6 @@
 #pragma once
 
+#include <rowlock/ids.hpp>
 #include <rowlock/lease.hpp>
 #include <rowlock/lock_name.hpp>
 #include <rowlock/options.hpp>
@@ -27,8 +28,8 @@ struct hold;
 
 /// The holder of a lock, for people. Text comes from other programs: escape it for a terminal.
 struct holder_info {
-    std::int64_t session = 0;
-    std::int64_t grant_id = 0;
+    session_id session{};
+    rowlock::grant_id grant_id{};
     std::string owner{}, host{}, program{}, thread{}, note{};
     std::int64_t pid = 0;
     std::chrono::milliseconds held_for{0};
@@ -51,8 +52,8 @@ struct lease_info {
 struct waiter_info {
     std::string name{};         ///< of the lock
     std::int64_t position = 0;  ///< 1 = served next
-    std::int64_t ticket = 0;
-    std::int64_t session = 0;
+    ticket_no ticket{};
+    session_id session{};
     std::string owner{}, host{}, program{}, thread{}, note{};
     std::int64_t pid = 0;
     std::chrono::milliseconds waited{0};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <rowlock/fencing_token.hpp>
+#include <rowlock/ids.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -68,7 +69,7 @@ struct event {
     std::string name{};     ///< the lock, or empty
     fencing_token token{};  ///< of the lease concerned, or 0
     loss_reason reason = loss_reason::none;
-    std::int64_t session = 0;             ///< id of our session, or 0
+    session_id session{};                 ///< id of our session, or 0
     std::int64_t position = 0;            ///< in the queue, 1 = next; 0: none, or not known yet
     std::chrono::microseconds waited{0};  ///< since the call began, for lease_acquired and waiting
     std::string message{};                ///< for people; never credentials

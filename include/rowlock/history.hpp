@@ -1,6 +1,7 @@
 #pragma once
 
 #include <rowlock/fencing_token.hpp>
+#include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
@@ -43,12 +44,12 @@ struct history_record {
     std::chrono::sys_time<std::chrono::microseconds> at{};
     std::chrono::microseconds age{0};  ///< by the same clock
     history_kind kind = history_kind::altered;
-    std::string name;                   ///< empty for sessions
-    fencing_token token;                ///< of the lease, after the change
-    std::int64_t session = 0;           ///< that has the hold or queue entry, or the session itself
-    std::int64_t grant_id = 0;          ///< of the hold, or of the one the queue entry becomes
-    std::int64_t ticket = 0;            ///< of the queue entry
-    std::int64_t previous_session = 0;  ///< the holder that the row named before
+    std::string name;               ///< empty for sessions
+    fencing_token token;            ///< of the lease, after the change
+    session_id session{};           ///< that has the hold or queue entry, or the session itself
+    rowlock::grant_id grant_id{};   ///< of the hold, or of the one the queue entry becomes
+    ticket_no ticket{};             ///< of the queue entry
+    session_id previous_session{};  ///< the holder that the row named before
     /// For a hold: its deadline. For an ended session: its last expiry.
     std::optional<std::chrono::sys_time<std::chrono::microseconds>> ends_at;
     std::string owner, host, program;  ///< of the session, where a hold or a session begins or ends

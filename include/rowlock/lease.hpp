@@ -1,9 +1,9 @@
 #pragma once
 
 #include <rowlock/fencing_token.hpp>
+#include <rowlock/ids.hpp>
 
 #include <chrono>
-#include <cstdint>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -67,8 +67,8 @@ public:
     void release();
 
     /// Identity of the grant in the database, for SQL of your own and for people.
-    [[nodiscard]] std::int64_t session_id() const noexcept;
-    [[nodiscard]] std::int64_t grant_id() const noexcept;
+    [[nodiscard]] rowlock::session_id session_id() const noexcept;
+    [[nodiscard]] rowlock::grant_id grant_id() const noexcept;
 
 private:
     friend class client;

@@ -8,6 +8,7 @@
 #include <rowlock/fenced_table.hpp>
 #include <rowlock/fencing_token.hpp>
 #include <rowlock/history.hpp>
+#include <rowlock/ids.hpp>
 #include <rowlock/lease.hpp>
 #include <rowlock/lock_name.hpp>
 #include <rowlock/migrations.hpp>

@@ -155,14 +155,14 @@ void add_wait(CLI::App& app, patience& wait, int& busy_exit_code, int least_exit
         ->check(CLI::Range(least_exit_code, 255));
 }
 
-std::int64_t grant_id(const std::string& text) {
+grant_id to_grant_id(const std::string& text) {
     std::int64_t number = 0;
     const char* const end = text.data() + text.size();
     const auto read = std::from_chars(text.data(), end, number);
     if (read.ec != std::errc{} || read.ptr != end || number <= 0) {
         throw failure{usage, "GRANT-ID is the second number that `rowlock acquire` printed"};
     }
-    return number;
+    return grant_id{number};
 }
 
 CLI::App& add_command(CLI::App& app, parsed& into, const std::string& name, const std::string& help,
@@ -217,7 +217,7 @@ void add_grants(CLI::App& app, parsed& into) {
                              [&giving] { return release(giving); });
     add_name(give, giving.name);
     give.add_option_function<std::string>(
-            "GRANT-ID", [&giving](const std::string& text) { giving.grant_id = grant_id(text); },
+            "GRANT-ID", [&giving](const std::string& text) { giving.grant_id = to_grant_id(text); },
             "The second number that `acquire` printed")
         ->required()
         ->type_name("NUMBER");

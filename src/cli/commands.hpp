@@ -1,10 +1,10 @@
 #pragma once
 
 #include "cli/database.hpp"
+#include <rowlock/ids.hpp>
 #include <rowlock/reaper.hpp>
 
 #include <chrono>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,7 +44,7 @@ int acquire(const acquire_options& options);
 struct release_options {
     database_options database;
     std::string name;
-    std::int64_t grant_id = 0;
+    rowlock::grant_id grant_id{};
     bool json = false;
 };
 int release(const release_options& options);

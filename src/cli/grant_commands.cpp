@@ -73,7 +73,7 @@ private:
                 const grant_of_script got{attempt.token, grant_id_, session_, time_left()};
                 if (got.expires_in > 0ms) return got;
                 undo(got);
-                session_ = 0;
+                session_ = session_id{};
                 sent_ = false;
                 too_late.count();
             } else {
@@ -137,7 +137,7 @@ private:
         } catch (const error& failed) {
             if (!place.stands()) throw;
             const auto grant_id = place.perhaps_granted();
-            if (grant_id != 0) throw not_known(failed, grant_id);
+            if (grant_id != rowlock::grant_id{}) throw not_known(failed, grant_id);
             throw failure{exit_code_of(failed.kind()),
                           fmt::format("{}; the queue entry ends within 30s", message_of(failed))};
         }
@@ -164,7 +164,7 @@ private:
             const bool passes = !place.comes_too_late() &&
                                 (failed.retryable() || failed.kind() == errc::outcome_unknown ||
                                  failed.kind() == errc::read_only);
-            if (!passes || place.perhaps_granted() != 0 || !wait_on(failed)) throw;
+            if (!passes || place.perhaps_granted() != grant_id{} || !wait_on(failed)) throw;
             return {};
         }
     }
@@ -173,12 +173,12 @@ private:
         return steady_clock::now() - start_;
     }
 
-    [[nodiscard]] failure not_known(const error& failed, std::int64_t grant_id) const {
-        return {
-            exit_code_of(failed.kind()),
-            fmt::format("{}; whether the lock was taken is not known: `rowlock release {} {}` "
-                        "frees it, or else it frees itself within {}",
-                        message_of(failed), options_.name, grant_id, to_text(options_.duration))};
+    [[nodiscard]] failure not_known(const error& failed, grant_id grant_id) const {
+        return {exit_code_of(failed.kind()),
+                fmt::format("{}; whether the lock was taken is not known: `rowlock release {} {}` "
+                            "frees it, or else it frees itself within {}",
+                            message_of(failed), options_.name, to_string(grant_id),
+                            to_text(options_.duration))};
     }
 
     /// Waits for a server that has no free connection.
@@ -215,7 +215,7 @@ private:
                 return {outcome::granted, *token, {}};
             }
         } else {
-            const auto seen = protocol.probe(db, options_.name, 0, until);
+            const auto seen = protocol.probe(db, options_.name, session_id{}, until);
             if (!seen.free || seen.waited) return in_the_way(db, seen, until);
         }
         keep_session(db, until);
@@ -231,14 +231,14 @@ private:
         if (answer.what == outcome::granted) return answer;
         sent_ = false;
         if (answer.what == outcome::held) return in_the_way(db, answer.seen, until);
-        if (answer.what == outcome::session_dead) session_ = 0;
+        if (answer.what == outcome::session_dead) session_ = session_id{};
         return answer;
     }
 
     /// An expired holder is ended first, in a commit of its own; only then may the lease change.
     protocol::attempt in_the_way(sql::connection& db, const protocol::lease_probe& seen,
                                  sql::deadline until) {
-        if (session_ != 0 && seen.session == session_ && seen.grant_id == grant_id_) {
+        if (session_ != session_id{} && seen.session == session_ && seen.grant_id == grant_id_) {
             // An earlier attempt, whose reply was lost, has been committed since.
             const auto token =
                 link_.protocol().find_grant(db, options_.name, session_, grant_id_, until);
@@ -252,10 +252,11 @@ private:
 
     void keep_session(sql::connection& db, sql::deadline until) {
         const auto now = steady_clock::now();
-        if (session_ != 0 && now - beaten_ < session_slack / 2) return;
-        const bool alive = session_ != 0 && link_.protocol().heartbeat(db, session_, 0, until);
+        if (session_ != session_id{} && now - beaten_ < session_slack / 2) return;
+        const bool alive =
+            session_ != session_id{} && link_.protocol().heartbeat(db, session_, 0, until);
         if (!alive) {
-            grant_id_ = random_id();
+            grant_id_ = grant_id{random_id()};
             unsure_ = false;  // holds of the previous session are free, or were given back
             session_ =
                 open_session_for(db, link_.protocol(), grant_id_, wakeup::random_wake_address(),
@@ -265,7 +266,7 @@ private:
     }
 
     void drop_session() noexcept {
-        if (session_ == 0) return;
+        if (session_ == session_id{}) return;
         try {
             link_.run([&](sql::connection& db, sql::deadline until) {
                 link_.protocol().end_session(db, session_, until);
@@ -283,8 +284,8 @@ private:
     script_lease_request wish_;
     const steady_clock::time_point start_ = steady_clock::now();
     std::string said_;  ///< the last report of why we wait
-    std::int64_t session_ = 0;
-    std::int64_t grant_id_ = 0;
+    session_id session_{};
+    grant_id grant_id_{};
     steady_clock::time_point beaten_{};
     bool sent_ = false;
     bool unsure_ = false;  ///< about an earlier attempt, whose reply was lost
@@ -299,7 +300,7 @@ void report(const acquire_options& options, const grant_of_script& got) {
                         {"grant_id", as_text(got.grant_id)},
                         {"expires_in_ms", got.expires_in.count()}});
     } else {
-        print(fmt::format("{} {}\n", got.token, got.grant_id));
+        print(fmt::format("{} {}\n", got.token, to_string(got.grant_id)));
     }
 }
 

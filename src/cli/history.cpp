@@ -19,8 +19,8 @@ std::string utc(micros_time at) {
 
 json to_json(const history_record& one) {
     json object{{"id", as_text(one.id)}, {"at", utc(one.at)}, {"kind", to_string(one.kind)}};
-    const auto add_id = [&](const char* key, std::int64_t id) {
-        if (id != 0) object[key] = as_text(id);
+    const auto add_id = [&](const char* key, auto id) {
+        if (id != decltype(id){}) object[key] = as_text(id);
     };
     const auto add_text = [&](const char* key, const std::string& text) {
         if (!text.empty()) object[key] = text;
@@ -41,8 +41,9 @@ json to_json(const history_record& one) {
     return object;
 }
 
-std::string or_dash(std::int64_t number) {
-    return number == 0 ? "-" : std::to_string(number);
+template <typename Number>
+std::string or_dash(Number number) {
+    return number == Number{} ? "-" : as_text(number);
 }
 
 std::vector<std::string> to_cells(const history_record& one) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "cli/text.hpp"
+#include <rowlock/ids.hpp>
+#include <rowlock/sql/connection.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -14,8 +16,12 @@ using json = nlohmann::ordered_json;
 
 /// A 64-bit id or token: readers such as jq keep numbers as doubles and would change the last
 /// digits.
-inline std::string as_text(std::int64_t id) {
-    return std::to_string(id);
+inline std::string as_text(std::int64_t number) {
+    return std::to_string(number);
+}
+template <sql::typed_integer Id>
+std::string as_text(Id id) {
+    return to_string(id);
 }
 
 /// ASCII alone, so that no name can steer a terminal; invalid UTF-8 becomes U+FFFD.

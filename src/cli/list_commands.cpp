@@ -101,8 +101,8 @@ std::string in_full(const lease_info& row) {
         "program    {}\nowner      {}\nthread     {}\nnote       {}\nsession    {}\ngrant id   "
         "{}\n",
         to_text(holder.held_for), end, escaped(holder.host), holder.pid, escaped(holder.program),
-        escaped(holder.owner), escaped(holder.thread), escaped(holder.note), holder.session,
-        holder.grant_id);
+        escaped(holder.owner), escaped(holder.thread), escaped(holder.note),
+        to_string(holder.session), to_string(holder.grant_id));
     return text;
 }
 

@@ -28,10 +28,10 @@ constexpr milliseconds longest_pause = 1s;
 
 }  // namespace
 
-std::int64_t open_session_for(sql::connection& db, const protocol::lease_protocol& protocol,
-                              std::int64_t grant_id, const wakeup::wake_address& wake,
-                              milliseconds ttl, sql::deadline until) {
-    const protocol::session_row row{.id = random_id(),
+session_id open_session_for(sql::connection& db, const protocol::lease_protocol& protocol,
+                            grant_id grant_id, const wakeup::wake_address& wake, milliseconds ttl,
+                            sql::deadline until) {
+    const protocol::session_row row{.id = session_id{random_id()},
                                     .owner = owner_of(grant_id),
                                     .host = base::host_name(),
                                     .program = "rowlock acquire",
@@ -42,8 +42,8 @@ std::int64_t open_session_for(sql::connection& db, const protocol::lease_protoco
     return row.id;
 }
 
-std::string owner_of(std::int64_t grant_id) {
-    return std::string{owner_of_scripts} + std::to_string(grant_id);
+std::string owner_of(grant_id grant_id) {
+    return std::string{owner_of_scripts} + to_string(grant_id);
 }
 
 bool serve_next(sql::connection& db, const protocol::queue_protocol& queue, const std::string& name,
@@ -54,14 +54,14 @@ bool serve_next(sql::connection& db, const protocol::queue_protocol& queue, cons
 }
 
 void serve_after(sql::connection& db, const protocol::queue_protocol& queue,
-                 std::int64_t ended_session, sql::deadline until) {
+                 session_id ended_session, sql::deadline until) {
     for (const std::string& name : queue.queues_of_session(db, ended_session, until)) {
         serve_next(db, queue, name, until);
     }
 }
 
-bool give_back(sql::connection& db, const link& to, const std::string& name, std::int64_t session,
-               std::int64_t grant_id, sql::deadline until) {
+bool give_back(sql::connection& db, const link& to, const std::string& name, session_id session,
+               grant_id grant_id, sql::deadline until) {
     const auto& queue = to.queue();
     const auto done = queue.release(db, name, session, grant_id, true, until);
     // Serves a waiter that enqueued too late for the release to see it.
@@ -97,7 +97,7 @@ milliseconds queue_waiter::rest() const {
 std::optional<grant_of_script> queue_waiter::leave() {
     return link_.run([&](sql::connection& db, sql::deadline until) {
         std::optional<grant_of_script> got;
-        if (session_ == 0) return got;
+        if (session_ == session_id{}) return got;
         const bool deleted = !queue_.cancel(db, std::array{grant_id_}, until).empty();
         if (!deleted) got = accept(db, until);
         if (got) return got;
@@ -107,14 +107,14 @@ std::optional<grant_of_script> queue_waiter::leave() {
         end_session(db, until);
         keeping_ = false;
         serve_others(db, until);
-        session_ = 0;
+        session_ = session_id{};
         return got;
     });
 }
 
 void queue_waiter::keep_session(sql::connection& db, sql::deadline until) {
     const auto now = steady_clock::now();
-    if (session_ != 0) {
+    if (session_ != session_id{}) {
         if (now - beaten_ < waiting_ttl / 3) return;
         if (link_.protocol().heartbeat(db, session_, 0, until)) {
             beaten_ = now;
@@ -122,7 +122,7 @@ void queue_waiter::keep_session(sql::connection& db, sql::deadline until) {
         }
         start_anew(db, until);
     }
-    grant_id_ = random_id();
+    grant_id_ = grant_id{random_id()};
     address_ = wakeup::random_wake_address();
     session_ = open_session_for(db, link_.protocol(), grant_id_, address_, waiting_ttl, until);
     beaten_ = now;
@@ -146,7 +146,7 @@ void queue_waiter::serve_others(sql::connection& db, sql::deadline until) {
 /// Ends this session; a new identity takes the next queue entry.
 void queue_waiter::start_anew(sql::connection& db, sql::deadline until) {
     end_session(db, until);
-    session_ = 0;
+    session_ = session_id{};
     asked_ = false;
     keeping_ = false;
     position_ = 0;

@@ -5,6 +5,7 @@
 #include "cli/link.hpp"
 #include "coordination/lease/retry_limits.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
+#include <rowlock/ids.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -24,8 +25,8 @@ struct script_lease_request {
 /// The grant to `rowlock acquire`. The lease belongs to a session of its own.
 struct grant_of_script {
     std::int64_t token;
-    std::int64_t grant_id;
-    std::int64_t session;
+    rowlock::grant_id grant_id;
+    session_id session;
     std::chrono::milliseconds expires_in;
 };
 
@@ -37,10 +38,10 @@ constexpr std::chrono::milliseconds session_slack = std::chrono::minutes{2};
     return base::random_id(53);
 }
 /// Opens a session for one grant; the owner's name shows that no process stands behind the lease.
-std::int64_t open_session_for(sql::connection& db, const protocol::lease_protocol& protocol,
-                              std::int64_t grant_id, const wakeup::wake_address& wake,
-                              std::chrono::milliseconds ttl, sql::deadline until);
-[[nodiscard]] std::string owner_of(std::int64_t grant_id);
+session_id open_session_for(sql::connection& db, const protocol::lease_protocol& protocol,
+                            grant_id grant_id, const wakeup::wake_address& wake,
+                            std::chrono::milliseconds ttl, sql::deadline until);
+[[nodiscard]] std::string owner_of(grant_id grant_id);
 /// Prefix of such owner names.
 inline constexpr std::string_view owner_of_scripts = "rowlock-acquire:";
 
@@ -49,12 +50,12 @@ bool serve_next(sql::connection& db, const protocol::queue_protocol& queue, cons
                 sql::deadline until);
 /// Serves the waiters for what the session that we ended has held.
 void serve_after(sql::connection& db, const protocol::queue_protocol& queue,
-                 std::int64_t ended_session, sql::deadline until);
+                 session_id ended_session, sql::deadline until);
 
 /// Hands the lease over to the next waiter, or frees it, and removes its session. Idempotent. True
 /// if the lease was this grant.
-bool give_back(sql::connection& db, const link& to, const std::string& name, std::int64_t session,
-               std::int64_t grant_id, sql::deadline until);
+bool give_back(sql::connection& db, const link& to, const std::string& name, session_id session,
+               grant_id grant_id, sql::deadline until);
 
 /// A queue entry for a process without a client. While it waits its session has a short ttl, so
 /// that a killed process does not block the queue; with the grant the session is extended to the
@@ -75,13 +76,15 @@ public:
     [[nodiscard]] std::chrono::milliseconds rest() const;
 
     /// Whether there is a queue entry, or may be one.
-    [[nodiscard]] bool stands() const noexcept { return session_ != 0; }
+    [[nodiscard]] bool stands() const noexcept { return session_ != session_id{}; }
     /// Whether grants came after the lease's own deadline so often that poll() has failed for it:
     /// more time does not help.
     [[nodiscard]] bool comes_too_late() const noexcept { return too_late_.often(); }
     /// After a failure: the grant id if the lease may still be ours, for the requested time; 0 if
     /// the queue entry soon ends with its session.
-    [[nodiscard]] std::int64_t perhaps_granted() const noexcept { return keeping_ ? grant_id_ : 0; }
+    [[nodiscard]] grant_id perhaps_granted() const noexcept {
+        return keeping_ ? grant_id_ : grant_id{};
+    }
 
     /// Gives the queue entry up. Returns the grant if the entry was served before that.
     [[nodiscard]] std::optional<grant_of_script> leave();
@@ -101,8 +104,8 @@ private:
     link& link_;
     const script_lease_request& wish_;
     const protocol::queue_protocol& queue_;
-    std::int64_t session_ = 0;
-    std::int64_t grant_id_ = 0;
+    session_id session_{};
+    grant_id grant_id_{};
     wakeup::wake_address address_{};
     std::chrono::steady_clock::time_point looked_at_{};
     bool asked_ = false;    ///< a ticket for grant_id_ was sent; it may not have arrived

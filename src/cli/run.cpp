@@ -186,7 +186,7 @@ public:
 
     outcome run() {
         vouch();
-        helper_.tell({notice::kind::session, 0, held_.session_id()});
+        helper_.tell(notice::about(held_.session_id()));
         helper_.tell({notice::kind::start, 0, held_.token().value()});
         while (!finished_) {
             pollfd watched[] = {{helper_.socket(), POLLIN, 0},
@@ -327,7 +327,7 @@ public:
         if (what.kind == event_kind::heartbeat_failed) unreachable_.failed(what.message);
         // Also the session of a waiter: its queue entry must go if we are killed.
         if (what.kind == event_kind::session_opened) {
-            helper_.tell({notice::kind::session, 0, what.session});
+            helper_.tell(notice::about(what.session));
         }
         if (what.kind == event_kind::place_lost) {
             complain("the queue entry was lost in an outage; waiting on at the end of the queue");
@@ -372,7 +372,7 @@ std::string lost_message(const run_options& options, loss_reason reason) {
 
 /// Runs in the supervisor. Ends sessions by id: another process's newer sessions stay. If the
 /// database is unreachable they expire.
-void end_sessions(const database_url& at, const std::vector<std::int64_t>& sessions) {
+void end_sessions(const database_url& at, const std::vector<session_id>& sessions) {
     const database in = open_database(at);
     blocked_signals none{{}};
     link to{in, none};

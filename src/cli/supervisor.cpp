@@ -89,7 +89,7 @@ public:
 
     /// Whether no other process is left to report that the group is dead.
     [[nodiscard]] bool orphaned() const noexcept { return main_gone_ && !sessions_.empty(); }
-    [[nodiscard]] const std::vector<std::int64_t>& sessions() const noexcept { return sessions_; }
+    [[nodiscard]] const std::vector<session_id>& sessions() const noexcept { return sessions_; }
 
 private:
     enum class phase { idle, running, terminating, killed, over };
@@ -122,7 +122,7 @@ private:
                 stop();
                 break;
             case notice::kind::session:
-                note_session(what.value);
+                note_session(what.session());
                 break;
             case notice::kind::leave:
                 sessions_.clear();
@@ -133,7 +133,7 @@ private:
     }
 
     /// The latest first.
-    void note_session(std::int64_t id) {
+    void note_session(session_id id) {
         if (std::ranges::find(sessions_, id) != sessions_.end()) return;
         sessions_.insert(sessions_.begin(), id);
         if (sessions_.size() > most_sessions) sessions_.pop_back();
@@ -290,7 +290,7 @@ private:
     bool lapsed_ = false;
     bool done_ = false;
     int status_ = 0;
-    std::vector<std::int64_t> sessions_;  ///< main's
+    std::vector<session_id> sessions_;  ///< main's
     nanoseconds trusted_until_ = nanoseconds::min();
     nanoseconds kill_at_ = never;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cli/descriptor.hpp"
+#include <rowlock/ids.hpp>
 
 #include <sys/types.h>
 
@@ -49,6 +50,11 @@ struct notice {
     kind what;
     std::int32_t number = 0;
     std::int64_t value = 0;
+
+    [[nodiscard]] static notice about(session_id id) {
+        return {kind::session, 0, static_cast<std::int64_t>(id)};
+    }
+    [[nodiscard]] session_id session() const { return session_id{value}; }
 };
 
 struct supervised_command {
@@ -62,7 +68,7 @@ struct supervised_command {
     sigset_t signal_mask;  ///< the command's
     /// Frees what main's sessions held; runs in the supervisor once main and the group are dead.
     /// May take a while and throw.
-    std::function<void(const std::vector<std::int64_t>& sessions)> end_sessions;
+    std::function<void(const std::vector<session_id>& sessions)> end_sessions;
 };
 
 class supervisor {

@@ -45,10 +45,10 @@ history_record read_row(const sql::result& rows, std::size_t row) {
     one.kind = kind_named(rows.text(row, 3));
     one.name = text(4);
     one.token = fencing_token{number(5)};
-    one.session = number(6);
-    one.grant_id = number(7);
-    one.ticket = number(8);
-    one.previous_session = number(9);
+    one.session = session_id{number(6)};
+    one.grant_id = grant_id{number(7)};
+    one.ticket = ticket_no{number(8)};
+    one.previous_session = session_id{number(9)};
     if (!rows.is_null(row, 10)) one.ends_at = time_of(number(10));
     one.owner = text(11);
     one.host = text(12);

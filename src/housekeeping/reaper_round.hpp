@@ -6,6 +6,7 @@
 #include "sql/run_statement.hpp"
 #include "sql/statements.hpp"
 #include <rowlock/error.hpp>
+#include <rowlock/ids.hpp>
 #include <rowlock/reaper.hpp>
 #include <rowlock/sql/connection.hpp>
 
@@ -51,7 +52,7 @@ protected:
     /// Deletes the leases that were idle for so long and whose tokens the settled floor covers.
     virtual std::int64_t delete_under_floor(std::int64_t retention_us) = 0;
     /// Deletes ended sessions, at most a batch of them. Returns how many there were.
-    virtual std::int64_t delete_ended(std::span<const std::int64_t> ids) = 0;
+    virtual std::int64_t delete_ended(std::span<const session_id> ids) = 0;
     /// Runs a statement that only reads over the whole table of leases, in pieces where it has
     /// such.
     virtual void read_all(const sql::statement& what, std::span<const sql::value> first,
@@ -66,7 +67,7 @@ protected:
     /// Repeats a statement that changes at most a batch until it finds less.
     std::int64_t run_batches(const sql::statement& what);
     /// Runs `what` for each of these ids, in one transaction. Returns how many rows it changed.
-    std::int64_t delete_one_by_one(const sql::statement& what, std::span<const std::int64_t> ids);
+    std::int64_t delete_one_by_one(const sql::statement& what, std::span<const session_id> ids);
     [[nodiscard]] sql::deadline until() const;
     [[nodiscard]] table_scan scan_by(const sql::statement& pieces) const;
     [[nodiscard]] bool is_last(const sql::result& batch) const;
@@ -79,8 +80,8 @@ private:
     std::int64_t serve_waiters();
     bool serve(const std::string& name);
     std::int64_t delete_sessions();
-    std::vector<std::int64_t> ended_sessions();
-    std::unordered_set<std::int64_t> ended_holders();
+    std::vector<session_id> ended_sessions();
+    std::unordered_set<session_id> ended_holders();
     void delete_idle_leases();
     std::int64_t count_pending(std::int64_t retention_us);
     std::int64_t delete_old_history();

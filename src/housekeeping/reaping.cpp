@@ -57,7 +57,7 @@ reap_report reaper_round::run() {
 }
 
 std::int64_t reaper_round::delete_one_by_one(const sql::statement& what,
-                                             std::span<const std::int64_t> ids) {
+                                             std::span<const session_id> ids) {
     std::int64_t removed = 0;
     sql::transaction_scope transaction{db_, until()};
     for (const auto id : ids) removed += run_with(what, id).affected();
@@ -120,9 +120,9 @@ std::int64_t reaper_round::delete_sessions() {
     auto ids = ended_sessions();
     if (ids.empty()) return 0;
     const auto holders = ended_holders();
-    std::erase_if(ids, [&](std::int64_t id) { return holders.contains(id); });
+    std::erase_if(ids, [&](session_id id) { return holders.contains(id); });
     std::int64_t removed = 0;
-    for (std::span<const std::int64_t> rest{ids}; !rest.empty() && !stop_.stop_requested();) {
+    for (std::span<const session_id> rest{ids}; !rest.empty() && !stop_.stop_requested();) {
         const auto count = std::min(rest.size(), static_cast<std::size_t>(options_.batch));
         removed += delete_ended(rest.first(count));
         rest = rest.subspan(count);
@@ -130,22 +130,24 @@ std::int64_t reaper_round::delete_sessions() {
     return removed;
 }
 
-std::vector<std::int64_t> reaper_round::ended_sessions() {
+std::vector<session_id> reaper_round::ended_sessions() {
     constexpr std::size_t at_once = 10'000;  // rows per round trip; only reads
-    std::vector<std::int64_t> ids;
+    std::vector<session_id> ids;
     for (;;) {
-        const std::int64_t after = ids.empty() ? 0 : ids.back();
+        const auto after = ids.empty() ? session_id{} : ids.back();
         const auto found = run_with(ended_sessions_, after, at_once);
-        for (std::size_t row = 0; row < found.rows(); ++row) ids.push_back(found.integer(row, 0));
+        for (std::size_t row = 0; row < found.rows(); ++row)
+            ids.push_back(found.integer<session_id>(row, 0));
         if (found.rows() < at_once || stop_.stop_requested()) return ids;
     }
 }
 
 /// The ended sessions that a lease names: its row was locked earlier in this round.
-std::unordered_set<std::int64_t> reaper_round::ended_holders() {
-    std::unordered_set<std::int64_t> ids;
+std::unordered_set<session_id> reaper_round::ended_holders() {
+    std::unordered_set<session_id> ids;
     read_all(ended_holders_, {}, [&](const sql::result& found) {
-        for (std::size_t row = 0; row < found.rows(); ++row) ids.insert(found.integer(row, 0));
+        for (std::size_t row = 0; row < found.rows(); ++row)
+            ids.insert(found.integer<session_id>(row, 0));
     });
     return ids;
 }

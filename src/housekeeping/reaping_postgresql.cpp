@@ -26,7 +26,7 @@ private:
         return change_all(delete_leases_, retention_us);
     }
 
-    std::int64_t delete_ended(std::span<const std::int64_t> ids) override {
+    std::int64_t delete_ended(std::span<const session_id> ids) override {
         sql::array_text list;
         for (const auto id : ids) list.add(id);
         return run_with(delete_ended_sessions_, list.close()).affected();

@@ -22,7 +22,7 @@ private:
     std::int64_t delete_under_floor(std::int64_t retention_us) override {
         return change_all(delete_leases_, retention_us);
     }
-    std::int64_t delete_ended(std::span<const std::int64_t> ids) override {
+    std::int64_t delete_ended(std::span<const session_id> ids) override {
         return delete_one_by_one(delete_ended_session_, ids);
     }
 

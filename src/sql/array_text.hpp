@@ -1,5 +1,7 @@
 #pragma once
 
+#include <rowlock/sql/connection.hpp>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,6 +13,10 @@ namespace rowlock::sql {
 class array_text {
 public:
     void add(std::int64_t number) { next() += std::to_string(number); }
+    template <sql::typed_integer Integer>
+    void add(Integer number) {
+        add(static_cast<std::int64_t>(number));
+    }
     void add(std::optional<std::int64_t> number) {
         next() += number ? std::to_string(*number) : "null";
     }

@@ -2,10 +2,10 @@
 
 #include "sql/changed_settings.hpp"
 #include "sql/server_facts.hpp"
+#include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <atomic>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,8 +23,8 @@ struct connection_memory {
     bool refuses_skip_locked = false;   ///< MariaDB before 10.6
     /// mysql_wait::wake(): the grant that it announced last; one for all users of a shared
     /// connection
-    std::shared_ptr<std::atomic<std::int64_t>> wakeup_lock =
-        std::make_shared<std::atomic<std::int64_t>>(0);
+    std::shared_ptr<std::atomic<grant_id>> wakeup_lock =
+        std::make_shared<std::atomic<grant_id>>(grant_id{});
     changed_settings settings;               ///< limit_idle_time()
     std::shared_ptr<detail::row_keys> keys;  ///< detail::row_keys::of()
 };

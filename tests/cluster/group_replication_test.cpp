@@ -309,7 +309,7 @@ TEST_CASE(
     // Control: by this server alone the session would live on.
     const auto admin = group->admin(1);
     admin->query("set session sql_log_bin = 0", soon());
-    const std::string session = std::to_string(held->session_id());
+    const std::string session = to_string(held->session_id());
     CHECK(admin
               ->query("update rowlock.rowlock_session set beats = beats + 1 where ended = 0 and "
                       "id = " +

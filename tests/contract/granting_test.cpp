@@ -113,8 +113,8 @@ std::set<std::string> granting_statements(sql::dialect speaks) {
 
 // --- how to run them -----------------------------------------------------------------------------
 
-constexpr std::int64_t giver = 1;
-constexpr std::int64_t taker = 2;
+constexpr session_id giver{1};
+constexpr session_id taker{2};
 
 enum class before : unsigned char {
     free,    ///< "job" was freed at token 7
@@ -138,7 +138,7 @@ parameters lists(parameters head, const std::vector<value>& each) {
 
 struct way {
     before from;
-    std::function<parameters(std::int64_t ticket)> with;
+    std::function<parameters(ticket_no ticket)> with;
 };
 
 const value none{};
@@ -146,7 +146,7 @@ const value none{};
 /// For each statement that grants: the initial rows, and the parameters.
 std::multimap<std::string, way> ways(sql::dialect speaks) {
     const auto same = [](parameters all) {
-        return [all = std::move(all)](std::int64_t) { return all; };
+        return [all = std::move(all)](ticket_no) { return all; };
     };
     const parameters reacquire{"job", taker, 22, none, none, none, 7};
     const parameters acquire{"job", taker, 22, none, none, none, 0};
@@ -183,7 +183,7 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
              {before::free, same({taker, "{job}", "{7}", "{22}", "{null}", "{null}", "{null}"})}});
         all.insert({"grant_next", {before::left, same({"job"})}});
         all.insert({"hand_over", {before::held, same({"job", giver, 11, 0})}});
-        all.insert({"hand_over_to", {before::held, [](std::int64_t ticket) {
+        all.insert({"hand_over_to", {before::held, [](ticket_no ticket) {
                                          return parameters{"job", giver, 11,   ticket, taker,
                                                            22,    none,  none, none,   0,
                                                            none,  none,  0,    none,   none};
@@ -215,13 +215,14 @@ public:
         for (const auto id : {giver, taker}) {
             leases_.open_session(*other_, {id, "owner", "host", "program", 1, 60s}, soon());
         }
-        if (from != before::absent) in_.write_late_grant("job", giver, 11);
+        if (from != before::absent) in_.write_late_grant("job", giver, grant_id{11});
         if (from == before::free || from == before::left) {
             in_.run("update rowlock_lease set session = null, grant_id = null");
         }
         if (from == before::held || from == before::left) {
-            in_.queue().enqueue(*other_, {"job", taker, 22, "", "", std::nullopt}, soon());
-            ticket_ = in_.number("select max(ticket) from rowlock_waiter");
+            in_.queue().enqueue(*other_, {"job", taker, grant_id{22}, "", "", std::nullopt},
+                                soon());
+            ticket_ = ticket_no{in_.number("select max(ticket) from rowlock_waiter")};
         }
         if (now == state::ended) leases_.end_session(*other_, taker, soon());
         if (now == state::expired) change_taker("expires_at = " + past());
@@ -259,7 +260,7 @@ private:
     support::lock_database& in_;
     const protocol::lease_protocol& leases_;
     std::unique_ptr<sql::connection> db_, other_;
-    std::int64_t ticket_ = 0;
+    ticket_no ticket_{};
 };
 
 /// MySQL knows neither the RETURNING nor the SET STATEMENT of these.

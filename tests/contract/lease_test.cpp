@@ -295,7 +295,7 @@ TEST_CASE("the reply to an acquire is lost after the commit: one hold, its own t
               database.number("select token from rowlock_lease where name = 'job'"));
         CHECK(lease->token().value() == grants_before + 1);
         CHECK(lease->grant_id() ==
-              database.number("select grant_id from rowlock_lease where name = 'job'"));
+              grant_id{database.number("select grant_id from rowlock_lease where name = 'job'")});
     }
 }
 
@@ -345,7 +345,7 @@ TEST_CASE("an acquire that the server runs only after the call failed is release
         REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 1; }));
 
         // The delayed statement arrives now.
-        database.write_late_grant("job", kept.session_id(), late);
+        database.write_late_grant("job", kept.session_id(), grant_id{late});
         CHECK(eventually([&] {
             return database.number(
                        "select count(*) from rowlock_lease where session is not null and name = "
@@ -392,9 +392,8 @@ TEST_CASE("a release that the database forgot in a crash is repeated after the r
 
         // The state after a crash: the committed release is lost and every connection is broken.
         const auto undo = [&] {
-            database.run(
-                "update rowlock_lease set session = " + std::to_string(lease.session_id()) +
-                ", grant_id = " + std::to_string(lease.grant_id()) + " where name = 'job'");
+            database.run("update rowlock_lease set session = " + to_string(lease.session_id()) +
+                         ", grant_id = " + to_string(lease.grant_id()) + " where name = 'job'");
         };
         const auto held_rows = [&] {
             return database.number(
@@ -418,7 +417,7 @@ TEST_CASE("a comparison during the end of a release is repeated") {
         interception network;
         client locks{network.wrap(database.source()), database.options({.ttl = 1500ms})};
         auto lease = locks.acquire("job");
-        const auto session = std::to_string(lease.session_id());
+        const auto session = to_string(lease.session_id());
         const auto held_rows = [&] {
             return database.number(
                 "select count(*) from rowlock_lease where name = 'job' and session is not null");
@@ -428,8 +427,8 @@ TEST_CASE("a comparison during the end of a release is repeated") {
         network.after([&](std::string_view name) {
             if (!name.starts_with("release") || !once.exchange(false)) return;
             // The answer has arrived, its thread is stopped, and a crash undoes the release.
-            database.run("update rowlock_lease set session = " + session + ", grant_id = " +
-                         std::to_string(lease.grant_id()) + " where name = 'job'");
+            database.run("update rowlock_lease set session = " + session +
+                         ", grant_id = " + to_string(lease.grant_id()) + " where name = 'job'");
             // Makes the heartbeat compare the rows once, as a reconnect does.
             database.run("update rowlock_session set revision = revision + 1 where id = " +
                          session);
@@ -643,8 +642,8 @@ TEST_CASE(
         CHECK_FALSE(asking.is_locked("job"));
         CHECK(asking.stats().sessions == 0);
 
-        const support::protocol_session vanished{database, 7};
-        REQUIRE(vanished.try_acquire("left behind", 70));
+        const support::protocol_session vanished{database, session_id{7}};
+        REQUIRE(vanished.try_acquire("left behind", grant_id{70}));
         CHECK(asking.is_locked("left behind"));
         vanished.leases().extend_session(vanished.db(), vanished.id(), 1us, support::soon());
         CHECK_FALSE(asking.is_locked("left behind"));
@@ -832,10 +831,10 @@ TEST_CASE("a grant that is looked up late has the deadline of the statement that
             }
             if (attempts != 2) return;
             std::this_thread::sleep_for(700ms);
-            database.write_late_grant("job", other.session_id(), late);
+            database.write_late_grant("job", other.session_id(), grant_id{late});
         });
         const auto lease = locks.acquire("job", {.max_duration = 20s});
-        CHECK(lease.grant_id() == late);
+        CHECK(lease.grant_id() == grant_id{late});
         CHECK(lease.token().value() == 7);
         CHECK(lease.remaining() <= 20s - 700ms);
     }
@@ -879,7 +878,7 @@ TEST_CASE("reclaim does not adopt a grant that the client is giving back") {
         network.before([&](std::string_view name) {
             if (std::this_thread::get_id() != self || name != "session_leases") return;
             // The delayed statement commits here.
-            database.write_late_grant("job", other.session_id(), late);
+            database.write_late_grant("job", other.session_id(), grant_id{late});
         });
         CHECK(locks.reclaim().empty());
         network.before({});
@@ -906,7 +905,7 @@ TEST_CASE("after an unknown outcome the rows are compared periodically, without 
         network.before({});
         // A server that was stopped may run a statement long after the client has stopped looking
         // for its id.
-        database.write_late_grant("late", other.session_id(), 12345);
+        database.write_late_grant("late", other.session_id(), grant_id{12345});
         CHECK(eventually([&] {
             return database.number(
                        "select count(*) from rowlock_lease where name = 'late' and session is not "
@@ -958,9 +957,9 @@ TEST_CASE("a forced release whose reply was lost is repeated, and leaves the nex
         });
         CHECK(operator_.force_release("job"));
         REQUIRE(next);
-        CHECK(
-            database.number("select coalesce(session, 0) from rowlock_lease where name = 'job'") ==
-            next->session_id());
+        CHECK(session_id{database.number(
+                  "select coalesce(session, 0) from rowlock_lease where name = 'job'")} ==
+              next->session_id());
     }
 }
 

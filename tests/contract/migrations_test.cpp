@@ -224,27 +224,35 @@ void use_everything(const connection_source& source) {
     rowlock::require_current_schema(*db, source.tables(), soon());
     leases.set_up(*db, 5s, soon());
     for (const std::int64_t session : {11, 12, 13}) {
-        leases.open_session(*db, {session, "o", "h", "p", 1, 1min}, soon());
+        leases.open_session(*db, {rowlock::session_id{session}, "o", "h", "p", 1, 1min}, soon());
     }
-    need(leases.heartbeat(*db, 11, 0, soon()));
-    const rowlock::protocol::grant_request first{"n", 11, 111, {}, {}, {}};
-    const rowlock::protocol::grant_request next{"n", 12, 121, {}, {}, {}};
-    const rowlock::protocol::grant_request last{"n", 13, 131, {}, {}, {}};
+    need(leases.heartbeat(*db, rowlock::session_id{11}, 0, soon()));
+    const rowlock::protocol::grant_request first{
+        "n", rowlock::session_id{11}, rowlock::grant_id{111}, {}, {}, {}};
+    const rowlock::protocol::grant_request next{
+        "n", rowlock::session_id{12}, rowlock::grant_id{121}, {}, {}, {}};
+    const rowlock::protocol::grant_request last{
+        "n", rowlock::session_id{13}, rowlock::grant_id{131}, {}, {}, {}};
     using rowlock::protocol::attempt;
     need(leases.acquire(*db, first, soon()).what == attempt::outcome::granted);
     queue.enqueue(*db, next, soon());
     queue.enqueue(*db, last, soon());
-    need(queue.entries_of(*db, 12, soon()).waiting.size() == 1);
-    const std::vector<std::int64_t> given_up{131};
+    need(queue.entries_of(*db, rowlock::session_id{12}, soon()).waiting.size() == 1);
+    const std::vector given_up{rowlock::grant_id{131}};
     need(queue.cancel(*db, given_up, soon()) == given_up);
-    need(queue.release(*db, "n", 11, 111, true, soon()).next.has_value());
-    need(queue.confirm_and_read_next(*db, "n", 12, 121, true, soon()).has_value());
+    need(queue.release(*db, "n", rowlock::session_id{11}, rowlock::grant_id{111}, true, soon())
+             .next.has_value());
+    need(queue
+             .confirm_and_read_next(*db, "n", rowlock::session_id{12}, rowlock::grant_id{121}, true,
+                                    soon())
+             .has_value());
     rowlock::protocol::victim victim;
     need(leases.force_release(*db, "n", victim, soon()));
     need(leases.inspect(*db, "n", soon()).has_value());
     (void)leases.list(*db, "", {}, soon());
-    leases.end_session(*db, 12, soon());
-    for (const std::int64_t session : {11, 12, 13}) leases.delete_session(*db, session, soon());
+    leases.end_session(*db, rowlock::session_id{12}, soon());
+    for (const std::int64_t session : {11, 12, 13})
+        leases.delete_session(*db, rowlock::session_id{session}, soon());
 
     const rowlock::versions resources{source.tables()};
     const auto made = resources.create(*db, rowlock::lock_name{"r"});

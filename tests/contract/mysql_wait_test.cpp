@@ -25,14 +25,16 @@ namespace contract {
 namespace {
 
 using namespace std::chrono_literals;
+using rowlock::grant_id;
+using rowlock::session_id;
 using rowlock::mysql_wait::ending;
 using rowlock::sql::connection;
 using support::soon;
 using clock = std::chrono::steady_clock;
 
 // Differs between processes that share a server.
-std::int64_t session() {
-    return 4'000'000'000'000'000'000 + ::getpid() * std::int64_t{1000};
+session_id session(std::int64_t apart = 0) {
+    return session_id{4'000'000'000'000'000'000 + ::getpid() * std::int64_t{1000} + apart};
 }
 
 struct nap {
@@ -44,7 +46,7 @@ struct nap {
 class wait_lock {
 public:
     explicit wait_lock(std::unique_ptr<connection> keeper) : keeper_{std::move(keeper)} {
-        static std::atomic<std::int64_t> next = session();
+        static std::atomic<std::int64_t> next = static_cast<std::int64_t>(session());
         number = ++next;
         REQUIRE(rowlock::mysql_wait::take_wait_lock(*keeper_, number, soon()));
     }
@@ -57,7 +59,7 @@ private:
     std::unique_ptr<connection> keeper_;
 };
 
-nap sleep_on(connection& db, std::int64_t who, const wait_lock& before,
+nap sleep_on(connection& db, session_id who, const wait_lock& before,
              std::chrono::seconds longest) {
     const auto start = clock::now();
     const auto how =
@@ -65,17 +67,17 @@ nap sleep_on(connection& db, std::int64_t who, const wait_lock& before,
     return {how, std::chrono::duration_cast<std::chrono::milliseconds>(clock::now() - start)};
 }
 
-bool is_asleep(connection& by, std::int64_t who) {
+bool is_asleep(connection& by, session_id who) {
     return by.query(
                  "select count(*) from information_schema.processlist where state = 'User lock' "
                  "and info like '% as rowlock#_wake#_" +
-                     std::to_string(who) + "' escape '#'",
+                     to_string(who) + "' escape '#'",
                  soon())
                .integer(0, 0) == 1;
 }
 
 // Sleeps in its own thread. Returns once `by` has seen the sleep in the server.
-std::future<nap> asleep(connection& db, std::int64_t who, const wait_lock& before, connection& by,
+std::future<nap> asleep(connection& db, session_id who, const wait_lock& before, connection& by,
                         std::chrono::seconds longest = 10s) {
     auto ended = std::async(std::launch::async, [&db, &before, who, longest] {
         return sleep_on(db, who, before, longest);
@@ -94,7 +96,7 @@ std::unique_ptr<connection> connected() {
 }
 
 template <typename F>
-std::unique_ptr<connection> mysql_wait_thread(std::int64_t who = session()) {
+std::unique_ptr<connection> mysql_wait_thread(session_id who = session()) {
     auto made = connected<F>();
     rowlock::mysql_wait::prepare_to_sleep(*made, who, soon());
     return made;
@@ -120,7 +122,7 @@ TEST_CASE_TEMPLATE("a session that sleeps in the server is woken at once", F, co
     for (int round = 0; round < 20; ++round) {
         auto ended = asleep(*hint, session(), shut, *by);
         const auto start = clock::now();
-        CHECK(rowlock::mysql_wait::wake(*by, session(), 7, soon()));
+        CHECK(rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()));
         CHECK(ended.get().how == ending::woken);
         CHECK(clock::now() - start < 5s);
     }
@@ -138,7 +140,7 @@ TEST_CASE_TEMPLATE("many sleeping sessions are woken at once by many others", F,
     std::vector<std::future<clock::duration>> ended;
     for (int i = 0; i < many; ++i) {
         ended.push_back(std::async(std::launch::async, [&, i] {
-            const auto who = session() + i;
+            const auto who = session(i);
             const wait_lock shut{connected<F>()};
             const auto hint = mysql_wait_thread<F>(who);
             const auto by = connected<F>();
@@ -147,7 +149,7 @@ TEST_CASE_TEMPLATE("many sleeping sessions are woken at once by many others", F,
             for (int round = 0; round < rounds; ++round) {
                 auto nap = asleep(*hint, who, shut, *eye);
                 const auto start = clock::now();
-                CHECK(rowlock::mysql_wait::wake(*by, who, 7, soon()));
+                CHECK(rowlock::mysql_wait::wake(*by, who, grant_id{7}, soon()));
                 CHECK(nap.get().how == ending::woken);
                 longest = std::max(longest, clock::now() - start);
             }
@@ -166,9 +168,9 @@ TEST_CASE_TEMPLATE("a wake-up costs one round trip, whether the session sleeps o
     const auto by = connected<F>();
     auto ended = asleep(*hint, session(), shut, *look);
     const auto before = by->round_trips();
-    CHECK(rowlock::mysql_wait::wake(*by, session(), 7, soon()));
+    CHECK(rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()));
     CHECK(ended.get().how == ending::woken);
-    CHECK_FALSE(rowlock::mysql_wait::wake(*by, session() + 1, 7, soon()));
+    CHECK_FALSE(rowlock::mysql_wait::wake(*by, session(1), grant_id{7}, soon()));
     CHECK(by->round_trips() - before == 2);
     CHECK(by->alive());
 }
@@ -227,15 +229,16 @@ TEST_CASE_TEMPLATE("a wake-up reaches one session, and none with a similar numbe
                    connector_cpp_fixture, soci_mysql_fixture) {
     if (!F::available()) return;
     const wait_lock shut{connected<F>()};
-    const auto hint = mysql_wait_thread<F>(session() + 77);
+    const auto hint = mysql_wait_thread<F>(session(77));
     const auto by = connected<F>();
-    auto ended = asleep(*hint, session() + 77, shut, *by);
-    for (const std::int64_t other : {session(), session() + 7, (session() + 77) / 10,
-                                     (session() + 77) % 1'000'000, std::int64_t{0}}) {
-        CHECK_FALSE(rowlock::mysql_wait::wake(*by, other, 7, soon()));
+    auto ended = asleep(*hint, session(77), shut, *by);
+    const auto number = static_cast<std::int64_t>(session(77));
+    for (const auto other : {session(), session(7), session_id{number / 10},
+                             session_id{number % 1'000'000}, session_id{}}) {
+        CHECK_FALSE(rowlock::mysql_wait::wake(*by, other, grant_id{7}, soon()));
     }
     CHECK(ended.wait_for(50ms) == std::future_status::timeout);
-    CHECK(rowlock::mysql_wait::wake(*by, session() + 77, 7, soon()));
+    CHECK(rowlock::mysql_wait::wake(*by, session(77), grant_id{7}, soon()));
     CHECK(ended.get().how == ending::woken);
 }
 
@@ -249,38 +252,39 @@ TEST_CASE_TEMPLATE(
     auto hint = mysql_wait_thread<F>();
     {
         auto ended = asleep(*hint, session(), shut, *by);
-        REQUIRE(rowlock::mysql_wait::wake(*by, session(), 7, soon()));
+        REQUIRE(rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()));
         CHECK(ended.get().how == ending::woken);
     }
     const std::string number = id_of(*hint);
     SUBCASE("between two sleeps") {
-        CHECK(rowlock::mysql_wait::wake(*by, session(), 7, soon()));  // late
+        CHECK(rowlock::mysql_wait::wake(*by, session(), grant_id{7},
+                                        soon()));  // late
         (void)sleep_on(*hint, session(), shut, 0s);
         CHECK(hint->query("select 42", soon()).integer(0, 0) == 42);
     }
     SUBCASE("closed, while others work") {
         hint.reset();
         REQUIRE(support::eventually(
-            [&] { return !rowlock::mysql_wait::wake(*by, session(), 7, soon()); }));
+            [&] { return !rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()); }));
         const auto foreign = connected<F>();
         auto work = std::async(std::launch::async, [&] {
             return foreign->query("select sleep(0.5) as work", soon()).integer(0, 0);
         });
         for (int n = 0; n < 20; ++n)
-            CHECK_FALSE(rowlock::mysql_wait::wake(*by, session(), 7, soon()));
+            CHECK_FALSE(rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()));
         CHECK(work.get() == 0);
     }
     SUBCASE("closed, and asleep on a new connection") {
         hint = mysql_wait_thread<F>();
         auto ended = asleep(*hint, session(), shut, *by);
-        CHECK(rowlock::mysql_wait::wake(*by, session(), 7, soon()));
+        CHECK(rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()));
         CHECK(ended.get().how == ending::woken);
     }
     SUBCASE("abandoned without the server's notice, and asleep on a new connection") {
         const auto next = mysql_wait_thread<F>();
         CHECK_THROWS_AS((void)hint->query("select 42", soon()), rowlock::error);
         auto ended = asleep(*next, session(), shut, *by);
-        CHECK(rowlock::mysql_wait::wake(*by, session(), 7, soon()));
+        CHECK(rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()));
         CHECK(ended.get().how == ending::woken);
     }
     SUBCASE("control: a connection in a pool would be interrupted, so none returns to a pool") {
@@ -298,7 +302,7 @@ TEST_CASE_TEMPLATE(
                              soon())
                        .integer(0, 0) == 1;
         }));
-        CHECK(rowlock::mysql_wait::wake(*by, session(), 7, soon()));
+        CHECK(rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()));
         CHECK(work.get());
     }
 }
@@ -324,9 +328,9 @@ TEST_CASE("a session of another database user is not woken, and the caller learn
     const auto stranger = sources[1].connect(soon());
     const auto same = sources[0].connect(soon());
     auto ended = asleep(*hint, session(), shut, *admin);
-    CHECK_FALSE(rowlock::mysql_wait::wake(*stranger, session(), 7, soon()));
+    CHECK_FALSE(rowlock::mysql_wait::wake(*stranger, session(), grant_id{7}, soon()));
     CHECK(ended.wait_for(50ms) == std::future_status::timeout);
-    CHECK(rowlock::mysql_wait::wake(*same, session(), 7, soon()));
+    CHECK(rowlock::mysql_wait::wake(*same, session(), grant_id{7}, soon()));
     CHECK(ended.get().how == ending::woken);
     for (const auto& name : users) (void)admin->query("drop user " + name + "@'%'", soon());
 }
@@ -342,8 +346,8 @@ TEST_CASE_TEMPLATE("a sleep on a connection that the server kills fails", F, con
     (void)by->query("kill " + number, soon());
     CHECK_THROWS_AS((void)ended.get(), rowlock::error);
     CHECK_FALSE(hint->alive());
-    CHECK(
-        support::eventually([&] { return !rowlock::mysql_wait::wake(*by, session(), 7, soon()); }));
+    CHECK(support::eventually(
+        [&] { return !rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()); }));
 }
 
 }  // namespace contract

@@ -30,30 +30,31 @@ using names = protocol_connection::names;
 TEST_CASE("a released lease goes from waiter to waiter in the order of their tickets") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        for (const std::int64_t session : {1, 2, 3}) hand.open(session);
-        const auto first = hand.acquire("job", 1, 10);
+        for (const std::int64_t session : {1, 2, 3}) hand.open(session_id{session});
+        const auto first = hand.acquire("job", session_id{1}, grant_id{10});
         REQUIRE(first.what == attempt::outcome::granted);
-        hand.enqueue("job", 2, 22);
-        hand.enqueue("job", 3, 11);  // a smaller grant id, a later ticket
-        hand.enqueue("job", 2, 33);
+        hand.enqueue("job", session_id{2}, grant_id{22});
+        hand.enqueue("job", session_id{3}, grant_id{11});  // a smaller grant id, a later ticket
+        hand.enqueue("job", session_id{2}, grant_id{33});
 
-        const auto places = hand.entries_of(2);
+        const auto places = hand.entries_of(session_id{2});
         CHECK(places.session_live);
         REQUIRE(places.waiting.size() == 2);
-        CHECK(places.waiting[0].grant_id == 22);
+        CHECK(places.waiting[0].grant_id == grant_id{22});
         CHECK(places.waiting[0].position == 1);
         CHECK(places.waiting[1].position == 3);
-        CHECK(places.waiting[0].holder_session == 1);
+        CHECK(places.waiting[0].holder_session == session_id{1});
         CHECK_FALSE(places.waiting[0].free);
         CHECK(places.waiting[0].remaining > 50s);
-        CHECK(grant_id_of(hand.grant_next("job")) == 0);  // it is held
+        CHECK(grant_id_of(hand.grant_next("job")) == grant_id{});  // it is held
 
         std::int64_t token = first.token;
-        std::int64_t holder = 1;
-        std::int64_t grant_id = 10;
+        session_id holder{1};
+        grant_id held{10};
         for (const auto& [session, expected] :
-             {std::pair<std::int64_t, std::int64_t>{2, 22}, {3, 11}, {2, 33}}) {
-            const auto done = hand.release("job", holder, grant_id);
+             {std::pair{session_id{2}, grant_id{22}}, std::pair{session_id{3}, grant_id{11}},
+              std::pair{session_id{2}, grant_id{33}}}) {
+            const auto done = hand.release("job", holder, held);
             CHECK(done.freed);
             REQUIRE(done.next.has_value());
             CHECK(done.next->session == session);
@@ -62,39 +63,39 @@ TEST_CASE("a released lease goes from waiter to waiter in the order of their tic
             const auto grant = hand.served("job", session, expected);
             REQUIRE(grant.has_value());
             CHECK(grant->token == done.next->token);
-            CHECK_FALSE(hand.served("job", session, 99).has_value());
-            CHECK_FALSE(hand.release("job", holder, grant_id).freed);  // again
+            CHECK_FALSE(hand.served("job", session, grant_id{99}).has_value());
+            CHECK_FALSE(hand.release("job", holder, held).freed);  // again
             token = done.next->token;
             holder = session;
-            grant_id = expected;
+            held = expected;
         }
-        const auto last = hand.release("job", holder, grant_id);
+        const auto last = hand.release("job", holder, held);
         CHECK(last.freed);
         CHECK_FALSE(last.next.has_value());
         CHECK(database.number("select count(*) from rowlock_waiter") == 0);
         CHECK(database.number("select count(*) from rowlock_lease where session is null") == 1);
-        CHECK(hand.acquire("job", 1, 12).token > token);
+        CHECK(hand.acquire("job", session_id{1}, grant_id{12}).token > token);
     }
 }
 
 TEST_CASE("grant_next grants a free lease to the first live waiter, once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        for (const std::int64_t session : {1, 2, 3}) hand.open(session);
-        CHECK(grant_id_of(hand.grant_next("job")) == 0);  // no row, no waiter
-        hand.enqueue("job", 2, 22);
-        hand.enqueue("job", 3, 33);
-        REQUIRE(hand.entries_of(2).waiting.size() == 1);
-        CHECK(hand.entries_of(2).waiting[0].free);
-        CHECK(grant_id_of(hand.grant_next("job")) == 22);  // the row was missing
-        CHECK(grant_id_of(hand.grant_next("job")) == 0);
-        CHECK(hand.entries_of(2).waiting.empty());
-        REQUIRE(hand.entries_of(3).waiting.size() == 1);
-        CHECK_FALSE(hand.entries_of(3).waiting[0].free);
-        CHECK(hand.entries_of(3).waiting[0].position == 1);
-        hand.end(2);
-        CHECK(hand.entries_of(3).waiting[0].free);
-        CHECK(grant_id_of(hand.grant_next("job")) == 33);
+        for (const std::int64_t session : {1, 2, 3}) hand.open(session_id{session});
+        CHECK(grant_id_of(hand.grant_next("job")) == grant_id{});  // no row, no waiter
+        hand.enqueue("job", session_id{2}, grant_id{22});
+        hand.enqueue("job", session_id{3}, grant_id{33});
+        REQUIRE(hand.entries_of(session_id{2}).waiting.size() == 1);
+        CHECK(hand.entries_of(session_id{2}).waiting[0].free);
+        CHECK(grant_id_of(hand.grant_next("job")) == grant_id{22});  // the row was missing
+        CHECK(grant_id_of(hand.grant_next("job")) == grant_id{});
+        CHECK(hand.entries_of(session_id{2}).waiting.empty());
+        REQUIRE(hand.entries_of(session_id{3}).waiting.size() == 1);
+        CHECK_FALSE(hand.entries_of(session_id{3}).waiting[0].free);
+        CHECK(hand.entries_of(session_id{3}).waiting[0].position == 1);
+        hand.end(session_id{2});
+        CHECK(hand.entries_of(session_id{3}).waiting[0].free);
+        CHECK(grant_id_of(hand.grant_next("job")) == grant_id{33});
         CHECK(database.number("select count(*) from rowlock_waiter") == 0);
     }
 }
@@ -102,30 +103,31 @@ TEST_CASE("grant_next grants a free lease to the first live waiter, once") {
 TEST_CASE("a lease without waiters is released, and another session's is not") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        for (const std::int64_t session : {1, 2}) hand.open(session);
+        for (const std::int64_t session : {1, 2}) hand.open(session_id{session});
         for (const bool contended : {false, true}) {
-            REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
-            CHECK_FALSE(hand.release("job", 1, 11, contended).freed);
-            CHECK_FALSE(hand.release("job", 2, 10, contended).freed);
-            hand.enqueue("job", 2, 22);
-            CHECK_FALSE(hand.release("job", 1, 11, contended).freed);
-            CHECK_FALSE(hand.release("no such row", 1, 10, contended).freed);
-            CHECK(hand.entries_of(2).waiting.size() ==
+            REQUIRE(hand.acquire("job", session_id{1}, grant_id{10}).what ==
+                    attempt::outcome::granted);
+            CHECK_FALSE(hand.release("job", session_id{1}, grant_id{11}, contended).freed);
+            CHECK_FALSE(hand.release("job", session_id{2}, grant_id{10}, contended).freed);
+            hand.enqueue("job", session_id{2}, grant_id{22});
+            CHECK_FALSE(hand.release("job", session_id{1}, grant_id{11}, contended).freed);
+            CHECK_FALSE(hand.release("no such row", session_id{1}, grant_id{10}, contended).freed);
+            CHECK(hand.entries_of(session_id{2}).waiting.size() ==
                   1);  // a release of another's lease serves no waiter
-            CHECK(hand.cancel({22}) == ids{22});
-            const auto done = hand.release("job", 1, 10, contended);
+            CHECK(hand.cancel({grant_id{22}}) == ids{grant_id{22}});
+            const auto done = hand.release("job", session_id{1}, grant_id{10}, contended);
             CHECK(done.freed);
             CHECK_FALSE(done.next.has_value());
         }
         // A release that expects no waiter: MySQL frees the lease and leaves the check to the
         // caller.
-        REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
-        hand.enqueue("job", 2, 22);
-        const auto done = hand.release("job", 1, 10, false);
+        REQUIRE(hand.acquire("job", session_id{1}, grant_id{10}).what == attempt::outcome::granted);
+        hand.enqueue("job", session_id{2}, grant_id{22});
+        const auto done = hand.release("job", session_id{1}, grant_id{10}, false);
         CHECK(done.freed);
         CHECK(done.next.has_value() == (database.speaks() != sql::dialect::mysql));
-        if (!done.next) CHECK(grant_id_of(hand.grant_next("job")) == 22);
-        CHECK(hand.served("job", 2, 22).has_value());
+        if (!done.next) CHECK(grant_id_of(hand.grant_next("job")) == grant_id{22});
+        CHECK(hand.served("job", session_id{2}, grant_id{22}).has_value());
     }
 }
 
@@ -133,24 +135,24 @@ TEST_CASE("a lease without waiters is released, and another session's is not") {
 TEST_CASE("dead waiters are passed over, do not block newcomers, and are removed") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        for (const std::int64_t session : {1, 2, 4}) hand.open(session);
-        hand.open(3, {.ttl = 1ms});  // expires at once, without being ended
-        REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
-        hand.enqueue("job", 2, 22);
-        hand.enqueue("job", 3, 33);
-        hand.enqueue("job", 4, 44);
-        hand.end(2);
-        REQUIRE(support::eventually([&] { return !hand.entries_of(3).session_live; }));
-        REQUIRE(hand.entries_of(4).waiting.size() == 1);
-        CHECK(hand.entries_of(4).waiting[0].position == 1);
-        CHECK(hand.entries_of(2).waiting.at(0).position == 0);
-        const auto done = hand.release("job", 1, 10);
+        for (const std::int64_t session : {1, 2, 4}) hand.open(session_id{session});
+        hand.open(session_id{3}, {.ttl = 1ms});  // expires at once, without being ended
+        REQUIRE(hand.acquire("job", session_id{1}, grant_id{10}).what == attempt::outcome::granted);
+        hand.enqueue("job", session_id{2}, grant_id{22});
+        hand.enqueue("job", session_id{3}, grant_id{33});
+        hand.enqueue("job", session_id{4}, grant_id{44});
+        hand.end(session_id{2});
+        REQUIRE(support::eventually([&] { return !hand.entries_of(session_id{3}).session_live; }));
+        REQUIRE(hand.entries_of(session_id{4}).waiting.size() == 1);
+        CHECK(hand.entries_of(session_id{4}).waiting[0].position == 1);
+        CHECK(hand.entries_of(session_id{2}).waiting.at(0).position == 0);
+        const auto done = hand.release("job", session_id{1}, grant_id{10});
         REQUIRE(done.next.has_value());
-        CHECK(done.next->session == 4);
-        CHECK_FALSE(hand.release("job", 4, 44).next.has_value());
-        CHECK(grant_id_of(hand.grant_next("job")) == 0);
+        CHECK(done.next->session == session_id{4});
+        CHECK_FALSE(hand.release("job", session_id{4}, grant_id{44}).next.has_value());
+        CHECK(grant_id_of(hand.grant_next("job")) == grant_id{});
         CHECK(hand.names_with_waiters({"job"}).empty());
-        CHECK(hand.acquire("job", 1, 11).what == attempt::outcome::granted);
+        CHECK(hand.acquire("job", session_id{1}, grant_id{11}).what == attempt::outcome::granted);
 
         const auto reaped = reap(database.source(), database.reaping(60s, 20s));
         CHECK(reaped.sessions_ended == 1);
@@ -162,31 +164,31 @@ TEST_CASE("dead waiters are passed over, do not block newcomers, and are removed
 TEST_CASE("a cancelled queue entry is deleted, and one that was served cannot be cancelled") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        hand.open(1);
+        hand.open(session_id{1});
         ids all;
-        for (std::int64_t grant_id = 100; grant_id < 140; ++grant_id) {
-            hand.enqueue("job", 1, grant_id);
-            all.push_back(grant_id);
+        for (std::int64_t id = 100; id < 140; ++id) {
+            hand.enqueue("job", session_id{1}, grant_id{id});
+            all.push_back(grant_id{id});
         }
-        CHECK(grant_id_of(hand.grant_next("job")) == 100);
-        CHECK(hand.cancel({100}).empty());
-        CHECK(hand.served("job", 1, 100).has_value());
+        CHECK(grant_id_of(hand.grant_next("job")) == grant_id{100});
+        CHECK(hand.cancel({grant_id{100}}).empty());
+        CHECK(hand.served("job", session_id{1}, grant_id{100}).has_value());
         CHECK(hand.cancel({}).empty());
-        CHECK(hand.cancel({999}).empty());
-        CHECK(hand.cancel({101}) == ids{101});
-        CHECK(hand.cancel({101}).empty());
+        CHECK(hand.cancel({grant_id{999}}).empty());
+        CHECK(hand.cancel({grant_id{101}}) == ids{grant_id{101}});
+        CHECK(hand.cancel({grant_id{101}}).empty());
         CHECK(hand.cancel(all) == ids(all.begin() + 2, all.end()));
-        CHECK(hand.entries_of(1).waiting.empty());
-        CHECK_FALSE(hand.release("job", 1, 100).next.has_value());
+        CHECK(hand.entries_of(session_id{1}).waiting.empty());
+        CHECK_FALSE(hand.release("job", session_id{1}, grant_id{100}).next.has_value());
     }
 }
 
 TEST_CASE("two enqueues with one grant id make one queue entry") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        hand.open(1);
-        hand.enqueue("job", 1, 10);
-        hand.enqueue("job", 1, 10);
+        hand.open(session_id{1});
+        hand.enqueue("job", session_id{1}, grant_id{10});
+        hand.enqueue("job", session_id{1}, grant_id{10});
         CHECK(database.number("select count(*) from rowlock_waiter") == 1);
     }
 }
@@ -194,17 +196,17 @@ TEST_CASE("two enqueues with one grant id make one queue entry") {
 TEST_CASE("a grant copies thread, note and deadline from the queue entry to the lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        for (const std::int64_t session : {1, 2}) hand.open(session);
+        for (const std::int64_t session : {1, 2}) hand.open(session_id{session});
         const std::string note = "it's \"quoted\" \\ {x} $1 \xC3\xA9";
         for (const bool by_release : {true, false}) {
             CAPTURE(by_release);
-            if (by_release) REQUIRE(hand.acquire("job", 1, 10).token > 0);
-            hand.enqueue("job", 2, 22,
+            if (by_release) REQUIRE(hand.acquire("job", session_id{1}, grant_id{10}).token > 0);
+            hand.enqueue("job", session_id{2}, grant_id{22},
                          {.thread = "thread 7", .note = note, .deadline_us = 30'000'000});
             if (by_release) {
-                REQUIRE(hand.release("job", 1, 10).next.has_value());
+                REQUIRE(hand.release("job", session_id{1}, grant_id{10}).next.has_value());
             } else {
-                REQUIRE(grant_id_of(hand.grant_next("job")) == 22);
+                REQUIRE(grant_id_of(hand.grant_next("job")) == grant_id{22});
             }
             const auto info = hand.leases().inspect(hand.db(), "job", soon());
             REQUIRE(info.has_value());
@@ -212,17 +214,17 @@ TEST_CASE("a grant copies thread, note and deadline from the queue entry to the 
             CHECK(info->holder->thread == "thread 7");
             CHECK(info->holder->note == note);
             CHECK(info->holder->held_for < 20s);
-            const auto grant = hand.served("job", 2, 22);
+            const auto grant = hand.served("job", session_id{2}, grant_id{22});
             REQUIRE(grant.has_value());
             REQUIRE(grant->deadline_us.has_value());
             CHECK(*grant->deadline_us > 10'000'000);
             CHECK(*grant->deadline_us <= 30'000'000);
             // The next grant keeps none of them.
-            hand.enqueue("job", 1, 11);
-            REQUIRE(hand.release("job", 2, 22).next.has_value());
+            hand.enqueue("job", session_id{1}, grant_id{11});
+            REQUIRE(hand.release("job", session_id{2}, grant_id{22}).next.has_value());
             CHECK(database.number("select count(*) from rowlock_lease where thread is null and "
                                   "note is null and deadline is null and session = 1") == 1);
-            REQUIRE(hand.release("job", 1, 11).freed);
+            REQUIRE(hand.release("job", session_id{1}, grant_id{11}).freed);
             CHECK(database.number("select count(*) from rowlock_lease where acquired_at is null "
                                   "and session is null and grant_id is null") == 1);
         }
@@ -232,39 +234,44 @@ TEST_CASE("a grant copies thread, note and deadline from the queue entry to the 
 TEST_CASE("a lease whose own deadline has passed is free for the queue") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        for (const std::int64_t session : {1, 2}) hand.open(session);
-        hand.enqueue("job", 1, 10, {.deadline_us = 50'000});
-        REQUIRE(grant_id_of(hand.grant_next("job")) == 10);
-        hand.enqueue("job", 2, 22);
-        CHECK(hand.entries_of(2).waiting.at(0).remaining <= 50ms);
-        REQUIRE(support::eventually([&] { return hand.entries_of(2).waiting.at(0).free; }));
-        CHECK(hand.entries_of(2).waiting.at(0).remaining == 0us);
-        CHECK(grant_id_of(hand.grant_next("job")) == 22);
-        CHECK_FALSE(hand.release("job", 1, 10).freed);
+        for (const std::int64_t session : {1, 2}) hand.open(session_id{session});
+        hand.enqueue("job", session_id{1}, grant_id{10}, {.deadline_us = 50'000});
+        REQUIRE(grant_id_of(hand.grant_next("job")) == grant_id{10});
+        hand.enqueue("job", session_id{2}, grant_id{22});
+        CHECK(hand.entries_of(session_id{2}).waiting.at(0).remaining <= 50ms);
+        REQUIRE(
+            support::eventually([&] { return hand.entries_of(session_id{2}).waiting.at(0).free; }));
+        CHECK(hand.entries_of(session_id{2}).waiting.at(0).remaining == 0us);
+        CHECK(grant_id_of(hand.grant_next("job")) == grant_id{22});
+        CHECK_FALSE(hand.release("job", session_id{1}, grant_id{10}).freed);
     }
 }
 
 TEST_CASE("a newcomer does not overtake the queue unless it barges, and its try writes nothing") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        for (const std::int64_t session : {1, 2}) hand.open(session);
+        for (const std::int64_t session : {1, 2}) hand.open(session_id{session});
         for (const char* row : {"absent", "present"}) {
             CAPTURE(row);
-            hand.enqueue("job", 2, 22);
-            const auto tried = hand.acquire("job", 1, 10);
+            hand.enqueue("job", session_id{2}, grant_id{22});
+            const auto tried = hand.acquire("job", session_id{1}, grant_id{10});
             CHECK(tried.what == attempt::outcome::held);
             CHECK(tried.seen.free);
             CHECK(tried.seen.waited);
-            CHECK(hand.acquire("job", 2, 23).what == attempt::outcome::held);  // its own queue
-            CHECK(hand.acquire("another", 1, 12).what == attempt::outcome::granted);
-            CHECK(hand.release("another", 1, 12).freed);
+            CHECK(hand.acquire("job", session_id{2}, grant_id{23}).what ==
+                  attempt::outcome::held);  // its own queue
+            CHECK(hand.acquire("another", session_id{1}, grant_id{12}).what ==
+                  attempt::outcome::granted);
+            CHECK(hand.release("another", session_id{1}, grant_id{12}).freed);
             const std::string held = "select count(*) from rowlock_lease where session is not null";
             CHECK(database.number(held) == 0);
-            const auto barging = hand.acquire("job", 1, 11, {.barging = true});
+            const auto barging =
+                hand.acquire("job", session_id{1}, grant_id{11}, {.barging = true});
             CHECK(barging.what == attempt::outcome::granted);
-            CHECK(hand.acquire("job", 1, 13, {.barging = true}).what == attempt::outcome::held);
-            REQUIRE(hand.release("job", 1, 11).next.has_value());
-            REQUIRE(hand.release("job", 2, 22).freed);
+            CHECK(hand.acquire("job", session_id{1}, grant_id{13}, {.barging = true}).what ==
+                  attempt::outcome::held);
+            REQUIRE(hand.release("job", session_id{1}, grant_id{11}).next.has_value());
+            REQUIRE(hand.release("job", session_id{2}, grant_id{22}).freed);
         }
     }
 }
@@ -272,15 +279,15 @@ TEST_CASE("a newcomer does not overtake the queue unless it barges, and its try 
 TEST_CASE("names_with_waiters() and leave() report the names with live waiters") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        for (const std::int64_t session : {1, 2}) hand.open(session);
+        for (const std::int64_t session : {1, 2}) hand.open(session_id{session});
         names asked;
         for (int i = 0; i < 40; ++i) asked.push_back("it's \\ " + std::to_string(i));
         for (const std::size_t i : {3U, 17U, 39U}) {
-            hand.enqueue(asked[i], 1, 100 + static_cast<std::int64_t>(i));
+            hand.enqueue(asked[i], session_id{1}, grant_id{100 + static_cast<std::int64_t>(i)});
         }
-        hand.enqueue(asked[3], 1, 99);
-        hand.enqueue(asked[5], 2, 98);
-        hand.end(2);
+        hand.enqueue(asked[3], session_id{1}, grant_id{99});
+        hand.enqueue(asked[5], session_id{2}, grant_id{98});
+        hand.end(session_id{2});
         auto expected = names{asked[3], asked[17], asked[39]};
         std::sort(expected.begin(), expected.end());
         CHECK(hand.names_with_waiters(asked) == expected);
@@ -288,36 +295,38 @@ TEST_CASE("names_with_waiters() and leave() report the names with live waiters")
         CHECK(hand.names_with_waiters({asked[5]}).empty());
 
         // A session that leaves gets the same answer, and only its row is deleted.
-        hand.open(3);
-        hand.open(4);
-        CHECK(hand.leave(3, asked) == expected);
-        CHECK_FALSE(hand.is_live(3));
-        CHECK(hand.is_live(1));
-        CHECK(hand.leave(4, {}).empty());
+        hand.open(session_id{3});
+        hand.open(session_id{4});
+        CHECK(hand.leave(session_id{3}, asked) == expected);
+        CHECK_FALSE(hand.is_live(session_id{3}));
+        CHECK(hand.is_live(session_id{1}));
+        CHECK(hand.leave(session_id{4}, {}).empty());
         CHECK(database.number("select count(*) from rowlock_session") == 2);
-        CHECK(hand.leave(3, {asked[5]}).empty());  // once more, after a lost reply
+        CHECK(hand.leave(session_id{3}, {asked[5]}).empty());  // once more, after a lost reply
     }
 }
 
 TEST_CASE("queues_of_session() reports the queues that the end of a session affects") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        for (const std::int64_t session : {1, 2, 3}) hand.open(session);
+        for (const std::int64_t session : {1, 2, 3}) hand.open(session_id{session});
         for (const std::int64_t id : {1, 2, 3}) {
             const std::string name = "lease " + std::to_string(id);
-            REQUIRE(hand.acquire(name, 1, id).what == attempt::outcome::granted);
+            REQUIRE(hand.acquire(name, session_id{1}, grant_id{id}).what ==
+                    attempt::outcome::granted);
         }
-        hand.enqueue("lease 1", 2, 21);  // waits for a lease of the dead session
-        hand.enqueue("queue", 1, 11);
-        hand.enqueue("queue", 2, 22);    // queues behind the dead session
-        hand.enqueue("lease 2", 1, 12);  // has no live waiter
-        hand.enqueue("elsewhere", 2, 23);
-        hand.end(1);
-        CHECK(hand.queues_of_session(1) == names{"lease 1", "queue"});
-        CHECK(grant_id_of(hand.grant_next("lease 1")) == 21);
-        CHECK(grant_id_of(hand.grant_next("queue")) == 22);
-        CHECK(hand.queues_of_session(1) == names{});
-        CHECK(hand.queues_of_session(4711) == names{});
+        hand.enqueue("lease 1", session_id{2},
+                     grant_id{21});  // waits for a lease of the dead session
+        hand.enqueue("queue", session_id{1}, grant_id{11});
+        hand.enqueue("queue", session_id{2}, grant_id{22});    // queues behind the dead session
+        hand.enqueue("lease 2", session_id{1}, grant_id{12});  // has no live waiter
+        hand.enqueue("elsewhere", session_id{2}, grant_id{23});
+        hand.end(session_id{1});
+        CHECK(hand.queues_of_session(session_id{1}) == names{"lease 1", "queue"});
+        CHECK(grant_id_of(hand.grant_next("lease 1")) == grant_id{21});
+        CHECK(grant_id_of(hand.grant_next("queue")) == grant_id{22});
+        CHECK(hand.queues_of_session(session_id{1}) == names{});
+        CHECK(hand.queues_of_session(session_id{4711}) == names{});
     }
 }
 
@@ -380,8 +389,9 @@ TEST_CASE(
     "PostgreSQL: the fast paths skip no deleted tickets of waiters that were served long ago") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const protocol_connection hand{database};
-        hand.open(1);
-        REQUIRE(hand.acquire("queue", 1, 11).what == attempt::outcome::granted);
+        hand.open(session_id{1});
+        REQUIRE(hand.acquire("queue", session_id{1}, grant_id{11}).what ==
+                attempt::outcome::granted);
         const auto reader = database.source().connect(soon());
         reader->query("begin isolation level repeatable read", soon());
         reader->query("select 1 from pg_class",
@@ -413,23 +423,26 @@ TEST_CASE(
 TEST_CASE("a reaper alone keeps a queue moving") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        hand.open(1, {.ttl = 1ms});
-        for (const std::int64_t session : {2, 3}) hand.open(session);
-        hand.open(4);
-        hand.enqueue("free", 2, 21);
-        hand.enqueue("free", 3, 31);
-        REQUIRE(hand.acquire("orphan", 4, 41).what == attempt::outcome::granted);
-        hand.enqueue("orphan", 2, 22);
-        REQUIRE(hand.acquire("held", 2, 23).what == attempt::outcome::granted);
-        hand.enqueue("held", 3, 33);
-        REQUIRE(hand.acquire("alone", 4, 42).what == attempt::outcome::granted);
-        hand.end(4);
+        hand.open(session_id{1}, {.ttl = 1ms});
+        for (const std::int64_t session : {2, 3}) hand.open(session_id{session});
+        hand.open(session_id{4});
+        hand.enqueue("free", session_id{2}, grant_id{21});
+        hand.enqueue("free", session_id{3}, grant_id{31});
+        REQUIRE(hand.acquire("orphan", session_id{4}, grant_id{41}).what ==
+                attempt::outcome::granted);
+        hand.enqueue("orphan", session_id{2}, grant_id{22});
+        REQUIRE(hand.acquire("held", session_id{2}, grant_id{23}).what ==
+                attempt::outcome::granted);
+        hand.enqueue("held", session_id{3}, grant_id{33});
+        REQUIRE(hand.acquire("alone", session_id{4}, grant_id{42}).what ==
+                attempt::outcome::granted);
+        hand.end(session_id{4});
         const auto reaped = reap(database.source(), database.reaping(60s, 20s));
         CHECK(reaped.leases_handed_over == 2);
         CHECK(reaped.leases_freed == 1);
-        CHECK(hand.served("free", 2, 21).has_value());
-        CHECK(hand.served("orphan", 2, 22).has_value());
-        CHECK(hand.entries_of(3).waiting.size() == 2);
+        CHECK(hand.served("free", session_id{2}, grant_id{21}).has_value());
+        CHECK(hand.served("orphan", session_id{2}, grant_id{22}).has_value());
+        CHECK(hand.entries_of(session_id{3}).waiting.size() == 2);
     }
 }
 
@@ -437,32 +450,35 @@ TEST_CASE(
     "a reclaim moves the predecessor's leases past their queues, and its queue entries are dead") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        for (const std::int64_t session : {1, 2, 3}) hand.open(session);
+        for (const std::int64_t session : {1, 2, 3}) hand.open(session_id{session});
         database.run("update rowlock_session set owner = 'me' where id in (1, 3)");
-        REQUIRE(hand.acquire("kept", 1, 10).what == attempt::outcome::granted);
-        hand.enqueue("kept", 2, 21);
-        hand.enqueue("queue", 1, 11);
-        hand.enqueue("queue", 2, 22);
-        CHECK(hand.leases().reclaim(hand.db(), "me", 3, soon()) == ids{1});
-        CHECK(grant_id_of(hand.grant_next("kept")) == 0);
+        REQUIRE(hand.acquire("kept", session_id{1}, grant_id{10}).what ==
+                attempt::outcome::granted);
+        hand.enqueue("kept", session_id{2}, grant_id{21});
+        hand.enqueue("queue", session_id{1}, grant_id{11});
+        hand.enqueue("queue", session_id{2}, grant_id{22});
+        CHECK(hand.leases().reclaim(hand.db(), "me", session_id{3}, soon()) ==
+              std::vector{session_id{1}});
+        CHECK(grant_id_of(hand.grant_next("kept")) == grant_id{});
         CHECK(database.number("select session from rowlock_lease where name = 'kept'") == 3);
-        CHECK(hand.queues_of_session(1) == names{"queue"});
-        CHECK(grant_id_of(hand.grant_next("queue")) == 22);
+        CHECK(hand.queues_of_session(session_id{1}) == names{"queue"});
+        CHECK(grant_id_of(hand.grant_next("queue")) == grant_id{22});
     }
 }
 
 TEST_CASE("a newcomer does not get a lease that a dead session left to its waiters") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        for (const std::int64_t session : {1, 2}) hand.open(session);
-        REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
-        hand.enqueue("job", 2, 22);
+        for (const std::int64_t session : {1, 2}) hand.open(session_id{session});
+        REQUIRE(hand.acquire("job", session_id{1}, grant_id{10}).what == attempt::outcome::granted);
+        hand.enqueue("job", session_id{2}, grant_id{22});
         database.run("update rowlock_session set expires_at = opened_at where id = 1");
-        REQUIRE(hand.leases().end_expired_session(hand.db(), 1, soon()));
+        REQUIRE(hand.leases().end_expired_session(hand.db(), session_id{1}, soon()));
         client newcomer{database.source(), database.options()};
         CHECK_FALSE(newcomer.try_acquire("job").has_value());
-        CHECK_FALSE(hand.served("job", 2, 22).has_value());  // no client has called grant_next yet
-        const auto seen = hand.leases().probe(hand.db(), "job", 2, soon());
+        CHECK_FALSE(hand.served("job", session_id{2}, grant_id{22})
+                        .has_value());  // no client has called grant_next yet
+        const auto seen = hand.leases().probe(hand.db(), "job", session_id{2}, soon());
         CHECK(seen.free);
         CHECK_FALSE(seen.holder_expired);
     }
@@ -488,14 +504,14 @@ TEST_CASE("a forced release of one holder does not affect the next") {
 TEST_CASE("a lease that was released by force goes to the queue by grant_next") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        for (const std::int64_t session : {1, 2}) hand.open(session);
-        const auto first = hand.acquire("job", 1, 10);
-        hand.enqueue("job", 2, 22);
+        for (const std::int64_t session : {1, 2}) hand.open(session_id{session});
+        const auto first = hand.acquire("job", session_id{1}, grant_id{10});
+        hand.enqueue("job", session_id{2}, grant_id{22});
         CHECK(hand.force_release("job"));
-        CHECK(hand.acquire("job", 1, 11).what == attempt::outcome::held);
+        CHECK(hand.acquire("job", session_id{1}, grant_id{11}).what == attempt::outcome::held);
         const auto next = hand.grant_next("job");
         REQUIRE(next.has_value());
-        CHECK(next->grant_id == 22);
+        CHECK(next->grant_id == grant_id{22});
         CHECK(next->token > first.token + 1);  // the forced release raised it too
     }
 }
@@ -503,66 +519,70 @@ TEST_CASE("a lease that was released by force goes to the queue by grant_next") 
 TEST_CASE("only the youngest queue entry of a deadlock cycle reports it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        for (const std::int64_t session : {1, 2, 3, 4}) hand.open(session);
-        REQUIRE(hand.acquire("a", 1, 11, {.thread = "t1"}).what == attempt::outcome::granted);
-        REQUIRE(hand.acquire("b", 2, 22, {.thread = "t2"}).what == attempt::outcome::granted);
-        REQUIRE(hand.acquire("c", 3, 33, {.thread = "t3"}).what == attempt::outcome::granted);
-        hand.enqueue("b", 4, 400, {.thread = "t4"});  // queues ahead, in no cycle
-        hand.enqueue("b", 1, 100, {.thread = "t1"});
-        CHECK(hand.deadlocks(1).empty());
+        for (const std::int64_t session : {1, 2, 3, 4}) hand.open(session_id{session});
+        REQUIRE(hand.acquire("a", session_id{1}, grant_id{11}, {.thread = "t1"}).what ==
+                attempt::outcome::granted);
+        REQUIRE(hand.acquire("b", session_id{2}, grant_id{22}, {.thread = "t2"}).what ==
+                attempt::outcome::granted);
+        REQUIRE(hand.acquire("c", session_id{3}, grant_id{33}, {.thread = "t3"}).what ==
+                attempt::outcome::granted);
+        hand.enqueue("b", session_id{4}, grant_id{400},
+                     {.thread = "t4"});  // queues ahead, in no cycle
+        hand.enqueue("b", session_id{1}, grant_id{100}, {.thread = "t1"});
+        CHECK(hand.deadlocks(session_id{1}).empty());
         SUBCASE("of two") {
-            hand.enqueue("a", 2, 200, {.thread = "t2"});
-            CHECK(hand.deadlocks(1).empty());
-            CHECK(hand.deadlocks(3).empty());
-            CHECK(hand.deadlocks(4).empty());
-            const auto found = hand.deadlocks(2);
+            hand.enqueue("a", session_id{2}, grant_id{200}, {.thread = "t2"});
+            CHECK(hand.deadlocks(session_id{1}).empty());
+            CHECK(hand.deadlocks(session_id{3}).empty());
+            CHECK(hand.deadlocks(session_id{4}).empty());
+            const auto found = hand.deadlocks(session_id{2});
             REQUIRE(found.size() == 1);
-            CHECK(found[0].grant_id == 200);
+            CHECK(found[0].grant_id == grant_id{200});
             CHECK(found[0].description ==
                   "a (held by program[1]@host/t1) -> b (held by program[2]@host/t2) -> a");
-            CHECK(hand.cancel({200}) == ids{200});
-            CHECK(hand.deadlocks(2).empty());
+            CHECK(hand.cancel({grant_id{200}}) == ids{grant_id{200}});
+            CHECK(hand.deadlocks(session_id{2}).empty());
         }
         SUBCASE("of three") {
-            hand.enqueue("c", 2, 200, {.thread = "t2"});
-            CHECK(hand.deadlocks(2).empty());
-            hand.enqueue("a", 3, 300, {.thread = "t3"});
-            CHECK(hand.deadlocks(1).empty());
-            CHECK(hand.deadlocks(2).empty());
-            const auto found = hand.deadlocks(3);
+            hand.enqueue("c", session_id{2}, grant_id{200}, {.thread = "t2"});
+            CHECK(hand.deadlocks(session_id{2}).empty());
+            hand.enqueue("a", session_id{3}, grant_id{300}, {.thread = "t3"});
+            CHECK(hand.deadlocks(session_id{1}).empty());
+            CHECK(hand.deadlocks(session_id{2}).empty());
+            const auto found = hand.deadlocks(session_id{3});
             REQUIRE(found.size() == 1);
-            CHECK(found[0].grant_id == 300);
+            CHECK(found[0].grant_id == grant_id{300});
             CHECK(found[0].description ==
                   "a (held by program[1]@host/t1) -> b (held by program[2]@host/t2) -> "
                   "c (held by program[3]@host/t3) -> a");
         }
         SUBCASE("not through another thread of the holder") {
-            hand.enqueue("a", 2, 200, {.thread = "another"});
-            CHECK(hand.deadlocks(1).empty());
-            CHECK(hand.deadlocks(2).empty());
+            hand.enqueue("a", session_id{2}, grant_id{200}, {.thread = "another"});
+            CHECK(hand.deadlocks(session_id{1}).empty());
+            CHECK(hand.deadlocks(session_id{2}).empty());
         }
         SUBCASE("not by waiters outside the cycle, nor for a thread that waits for itself") {
-            hand.enqueue("a", 2, 200, {.thread = "t2"});
-            hand.enqueue("a", 4, 401, {.thread = "t5"});
-            CHECK(hand.deadlocks(4).empty());
-            hand.enqueue("c", 3, 301, {.thread = "t3"});
-            CHECK(hand.deadlocks(3).empty());
+            hand.enqueue("a", session_id{2}, grant_id{200}, {.thread = "t2"});
+            hand.enqueue("a", session_id{4}, grant_id{401}, {.thread = "t5"});
+            CHECK(hand.deadlocks(session_id{4}).empty());
+            hand.enqueue("c", session_id{3}, grant_id{301}, {.thread = "t3"});
+            CHECK(hand.deadlocks(session_id{3}).empty());
         }
         SUBCASE("not through an ended session") {
-            hand.enqueue("a", 2, 200, {.thread = "t2"});
-            hand.end(1);
-            CHECK(hand.deadlocks(2).empty());
+            hand.enqueue("a", session_id{2}, grant_id{200}, {.thread = "t2"});
+            hand.end(session_id{1});
+            CHECK(hand.deadlocks(session_id{2}).empty());
         }
         SUBCASE("also through waiters ahead in the queue") {
             // 3 waits for b behind 4, and 4 also waits for c, which 3 holds.
-            hand.enqueue("c", 4, 402, {.thread = "t4"});
-            hand.enqueue("b", 3, 300, {.thread = "t3"});
-            const auto found = hand.deadlocks(3);
+            hand.enqueue("c", session_id{4}, grant_id{402}, {.thread = "t4"});
+            hand.enqueue("b", session_id{3}, grant_id{300}, {.thread = "t3"});
+            const auto found = hand.deadlocks(session_id{3});
             REQUIRE(found.size() == 1);
             CHECK(found[0].description ==
                   "b (first waited for by program[4]@host/t4) -> c (held by program[3]@host/t3) "
                   "-> b");
-            CHECK(hand.deadlocks(4).empty());
+            CHECK(hand.deadlocks(session_id{4}).empty());
         }
     }
 }
@@ -575,36 +595,38 @@ TEST_CASE("a long cycle is found, and a longer path does not hide a shorter one"
         hand.run("begin");  // one commit for all
         // Each session holds one name and waits for the next, the last for the name of session 200.
         for (std::int64_t i = 1; i <= last; ++i) {
-            hand.open(i);
-            REQUIRE(hand.acquire(name(i), i, i, {.thread = "t"}).what == attempt::outcome::granted);
+            hand.open(session_id{i});
+            REQUIRE(hand.acquire(name(i), session_id{i}, grant_id{i}, {.thread = "t"}).what ==
+                    attempt::outcome::granted);
         }
-        hand.open(200);
-        hand.open(201);
-        REQUIRE(hand.acquire("ours", 200, 200, {.thread = "t"}).what == attempt::outcome::granted);
+        hand.open(session_id{200});
+        hand.open(session_id{201});
+        REQUIRE(hand.acquire("ours", session_id{200}, grant_id{200}, {.thread = "t"}).what ==
+                attempt::outcome::granted);
         for (std::int64_t i = 1; i < last; ++i) {
-            hand.enqueue(name(i + 1), i, 1000 + i, {.thread = "t"});
+            hand.enqueue(name(i + 1), session_id{i}, grant_id{1000 + i}, {.thread = "t"});
         }
-        hand.enqueue("ours", last, 1000 + last, {.thread = "t"});
+        hand.enqueue("ours", session_id{last}, grant_id{1000 + last}, {.thread = "t"});
         bool shortcut = false;
         SUBCASE("long") {}
         SUBCASE("short") {
             shortcut = true;
-            hand.enqueue(name(1), 201, 2000, {.thread = "t"});
-            hand.enqueue(name(last / 2), 201, 2001, {.thread = "t"});
+            hand.enqueue(name(1), session_id{201}, grant_id{2000}, {.thread = "t"});
+            hand.enqueue(name(last / 2), session_id{201}, grant_id{2001}, {.thread = "t"});
         }
         hand.run("commit");
-        CHECK(hand.deadlocks(200).empty());
-        hand.enqueue(name(1), 200, 3000, {.thread = "t"});
-        const auto found = hand.deadlocks(200);
+        CHECK(hand.deadlocks(session_id{200}).empty());
+        hand.enqueue(name(1), session_id{200}, grant_id{3000}, {.thread = "t"});
+        const auto found = hand.deadlocks(session_id{200});
         REQUIRE(found.size() == 1);
-        CHECK(found[0].grant_id == 3000);
+        CHECK(found[0].grant_id == grant_id{3000});
         CHECK(found[0].description.size() < 4000);
         const auto& text = found[0].description;
         CHECK((text.find("first waited for by program[201]") != std::string::npos) == shortcut);
         CHECK(text.substr(text.rfind("ours"))
                   .starts_with("ours (held by program[200]@host/t) -> n1"));
         for (std::int64_t i = 1; i <= last; ++i) {
-            if (i % 16 == 0) CHECK(hand.deadlocks(i).empty());
+            if (i % 16 == 0) CHECK(hand.deadlocks(session_id{i}).empty());
         }
     }
 }
@@ -614,15 +636,17 @@ TEST_CASE("the search for cycles is fast with many waiters of clients that are o
         const protocol_connection hand{database};
         constexpr std::int64_t clients = 10;
         hand.run("begin immediate");
-        for (std::int64_t i = 1; i <= clients + 1; ++i) hand.open(i);
-        REQUIRE(hand.acquire("job", clients + 1, 1, {.thread = "client"}).what ==
-                attempt::outcome::granted);
+        for (std::int64_t i = 1; i <= clients + 1; ++i) hand.open(session_id{i});
+        REQUIRE(
+            hand.acquire("job", session_id{clients + 1}, grant_id{1}, {.thread = "client"}).what ==
+            attempt::outcome::granted);
         for (std::int64_t i = 0; i < 100 * clients; ++i) {
-            hand.enqueue("job", 1 + i % clients, 100 + i, {.thread = "client"});
+            hand.enqueue("job", session_id{1 + i % clients}, grant_id{100 + i},
+                         {.thread = "client"});
         }
         hand.run("commit");
         const auto before = std::chrono::steady_clock::now();
-        CHECK(hand.deadlocks(clients).empty());
+        CHECK(hand.deadlocks(session_id{clients}).empty());
         CHECK(std::chrono::steady_clock::now() - before < 2s * support::slowed);
     }
 }
@@ -632,45 +656,45 @@ TEST_CASE("the search for cycles is fast with many waiters of clients that are o
 TEST_CASE("a queue entry behind the watermark is reported, and is found again after the reset") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        for (const std::int64_t session : {1, 2}) hand.open(session);
-        REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
-        hand.enqueue("job", 2, 20);
-        const auto before = hand.entries_of(2);
+        for (const std::int64_t session : {1, 2}) hand.open(session_id{session});
+        REQUIRE(hand.acquire("job", session_id{1}, grant_id{10}).what == attempt::outcome::granted);
+        hand.enqueue("job", session_id{2}, grant_id{20});
+        const auto before = hand.entries_of(session_id{2});
         REQUIRE(before.waiting.size() == 1);
         CHECK_FALSE(before.waiting[0].behind_watermark);
         const bool marks = hand.db().speaks() == sql::dialect::postgresql;
         if (marks) {
             database.run("update rowlock_lease set served = " +
-                         std::to_string(before.waiting[0].ticket + 300));
+                         to_string(before.waiting[0].ticket) + " + 300");
             CHECK(hand.names_with_waiters({"job"}).empty());  // the control: the entry is not found
         }
-        const auto behind_watermark = hand.entries_of(2);
+        const auto behind_watermark = hand.entries_of(session_id{2});
         REQUIRE(behind_watermark.waiting.size() == 1);
         CHECK(behind_watermark.waiting[0].behind_watermark == marks);
         CHECK(behind_watermark.waiting[0].position == 1);
 
         hand.queue().reset_watermark(hand.db(), "job", behind_watermark.waiting[0].ticket, soon());
 
-        CHECK_FALSE(hand.entries_of(2).waiting[0].behind_watermark);
+        CHECK_FALSE(hand.entries_of(session_id{2}).waiting[0].behind_watermark);
         CHECK(hand.names_with_waiters({"job"}) == names{"job"});
-        const auto released = hand.release("job", 1, 10);
+        const auto released = hand.release("job", session_id{1}, grant_id{10});
         REQUIRE(released.next);
-        CHECK(released.next->grant_id == 20);
+        CHECK(released.next->grant_id == grant_id{20});
     }
 }
 
 TEST_CASE("entries_at() reads only the session's entries that were asked for") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
-        for (const std::int64_t session : {1, 2, 3}) hand.open(session);
-        REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
-        hand.enqueue("job", 3, 30);
-        hand.enqueue("job", 2, 20);
-        const std::array<std::int64_t, 2> asked{20, 30};  // the second is another session's
-        const auto seen = hand.queue().entries_at(hand.db(), 2, asked, soon());
+        for (const std::int64_t session : {1, 2, 3}) hand.open(session_id{session});
+        REQUIRE(hand.acquire("job", session_id{1}, grant_id{10}).what == attempt::outcome::granted);
+        hand.enqueue("job", session_id{3}, grant_id{30});
+        hand.enqueue("job", session_id{2}, grant_id{20});
+        const std::array asked{grant_id{20}, grant_id{30}};  // the second is another session's
+        const auto seen = hand.queue().entries_at(hand.db(), session_id{2}, asked, soon());
         CHECK(seen.session_live);
         REQUIRE(seen.waiting.size() == 1);
-        CHECK(seen.waiting[0].grant_id == 20);
+        CHECK(seen.waiting[0].grant_id == grant_id{20});
         CHECK(seen.waiting[0].position == 2);
         CHECK_FALSE(seen.waiting[0].free);
     }

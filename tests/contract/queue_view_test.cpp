@@ -21,24 +21,24 @@ public:
     explicit crowd(support::lock_database& database)
         : database_{database}, protocol_{database.protocol()}, db_{database.connect()} {}
 
-    std::int64_t session(std::chrono::microseconds ttl = 1min) {
+    session_id session(std::chrono::microseconds ttl = 1min) {
         const std::int64_t id = ++last_;
         protocol_.open_session(*db_,
-                               {.id = id,
+                               {.id = session_id{id},
                                 .owner = "owner " + std::to_string(id),
                                 .host = "host\n\x1b[31m",
                                 .program = "prögram",
                                 .pid = 1000 + id,
                                 .ttl = ttl},
                                support::soon());
-        return id;
+        return session_id{id};
     }
 
-    void wait(const std::string& name, std::int64_t session, const std::string& note = {}) {
+    void wait(const std::string& name, session_id session, const std::string& note = {}) {
         database_.queue().enqueue(*db_,
                                   {.name = name,
                                    .session = session,
-                                   .grant_id = ++last_,
+                                   .grant_id = grant_id{++last_},
                                    .thread = "thread 7",
                                    .note = note,
                                    .deadline_us = {}},
@@ -46,15 +46,15 @@ public:
     }
 
     /// Makes a session expire without ending it, as a peer that died leaves it.
-    void expire(std::int64_t session) {
-        const std::string id = std::to_string(session);
+    void expire(session_id session) {
+        const std::string id = to_string(session);
         database_.run(database_.speaks() == sql::dialect::postgresql
                           ? "update rowlock_session set expires_at = clock_timestamp() - interval "
                             "'1 second' where id = " +
                                 id
                           : "update rowlock_session set expires_at = 1 where id = " + id);
     }
-    void end(std::int64_t session) { protocol_.end_session(*db_, session, support::soon()); }
+    void end(session_id session) { protocol_.end_session(*db_, session, support::soon()); }
 
 private:
     support::lock_database& database_;
@@ -102,10 +102,10 @@ TEST_CASE("waiters() lists the live waiters with their identities, in the order 
             CHECK(queue[i].waited >= 0ms);
             CHECK(queue[i].waited < 1min);
         }
-        CHECK(queue[0].owner == "owner " + std::to_string(first));
+        CHECK(queue[0].owner == "owner " + to_string(first));
         CHECK(queue[0].host == "host\n\x1b[31m");
         CHECK(queue[0].program == "prögram");
-        CHECK(queue[0].pid == 1000 + first);
+        CHECK(queue[0].pid == 1000 + static_cast<std::int64_t>(first));
         CHECK(queue[0].thread == "thread 7");
         CHECK(queue[0].note == "the ☾ report");
         CHECK(queue[1].note.empty());
@@ -121,11 +121,11 @@ TEST_CASE("inspect and list count the live waiters and know how long the first h
         crowd others{database};
         const auto alive = others.session();
         const auto dead = others.session();
-        others.wait("a", dead);
-        others.wait("a", alive);
-        others.wait("a", alive);
-        others.wait("b", dead);
-        others.expire(dead);
+        others.wait("a", session_id{dead});
+        others.wait("a", session_id{alive});
+        others.wait("a", session_id{alive});
+        others.wait("b", session_id{dead});
+        others.expire(session_id{dead});
         REQUIRE(support::eventually([&] { return locks.inspect("a")->longest_wait >= 20ms; }));
 
         const auto busy = locks.inspect("a");
@@ -151,9 +151,9 @@ TEST_CASE("a queue whose lease row was reaped is listed, unless all its waiters 
         crowd others{database};
         const auto alive = others.session();
         const auto dead = others.session();
-        others.wait("reaped", alive);
-        others.wait("deserted", dead);
-        others.expire(dead);
+        others.wait("reaped", session_id{alive});
+        others.wait("deserted", session_id{dead});
+        others.expire(session_id{dead});
 
         const auto waited = locks.inspect("reaped");
         REQUIRE(waited);
@@ -177,9 +177,9 @@ TEST_CASE("pages of a list show each name once, whether it has a lease, waiters,
             const std::string name = "p" + std::to_string(100 + i) + " it's $1 ☾";
             expected.push_back(name);
             if (i % 3 != 1) held.push_back(*locks.try_acquire(name));
-            for (int j = 0; i % 3 != 0 && j < 3; ++j) others.wait(name, alive);
+            for (int j = 0; i % 3 != 0 && j < 3; ++j) others.wait(name, session_id{alive});
         }
-        others.wait("q", alive);
+        others.wait("q", session_id{alive});
 
         for (const int limit : {1, 2, 5, 100}) {
             std::vector<std::string> seen;

@@ -186,12 +186,12 @@ TEST_CASE("a session that knows all ids cannot release another session's lease")
         }
         CHECK_FALSE(leases.end_expired_session(*db, lease.session_id(), soon()));
         CHECK_FALSE(queue.grant_next(*db, "job", soon()));
-        const std::vector<std::int64_t> places{lease.grant_id()};
+        const std::vector places{lease.grant_id()};
         CHECK(queue.cancel(*db, places, soon()).empty());
         CHECK(lease.held());
         CHECK(stranger.inspect("job")->token == lease.token());
         CHECK(database.number("select revision from rowlock_session where id = " +
-                              std::to_string(lease.session_id())) == 0);
+                              to_string(lease.session_id())) == 0);
     }
 }
 
@@ -212,7 +212,7 @@ TEST_CASE("a forced release leaves traces: the token, the holder's revision and 
         REQUIRE(stranger.force_release("job"));
         CHECK(stranger.inspect("job")->token > token);
         CHECK(database.number("select revision from rowlock_session where id = " +
-                              std::to_string(lease.session_id())) == 1);
+                              to_string(lease.session_id())) == 1);
         CHECK(eventually([&] { return told == 1; }));
         CHECK_FALSE(lease.held());
     }

@@ -26,7 +26,7 @@ constexpr milliseconds poll = 500ms;
 
 struct killed_holder {
     steady::time_point last_heartbeat;
-    std::int64_t session = 0;
+    rowlock::session_id session{};
     std::int64_t token = 0;
 };
 
@@ -42,10 +42,10 @@ killed_holder kill_one(fault::holders& all, std::size_t i, rowlock::client& lock
 }
 
 /// Whether the dead session had expired, by the database's clock, when the lease was granted again.
-bool over_before_the_grant(support::lock_database& database, int i, std::int64_t session) {
+bool over_before_the_grant(support::lock_database& database, int i, rowlock::session_id session) {
     return database.number(
                "select count(*) from rowlock_session s, rowlock_lease l where l.name = '" +
-               name_of(i) + "' and s.id = " + std::to_string(session) +
+               name_of(i) + "' and s.id = " + to_string(session) +
                " and s.expires_at > l.acquired_at") == 0;
 }
 
@@ -255,9 +255,10 @@ void wait_for_the_turn_alone(trial& in, support::lock_database& database) {
     const auto& protocol = database.protocol();
     const auto& queue = database.queue();
     const auto db = database.connect();
-    constexpr std::int64_t session = 7;
+    constexpr rowlock::session_id session{7};
     protocol.open_session(*db, {session, "naive", "host", "program", 1, 60s}, support::soon());
-    queue.enqueue(*db, {"lock-0", session, 70, "1", "", std::nullopt}, support::soon());
+    queue.enqueue(*db, {"lock-0", session, rowlock::grant_id{70}, "1", "", std::nullopt},
+                  support::soon());
     database.run("update rowlock_session set ended = true where id = 7");
     held.release();
     const bool served = support::eventually(

@@ -158,10 +158,10 @@ std::unique_ptr<lossy_way> way_to(const support::lock_database& database) {
 }
 
 /// The grant id in the row. 0 if the row is missing or free.
-std::int64_t grant_in_row(support::lock_database& database, const std::string& name) {
+rowlock::grant_id grant_in_row(support::lock_database& database, const std::string& name) {
     const auto found = database.run(
         "select grant_id from rowlock_lease where session is not null and name = '" + name + "'");
-    return found.empty() ? 0 : found.integer(0, 0);
+    return found.empty() ? rowlock::grant_id{} : found.integer<rowlock::grant_id>(0, 0);
 }
 
 rowlock::client_options briefly(const support::lock_database& database) {
@@ -177,7 +177,8 @@ void check_one_hold(trial& in, support::lock_database& database, const rowlock::
     if (!in.must(row.rows() == 1, "the lease is not held in the table")) return;
     in.must(lease.held(), "the lease is not held");
     in.must(row.integer(0, 0) == lease.token().value(), "another token than in the table");
-    in.must(row.integer(0, 1) == lease.grant_id(), "another grant than in the table");
+    in.must(row.integer<rowlock::grant_id>(0, 1) == lease.grant_id(),
+            "another grant than in the table");
     in.must(database.number("select count(*) from rowlock_history where name = '" + lease.name() +
                             "' and kind in ('granted', 'taken_over', 'handed_over')") == 1,
             "granted more than once");
@@ -238,8 +239,8 @@ void give_up_acquires(trial& in, support::lock_database& database) {
             } catch (const rowlock::error&) {  // expected
             }
             // The server may still be executing it.
-            orphaned =
-                support::eventually([&] { return grant_in_row(database, name) != 0; }, 100ms);
+            orphaned = support::eventually(
+                [&] { return grant_in_row(database, name) != rowlock::grant_id{}; }, 100ms);
             if (!orphaned) way->close_down(false);
         }
         if (orphaned) ++orphans;

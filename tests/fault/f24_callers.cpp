@@ -116,10 +116,10 @@ errc kind_elsewhere(const std::function<void()>& action) {
     return std::async(std::launch::async, [&] { return kind_of(action); }).get();
 }
 
-std::int64_t holder_of(support::lock_database& database, const std::string& name) {
+rowlock::grant_id holder_of(support::lock_database& database, const std::string& name) {
     const auto found = database.run(
         "select grant_id from rowlock_lease where session is not null and name = '" + name + "'");
-    return found.empty() ? 0 : found.integer(0, 0);
+    return found.empty() ? rowlock::grant_id{} : found.integer<rowlock::grant_id>(0, 0);
 }
 
 template <typename Mutex>
@@ -165,7 +165,7 @@ void unlock_expired(trial& in, support::lock_database& database, rowlock::client
     auto lease = locks.acquire("expired");
     rowlock::mutex lock{locks, "expired too"};
     lock.lock();
-    const auto session = std::to_string(lease.session_id());
+    const auto session = to_string(lease.session_id());
     // As a client that finds it expired does.
     database.run("update rowlock_session set ended = true where id = " + session);
     auto newer = support::acquire_soon(other, "expired");

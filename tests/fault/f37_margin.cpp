@@ -183,7 +183,7 @@ public:
                                          name + "' and session is not null",
                                      until);
         if (held.empty()) return;
-        protocols_.leases().end_session(*db_, held.integer(0, 0), until);
+        protocols_.leases().end_session(*db_, held.integer<rowlock::session_id>(0, 0), until);
         const auto& queue = protocols_.queue();
         const auto next = queue.grant_next(*db_, name, until);
         if (next) queue.notify_grantee(*db_, *next, until);

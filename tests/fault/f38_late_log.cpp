@@ -30,13 +30,20 @@ public:
         leases_.set_up(*db_, 10s, soon());
         db_->query("delete from rowlock_session where id = 1", soon());
         db_->query("delete from rowlock_lease where name = 'job'", soon());
-        leases_.open_session(*db_, {1, "worker", "host", "program", 1, 60s}, soon());
-        token = leases_.acquire(*db_, {"job", 1, 11, "", "", std::nullopt, true}, soon()).token;
+        leases_.open_session(*db_, {rowlock::session_id{1}, "worker", "host", "program", 1, 60s},
+                             soon());
+        token = leases_
+                    .acquire(*db_,
+                             {"job", rowlock::session_id{1}, rowlock::grant_id{11}, "", "",
+                              std::nullopt, true},
+                             soon())
+                    .token;
     }
     /// Hands over to the first waiter. Does not return while the log is held.
     void release() const noexcept {
         try {
-            queue_.release(*db_, "job", 1, 11, true, soon());
+            queue_.release(*db_, "job", rowlock::session_id{1}, rowlock::grant_id{11}, true,
+                           soon());
         } catch (const rowlock::error&) {
             // The server was killed.
         }

@@ -92,7 +92,7 @@ public:
         auto lease = client_.acquire(name_);
         const auto acquired = boot_time();
         line("G " + name_ + " 0 " + std::to_string(lease.token().value()) + " " +
-             std::to_string(lease.session_id()) + " " + std::to_string(lease.grant_id()) + " " +
+             to_string(lease.session_id()) + " " + to_string(lease.grant_id()) + " " +
              std::to_string(called) + " " + std::to_string(acquired) + " 0");
         const std::stop_callback told{lease.lost(),
                                       [&] { line("# lost " + std::to_string(boot_time())); }};

@@ -1,6 +1,7 @@
 #include "fault/holders.hpp"
 
 #include "support/queues.hpp"
+#include "support/read_id.hpp"
 
 #include <fstream>
 #include <sstream>
@@ -32,7 +33,8 @@ holder_diary read_diary(const std::string& log) {
         line >> kind >> what;
         if (kind == "G") {
             int thread = 0;
-            line >> thread >> all.token >> all.session >> what >> all.called >> all.acquired;
+            line >> thread >> all.token >> support::read_id(all.session) >> what >> all.called >>
+                all.acquired;
         } else if (what == "woke") {
             line >> all.woke >> all.held_on_waking;
         } else if (what == "wrote") {

@@ -33,7 +33,7 @@ struct holder_role {
 /// A holder's log.
 struct holder_diary {
     std::int64_t token = 0;
-    std::int64_t session = 0;
+    rowlock::session_id session{};
     micros called = 0;
     micros acquired = 0;
     micros woke = 0;  ///< 0: never

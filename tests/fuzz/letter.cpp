@@ -28,7 +28,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     fuzz::require(!is_proved(foreign, secret), "a foreign proof is not valid", foreign);
     fuzz::input numbers{data, size};
-    const said_grant meant{numbers.number(), numbers.number(), numbers.byte() % 2 == 1};
+    const said_grant meant{rowlock::grant_id{numbers.number()}, numbers.number(),
+                           numbers.byte() % 2 == 1};
     const std::string said = encode_wakeup(meant, secret);
     fuzz::require(decode_wakeup(said) == meant, "an encoded message is decoded", said);
     fuzz::require(is_proved(said, secret), "an encoded message has a valid proof", said);

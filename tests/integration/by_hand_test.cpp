@@ -85,7 +85,7 @@ TEST_CASE("a client detects within five heartbeats that a lease's row was change
         // Control: the session's row is unchanged, so a heartbeat alone succeeds.
         const auto session =
             database.number("select id from rowlock_session where ttl_us = 900000");
-        CHECK(database.protocol().heartbeat(*database.connect(), session, 0, soon()));
+        CHECK(database.protocol().heartbeat(*database.connect(), session_id{session}, 0, soon()));
 
         REQUIRE(eventually([&] {
             return database.number("select floor from rowlock_token_floor") >=

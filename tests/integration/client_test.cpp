@@ -104,8 +104,8 @@ TEST_CASE("a destroyed client serves a waiter that enqueued during its last rele
         const auto& protocol = database.protocol();
         const auto& queue = database.queue();
         const auto other = database.connect();
-        constexpr std::int64_t session = 7;
-        constexpr std::int64_t grant_id = 70;
+        constexpr session_id session{7};
+        constexpr rowlock::grant_id grant_id{70};
         protocol.open_session(*other, {session, "other", "host", "program", 1, 60s},
                               support::soon());
         const auto held_by_other = [&] {

@@ -46,7 +46,7 @@ std::unique_ptr<sql::connection> application(const support::lock_database& datab
 }
 
 /// Acquires as a client does: ends an expired holder's session first.
-std::int64_t take_over(const protocol_session& by, std::string_view name, std::int64_t grant_id) {
+std::int64_t take_over(const protocol_session& by, std::string_view name, grant_id grant_id) {
     for (;;) {
         const auto tried = by.acquire(name, grant_id);
         if (tried.what == attempt::outcome::granted) return tried.token;
@@ -60,7 +60,8 @@ std::int64_t take_over(const protocol_session& by, std::string_view name, std::i
 verdict fence_job(const protocol_session& holder, sql::connection& app, std::int64_t token,
                   std::chrono::milliseconds idle = 60s) {
     return detail::make_fencing(holder.statements())
-        ->fence(app, {"job", holder.id(), token, 0}, {.statement = 5s, .idle = idle}, soon());
+        ->fence(app, {"job", holder.id(), token, grant_id{}}, {.statement = 5s, .idle = idle},
+                soon());
 }
 
 /// Makes the session expire, without a change of its revision.
@@ -124,16 +125,16 @@ std::string update_of(const support::lock_database& database, const std::string&
 // shows: fenced-transactions
 TEST_CASE("a take-over between fence and commit waits for the commit and then succeeds") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const protocol_session holder{database, 1};
-        const protocol_session successor{database, 2};
-        const auto first = holder.acquire("job", 11);
+        const protocol_session holder{database, session_id{1}};
+        const protocol_session successor{database, session_id{2}};
+        const auto first = holder.acquire("job", grant_id{11});
         REQUIRE(first.what == attempt::outcome::granted);
         const auto app = application(database);
         app->query("begin", soon());
         REQUIRE(fence_job(holder, *app, first.token) == verdict::current);
         let_expire(holder);
-        auto taken =
-            std::async(std::launch::async, [&] { return take_over(successor, "job", 22); });
+        auto taken = std::async(std::launch::async,
+                                [&] { return take_over(successor, "job", grant_id{22}); });
         REQUIRE(somebody_waits_for_a_row(database));
         app->query(update_of(database, "version set version = 1"), soon());
         CHECK(database.number("select session from rowlock_lease where name = 'job'") == 1);
@@ -146,14 +147,14 @@ TEST_CASE("a take-over between fence and commit waits for the commit and then su
 // shows: fenced-transactions
 TEST_CASE("control: without the fence the take-over happens inside the transaction") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const protocol_session holder{database, 1};
-        const protocol_session successor{database, 2};
-        REQUIRE(holder.acquire("job", 11).what == attempt::outcome::granted);
+        const protocol_session holder{database, session_id{1}};
+        const protocol_session successor{database, session_id{2}};
+        REQUIRE(holder.acquire("job", grant_id{11}).what == attempt::outcome::granted);
         const auto app = application(database);
         app->query("begin", soon());
         app->query("select * from " + database.prefix() + "lease", soon());
         let_expire(holder);
-        CHECK(take_over(successor, "job", 22) > 0);  // two holders until the commit
+        CHECK(take_over(successor, "job", grant_id{22}) > 0);  // two holders until the commit
         app->query("commit", soon());
     }
 }
@@ -161,26 +162,27 @@ TEST_CASE("control: without the fence the take-over happens inside the transacti
 // shows: fenced-transactions
 TEST_CASE("SQLite: a take-over cannot write before the fenced transaction has ended") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
-        const protocol_session holder{database, 1, {.ttl = 400ms}};
-        const protocol_session successor{database, 2};
-        const auto first = holder.acquire("job", 11);
+        const protocol_session holder{database, session_id{1}, {.ttl = 400ms}};
+        const protocol_session successor{database, session_id{2}};
+        const auto first = holder.acquire("job", grant_id{11});
         REQUIRE(first.what == attempt::outcome::granted);
         const auto app = application(database);
         app->query("begin immediate", soon());
         REQUIRE(fence_job(holder, *app, first.token) == verdict::current);
         const auto now = std::chrono::steady_clock::now();
         CHECK(kind_of([&] {
-                  successor.leases().end_expired_session(successor.db(), 1, now + 600ms);
+                  successor.leases().end_expired_session(successor.db(), session_id{1},
+                                                         now + 600ms);
               }) == errc::timed_out);
         app->query("commit", soon());
-        CHECK(take_over(successor, "job", 22) > first.token);
+        CHECK(take_over(successor, "job", grant_id{22}) > first.token);
     }
 }
 
 TEST_CASE("SQLite: a fence does not revive a session that expired without being ended") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
-        const protocol_session holder{database, 1, {.ttl = 150ms}};
-        const auto first = holder.acquire("job", 11);
+        const protocol_session holder{database, session_id{1}, {.ttl = 150ms}};
+        const auto first = holder.acquire("job", grant_id{11});
         const auto app = application(database);
         app->query("begin immediate", soon());
         REQUIRE(fence_job(holder, *app, first.token) == verdict::current);
@@ -201,8 +203,8 @@ TEST_CASE("SQLite: a fence does not revive a session that expired without being 
 // shows: fenced-transactions
 TEST_CASE("SQLite: the fence renews the session with the commit") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
-        const protocol_session holder{database, 1, {.ttl = 2s}};
-        const auto first = holder.acquire("job", 11);
+        const protocol_session holder{database, session_id{1}, {.ttl = 2s}};
+        const auto first = holder.acquire("job", grant_id{11});
         const auto expiry = [&] {
             return database.number("select expires_at from rowlock_session where id = 1");
         };
@@ -266,9 +268,9 @@ TEST_CASE("a rolled-back transaction unlocks the row") {
 // shows: fenced-transactions
 TEST_CASE("fences of an ended session fail and do not keep the take-over waiting") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const protocol_session holder{database, 1};
-        const protocol_session successor{database, 2};
-        const auto first = holder.acquire("job", 11);
+        const protocol_session holder{database, session_id{1}};
+        const protocol_session successor{database, session_id{2}};
+        const auto first = holder.acquire("job", grant_id{11});
         holder.end();
         const auto app = application(database);
         app->query(begin_of(database), soon());
@@ -281,7 +283,7 @@ TEST_CASE("fences of an ended session fail and do not keep the take-over waiting
         CHECK(refused);
         // The transaction is still open, and blocks no session.
         if (database.speaks() == sql::dialect::sqlite) app->query("rollback", soon());
-        CHECK(successor.acquire("job", 22).what == attempt::outcome::granted);
+        CHECK(successor.acquire("job", grant_id{22}).what == attempt::outcome::granted);
         if (app->transaction() != sql::transaction_state::none) app->query("rollback", soon());
     }
 }
@@ -289,9 +291,9 @@ TEST_CASE("fences of an ended session fail and do not keep the take-over waiting
 // shows: fenced-transactions
 TEST_CASE("control: a fence that does not check the session keeps the take-over waiting") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const protocol_session holder{database, 1};
-        const protocol_session successor{database, 2};
-        REQUIRE(holder.acquire("job", 11).what == attempt::outcome::granted);
+        const protocol_session holder{database, session_id{1}};
+        const protocol_session successor{database, session_id{2}};
+        REQUIRE(holder.acquire("job", grant_id{11}).what == attempt::outcome::granted);
         holder.end();
         const auto app = application(database);
         app->query("begin", soon());
@@ -300,7 +302,8 @@ TEST_CASE("control: a fence that does not check the session keeps the take-over 
                        (database.speaks() == sql::dialect::postgresql ? "for share"
                                                                       : "lock in share mode"),
                    soon());
-        auto taken = std::async(std::launch::async, [&] { return successor.acquire("job", 22); });
+        auto taken =
+            std::async(std::launch::async, [&] { return successor.acquire("job", grant_id{22}); });
         REQUIRE(somebody_waits_for_a_row(database));
         app->query("rollback", soon());
         CHECK(taken.get().what == attempt::outcome::granted);
@@ -310,16 +313,16 @@ TEST_CASE("control: a fence that does not check the session keeps the take-over 
 // shows: fenced-transactions
 TEST_CASE("a holder that was stopped inside a fenced transaction is cut off after max_idle") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const protocol_session holder{database, 1};
-        const protocol_session successor{database, 2};
-        const auto first = holder.acquire("job", 11);
+        const protocol_session holder{database, session_id{1}};
+        const protocol_session successor{database, session_id{2}};
+        const auto first = holder.acquire("job", grant_id{11});
         const auto app = application(database);
         app->query("begin", soon());
         REQUIRE(fence_job(holder, *app, first.token, 1s) == verdict::current);
         let_expire(holder);
         app->query(update_of(database, "token_floor set floor = floor + 1"), soon());
         // The client does not end the transaction: the server does.
-        CHECK(take_over(successor, "job", 22) > first.token);
+        CHECK(take_over(successor, "job", grant_id{22}) > first.token);
         CHECK(kind_of([&] { app->query("commit", soon()); }) != errc{});
         CHECK(database.number("select floor from rowlock_token_floor") == 0);
     }
@@ -333,8 +336,8 @@ TEST_CASE("a fence that meets a take-over in progress waits for it and fails") {
             CAPTURE(isolation);
             client locks{database.source(), database.options()};
             const auto lease = locks.acquire("job");
-            const protocol_session successor{database,
-                                             std::string_view{isolation}.size() > 14 ? 21 : 22};
+            const protocol_session successor{
+                database, session_id{std::string_view{isolation}.size() > 14 ? 21 : 22}};
             const auto taker = database.connect();
             taker->query("begin", soon());
             taker->query(
@@ -382,15 +385,15 @@ TEST_CASE("a fence that meets a take-over in progress waits for it and fails") {
 // shows: fenced-transactions
 TEST_CASE("a failed fence in a new transaction leaves the new holder's row unlocked") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const protocol_session stale{database, 1};
-        const protocol_session holder{database, 2};
-        const auto first = stale.acquire("job", 11);
+        const protocol_session stale{database, session_id{1}};
+        const protocol_session holder{database, session_id{2}};
+        const auto first = stale.acquire("job", grant_id{11});
         stale.end();
-        REQUIRE(holder.acquire("job", 22).what == attempt::outcome::granted);
+        REQUIRE(holder.acquire("job", grant_id{22}).what == attempt::outcome::granted);
         const auto app = application(database);
         app->query("begin", soon());
         CHECK(fence_job(stale, *app, first.token) != verdict::current);
-        CHECK(holder.free("job", 22));
+        CHECK(holder.free("job", grant_id{22}));
         app->query("rollback", soon());
     }
 }
@@ -398,8 +401,8 @@ TEST_CASE("a failed fence in a new transaction leaves the new holder's row unloc
 // shows: fenced-transactions
 TEST_CASE("control: on InnoDB a plain locking read of a stale grant locks the new holder's row") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
-        const protocol_session holder{database, 2};
-        REQUIRE(holder.acquire("job", 22).what == attempt::outcome::granted);
+        const protocol_session holder{database, session_id{2}};
+        REQUIRE(holder.acquire("job", grant_id{22}).what == attempt::outcome::granted);
         const auto app = application(database);
         app->query("begin", soon());
         const auto none = app->query("select * from " + database.prefix() +
@@ -407,7 +410,8 @@ TEST_CASE("control: on InnoDB a plain locking read of a stale grant locks the ne
                                          "lock in share mode",
                                      soon());
         CHECK(none.empty());
-        auto released = std::async(std::launch::async, [&] { return holder.free("job", 22); });
+        auto released =
+            std::async(std::launch::async, [&] { return holder.free("job", grant_id{22}); });
         REQUIRE(somebody_waits_for_a_row(database));
         app->query("rollback", soon());
         CHECK(released.get());
@@ -487,8 +491,8 @@ TEST_CASE("a reclaim waits for the predecessor's fenced transaction") {
 // shows: fenced-transactions
 TEST_CASE("the reaper does not free the lease of an expired session under its fence") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const protocol_session holder{database, 1, {.ttl = 200ms}};
-        const auto first = holder.acquire("job", 11);
+        const protocol_session holder{database, session_id{1}, {.ttl = 200ms}};
+        const auto first = holder.acquire("job", grant_id{11});
         const auto app = application(database);
         app->query("begin", soon());
         REQUIRE(fence_job(holder, *app, first.token) == verdict::current);

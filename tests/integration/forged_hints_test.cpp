@@ -58,8 +58,9 @@ struct scene {
           waiting{std::async(std::launch::async, [this] { return acquire_soon(waiter, "job"); })} {
         REQUIRE(places(database, 1));
         REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
-        victim = address_of(database, database.number("select session from rowlock_waiter"));
-        grant_id = database.number("select grant_id from rowlock_waiter");
+        victim =
+            address_of(database, session_id{database.number("select session from rowlock_waiter")});
+        grant_id = rowlock::grant_id{database.number("select grant_id from rowlock_waiter")};
     }
 
     [[nodiscard]] bool still_waits() { return waiting.wait_for(0s) == std::future_status::timeout; }
@@ -76,7 +77,7 @@ struct scene {
     lease held;
     std::future<lease> waiting;
     wakeup::wake_address victim;
-    std::int64_t grant_id = 0;
+    rowlock::grant_id grant_id{};
 };
 
 }  // namespace
@@ -151,8 +152,8 @@ TEST_CASE("an overheard proof proves nothing else, and nothing once its grant ha
         const auto polls = waiter.stats().polls;
         REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
         const auto victim =
-            address_of(database, database.number("select session from rowlock_waiter"));
-        const auto grant_id = database.number("select grant_id from rowlock_waiter");
+            address_of(database, session_id{database.number("select session from rowlock_waiter")});
+        const grant_id grant_id{database.number("select grant_id from rowlock_waiter")};
         if (round == 0) stranger.listen(victim);
         REQUIRE(stranger.say(victim, lies({grant_id, forged_token}, overheard)));
         static_cast<void>(stranger.heard());  // those were the stranger's own notifications
@@ -164,7 +165,7 @@ TEST_CASE("an overheard proof proves nothing else, and nothing once its grant ha
         CHECK(got.token().value() < 100);
         const auto now = stranger.heard();
         REQUIRE(now.size() == 1);
-        CHECK(now.front().starts_with(std::to_string(grant_id) + ' '));
+        CHECK(now.front().starts_with(to_string(grant_id) + ' '));
         CHECK(now.front().find(victim.secret) == std::string::npos);
         overheard.push_back(now.front());
         // The stranger replays the notification, during the grant and after it.
@@ -206,7 +207,7 @@ TEST_CASE("neither an address nor a visible query contains the secret that prove
         if (queries.is_null(row, 0)) continue;
         const auto text = queries.text(row, 0);
         CHECK(text.find(on.victim.secret) == std::string_view::npos);
-        CHECK(text.find(std::to_string(on.grant_id)) == std::string_view::npos);
+        CHECK(text.find(to_string(on.grant_id)) == std::string_view::npos);
     }
     CHECK(on.serve().held());
 }
@@ -219,7 +220,8 @@ TEST_CASE(
         auto held = holder.acquire("job");
         auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
         REQUIRE(places(database, 1));
-        const auto to = address_of(database, database.number("select session from rowlock_waiter"));
+        const auto to =
+            address_of(database, session_id{database.number("select session from rowlock_waiter")});
         CHECK_FALSE(to.mailbox.has_value());
         // A stranger has opened a socket with its number, and reads what is sent there.
         const wakeup::mailbox trap{to.number};
@@ -246,8 +248,8 @@ TEST_CASE("a grant's id does not reveal the next one") {
         std::vector<std::int64_t> ids;
         for (int i = 0; i < 8; ++i) {
             const auto lease = locks.acquire("job");
-            ids.push_back(lease.grant_id());
-            CHECK(lease.grant_id() > 0);
+            ids.push_back(static_cast<std::int64_t>(lease.grant_id()));
+            CHECK(lease.grant_id() > grant_id{});
         }
         std::set<std::int64_t> steps;
         for (std::size_t i = 1; i < ids.size(); ++i) steps.insert(ids[i] - ids[i - 1]);

@@ -42,7 +42,8 @@ bool post_next_grant(sql::connection& db, const lease& held) {
         soon());
     if (entry.rows() == 0) return false;
     return wakeup::mailbox_sender{entry.integer(0, 1), wakeup::network_namespace()}.post(
-        wakeup::encode_wakeup({entry.integer(0, 0), held.token().value() + 1}, entry.text(0, 2)));
+        wakeup::encode_wakeup({entry.integer<grant_id>(0, 0), held.token().value() + 1},
+                              entry.text(0, 2)));
 }
 
 }  // namespace
@@ -235,7 +236,7 @@ TEST_CASE(
     const auto expiry = [&] {
         return admin
             ->query("select expires_at from rowlock_session where id = " +
-                        std::to_string(held->session_id()),
+                        to_string(held->session_id()),
                     soon())
             .integer(0, 0);
     };

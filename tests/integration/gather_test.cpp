@@ -40,7 +40,8 @@ namespace {
 
 using tokens = support::protocol_connection::tokens;
 
-grant_request request(std::string_view name, std::int64_t grant_id, std::int64_t session = 1) {
+grant_request request(std::string_view name, grant_id grant_id,
+                      session_id session = session_id{1}) {
     return {name, session, grant_id, "", "", std::nullopt, false};
 }
 
@@ -48,19 +49,21 @@ grant_request request(std::string_view name, std::int64_t grant_id, std::int64_t
 struct two_sessions {
     explicit two_sessions(support::lock_database& which)
         : database{which}, hand{which}, other{which} {
-        for (const std::int64_t id : {1, 2}) hand.open(id);
+        for (const std::int64_t id : {1, 2}) hand.open(session_id{id});
     }
 
-    std::int64_t acquire(std::string_view name, std::int64_t grant_id,
-                         std::int64_t session = 1) const {
+    std::int64_t acquire(std::string_view name, grant_id grant_id,
+                         session_id session = session_id{1}) const {
         const auto token = hand.try_acquire(name, session, grant_id);
         REQUIRE(token);
         return *token;
     }
     /// Grants the name to session 1 and frees it. Returns the token.
-    std::int64_t used(std::string_view name) const { return hand.acquire_and_free(name, 1); }
+    std::int64_t used(std::string_view name) const {
+        return hand.acquire_and_free(name, session_id{1});
+    }
     [[nodiscard]] bool reacquire(std::string_view name, std::int64_t known) const {
-        return hand.reacquire(request(name, 50), known);
+        return hand.reacquire(request(name, grant_id{50}), known);
     }
     [[nodiscard]] tokens acquire_all(const std::vector<grant_request>& wanted) const {
         return hand.acquire_all(wanted);
@@ -70,13 +73,13 @@ struct two_sessions {
         return hand.batch().reacquire_all(hand.db(), wanted, known, soon());
     }
     [[nodiscard]] std::vector<bool> release_all(const std::vector<granted_name>& grants) const {
-        return hand.release_all(1, grants);
+        return hand.release_all(session_id{1}, grants);
     }
     [[nodiscard]] std::vector<bool> held(std::span<const std::string_view> names) const {
         return hand.batch().held(hand.db(), names, soon());
     }
-    void enqueue(std::string_view name, std::int64_t grant_id) const {
-        hand.enqueue(name, 2, grant_id);
+    void enqueue(std::string_view name, grant_id grant_id) const {
+        hand.enqueue(name, session_id{2}, grant_id);
     }
     [[nodiscard]] std::int64_t holder(const std::string& name) {
         return database.number(
@@ -112,11 +115,11 @@ TEST_CASE("a lease that another session has, or had since, is not reacquired") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions on{database};
         const auto token = on.used("job");
-        on.acquire("job", 77, 2);
+        on.acquire("job", grant_id{77}, session_id{2});
         CHECK_FALSE(on.reacquire("job", token));
         CHECK_FALSE(on.reacquire("job", token + 1));
         CHECK(on.holder("job") == 77);
-        REQUIRE(on.hand.free("job", 2, 77));
+        REQUIRE(on.hand.free("job", session_id{2}, grant_id{77}));
         CHECK_FALSE(on.reacquire("job", token));
         CHECK(on.reacquire("job", token + 1));  // control
     }
@@ -127,13 +130,13 @@ TEST_CASE("a lease is not reacquired past a waiter, below the floor, or by an en
         two_sessions on{database};
         const auto token = on.used("job");
         SUBCASE("waiter") {
-            on.enqueue("job", 22);
+            on.enqueue("job", grant_id{22});
         }
         SUBCASE("floor") {
             database.run("update rowlock_token_floor set floor = " + std::to_string(token + 1));
         }
         SUBCASE("ended") {
-            on.hand.end(1);
+            on.hand.end(session_id{1});
         }
         if (database.speaks() == sql::dialect::postgresql) {
             SUBCASE("promise") {
@@ -150,7 +153,7 @@ TEST_CASE("a reacquire that waits for a concurrent grant gets nothing") {
         two_sessions on{database};
         const auto token = on.used("job");
         on.other.run("begin");
-        REQUIRE(on.other.try_acquire("job", 2, 77));
+        REQUIRE(on.other.try_acquire("job", session_id{2}, grant_id{77}));
         auto taken = std::async(std::launch::async, [&] { return on.reacquire("job", token); });
         REQUIRE(eventually([&] {
             return database.number(
@@ -172,7 +175,8 @@ TEST_CASE("one statement grants several old and new names, each with its own tok
         const auto token = on.used("old");
         const auto before = on.hand.db().round_trips();
         const auto got =
-            on.acquire_all({request("old", 1), {"new", 1, 2, "a thread", "a note", 60'000'000}});
+            on.acquire_all({request("old", grant_id{1}),
+                            {"new", session_id{1}, grant_id{2}, "a thread", "a note", 60'000'000}});
         const auto trips = on.hand.db().round_trips() - before;
         if (database.speaks() == sql::dialect::postgresql) CHECK(trips <= 2);  // one prepares
         REQUIRE(got[0]);
@@ -183,7 +187,8 @@ TEST_CASE("one statement grants several old and new names, each with its own tok
         CHECK(on.token("new") == *got[1]);
         CHECK(database.number("select count(*) from rowlock_lease where name = 'new' and thread = "
                               "'a thread' and note = 'a note' and deadline is not null") == 1);
-        CHECK(on.release_all({{"old", 1}, {"new", 2}}) == std::vector{true, true});
+        CHECK(on.release_all({{"old", grant_id{1}}, {"new", grant_id{2}}}) ==
+              std::vector{true, true});
         CHECK(on.holder("old") == 0);
         CHECK(on.holder("new") == 0);
     }
@@ -197,12 +202,12 @@ TEST_CASE("a batch may have names with quotes, commas, braces and backslashes") 
         std::vector<granted_name> grants;
         for (std::int64_t i = 0; i < 6; ++i) {
             const auto& name = names.at(static_cast<std::size_t>(i));
-            wanted.push_back({name, 1, i + 1, name, name, std::nullopt});
-            grants.push_back({name, i + 1});
+            wanted.push_back({name, session_id{1}, grant_id{i + 1}, name, name, std::nullopt});
+            grants.push_back({name, grant_id{i + 1}});
         }
         for (const auto& each : on.acquire_all(wanted)) CHECK(each);
-        for (const auto& lease : on.hand.leases().leases_of(on.hand.db(), 1, soon())) {
-            CHECK(lease.name == names.at(static_cast<std::size_t>(lease.grant_id - 1)));
+        for (const auto& lease : on.hand.leases().leases_of(on.hand.db(), session_id{1}, soon())) {
+            CHECK(lease.name == names.at(static_cast<std::size_t>(lease.grant_id) - 1));
         }
         CHECK(database.number("select count(*) from rowlock_lease where thread = name and note = "
                               "name") == 6);
@@ -215,18 +220,19 @@ TEST_CASE("a batch leaves out names that are held, waited for or promised, and g
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions on{database};
         on.used("free");
-        on.acquire("held", 77, 2);
+        on.acquire("held", grant_id{77}, session_id{2});
         on.used("waited for");
-        on.enqueue("waited for", 22);
-        on.enqueue("new, waited for", 23);
+        on.enqueue("waited for", grant_id{22});
+        on.enqueue("new, waited for", grant_id{23});
         const bool promises = database.speaks() == sql::dialect::postgresql;
         on.used("promised");
         if (promises) {
             database.run("update rowlock_lease set successor = 33 where name = 'promised'");
         }
-        const auto got = on.acquire_all({request("held", 1), request("waited for", 2),
-                                         request("free", 3), request("promised", 4),
-                                         request("new, waited for", 5), request("new", 6)});
+        const auto got =
+            on.acquire_all({request("held", grant_id{1}), request("waited for", grant_id{2}),
+                            request("free", grant_id{3}), request("promised", grant_id{4}),
+                            request("new, waited for", grant_id{5}), request("new", grant_id{6})});
         const tokens none(1);
         CHECK(got[0] == none[0]);
         CHECK(got[1] == none[0]);
@@ -242,10 +248,12 @@ TEST_CASE("a batch grants nothing to an ended session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions on{database};
         on.used("old");
-        on.hand.end(1);
+        on.hand.end(session_id{1});
         const tokens nothing(2);
-        CHECK(on.acquire_all({request("old", 1), request("new", 2)}) == nothing);
-        CHECK(on.acquire_all({request("old", 1, 2), request("new", 2, 2)}) != nothing);
+        CHECK(on.acquire_all({request("old", grant_id{1}), request("new", grant_id{2})}) ==
+              nothing);
+        CHECK(on.acquire_all({request("old", grant_id{1}, session_id{2}),
+                              request("new", grant_id{2}, session_id{2})}) != nothing);
     }
 }
 
@@ -254,7 +262,7 @@ TEST_CASE("the tokens of a batch are above the token floor") {
         two_sessions on{database};
         on.used("old");
         database.run("update rowlock_token_floor set floor = 1000");
-        const auto got = on.acquire_all({request("old", 1), request("new", 2)});
+        const auto got = on.acquire_all({request("old", grant_id{1}), request("new", grant_id{2})});
         CHECK(got[0] == 1001);
         CHECK(got[1] == 1001);
     }
@@ -293,7 +301,7 @@ TEST_CASE("MariaDB: a batch reports the grants that precede the loss of its conn
     on.used("there");
     dying_connection db{database.connect()};
     const auto got = on.hand.batch().acquire_all(
-        db, std::vector{request("there", 1), request("new", 2)}, soon());
+        db, std::vector{request("there", grant_id{1}), request("new", grant_id{2})}, soon());
     CHECK(got[0].has_value());
     CHECK(on.holder("there") == 1);
     CHECK_FALSE(got[1]);
@@ -311,17 +319,19 @@ TEST_CASE("a row that is locked for long does not delay the other requests of a 
         on.used("free");
         on.other.run("begin");
         on.other.run(share);
-        const auto got = on.acquire_all({request("locked", 1), request("free", 2)});
+        const auto got =
+            on.acquire_all({request("locked", grant_id{1}), request("free", grant_id{2})});
         CHECK_FALSE(got[0]);
         CHECK(got[1]);
         on.other.run("commit");
-        CHECK(on.acquire_all({request("locked", 3)})[0]);  // control
-        if (postgresql) continue;                          // there a fenced lease is released alone
+        CHECK(on.acquire_all({request("locked", grant_id{3})})[0]);  // control
+        if (postgresql) continue;  // there a fenced lease is released alone
         on.other.run("begin");
         on.other.run(share);
-        CHECK(on.release_all({{"locked", 3}, {"free", 2}}) == std::vector{false, true});
+        CHECK(on.release_all({{"locked", grant_id{3}}, {"free", grant_id{2}}}) ==
+              std::vector{false, true});
         on.other.run("commit");
-        CHECK(on.release_all({{"locked", 3}}) == std::vector{true});
+        CHECK(on.release_all({{"locked", grant_id{3}}}) == std::vector{true});
     }
 }
 
@@ -330,10 +340,11 @@ TEST_CASE("leases that were released together are reacquired together, each with
         two_sessions on{database};
         const std::vector<std::int64_t> known{on.used("a"), on.used("b"), on.used("c"),
                                               on.used("waited for")};
-        const auto since = on.acquire("b", 77, 2);
-        on.enqueue("waited for", 22);
-        const std::vector<grant_request> wanted{request("a", 1), request("b", 2), request("c", 3),
-                                                request("waited for", 4)};
+        const auto since = on.acquire("b", grant_id{77}, session_id{2});
+        on.enqueue("waited for", grant_id{22});
+        const std::vector<grant_request> wanted{
+            request("a", grant_id{1}), request("b", grant_id{2}), request("c", grant_id{3}),
+            request("waited for", grant_id{4})};
         const auto got = on.reacquire_all(wanted, known);
         CHECK(got == tokens{known[0] + 1, std::nullopt, known[2] + 1, std::nullopt});
         CHECK(on.holder("a") == 1);
@@ -355,12 +366,13 @@ TEST_CASE("leases are not reacquired together below the floor, or by an ended se
             database.run("update rowlock_token_floor set floor = " + std::to_string(known[0] + 1));
         }
         SUBCASE("ended") {
-            on.hand.end(1);
+            on.hand.end(session_id{1});
         }
         SUBCASE("promise") {
             database.run("update rowlock_lease set successor = 33");
         }
-        const std::vector<grant_request> wanted{request("a", 1), request("b", 2)};
+        const std::vector<grant_request> wanted{request("a", grant_id{1}),
+                                                request("b", grant_id{2})};
         for (const auto& token : on.reacquire_all(wanted, known)) {
             CHECK(token.has_value() == all);
         }
@@ -370,21 +382,21 @@ TEST_CASE("leases are not reacquired together below the floor, or by an ended se
 TEST_CASE("a batch releases only its own grants, and none with a waiter") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions on{database};
-        on.acquire("ours", 1);
-        on.acquire("ours, later", 3);
-        on.acquire("another has it", 77, 2);
-        on.acquire("waited for", 4);
-        on.enqueue("waited for", 22);
-        const std::vector<granted_name> grants{{"ours", 1},
-                                               {"ours, later", 2},
-                                               {"another has it", 77},
-                                               {"waited for", 4},
-                                               {"unknown", 5}};
+        on.acquire("ours", grant_id{1});
+        on.acquire("ours, later", grant_id{3});
+        on.acquire("another has it", grant_id{77}, session_id{2});
+        on.acquire("waited for", grant_id{4});
+        on.enqueue("waited for", grant_id{22});
+        const std::vector<granted_name> grants{{"ours", grant_id{1}},
+                                               {"ours, later", grant_id{2}},
+                                               {"another has it", grant_id{77}},
+                                               {"waited for", grant_id{4}},
+                                               {"unknown", grant_id{5}}};
         if (database.speaks() == sql::dialect::mysql) {
             // The statement cannot report which were freed if one was lost before: the client looks
             // each of them up, as after a lost reply.
             CHECK(kind_of([&] { (void)on.release_all(grants); }) == errc::outcome_unknown);
-            CHECK(on.release_all({{"waited for", 4}}) == std::vector{false});
+            CHECK(on.release_all({{"waited for", grant_id{4}}}) == std::vector{false});
         } else {
             CHECK(on.release_all(grants) == std::vector{true, false, false, false, false});
         }
@@ -405,7 +417,7 @@ TEST_CASE("batches of the same names in opposite orders exclude each other and d
         std::map<std::pair<std::string, std::int64_t>, int> seen;  // name, token
         std::atomic<int> granted{0};
         std::atomic<int> kept{0};
-        const auto run = [&](std::int64_t session, bool forwards) {
+        const auto run = [&](session_id session, bool forwards) {
             const auto db = database.connect();
             for (int round = 0; round < rounds; ++round) {
                 std::vector<std::string> names;
@@ -419,10 +431,11 @@ TEST_CASE("batches of the same names in opposite orders exclude each other and d
                 std::vector<granted_name> grants;
                 std::vector<granted_name> ours;
                 for (const auto& name : names) {
-                    const auto id = session * 1'000'000 + std::int64_t{round} * 100 +
+                    const auto id = static_cast<std::int64_t>(session) * 1'000'000 +
+                                    std::int64_t{round} * 100 +
                                     static_cast<std::int64_t>(wanted.size());
-                    wanted.push_back(request(name, id, session));
-                    grants.push_back({name, id});
+                    wanted.push_back(request(name, grant_id{id}, session));
+                    grants.push_back({name, grant_id{id}});
                 }
                 together.arrive_and_wait();
                 const auto got = setting.hand.batch().acquire_all(*db, wanted, soon());
@@ -442,8 +455,8 @@ TEST_CASE("batches of the same names in opposite orders exclude each other and d
                 }
             }
         };
-        std::jthread one{[&] { run(1, true); }};
-        std::jthread two{[&] { run(2, false); }};
+        std::jthread one{[&] { run(session_id{1}, true); }};
+        std::jthread two{[&] { run(session_id{2}, false); }};
         one.join();
         two.join();
         CHECK(std::ranges::all_of(seen, [](const auto& each) { return each.second == 1; }));
@@ -456,12 +469,13 @@ TEST_CASE("batches of the same names in opposite orders exclude each other and d
 TEST_CASE("held() reports only leases with a live holder whose deadline has not passed") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions on{database};
-        on.acquire("held", 77, 2);
+        on.acquire("held", grant_id{77}, session_id{2});
         on.used("freed");
-        on.hand.open(3);
-        on.acquire("of the dead", 78, 3);
-        on.hand.end(3);
-        REQUIRE(on.hand.try_acquire("past its deadline", 2, 79, {.deadline_us = 1}));
+        on.hand.open(session_id{3});
+        on.acquire("of the dead", grant_id{78}, session_id{3});
+        on.hand.end(session_id{3});
+        REQUIRE(on.hand.try_acquire("past its deadline", session_id{2}, grant_id{79},
+                                    {.deadline_us = 1}));
         const std::vector<std::string_view> names{"freed", "held", "new", "of the dead",
                                                   "past its deadline"};
         REQUIRE(eventually([&] { return !on.held(std::span{&names[4], 1}).front(); }));

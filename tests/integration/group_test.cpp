@@ -53,8 +53,8 @@ public:
     /// Acquires with the grant ids 100, 101 …
     [[nodiscard]] tokens acquire_all(const std::vector<std::string>& names) const {
         std::vector<grant_request> requests;
-        std::int64_t grant_id = 100;
-        for (const auto& name : names) requests.push_back(request(name, grant_id++));
+        std::int64_t id = 100;
+        for (const auto& name : names) requests.push_back(request(name, grant_id{id++}));
         return acquire_all(requests);
     }
     [[nodiscard]] std::vector<bool> release_all(const std::vector<granted_name>& grants) const {
@@ -95,11 +95,11 @@ auto timed(Action action) {
     return answer;
 }
 
-bool held_by(support::lock_database& database, const std::string& name, std::int64_t session,
-             std::int64_t grant_id) {
+bool held_by(support::lock_database& database, const std::string& name, session_id session,
+             grant_id grant_id) {
     return database.number("select count(*) from rowlock_lease where name = '" + name +
-                           "' and session = " + std::to_string(session) +
-                           " and grant_id = " + std::to_string(grant_id)) == 1;
+                           "' and session = " + to_string(session) +
+                           " and grant_id = " + to_string(grant_id)) == 1;
 }
 
 std::int64_t held(support::lock_database& database) {
@@ -114,8 +114,8 @@ std::vector<std::string> numbered(int count) {
 
 std::vector<granted_name> grants_of(const std::vector<std::string>& names) {
     std::vector<granted_name> grants;
-    std::int64_t grant_id = 100;
-    for (const auto& name : names) grants.push_back({name, grant_id++});
+    std::int64_t id = 100;
+    for (const auto& name : names) grants.push_back({name, grant_id{id++}});
     return grants;
 }
 
@@ -139,26 +139,27 @@ std::size_t granted(const tokens& all) {
 
 TEST_CASE("a lease is reacquired with the token at which it was released") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const group_session self{database, 1};
+        const group_session self{database, session_id{1}};
         const auto known = self.acquire_and_free("job");
-        REQUIRE(self.reacquire("job", 11, known));
-        CHECK(held_by(database, "job", 1, 11));
+        REQUIRE(self.reacquire("job", grant_id{11}, known));
+        CHECK(held_by(database, "job", session_id{1}, grant_id{11}));
         CHECK(database.number("select token from rowlock_lease") == known + 1);
-        CHECK(self.leases().find_grant(self.db(), "job", 1, 11, soon()) == known + 1);
-        CHECK_FALSE(self.reacquire("job", 12, known));  // this session holds it
-        CHECK_FALSE(self.reacquire("job", 12, known + 1));
-        REQUIRE(self.free("job", 11));
-        CHECK_FALSE(self.reacquire("job", 12, known));  // the token of an earlier grant
-        CHECK_FALSE(self.reacquire("none", 12, known));
-        CHECK(self.reacquire("job", 12, known + 1));
+        CHECK(self.leases().find_grant(self.db(), "job", session_id{1}, grant_id{11}, soon()) ==
+              known + 1);
+        CHECK_FALSE(self.reacquire("job", grant_id{12}, known));  // this session holds it
+        CHECK_FALSE(self.reacquire("job", grant_id{12}, known + 1));
+        REQUIRE(self.free("job", grant_id{11}));
+        CHECK_FALSE(self.reacquire("job", grant_id{12}, known));  // the token of an earlier grant
+        CHECK_FALSE(self.reacquire("none", grant_id{12}, known));
+        CHECK(self.reacquire("job", grant_id{12}, known + 1));
     }
 }
 
 TEST_CASE("a reacquired lease has the thread, note and deadline of its request") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const group_session self{database, 1};
+        const group_session self{database, session_id{1}};
         const auto known = self.acquire_and_free("job");
-        auto request = self.request("job", 11);
+        auto request = self.request("job", grant_id{11});
         request.thread = "thread";
         request.note = "it's \"why\"";
         request.deadline_us = 30'000'000;
@@ -176,39 +177,39 @@ TEST_CASE("a reacquired lease has the thread, note and deadline of its request")
 TEST_CASE(
     "a lease is not reacquired while another session holds it, nor after another session held it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const group_session self{database, 1};
-        const group_session other{database, 2};
+        const group_session self{database, session_id{1}};
+        const group_session other{database, session_id{2}};
         const auto known = self.acquire_and_free("job");
-        REQUIRE(other.try_acquire("job", 22) == known + 1);
-        CHECK_FALSE(self.reacquire("job", 11, known));
-        CHECK_FALSE(self.reacquire("job", 11, known + 1));
-        REQUIRE(other.free("job", 22));
-        CHECK_FALSE(self.reacquire("job", 11, known));
+        REQUIRE(other.try_acquire("job", grant_id{22}) == known + 1);
+        CHECK_FALSE(self.reacquire("job", grant_id{11}, known));
+        CHECK_FALSE(self.reacquire("job", grant_id{11}, known + 1));
+        REQUIRE(other.free("job", grant_id{22}));
+        CHECK_FALSE(self.reacquire("job", grant_id{11}, known));
         CHECK(held(database) == 0);
     }
 }
 
 TEST_CASE("a lease with a waiter's ticket is not reacquired") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const group_session self{database, 1};
-        const group_session waiter{database, 2};
+        const group_session self{database, session_id{1}};
+        const group_session waiter{database, session_id{2}};
         const auto known = self.acquire_and_free("job");
-        waiter.enqueue("job", 22);
-        CHECK_FALSE(self.reacquire("job", 11, known));
+        waiter.enqueue("job", grant_id{22});
+        CHECK_FALSE(self.reacquire("job", grant_id{11}, known));
         CHECK(held(database) == 0);
         // Nor with a dead waiter's ticket. An acquire detects that the waiter is dead.
-        waiter.leases().end_session(waiter.db(), 2, soon());
-        CHECK_FALSE(self.reacquire("job", 11, known));
-        REQUIRE(self.try_acquire("job", 11) == known + 1);
-        REQUIRE(self.free("job", 11));
+        waiter.leases().end_session(waiter.db(), session_id{2}, soon());
+        CHECK_FALSE(self.reacquire("job", grant_id{11}, known));
+        REQUIRE(self.try_acquire("job", grant_id{11}) == known + 1);
+        REQUIRE(self.free("job", grant_id{11}));
         database.run("delete from rowlock_waiter");
-        CHECK(self.reacquire("job", 12, known + 1));
+        CHECK(self.reacquire("job", grant_id{12}, known + 1));
     }
 }
 
 TEST_CASE("an ended or expired session reacquires nothing") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const group_session self{database, 1};
+        const group_session self{database, session_id{1}};
         const auto known = self.acquire_and_free("job");
         SUBCASE("ended") {
             self.end();
@@ -219,32 +220,33 @@ TEST_CASE("an ended or expired session reacquires nothing") {
         SUBCASE("gone") {
             database.run("delete from rowlock_session");
         }
-        CHECK_FALSE(self.reacquire("job", 11, known));
+        CHECK_FALSE(self.reacquire("job", grant_id{11}, known));
         CHECK(held(database) == 0);
     }
 }
 
 TEST_CASE("a lease is not reacquired below the token floor") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const group_session self{database, 1};
+        const group_session self{database, session_id{1}};
         const auto known = self.acquire_and_free("job");
         database.run("update rowlock_token_floor set floor = " + std::to_string(known));
-        REQUIRE(self.reacquire("job", 11, known));  // known + 1 is above it
-        REQUIRE(self.free("job", 11));
+        REQUIRE(self.reacquire("job", grant_id{11}, known));  // known + 1 is above it
+        REQUIRE(self.free("job", grant_id{11}));
         database.run("update rowlock_token_floor set floor = " + std::to_string(known + 2));
-        CHECK_FALSE(self.reacquire("job", 12, known + 1));
-        CHECK(self.try_acquire("job", 12) == known + 3);
+        CHECK_FALSE(self.reacquire("job", grant_id{12}, known + 1));
+        CHECK(self.try_acquire("job", grant_id{12}) == known + 3);
     }
 }
 
 TEST_CASE("a reacquire does not wait for a locked row") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
-        const group_session self{database, 1};
+        const group_session self{database, session_id{1}};
         const auto known = self.acquire_and_free("job");
         const row_lock somebody{database, "job"};
-        CHECK_FALSE(timed([&] { return self.reacquire("job", 11, known); }));
+        CHECK_FALSE(timed([&] { return self.reacquire("job", grant_id{11}, known); }));
         // The connection's settings are unchanged: an acquire waits.
-        auto control = std::async(std::launch::async, [&] { return self.try_acquire("job", 12); });
+        auto control =
+            std::async(std::launch::async, [&] { return self.try_acquire("job", grant_id{12}); });
         CHECK(support::somebody_waits_for_a_row(database));
         somebody.end();
         CHECK(control.get() == known + 1);
@@ -253,22 +255,24 @@ TEST_CASE("a reacquire does not wait for a locked row") {
 
 TEST_CASE("neither a reacquire nor a batch locks its session: heartbeats do not wait") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
-        const group_session self{database, 1};
-        const group_session waiter{database, 2};
+        const group_session self{database, session_id{1}};
+        const group_session waiter{database, session_id{2}};
         const auto known = self.acquire_and_free("job");
         const auto heartbeat = database.connect();
         self.db().query("begin", soon());
         const auto beats = [&] {
-            return timed([&] { return self.leases().heartbeat(*heartbeat, 1, 0, soon()); });
+            return timed(
+                [&] { return self.leases().heartbeat(*heartbeat, session_id{1}, 0, soon()); });
         };
         SUBCASE("a reacquire") {
-            REQUIRE(self.reacquire("job", 11, known));
+            REQUIRE(self.reacquire("job", grant_id{11}, known));
             CHECK(beats());
         }
         SUBCASE("a batch") {
             REQUIRE(granted(self.acquire_all({"job", "other"})) == 2);
             CHECK(beats());
-            REQUIRE(self.release_all({{"job", 100}, {"other", 101}}) == std::vector{true, true});
+            REQUIRE(self.release_all({{"job", grant_id{100}}, {"other", grant_id{101}}}) ==
+                    std::vector{true, true});
             CHECK(beats());
         }
         SUBCASE("control: a join in the statement locks it") {
@@ -276,7 +280,7 @@ TEST_CASE("neither a reacquire nor a batch locks its session: heartbeats do not 
                                 "session m on m.id = 1 and m.ended = 0 set l.token = l.token + 1",
                             soon());
             auto late = std::async(std::launch::async, [&] {
-                return self.leases().heartbeat(*heartbeat, 1, 0, soon());
+                return self.leases().heartbeat(*heartbeat, session_id{1}, 0, soon());
             });
             CHECK(support::somebody_waits_for_a_row(database));
             self.db().query("rollback", soon());
@@ -289,14 +293,16 @@ TEST_CASE("neither a reacquire nor a batch locks its session: heartbeats do not 
 TEST_CASE("a reacquired lease is found after its reply was lost") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         interception network;
-        const group_session self{database, network.wrap(database.source()), 1};
+        const group_session self{database, network.wrap(database.source()), session_id{1}};
         const auto known = self.acquire_and_free("job");
         network.after([](std::string_view name) {
             if (name == "reacquire") interception::lose_reply();
         });
-        CHECK(kind_of([&] { (void)self.reacquire("job", 11, known); }) == errc::outcome_unknown);
-        const group_session again{database, 2};
-        CHECK(again.leases().find_grant(again.db(), "job", 1, 11, soon()) == known + 1);
+        CHECK(kind_of([&] { (void)self.reacquire("job", grant_id{11}, known); }) ==
+              errc::outcome_unknown);
+        const group_session again{database, session_id{2}};
+        CHECK(again.leases().find_grant(again.db(), "job", session_id{1}, grant_id{11}, soon()) ==
+              known + 1);
     }
 }
 
@@ -304,7 +310,7 @@ TEST_CASE("a reacquired lease is found after its reply was lost") {
 
 TEST_CASE("several leases with any names are granted and released together") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const group_session self{database, 1, {.ttl = 60s}};
+        const group_session self{database, session_id{1}, {.ttl = 60s}};
         std::vector<std::string> names{"job",
                                        "Job",
                                        "job ",
@@ -326,7 +332,7 @@ TEST_CASE("several leases with any names are granted and released together") {
         for (std::size_t i = 0; i < names.size(); ++i) {
             const auto id = static_cast<std::int64_t>(100 + i);
             requests.push_back(
-                {names[i], 1, id, i % 3 == 0 ? "a thread" : "",
+                {names[i], session_id{1}, grant_id{id}, i % 3 == 0 ? "a thread" : "",
                  i % 5 == 0 ? names[i] : std::string_view{},
                  i % 4 == 0 ? std::optional<std::int64_t>{id * 1'000'000} : std::nullopt});
         }
@@ -341,14 +347,14 @@ TEST_CASE("several leases with any names are granted and released together") {
             REQUIRE(info->holder);
             CHECK(info->token.value() == got[i]);
             CHECK(got[i] == (before.contains(names[i]) ? before[names[i]] + 1 : 1));
-            CHECK(info->holder->session == 1);
+            CHECK(info->holder->session == session_id{1});
             CHECK(info->holder->grant_id == requests[i].grant_id);
             CHECK(info->holder->thread == requests[i].thread);
             CHECK(info->holder->note == requests[i].note);
             CHECK((info->holder->remaining > 90s) == false);
             CHECK(info->holder->held_for < 20s);
             if (requests[i].deadline_us) {
-                const auto left = self.leases().leases_of(self.db(), 1, soon());
+                const auto left = self.leases().leases_of(self.db(), session_id{1}, soon());
                 const auto found =
                     std::ranges::find(left, names[i], &protocol::session_lease::name);
                 REQUIRE(found != left.end());
@@ -364,15 +370,15 @@ TEST_CASE("several leases with any names are granted and released together") {
                               "thread is not null or note is not null or deadline is not null or "
                               "acquired_at is not null") == 0);
         // A repeated release frees nothing, and leaves a newer grant alone.
-        REQUIRE(self.try_acquire("job", 7));
+        REQUIRE(self.try_acquire("job", grant_id{7}));
         CHECK(std::ranges::count(self.release_all(grants), true) == 0);
-        CHECK(held_by(database, "job", 1, 7));
+        CHECK(held_by(database, "job", session_id{1}, grant_id{7}));
     }
 }
 
 TEST_CASE("on MariaDB a batch of sixteen takes two round trips, and its release one") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
-        const group_session self{database, 1};
+        const group_session self{database, session_id{1}};
         const auto names = numbered(16);
         for (int round = 0; round < 3; ++round) {
             for (const auto& name : names) self.acquire_and_free(name);
@@ -389,7 +395,7 @@ TEST_CASE("on MariaDB a batch of sixteen takes two round trips, and its release 
 
 TEST_CASE("a batch locks only its own rows, even if the table has few others") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
-        const group_session self{database, 1};
+        const group_session self{database, session_id{1}};
         // Nearly all rows of the table, for which an optimizer may prefer to read all of it.
         const auto names = numbered(12);
         for (const auto& name : names) self.acquire_and_free(name);
@@ -415,21 +421,21 @@ TEST_CASE("a batch locks only its own rows, even if the table has few others") {
 
 TEST_CASE("one name that is held does not fail the rest of a batch") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const group_session self{database, 1};
-        const group_session other{database, 2};
+        const group_session self{database, session_id{1}};
+        const group_session other{database, session_id{2}};
         for (const int count : {3, 20, 32}) {
             CAPTURE(count);
             auto names = numbered(count);
             for (const auto& name : names) self.acquire_and_free(name);
-            REQUIRE(other.try_acquire("n1", 22));
+            REQUIRE(other.try_acquire("n1", grant_id{22}));
             const auto got = self.acquire_all(names);
             CHECK_FALSE(got[1]);
             CHECK(std::cmp_equal(granted(got), count - 1));
-            CHECK(held_by(database, "n1", 2, 22));
+            CHECK(held_by(database, "n1", session_id{2}, grant_id{22}));
             const auto freed = self.release_all(grants_of(names, got));
             CHECK(std::ranges::count(freed, true) == count - 1);
-            CHECK(held_by(database, "n1", 2, 22));
-            REQUIRE(other.free("n1", 22));
+            CHECK(held_by(database, "n1", session_id{2}, grant_id{22}));
+            REQUIRE(other.free("n1", grant_id{22}));
         }
     }
 }
@@ -438,7 +444,7 @@ TEST_CASE("a row that a fenced transaction has locked does not delay a batch") {
     for (const auto which : {backend::mariadb, backend::soci_mariadb}) {
         DOCTEST_SUBCASE(support::to_string(which)) {
             if (support::lock_database database{which}; database.there()) {
-                const group_session self{database, 1};
+                const group_session self{database, session_id{1}};
                 for (const int count : {1, 3, 32}) {
                     CAPTURE(count);
                     const auto names = numbered(count);
@@ -457,9 +463,9 @@ TEST_CASE("a row that a fenced transaction has locked does not delay a batch") {
                     const auto freed = timed([&] { return self.release_all(grants_of(names)); });
                     CHECK_FALSE(freed[0]);
                     CHECK(std::cmp_equal(std::ranges::count(freed, true), others));
-                    CHECK(held_by(database, "n0", 1, 100));
+                    CHECK(held_by(database, "n0", session_id{1}, grant_id{100}));
                     ours.end();
-                    CHECK(self.release_all({{"n0", 100}})[0]);
+                    CHECK(self.release_all({{"n0", grant_id{100}}})[0]);
                 }
             }
         }
@@ -468,7 +474,7 @@ TEST_CASE("a row that a fenced transaction has locked does not delay a batch") {
 
 TEST_CASE("control: one locked row delays a batch in a statement that waits") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
-        const group_session self{database, 1};
+        const group_session self{database, session_id{1}};
         for (const auto* name : {"a", "b"}) self.acquire_and_free(name);
         const row_lock somebody{database, "a"};
         auto late = std::async(std::launch::async, [&] {
@@ -486,12 +492,12 @@ TEST_CASE("control: one locked row delays a batch in a statement that waits") {
 
 TEST_CASE("a name with a waiter is neither granted nor released by a batch") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const group_session self{database, 1};
-        const group_session waiter{database, 2};
+        const group_session self{database, session_id{1}};
+        const group_session waiter{database, session_id{2}};
         self.acquire_and_free("present");
         self.acquire_and_free("other");
-        waiter.enqueue("present", 22);
-        waiter.enqueue("absent", 23);
+        waiter.enqueue("present", grant_id{22});
+        waiter.enqueue("absent", grant_id{23});
         const std::vector<std::string> names{"present", "absent", "other", "new"};
         auto got = self.acquire_all(names);
         CHECK_FALSE(got[0]);
@@ -500,26 +506,27 @@ TEST_CASE("a name with a waiter is neither granted nor released by a batch") {
         CHECK(got[3]);
         CHECK(held(database) == 2);
 
-        waiter.enqueue("new", 24);
-        const std::vector<granted_name> ours{{"other", 102}, {"new", 103}};
+        waiter.enqueue("new", grant_id{24});
+        const std::vector<granted_name> ours{{"other", grant_id{102}}, {"new", grant_id{103}}};
         CHECK(self.release_all(ours) == std::vector{true, false});
-        CHECK(held_by(database, "new", 1, 103));
+        CHECK(held_by(database, "new", session_id{1}, grant_id{103}));
 
         // A waiter whose session has ended does not count.
-        waiter.leases().end_session(waiter.db(), 2, soon());
-        CHECK(self.release_all({{"new", 103}}) == std::vector{true});
+        waiter.leases().end_session(waiter.db(), session_id{2}, soon());
+        CHECK(self.release_all({{"new", grant_id{103}}}) == std::vector{true});
         CHECK(granted(self.acquire_all(names)) == 4);
     }
 }
 
 TEST_CASE("a barging request overtakes waiters in a batch too") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const group_session self{database, 1};
-        const group_session waiter{database, 2};
+        const group_session self{database, session_id{1}};
+        const group_session waiter{database, session_id{2}};
         self.acquire_and_free("a");
-        for (const auto* name : {"a", "b", "c"}) waiter.enqueue(name, 20 + *name);
-        std::vector<grant_request> requests{self.request("a", 1), self.request("b", 2),
-                                            self.request("c", 3)};
+        for (const auto* name : {"a", "b", "c"}) waiter.enqueue(name, grant_id{20 + *name});
+        std::vector<grant_request> requests{self.request("a", grant_id{1}),
+                                            self.request("b", grant_id{2}),
+                                            self.request("c", grant_id{3})};
         requests[0].barging = requests[1].barging = true;
         const auto got = self.acquire_all(requests);
         CHECK(got[0]);
@@ -530,7 +537,7 @@ TEST_CASE("a barging request overtakes waiters in a batch too") {
 
 TEST_CASE("a batch grants nothing to an ended session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const group_session self{database, 1};
+        const group_session self{database, session_id{1}};
         for (const auto* name : {"a", "b"}) self.acquire_and_free(name);
         SUBCASE("ended") {
             self.end();
@@ -549,7 +556,7 @@ TEST_CASE("a batch grants nothing to an ended session") {
 
 TEST_CASE("each token of a batch is above the floor and above its row's own token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const group_session self{database, 1};
+        const group_session self{database, session_id{1}};
         for (const auto* name : {"a", "b", "c"}) self.acquire_and_free(name);
         database.run("update rowlock_token_floor set floor = 1000");
         database.run("update rowlock_lease set token = 2000 where name = 'b'");
@@ -561,21 +568,21 @@ TEST_CASE("each token of a batch is above the floor and above its row's own toke
 
 TEST_CASE("a batch takes the leases of ended sessions and leases past their deadlines") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const group_session self{database, 1};
-        const group_session dead{database, 2};
-        const group_session alive{database, 3};
-        REQUIRE(dead.try_acquire("a", 21));
-        REQUIRE(alive.try_acquire("b", 31));
-        REQUIRE(alive.try_acquire("c", 32));
-        dead.leases().end_session(dead.db(), 2, soon());
+        const group_session self{database, session_id{1}};
+        const group_session dead{database, session_id{2}};
+        const group_session alive{database, session_id{3}};
+        REQUIRE(dead.try_acquire("a", grant_id{21}));
+        REQUIRE(alive.try_acquire("b", grant_id{31}));
+        REQUIRE(alive.try_acquire("c", grant_id{32}));
+        dead.leases().end_session(dead.db(), session_id{2}, soon());
         database.run("update rowlock_lease set deadline = 1 where name = 'b'");
         const auto got = self.acquire_all({"a", "b", "c"});
         CHECK(got == tokens{2, 2, std::nullopt});
         CHECK(database.number("select count(*) from rowlock_lease where deadline is not null") ==
               0);
         // A session that expired without being ended must be ended first. A batch does not do that.
-        const group_session expired{database, 4};
-        REQUIRE(expired.try_acquire("d", 41));
+        const group_session expired{database, session_id{4}};
+        REQUIRE(expired.try_acquire("d", grant_id{41}));
         database.run("update rowlock_session set expires_at = 1 where id = 4");
         CHECK(self.acquire_all({"d"}) == tokens{std::nullopt});
     }
@@ -588,8 +595,8 @@ TEST_CASE(
         DOCTEST_SUBCASE(support::to_string(which)) {
             if (support::lock_database database{which}; database.there()) {
                 interception network;
-                const group_session self{database, network.wrap(database.source()), 1};
-                const group_session other{database, 2};
+                const group_session self{database, network.wrap(database.source()), session_id{1}};
+                const group_session other{database, session_id{2}};
                 for (const int count : {3, 20}) {
                     CAPTURE(count);
                     const auto names = numbered(count);
@@ -597,13 +604,13 @@ TEST_CASE(
                     network.before([&](std::string_view name) {
                         if (name != "take_all" && name != "lock_all") return;
                         network.before({});
-                        REQUIRE(other.try_acquire("n1", 22));
+                        REQUIRE(other.try_acquire("n1", grant_id{22}));
                     });
                     const auto got = self.acquire_all(names);
                     CHECK_FALSE(got[1]);
                     CHECK(std::cmp_equal(granted(got), count - 1));
-                    CHECK(held_by(database, "n1", 2, 22));
-                    REQUIRE(other.free("n1", 22));
+                    CHECK(held_by(database, "n1", session_id{2}, grant_id{22}));
+                    REQUIRE(other.free("n1", grant_id{22}));
                     CHECK(std::ranges::count(self.release_all(grants_of(names, got)), true) ==
                           count - 1);
                 }
@@ -611,10 +618,10 @@ TEST_CASE(
                 network.before([&](std::string_view name) {
                     if (name != "insert_all") return;
                     network.before({});
-                    REQUIRE(other.try_acquire("y", 23));
+                    REQUIRE(other.try_acquire("y", grant_id{23}));
                 });
                 CHECK(granted(self.acquire_all({"x", "y"})) == 0);
-                CHECK(held_by(database, "y", 2, 23));
+                CHECK(held_by(database, "y", session_id{2}, grant_id{23}));
                 CHECK(database.number("select count(*) from rowlock_lease where name = 'x'") == 0);
             }
         }
@@ -624,7 +631,7 @@ TEST_CASE(
 TEST_CASE("new names are not granted below a floor that was raised meanwhile") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         interception network;
-        const group_session self{database, network.wrap(database.source()), 1};
+        const group_session self{database, network.wrap(database.source()), session_id{1}};
         network.before([&](std::string_view name) {
             if (name != "insert_all") return;
             network.before({});
@@ -637,7 +644,7 @@ TEST_CASE("new names are not granted below a floor that was raised meanwhile") {
 
 TEST_CASE("a name whose insert is uncommitted does not delay a batch") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
-        const group_session self{database, 1};
+        const group_session self{database, session_id{1}};
         self.acquire_and_free("a");
         const auto other = database.connect();
         other->query("begin", soon());
@@ -656,8 +663,9 @@ TEST_CASE("two batches with the same names in opposite order do not wait for eac
         for (const int count : {8, 32}) {
             CAPTURE(count);
             interception network;
-            const group_session self{database, network.wrap(database.source()), 1 + count};
-            const group_session other{database, 2 + count};
+            const group_session self{database, network.wrap(database.source()),
+                                     session_id{1 + count}};
+            const group_session other{database, session_id{2 + count}};
             auto names = numbered(count);
             for (const auto& name : names) self.acquire_and_free(name);
             database.run("update rowlock_lease set token = 3");
@@ -668,7 +676,7 @@ TEST_CASE("two batches with the same names in opposite order do not wait for eac
             self.db().query("begin", soon());
             const std::vector<std::string> half{names.begin(), names.begin() + count / 2};
             for (std::size_t i = 0; i < half.size(); ++i) {
-                REQUIRE(self.reacquire(half[i], 100 + static_cast<std::int64_t>(i), 3));
+                REQUIRE(self.reacquire(half[i], grant_id{100 + static_cast<std::int64_t>(i)}, 3));
             }
             const auto theirs = timed([&] { return other.acquire_all(turned); });
             CHECK(std::cmp_equal(granted(theirs), count / 2));
@@ -682,7 +690,7 @@ TEST_CASE("two batches with the same names in opposite order do not wait for eac
 
 TEST_CASE("control: two transactions that wait for rows in opposite order deadlock") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
-        const group_session self{database, 1};
+        const group_session self{database, session_id{1}};
         for (const auto* name : {"a", "b"}) self.acquire_and_free(name);
         const std::string lease = database.prefix() + "lease";
         const auto lock = [&](sql::connection& db, const std::string& name) {
@@ -711,8 +719,8 @@ TEST_CASE("the grants of a batch whose reply was lost are found by their ids") {
         for (const int count : {3, 20}) {
             CAPTURE(count);
             interception network;
-            const group_session self{database, network.wrap(database.source()), count};
-            const group_session again{database, count + 1};
+            const group_session self{database, network.wrap(database.source()), session_id{count}};
+            const group_session again{database, session_id{count + 1}};
             const auto names = numbered(count);
             for (const auto& name : names) self.acquire_and_free(name);
             network.after([&](std::string_view name) {
@@ -720,12 +728,13 @@ TEST_CASE("the grants of a batch whose reply was lost are found by their ids") {
             });
             CHECK(kind_of([&] { (void)self.acquire_all(names); }) == errc::outcome_unknown);
             for (const auto& each : grants_of(names)) {
-                CHECK(again.leases().find_grant(again.db(), each.name, count, each.grant_id,
-                                                soon()) > 0);
+                CHECK(again.leases().find_grant(again.db(), each.name, session_id{count},
+                                                each.grant_id, soon()) > 0);
             }
             // A batch that was lost before its commit granted nothing.
             database.run("update rowlock_lease set session = null, grant_id = null");
-            const group_session third{database, network.wrap(database.source()), count + 2};
+            const group_session third{database, network.wrap(database.source()),
+                                      session_id{count + 2}};
             network.after({});
             network.before([&](std::string_view name) {
                 if (name == "take_all" || name == "commit") interception::refuse_to_send();
@@ -743,25 +752,25 @@ TEST_CASE(
     "the outcome of a batch is unknown if part of it was granted and the grants cannot be read") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         interception network;
-        const group_session self{database, network.wrap(database.source()), 1};
-        const group_session other{database, 2};
+        const group_session self{database, network.wrap(database.source()), session_id{1}};
+        const group_session other{database, session_id{2}};
         for (const auto* name : {"a", "b"}) self.acquire_and_free(name);
         network.before([&](std::string_view name) {
-            if (name == "take_all") REQUIRE(other.try_acquire("a", 22));
+            if (name == "take_all") REQUIRE(other.try_acquire("a", grant_id{22}));
             if (name == "served_of") {
                 throw error{errc::timed_out, "refused by the test"};
             }
         });
         CHECK(kind_of([&] { (void)self.acquire_all({"a", "b"}); }) == errc::outcome_unknown);
         network.before({});
-        CHECK(self.leases().find_grant(self.db(), "b", 1, 101, soon()) == 2);
+        CHECK(self.leases().find_grant(self.db(), "b", session_id{1}, grant_id{101}, soon()) == 2);
     }
 }
 
 TEST_CASE("the release of a batch never reports a lost lease as released") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const group_session self{database, 1};
-        const group_session other{database, 2};
+        const group_session self{database, session_id{1}};
+        const group_session other{database, session_id{2}};
         for (const int count : {3, 20}) {
             CAPTURE(count);
             const auto names = numbered(count);
@@ -787,7 +796,7 @@ TEST_CASE("the release of a batch never reports a lost lease as released") {
 TEST_CASE("without SKIP LOCKED a large batch grants nothing, and is left to grants one by one") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         interception network;
-        const group_session self{database, network.wrap(database.source()), 1};
+        const group_session self{database, network.wrap(database.source()), session_id{1}};
         const auto names = numbered(20);
         for (const auto& name : names) self.acquire_and_free(name);
         network.before([&](std::string_view name) {
@@ -808,8 +817,8 @@ TEST_CASE("MySQL, which cannot limit a single statement, runs batches in a trans
     // A MariaDB takes MySQL's path here, since it has SKIP LOCKED too.
     if (support::lock_database database{backend::mariadb}; database.there()) {
         interception network;
-        const group_session self{database, network.wrap(database.source()), 1};
-        const group_session other{database, 2};
+        const group_session self{database, network.wrap(database.source()), session_id{1}};
+        const group_session other{database, session_id{2}};
         for (const auto* name : {"a", "b", "c"}) self.acquire_and_free(name);
         network.before([&](std::string_view name) {
             if (name.find("version()") != std::string_view::npos) return;
@@ -819,13 +828,14 @@ TEST_CASE("MySQL, which cannot limit a single statement, runs batches in a trans
             CHECK(name != "insert_all");
         });
         sql::memory_of(self.db()).facts = sql::server_facts{.mariadb = false, .server = {}};
-        CHECK_FALSE(self.reacquire("a", 9, 1));
+        CHECK_FALSE(self.reacquire("a", grant_id{9}, 1));
         const row_lock somebody{database, "b"};
         CHECK(timed([&] {
                   return self.acquire_all({"a", "b", "c", "new"});
               }) == tokens{2, std::nullopt, 2, std::nullopt});
         CHECK(timed([&] {
-                  return self.release_all({{"a", 100}, {"b", 101}, {"c", 102}});
+                  return self.release_all(
+                      {{"a", grant_id{100}}, {"b", grant_id{101}}, {"c", grant_id{102}}});
               }) == std::vector{true, false, true});
         somebody.end();
     }
@@ -835,20 +845,20 @@ TEST_CASE("MySQL, which cannot limit a single statement, runs batches in a trans
 
 TEST_CASE("a probe of several leases reports what a probe of each reports") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const group_session self{database, 1};
-        const group_session other{database, 2};
-        const group_session dead{database, 3};
-        const group_session expired{database, 4};
+        const group_session self{database, session_id{1}};
+        const group_session other{database, session_id{2}};
+        const group_session dead{database, session_id{3}};
+        const group_session expired{database, session_id{4}};
         self.acquire_and_free("free");
         self.acquire_and_free("waited");
-        other.enqueue("waited", 21);
-        other.enqueue("absent and waited", 22);
-        REQUIRE(other.try_acquire("held", 23));
-        other.enqueue("held", 24);
-        REQUIRE(self.try_acquire("own", 11));
-        REQUIRE(dead.try_acquire("ended", 31));
-        REQUIRE(expired.try_acquire("expired", 41));
-        REQUIRE(other.try_acquire("past its deadline", 25));
+        other.enqueue("waited", grant_id{21});
+        other.enqueue("absent and waited", grant_id{22});
+        REQUIRE(other.try_acquire("held", grant_id{23}));
+        other.enqueue("held", grant_id{24});
+        REQUIRE(self.try_acquire("own", grant_id{11}));
+        REQUIRE(dead.try_acquire("ended", grant_id{31}));
+        REQUIRE(expired.try_acquire("expired", grant_id{41}));
+        REQUIRE(other.try_acquire("past its deadline", grant_id{25}));
         dead.end();
         database.run("update rowlock_session set expires_at = 1 where id = 4");
         database.run("update rowlock_lease set deadline = 1 where name = 'past its deadline'");
@@ -862,7 +872,7 @@ TEST_CASE("a probe of several leases reports what a probe of each reports") {
         REQUIRE(seen.size() == names.size());
         for (std::size_t i = 0; i < names.size(); ++i) {
             CAPTURE(names[i]);
-            const auto one = self.leases().probe(self.db(), names[i], 1, soon());
+            const auto one = self.leases().probe(self.db(), names[i], session_id{1}, soon());
             CHECK(seen[i].session_live == one.session_live);
             CHECK(seen[i].present == one.present);
             CHECK(seen[i].token == one.token);
@@ -882,9 +892,9 @@ TEST_CASE("a probe of several leases reports what a probe of each reports") {
 
 TEST_CASE("a probe of several leases does not wait for locks and writes nothing") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
-        const group_session self{database, 1};
-        const group_session other{database, 2};
-        REQUIRE(other.try_acquire("a", 22));
+        const group_session self{database, session_id{1}};
+        const group_session other{database, session_id{2}};
+        REQUIRE(other.try_acquire("a", grant_id{22}));
         const row_lock somebody{database, "a", "for update"};
         const auto seen = timed([&] { return self.probe_all({"a", "b"}); });
         CHECK_FALSE(seen[0].free);
@@ -893,8 +903,8 @@ TEST_CASE("a probe of several leases does not wait for locks and writes nothing"
         somebody.end();
     }
     if (support::lock_database database{backend::sqlite}; database.there()) {
-        const group_session self{database, 1};
-        const group_session writer{database, 2};
+        const group_session self{database, session_id{1}};
+        const group_session writer{database, session_id{2}};
         writer.db().query("begin immediate", soon());
         CHECK(timed([&] { return self.probe_all({"a"}); }).front().free);
         writer.db().query("rollback", soon());

@@ -55,20 +55,23 @@ struct line {
         const std::array offsets{&first, &second, &third};
         for (std::int64_t i = 0; i < 3; ++i) {
             *offsets.at(static_cast<std::size_t>(i)) =
-                3'000'000'000'000'000'000 + ::getpid() * std::int64_t{1000} + i;
+                session_id{3'000'000'000'000'000'000 + ::getpid() * std::int64_t{1000} + i};
         }
         for (const auto id : {first, second, third}) {
             leases.open_session(*other, {id, "owner", "host", "program", 1, 60s}, soon());
         }
         token =
-            leases.acquire(*other, {"job", first, 11, "", "", std::nullopt, false}, soon()).token;
+            leases
+                .acquire(*other, {"job", first, grant_id{11}, "", "", std::nullopt, false}, soon())
+                .token;
         REQUIRE(token > 0);
-        queue.enqueue(*other, {"job", second, 22, "thread", "a note", 30'000'000}, soon());
-        queue.enqueue(*other, {"job", third, 33, "", "", std::nullopt}, soon());
+        queue.enqueue(*other, {"job", second, grant_id{22}, "thread", "a note", 30'000'000},
+                      soon());
+        queue.enqueue(*other, {"job", third, grant_id{33}, "", "", std::nullopt}, soon());
     }
 
     [[nodiscard]] protocol::release_outcome release() const {
-        return queue.release(*db, "job", first, 11, true, soon());
+        return queue.release(*db, "job", first, grant_id{11}, true, soon());
     }
     /// Locks the row of the lease.
     void block() const {
@@ -92,7 +95,8 @@ struct line {
     const protocol::queue_protocol& queue;
     interception network;
     std::unique_ptr<sql::connection> db, other;
-    std::int64_t first = 0, second = 0, third = 0, token = 0;
+    session_id first{}, second{}, third{};
+    std::int64_t token = 0;
 };
 
 template <typename Action>
@@ -102,8 +106,11 @@ auto in_background(Action action) {
 
 /// A connection on which `session` sleeps, behind its own wait lock.
 struct mysql_wait_thread {
-    mysql_wait_thread(const line& at, std::int64_t who, std::unique_ptr<sql::connection> made)
-        : session{who}, wait_lock{who + 500}, keeper{connected(at.database)}, db{std::move(made)} {
+    mysql_wait_thread(const line& at, session_id who, std::unique_ptr<sql::connection> made)
+        : session{who},
+          wait_lock{static_cast<std::int64_t>(who) + 500},
+          keeper{connected(at.database)},
+          db{std::move(made)} {
         REQUIRE(mysql_wait::take_wait_lock(*keeper, wait_lock, soon()));
         mysql_wait::prepare_to_sleep(*db, session, soon());
     }
@@ -115,14 +122,15 @@ struct mysql_wait_thread {
                        .query(
                            "select count(*) from information_schema.processlist where "
                            "state = 'User lock' and info like '%as rowlock#_wake#_" +
-                               std::to_string(session) + "' escape '#'",
+                               to_string(session) + "' escape '#'",
                            soon())
                        .integer(0, 0) == 1;
         }));
         return ended;
     }
 
-    std::int64_t session, wait_lock;
+    session_id session;
+    std::int64_t wait_lock;
     std::unique_ptr<sql::connection> keeper, db;
 };
 
@@ -152,19 +160,22 @@ TEST_CASE("a holder that knows the next waiter hands the lease to it by compare-
     }
     CAPTURE(whole);
     const line at{database, whole};
-    const auto settled = at.queue.confirm_and_read_next(*at.db, "job", at.first, 11, false, soon());
+    const auto settled =
+        at.queue.confirm_and_read_next(*at.db, "job", at.first, grant_id{11}, false, soon());
     REQUIRE(settled);
     CHECK(settled->granted.token == at.token);
     REQUIRE(settled->next);
     CHECK(settled->next->session == at.second);
-    CHECK_FALSE(at.queue.confirm_and_read_next(*at.db, "job", at.first, 12, false, soon()));
+    CHECK_FALSE(
+        at.queue.confirm_and_read_next(*at.db, "job", at.first, grant_id{12}, false, soon()));
     const auto hand_over_to = [&] {
-        return at.queue.hand_over_to(*at.db, "job", at.first, 11, *settled->next, {}, soon());
+        return at.queue.hand_over_to(*at.db, "job", at.first, grant_id{11}, *settled->next, {},
+                                     soon());
     };
     SUBCASE("if nothing has changed") {
         const auto served = hand_over_to();
         REQUIRE(served);
-        CHECK(served->grant_id == 22);
+        CHECK(served->grant_id == grant_id{22});
         CHECK(served->token == at.token + 1);
         CHECK(database.number("select count(*) from rowlock_lease where grant_id = 22 and thread = "
                               "'thread' and note = 'a note' and deadline is not null") == 1);
@@ -173,12 +184,12 @@ TEST_CASE("a holder that knows the next waiter hands the lease to it by compare-
         CHECK(database.number("select grant_id from rowlock_lease") == 22);
     }
     SUBCASE("not if that waiter has cancelled: the release finds the one behind it") {
-        const std::array<std::int64_t, 1> gone{22};
+        const std::array gone{grant_id{22}};
         REQUIRE(at.queue.cancel(*at.other, gone, soon()).size() == 1);
         CHECK_FALSE(hand_over_to());
         CHECK_FALSE(line::in_transaction(*at.db));
         CHECK(database.number("select grant_id from rowlock_lease") == 11);
-        CHECK(at.release().next->grant_id == 33);
+        CHECK(at.release().next->grant_id == grant_id{33});
     }
     SUBCASE("not if the lease was released by force and granted meanwhile") {
         protocol::victim victim;
@@ -202,12 +213,12 @@ TEST_CASE("a hand-over has the same effect sent as one text and statement by sta
         CHECK(done.freed);
         REQUIRE(done.next.has_value());
         CHECK(done.next->session == at.second);
-        CHECK(done.next->grant_id == 22);
+        CHECK(done.next->grant_id == grant_id{22});
         CHECK(done.next->token == at.token + 1);
         const auto rows = database.run(
             "select name, token, grant_id, thread, note, abs(changed_at - acquired_at) < 1000000, "
             "deadline - acquired_at > 29000000 from rowlock_lease where session = " +
-            std::to_string(at.second));
+            to_string(at.second));
         REQUIRE(rows.rows() == 1);
         std::string effect;
         for (std::size_t i = 0; i < rows.columns(); ++i)
@@ -219,8 +230,9 @@ TEST_CASE("a hand-over has the same effect sent as one text and statement by sta
         CHECK_FALSE(at.release().next.has_value());
         CHECK(database.number("select count(*) from rowlock_waiter") == 1);
         // The last waiter has none behind it.
-        REQUIRE(at.queue.release(*at.db, "job", at.second, 22, true, soon()).next.has_value());
-        const auto last = at.queue.release(*at.db, "job", at.third, 33, true, soon());
+        REQUIRE(at.queue.release(*at.db, "job", at.second, grant_id{22}, true, soon())
+                    .next.has_value());
+        const auto last = at.queue.release(*at.db, "job", at.third, grant_id{33}, true, soon());
         CHECK(last.freed);
         CHECK_FALSE(last.next.has_value());
         CHECK(database.number("select count(*) from rowlock_lease where session is null and "
@@ -288,7 +300,7 @@ TEST_CASE("a hand-over whose connection is cut changes nothing") {
     at.unblock();
     CHECK(at.untouched());
     const auto again = connected(database);
-    CHECK(at.queue.release(*again, "job", at.first, 11, true, soon()).next.has_value());
+    CHECK(at.queue.release(*again, "job", at.first, grant_id{11}, true, soon()).next.has_value());
 }
 
 // shows: promise-9
@@ -350,9 +362,9 @@ TEST_CASE("a waiter with either driver that the hand-over wakes finds its grant"
         const line at{database};
         // The same server and session, through the other driver.
         const mysql_wait_thread asleep{at, at.second, other_driver.source().connect(soon())};
-        REQUIRE(at.queue.cancel(*at.other, std::array<std::int64_t, 1>{33}, soon()).size() == 1);
+        REQUIRE(at.queue.cancel(*at.other, std::array{grant_id{33}}, soon()).size() == 1);
         std::int64_t last = 100;
-        std::int64_t held = 11;
+        grant_id held{11};
         for (int round = 0; round < 20; ++round) {
             auto ended = asleep.sleep(at);
             const auto done = at.queue.release(*at.db, "job", at.first, held, true, soon());
@@ -366,12 +378,13 @@ TEST_CASE("a waiter with either driver that the hand-over wakes finds its grant"
             // Set up the next round.
             const auto next = done.next->grant_id;
             REQUIRE(at.queue.release(*at.other, "job", at.second, next, false, soon()).freed);
-            held = ++last;
+            held = grant_id{++last};
             REQUIRE(at.leases
                         .acquire(*at.other, {"job", at.first, held, "", "", std::nullopt, false},
                                  soon())
                         .what == attempt::outcome::granted);
-            at.queue.enqueue(*at.other, {"job", at.second, ++last, "", "", std::nullopt}, soon());
+            at.queue.enqueue(*at.other, {"job", at.second, grant_id{++last}, "", "", std::nullopt},
+                             soon());
         }
     }
 }
@@ -382,17 +395,19 @@ TEST_CASE("a name, a note and a thread may hold any characters in the one text")
     const line at{database};
     const std::string name = "it's \"q\" \\ ? $1 \xF0\x9F\x94\x92 ; --";
     const std::string note(1000, 'n');
-    REQUIRE(at.leases.acquire(*at.other, {name, at.first, 71, "", "", std::nullopt, false}, soon())
-                .what == attempt::outcome::granted);
-    at.queue.enqueue(*at.other, {name, at.second, 72, name, note, std::nullopt}, soon());
-    at.queue.enqueue(*at.other, {name, at.third, 73, "", "", std::nullopt}, soon());
-    REQUIRE(at.queue.release(*at.db, name, at.first, 71, true, soon()).next.has_value());
+    REQUIRE(
+        at.leases
+            .acquire(*at.other, {name, at.first, grant_id{71}, "", "", std::nullopt, false}, soon())
+            .what == attempt::outcome::granted);
+    at.queue.enqueue(*at.other, {name, at.second, grant_id{72}, name, note, std::nullopt}, soon());
+    at.queue.enqueue(*at.other, {name, at.third, grant_id{73}, "", "", std::nullopt}, soon());
+    REQUIRE(at.queue.release(*at.db, name, at.first, grant_id{71}, true, soon()).next.has_value());
     const auto info = at.leases.inspect(*at.other, name, soon());
     REQUIRE(info->holder.has_value());
     CHECK(info->holder->thread == name);
     CHECK(info->holder->note == note);
     CHECK(at.queue.served_of(*at.db, at.second, std::vector{name}, soon()).size() == 1);
-    REQUIRE(at.queue.release(*at.db, name, at.second, 72, true, soon()).next.has_value());
+    REQUIRE(at.queue.release(*at.db, name, at.second, grant_id{72}, true, soon()).next.has_value());
     CHECK(at.leases.inspect(*at.other, name, soon())->holder->note.empty());
 }
 
@@ -455,14 +470,15 @@ TEST_CASE("where several statements in one text are refused, a hand-over sends t
     const auto through = rowlock::open(address.url()).connect(soon());
     at.leases.set_up(*through, 10s, soon());
     const auto before = through->round_trips();
-    const auto done = at.queue.release(*through, "job", at.first, 11, true, soon());
+    const auto done = at.queue.release(*through, "job", at.first, grant_id{11}, true, soon());
     REQUIRE(done.next.has_value());
-    CHECK(done.next->grant_id == 22);
+    CHECK(done.next->grant_id == grant_id{22});
     CHECK_FALSE(done.next->woken);
     CHECK(through->round_trips() - before ==
           7);  // the probe, the text, a rollback, then one by one
     const auto again = through->round_trips();
-    CHECK(at.queue.release(*through, "job", at.second, 22, true, soon()).next->grant_id == 33);
+    CHECK(at.queue.release(*through, "job", at.second, grant_id{22}, true, soon()).next->grant_id ==
+          grant_id{33});
     CHECK(through->round_trips() - again <= 8);  // statements that were sent before are prepared
     CHECK(through->alive());
     CHECK_FALSE(line::in_transaction(*through));

@@ -57,9 +57,9 @@ std::string seconds_ago(const support::lock_database& database, int seconds) {
 }
 
 /// Makes a session expire.
-void let_expire(support::lock_database& database, std::int64_t session) {
+void let_expire(support::lock_database& database, session_id session) {
     database.run("update rowlock_session set expires_at = " + seconds_ago(database, 1) +
-                 " where id = " + std::to_string(session));
+                 " where id = " + to_string(session));
 }
 
 /// Sessions without a client, inserted into the tables.
@@ -67,10 +67,10 @@ struct strangers {
     explicit strangers(support::lock_database& which)
         : database{which}, leases{which.protocol()}, queue{which.queue()}, db{which.connect()} {}
     void open(std::int64_t id) const {
-        leases.open_session(*db, {id, "owner", "host", "program", 1, 60s}, soon());
+        leases.open_session(*db, {session_id{id}, "owner", "host", "program", 1, 60s}, soon());
     }
-    [[nodiscard]] std::int64_t acquire(const std::string& name, std::int64_t session,
-                                       std::int64_t grant_id) const {
+    [[nodiscard]] std::int64_t acquire(const std::string& name, session_id session,
+                                       grant_id grant_id) const {
         return leases
             .acquire(*db, {name, session, grant_id, "", "a note", std::nullopt, false}, soon())
             .token;
@@ -116,7 +116,7 @@ TEST_CASE("grants and releases are recorded with their owners") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         record(database);
         std::int64_t first = 0;
-        std::int64_t session = 0;
+        session_id session{};
         {
             client locks{database.source(),
                          database.options({.owner = "me", .program = "the test"})};
@@ -154,31 +154,35 @@ TEST_CASE("enqueues, hand-overs, forced releases and cancellations are recorded"
         record(database);
         const strangers some{database};
         for (const std::int64_t id : {1, 2, 3}) some.open(id);
-        REQUIRE(some.acquire("a", 1, 11) > 0);
-        some.queue.enqueue(*some.db, {"a", 2, 22, "", "", std::nullopt}, soon());
-        some.queue.enqueue(*some.db, {"a", 3, 33, "", "", std::nullopt}, soon());
-        REQUIRE(some.queue.release(*some.db, "a", 1, 11, true, soon()).next.has_value());
-        const std::vector<std::int64_t> places{33};
+        REQUIRE(some.acquire("a", session_id{1}, grant_id{11}) > 0);
+        some.queue.enqueue(*some.db, {"a", session_id{2}, grant_id{22}, "", "", std::nullopt},
+                           soon());
+        some.queue.enqueue(*some.db, {"a", session_id{3}, grant_id{33}, "", "", std::nullopt},
+                           soon());
+        REQUIRE(some.queue.release(*some.db, "a", session_id{1}, grant_id{11}, true, soon())
+                    .next.has_value());
+        const std::vector places{grant_id{33}};
         some.queue.cancel(*some.db, places, soon());
         client breaker{database.source(), database.options()};
         REQUIRE(breaker.force_release("a"));
 
         auto all = past(database, "a");
-        std::erase_if(all, [](const auto& one) { return one.kind == left && one.grant_id == 22; });
+        std::erase_if(
+            all, [](const auto& one) { return one.kind == left && one.grant_id == grant_id{22}; });
         REQUIRE(all.size() == 6);
         CHECK(all[0].kind == granted);
         CHECK(all[1].kind == queued);
-        CHECK(all[1].ticket > 0);
+        CHECK(all[1].ticket > ticket_no{});
         CHECK(all[2].ticket > all[1].ticket);
         CHECK(all[3].kind == handed_over);
-        CHECK(all[3].session == 2);
-        CHECK(all[3].previous_session == 1);
-        CHECK(all[3].grant_id == 22);
+        CHECK(all[3].session == session_id{2});
+        CHECK(all[3].previous_session == session_id{1});
+        CHECK(all[3].grant_id == grant_id{22});
         CHECK(all[4].kind == left);
         CHECK(all[4].ticket == all[2].ticket);
         CHECK(all[5].kind == forced);
-        CHECK(all[5].session == 2);
-        CHECK(all[5].grant_id == 22);
+        CHECK(all[5].session == session_id{2});
+        CHECK(all[5].grant_id == grant_id{22});
         CHECK(all[5].token > all[3].token);
     }
 }
@@ -190,20 +194,20 @@ TEST_CASE(
         record(database);
         const strangers some{database};
         for (const std::int64_t id : {1, 2}) some.open(id);
-        REQUIRE(some.acquire("a", 1, 11) > 0);
-        REQUIRE(some.acquire("b", 1, 12) > 0);
-        let_expire(database, 1);
-        REQUIRE(some.leases.end_expired_session(*some.db, 1, soon()));
-        REQUIRE(some.acquire("a", 2, 22) > 0);
+        REQUIRE(some.acquire("a", session_id{1}, grant_id{11}) > 0);
+        REQUIRE(some.acquire("b", session_id{1}, grant_id{12}) > 0);
+        let_expire(database, session_id{1});
+        REQUIRE(some.leases.end_expired_session(*some.db, session_id{1}, soon()));
+        REQUIRE(some.acquire("a", session_id{2}, grant_id{22}) > 0);
         CHECK(kinds(database, "a") == "granted taken_over");
-        CHECK(past(database, "a").back().previous_session == 1);
+        CHECK(past(database, "a").back().previous_session == session_id{1});
         CHECK(reap(database.source(), database.reaping(1h, 10min)).leases_freed == 1);
         CHECK(kinds(database, "b") == "granted expired");
-        CHECK(past(database, "b").back().session == 1);
+        CHECK(past(database, "b").back().session == session_id{1});
         const auto everything = past(database);
         const auto end = std::ranges::find(everything, session_expired, &history_record::kind);
         REQUIRE(end != everything.end());
-        CHECK(end->session == 1);
+        CHECK(end->session == session_id{1});
         REQUIRE(end->ends_at.has_value());
         CHECK(*end->ends_at < end->at);
 
@@ -268,12 +272,13 @@ TEST_CASE("a record's time is read after the wait for the lease's row") {
         record(database);
         const strangers some{database};
         for (const std::int64_t id : {1, 2}) some.open(id);
-        REQUIRE(some.acquire("a", 1, 11) > 0);
+        REQUIRE(some.acquire("a", session_id{1}, grant_id{11}) > 0);
         const auto other = database.connect();
         other->query("begin", soon());
         other->query("select * from " + database.prefix() + "lease for update", soon());
-        auto released = std::async(
-            std::launch::async, [&] { return some.leases.release(*some.db, "a", 1, 11, soon()); });
+        auto released = std::async(std::launch::async, [&] {
+            return some.leases.release(*some.db, "a", session_id{1}, grant_id{11}, soon());
+        });
         REQUIRE(support::somebody_waits_for_a_row(database));
         std::this_thread::sleep_for(300ms);  // the wait that the record must include
         const auto unlocked = std::chrono::system_clock::now();
@@ -289,7 +294,8 @@ TEST_CASE("SQLite: a record has exactly the time of its lease") {
     record(database);
     const strangers some{database};
     some.open(1);
-    for (int i = 0; i < 40; ++i) REQUIRE(some.acquire("a" + std::to_string(i), 1, 10 + i) > 0);
+    for (int i = 0; i < 40; ++i)
+        REQUIRE(some.acquire("a" + std::to_string(i), session_id{1}, grant_id{10 + i}) > 0);
     CHECK(database.number("select count(*) from rowlock_history h join rowlock_lease l "
                           "on l.name = h.name where h.at = l.acquired_at") == 40);
 }
@@ -301,11 +307,12 @@ TEST_CASE("no heartbeat waits for a transaction that is recorded, at any isolati
         some.open(1);
         const auto beats = [&] {
             const auto heart = database.connect();
-            return some.leases.heartbeat(*heart, 1, 0, std::chrono::steady_clock::now() + 2s);
+            return some.leases.heartbeat(*heart, session_id{1}, 0,
+                                         std::chrono::steady_clock::now() + 2s);
         };
         // A grant in an open transaction.
         some.db->query("begin", soon());
-        REQUIRE(some.acquire("a", 1, 11) > 0);
+        REQUIRE(some.acquire("a", session_id{1}, grant_id{11}) > 0);
         CHECK(beats());
         some.db->query("commit", soon());
         some.db->query("begin", soon());
@@ -360,7 +367,7 @@ TEST_CASE("changes by hand are recorded, and are distinguished from rowlock's ow
         const strangers some{database};
         some.open(1);
         some.open(2);
-        REQUIRE(some.acquire("a", 1, 11) > 0);
+        REQUIRE(some.acquire("a", session_id{1}, grant_id{11}) > 0);
         database.run("update rowlock_lease set session = 2");
         database.run("update rowlock_lease set token = token - 1");
         database.run("update rowlock_session set ended = " +
@@ -382,8 +389,8 @@ TEST_CASE("heartbeats and other writes that change no holder are not recorded") 
         record(database);
         const strangers some{database};
         some.open(1);
-        REQUIRE(some.acquire("a", 1, 11) > 0);
-        REQUIRE(some.leases.heartbeat(*some.db, 1, 0, soon()));
+        REQUIRE(some.acquire("a", session_id{1}, grant_id{11}) > 0);
+        REQUIRE(some.leases.heartbeat(*some.db, session_id{1}, 0, soon()));
         database.run("update rowlock_session set revision = revision + 1");
         database.run("update rowlock_lease set changed_at = " + seconds_ago(database, 5));
         CHECK(kinds(database) == "session_opened granted");
@@ -418,7 +425,7 @@ TEST_CASE("a history is read by name, by age, by number and page by page") {
         some.open(1);
         database.run("update rowlock_history set at = " + seconds_ago(database, 100));
         for (std::int64_t i = 1; i <= 5; ++i) {
-            REQUIRE(some.acquire("name " + std::to_string(i), 1, i) > 0);
+            REQUIRE(some.acquire("name " + std::to_string(i), session_id{1}, grant_id{i}) > 0);
         }
         CHECK(past(database, "name 2").size() == 1);
         CHECK(past(database, "other").empty());
@@ -449,7 +456,8 @@ TEST_CASE("the triggers survive migrations up and down, and are dropped with the
         CHECK(history_status(database.source()) == history_recording::on);
         const strangers some{database};
         some.open(1);
-        some.queue.enqueue(*some.db, {"a", 1, 22, "", "", std::nullopt}, soon());
+        some.queue.enqueue(*some.db, {"a", session_id{1}, grant_id{22}, "", "", std::nullopt},
+                           soon());
         CHECK(kinds(database, "a") == "queued");
         migrate(database.source(), {}, 0);
         CHECK(history_status(database.source()) == history_recording::absent);

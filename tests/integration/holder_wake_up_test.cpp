@@ -50,8 +50,9 @@ client_options by_database(const support::lock_database& database, client_option
     return database.options(std::move(options));
 }
 
-std::int64_t session_of(support::lock_database& database, const std::string& name) {
-    return database.number("select session from rowlock_lease where name = '" + name + "'");
+session_id session_of(support::lock_database& database, const std::string& name) {
+    return session_id{
+        database.number("select session from rowlock_lease where name = '" + name + "'")};
 }
 
 /// Waits until the heartbeat's connection is open, which happens some time after the session's.
@@ -61,7 +62,7 @@ void drain(support::lock_database& database, const client& holder) {
 }
 
 /// Waits until a connection to PostgreSQL listens for this session.
-void await_listener(support::lock_database& database, std::int64_t session) {
+void await_listener(support::lock_database& database, session_id session) {
     const auto channel = wakeup::notification_channel(address_of(database, session));
     REQUIRE(eventually([&] {
         return database.number("select count(*) from pg_stat_activity where query like 'listen %" +
@@ -148,7 +149,7 @@ TEST_CASE("a new session of a client that has waited is woken too") {
         const auto ended = session_of(database, "theirs");
         database.run("update rowlock_session set ended = " +
                      std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
-                     " where id = " + std::to_string(ended));
+                     " where id = " + to_string(ended));
         const auto held = acquire_soon(holder, "job");
         CHECK(session_of(database, "job") != ended);
         ask(other, held);
@@ -254,15 +255,15 @@ TEST_CASE("a program that knows all but the tables causes no statement of a hold
         const auto session = session_of(database, "other");
         const auto victim = address_of(database, session);
         const auto known = database.number("select revision from rowlock_session where id = " +
-                                           std::to_string(session));
+                                           to_string(session));
         REQUIRE(known > 0);
         network.before([&](std::string_view) { ++sent; });
         const std::string zeros(32, '0');
         const std::string later = "look " + std::to_string(known + 1);
         // Among them the wake-up that was overheard at the request.
-        auto texts = lies({known + 1, known + 1},
+        auto texts = lies({grant_id{known + 1}, known + 1},
                           {wakeup::said_to_look(known, victim.secret),
-                           wakeup::encode_wakeup({known + 1, known + 1}, victim.secret)});
+                           wakeup::encode_wakeup({grant_id{known + 1}, known + 1}, victim.secret)});
         for (const auto& text :
              {std::string{"look"}, later, later + ' ', later + ' ' + zeros,
               wakeup::said_to_look(known + 1, zeros), wakeup::said_to_look(known + 1, ""),

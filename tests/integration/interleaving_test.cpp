@@ -48,9 +48,9 @@ TEST_CASE(
     "a take-over that waited for the row does not steal it from a session younger than its "
     "snapshot") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const protocol_session first{database, 1};
-        const protocol_session waiter{database, 2};
-        REQUIRE(first.acquire("job", 11).what == attempt::outcome::granted);
+        const protocol_session first{database, session_id{1}};
+        const protocol_session waiter{database, session_id{2}};
+        REQUIRE(first.acquire("job", grant_id{11}).what == attempt::outcome::granted);
         first.end();  // the lease is free now
 
         // The row is locked. The waiter finds it free in its snapshot and waits. Meanwhile session
@@ -59,10 +59,11 @@ TEST_CASE(
         blocker->query("begin", soon());
         blocker->query("select * from " + database.prefix() + "lease where name = 'job' for update",
                        soon());
-        auto late = std::async(std::launch::async, [&] { return waiter.acquire("job", 22); });
+        auto late =
+            std::async(std::launch::async, [&] { return waiter.acquire("job", grant_id{22}); });
         REQUIRE(somebody_waits_for_a_row(database));
         const std::string lease = database.prefix() + "lease";
-        const protocol_session young{database, 3};
+        const protocol_session young{database, session_id{3}};
         blocker->query("update " + lease +
                            " set session = 3, grant_id = 33, token = token + 1 "
                            "where name = 'job'",
@@ -71,7 +72,7 @@ TEST_CASE(
 
         CHECK(late.get().what == attempt::outcome::contested);
         CHECK(database.number("select session from rowlock_lease where name = 'job'") == 3);
-        CHECK(waiter.acquire("job", 23).what == attempt::outcome::held);
+        CHECK(waiter.acquire("job", grant_id{23}).what == attempt::outcome::held);
     }
 }
 
@@ -81,8 +82,8 @@ TEST_CASE(
     "without the client's settings it fails") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         const std::string lease = database.prefix() + "lease";
-        const protocol_session first{database, 1};
-        const protocol_session waiter{database, 2};
+        const protocol_session first{database, session_id{1}};
+        const protocol_session waiter{database, session_id{2}};
         // The default of every new connection from MariaDB 11.6 on.
         const std::string isolated = "set session innodb_snapshot_isolation = on";
         if (kind_of([&] { waiter.db().query(isolated, soon()); }) != errc{}) {
@@ -91,14 +92,15 @@ TEST_CASE(
         }
         for (const bool set_up : {true, false}) {
             CAPTURE(set_up);
-            REQUIRE(first.acquire("job", 11).what == attempt::outcome::granted);
+            REQUIRE(first.acquire("job", grant_id{11}).what == attempt::outcome::granted);
             database.run("update rowlock_lease set session = null, grant_id = null");
             waiter.db().query(isolated, soon());
             if (set_up) waiter.leases().set_up(waiter.db(), 5s, soon());
             const auto blocker = database.connect();
             blocker->query("begin", soon());
             blocker->query("update " + lease + " set changed_at = changed_at + 1", soon());
-            auto late = std::async(std::launch::async, [&] { return waiter.acquire("job", 22); });
+            auto late =
+                std::async(std::launch::async, [&] { return waiter.acquire("job", grant_id{22}); });
             REQUIRE(somebody_waits_for_a_row(database));
             blocker->query("commit", soon());
             if (set_up) {
@@ -115,8 +117,8 @@ TEST_CASE(
 TEST_CASE(
     "control: the same interleaving steals the lease where the write judges sessions itself") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
-        const protocol_session first{database, 1};
-        REQUIRE(first.acquire("job", 11).what == attempt::outcome::granted);
+        const protocol_session first{database, session_id{1}};
+        REQUIRE(first.acquire("job", grant_id{11}).what == attempt::outcome::granted);
         first.end();
         const std::string lease = database.prefix() + "lease";
         const std::string session = database.prefix() + "session";
@@ -135,7 +137,7 @@ TEST_CASE(
                 .affected();
         });
         REQUIRE(somebody_waits_for_a_row(database));
-        const protocol_session young{database, 3};
+        const protocol_session young{database, session_id{3}};
         blocker->query("update " + lease +
                            " set session = 3, grant_id = 33, token = token + 1 "
                            "where name = 'job'",
@@ -154,11 +156,11 @@ TEST_CASE("a heartbeat that comes after its session was ended changes nothing") 
                          (postgresql ? "interval '" + hours + " hours'" : hours + " * 3600000000") +
                          " where id = 1");
         };
-        const protocol_session holder{database, 1};
-        const protocol_session ender{database, 2};
-        CHECK_FALSE(ender.leases().end_expired_session(ender.db(), 1, soon()));
+        const protocol_session holder{database, session_id{1}};
+        const protocol_session ender{database, session_id{2}};
+        CHECK_FALSE(ender.leases().end_expired_session(ender.db(), session_id{1}, soon()));
         move_expiry("-2");
-        REQUIRE(ender.leases().end_expired_session(ender.db(), 1, soon()));
+        REQUIRE(ender.leases().end_expired_session(ender.db(), session_id{1}, soon()));
         CHECK_FALSE(holder.heartbeat());
         CHECK_FALSE(holder.is_live());
         // Not even with a clock far in the past, by which the session would not have expired.
@@ -172,8 +174,8 @@ TEST_CASE(
     "the end of an expired session waits for a heartbeat in flight and then leaves the session "
     "alone") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const protocol_session holder{database, 1, {.ttl = 2s}};
-        const protocol_session ender{database, 2};
+        const protocol_session holder{database, session_id{1}, {.ttl = 2s}};
+        const protocol_session ender{database, session_id{2}};
         // The heartbeat has run but not committed while the old expiry passes.
         holder.db().query("begin", soon());
         REQUIRE(holder.heartbeat());
@@ -181,7 +183,7 @@ TEST_CASE(
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         REQUIRE(session_1_expires(database));
         auto ended = std::async(std::launch::async, [&] {
-            return ender.leases().end_expired_session(ender.db(), 1, soon());
+            return ender.leases().end_expired_session(ender.db(), session_id{1}, soon());
         });
         REQUIRE(somebody_waits_for_a_row(database));
         // A second heartbeat in the same transaction, as if it were committed now.
@@ -199,7 +201,7 @@ TEST_CASE(
 // shows: promise-3
 TEST_CASE("a heartbeat that waited for its row past the expiry does not revive the session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const protocol_session holder{database, 1, {.ttl = 3s}};
+        const protocol_session holder{database, session_id{1}, {.ttl = 3s}};
         const auto blocker = database.connect();
         blocker->query("begin", soon());
         blocker->query("select * from " + database.prefix() + "session where id = 1 for update",
@@ -216,8 +218,8 @@ TEST_CASE("a heartbeat that waited for its row past the expiry does not revive t
 TEST_CASE(
     "after a forced release a lease is granted to only one of two sessions that probed at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const protocol_session a{database, 1};
-        const protocol_session b{database, 2};
+        const protocol_session a{database, session_id{1}};
+        const protocol_session b{database, session_id{2}};
         for (const char* row : {"absent", "present"}) {
             CAPTURE(row);
             const std::string lease = database.prefix() + "lease";
@@ -234,8 +236,8 @@ TEST_CASE(
             }
             const std::int64_t id = std::string_view{row} == "absent" ? 100 : 200;
             std::array<std::future<attempt>, 2> takers{
-                std::async(std::launch::async, [&] { return a.acquire("job", id + 1); }),
-                std::async(std::launch::async, [&] { return b.acquire("job", id + 2); })};
+                std::async(std::launch::async, [&] { return a.acquire("job", grant_id{id + 1}); }),
+                std::async(std::launch::async, [&] { return b.acquire("job", grant_id{id + 2}); })};
             REQUIRE(somebody_waits_for_a_row(database));
             blocker->query("rollback", soon());
             int granted = 0;
@@ -256,9 +258,9 @@ TEST_CASE(
 // shows: promise-3
 TEST_CASE("a session that expired a moment before is granted nothing") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const protocol_session late{database, 1, {.ttl = 100ms}};
+        const protocol_session late{database, session_id{1}, {.ttl = 100ms}};
         REQUIRE(eventually([&] { return !late.is_live(); }));
-        CHECK(late.acquire("job", 11).what == attempt::outcome::session_dead);
+        CHECK(late.acquire("job", grant_id{11}).what == attempt::outcome::session_dead);
         CHECK(database.number("select count(*) from rowlock_lease where session = 1") == 0);
     }
 }
@@ -282,7 +284,7 @@ TEST_CASE("a client whose session is ended during an acquire acquires in a new s
         CHECK(lease.session_id() != first.session_id());
         CHECK_FALSE(first.held());
         CHECK(locks.stats().sessions == 2);
-        CHECK(database.number("select session from rowlock_lease where name = 'job'") ==
+        CHECK(session_id{database.number("select session from rowlock_lease where name = 'job'")} ==
               lease.session_id());
     }
 }
@@ -301,11 +303,12 @@ TEST_CASE("a client that was stopped during a grant never returns an expired suc
             if (std::this_thread::get_id() == thread && granting && once.exchange(false)) {
                 // As if the process had been stopped right after the grant: it sends no heartbeat
                 // until another client has ended the session.
-                const protocol_session other{database, 9};
+                const protocol_session other{database, session_id{9}};
                 const auto ours =
                     database.number("select session from rowlock_lease where name = 'job'");
-                REQUIRE(eventually(
-                    [&] { return other.leases().end_expired_session(other.db(), ours, soon()); }));
+                REQUIRE(eventually([&] {
+                    return other.leases().end_expired_session(other.db(), session_id{ours}, soon());
+                }));
                 stopped.set_value();
             }
         });
@@ -316,7 +319,7 @@ TEST_CASE("a client that was stopped during a grant never returns an expired suc
         const auto lease = locks.acquire("job");
         CHECK(lease.held());
         CHECK(lease.session_id() ==
-              database.number("select session from rowlock_lease where name = 'job'"));
+              session_id{database.number("select session from rowlock_lease where name = 'job'")});
         CHECK(locks.stats().sessions == 2);
     }
 }
@@ -324,13 +327,13 @@ TEST_CASE("a client that was stopped during a grant never returns an expired suc
 // shows: promise-7
 TEST_CASE("two sessions of one owner that reclaim at once: one gets each lease, and tokens rise") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const protocol_session before{database, 1};
+        const protocol_session before{database, session_id{1}};
         for (int i = 0; i < 5; ++i) {
-            REQUIRE(before.acquire("job " + std::to_string(i), 10 + i).what ==
+            REQUIRE(before.acquire("job " + std::to_string(i), grant_id{10 + i}).what ==
                     attempt::outcome::granted);
         }
-        const protocol_session a{database, 2};
-        const protocol_session b{database, 3};
+        const protocol_session a{database, session_id{2}};
+        const protocol_session b{database, session_id{3}};
         const auto reclaim = [](const protocol_session& who) {
             for (;;) {
                 try {

@@ -52,10 +52,10 @@ std::int64_t of_lease(const protocol_connection& look, const std::string& column
 }
 
 /// Waits for the first queue entry of a client. Returns its session and its grant id.
-protocol::granted_name first_place(const protocol_connection& look, std::int64_t& session) {
+protocol::granted_name first_place(const protocol_connection& look, session_id& session) {
     REQUIRE(eventually([&] { return look.number("select count(*) from rowlock_waiter") == 1; }));
-    session = look.number("select session from rowlock_waiter");
-    return {"job", look.number("select grant_id from rowlock_waiter")};
+    session = session_id{look.number("select session from rowlock_waiter")};
+    return {"job", grant_id{look.number("select grant_id from rowlock_waiter")}};
 }
 
 /// Session 1 holds "job" by its grant 11. Its release hands the lease to the first waiter by a
@@ -65,15 +65,15 @@ struct holder {
         for (const std::string table : {"waiter", "lease", "session"}) {
             look.run("delete from rowlock_" + table);
         }
-        hand.open(1, {.owner = "worker"});
-        token = hand.try_acquire("job", 1, 11).value_or(0);
+        hand.open(session_id{1}, {.owner = "worker"});
+        token = hand.try_acquire("job", session_id{1}, grant_id{11}).value_or(0);
         REQUIRE(token > 0);
     }
     /// Returns once the uncommitted result of the release is visible.
     [[nodiscard]] std::future<bool> release_unflushed() const {
         auto releasing = in_background([this] {
             try {
-                return hand.release("job", 1, 11).freed;
+                return hand.release("job", session_id{1}, grant_id{11}).freed;
             } catch (const error&) {
                 return false;  // the server was killed
             }
@@ -180,7 +180,7 @@ TEST_CASE("a grant that was read is reported once it is on the disk, and not bef
         watched_client b{server.source(), options};
         b.refuse("places");  // so that no poll finds the grant first
         auto told = wait_for_job(b, 2s);
-        std::int64_t session = 0;
+        session_id session{};
         static_cast<void>(first_place(look, session));
         const auto held_log = server.hold_log();
         auto released = at.release_unflushed();
@@ -197,7 +197,7 @@ TEST_CASE("a grant that was read is reported once it is on the disk, and not bef
         options.poll_interval = 30s;
         watched_client b{server.source(), options};
         auto told = wait_for_job(b);
-        std::int64_t session = 0;
+        session_id session{};
         static_cast<void>(first_place(look, session));
         const auto sleeps = [&] {
             return look.number(
@@ -208,32 +208,41 @@ TEST_CASE("a grant that was read is reported once it is on the disk, and not bef
         const auto held_log = server.hold_log();
         auto released = at.release_unflushed();
         const protocol_connection other{server.source()};
-        REQUIRE(eventually(
-            [&] { return mysql_wait::wake(other.db(), session, 7, soon()) && b.makes_sure(); }));
+        REQUIRE(eventually([&] {
+            return mysql_wait::wake(other.db(), session, grant_id{7}, soon()) && b.makes_sure();
+        }));
         CHECK_FALSE(is_ready(told));
         server.let_log_go();
         CHECK(released.get());
         CHECK(told.get() == at.token + 1);
     }
     SUBCASE("read through the protocol") {
-        at.hand.open(2);
-        at.hand.enqueue("job", 2, 22);
+        at.hand.open(session_id{2});
+        at.hand.enqueue("job", session_id{2}, grant_id{22});
         const auto held_log = server.hold_log();
         auto released = at.release_unflushed();
         const protocol_connection first{server.source()};
         const protocol_connection second{server.source()};
         const protocol_connection third{server.source()};
         // A grant that the releasing session reported is durable. One that was only read is not.
-        CHECK(look.queue().served(look.db(), "job", 2, 22, soon(), at.token + 1).has_value());
-        CHECK(look.queue().read_served(look.db(), "job", 2, 22, soon()).has_value());
-        auto served = in_background([&] { return first.served("job", 2, 22).has_value(); });
+        CHECK(look.queue()
+                  .served(look.db(), "job", session_id{2}, grant_id{22}, soon(), at.token + 1)
+                  .has_value());
+        CHECK(look.queue()
+                  .read_served(look.db(), "job", session_id{2}, grant_id{22}, soon())
+                  .has_value());
+        auto served = in_background(
+            [&] { return first.served("job", session_id{2}, grant_id{22}).has_value(); });
         auto several = in_background([&] {
-            const std::vector<protocol::granted_name> places{{"job", 22}, {"job", 23}};
-            const auto found = second.queue().served(second.db(), 2, places, soon());
+            const std::vector<protocol::granted_name> places{{"job", grant_id{22}},
+                                                             {"job", grant_id{23}}};
+            const auto found = second.queue().served(second.db(), session_id{2}, places, soon());
             return found[0].has_value() && !found[1];
         });
         auto found = in_background([&] {
-            return third.leases().find_grant(third.db(), "job", 2, 22, soon()).has_value();
+            return third.leases()
+                .find_grant(third.db(), "job", session_id{2}, grant_id{22}, soon())
+                .has_value();
         });
         const auto commits = [&] {
             return look.number(
@@ -317,7 +326,7 @@ TEST_CASE("after a crash that lost a grant which was read no token repeats; cont
         watched_client b{server.source(), {.ttl = 30s, .wake_ups = wakeup_mode::polling}};
         b.keep("places");
         auto told = wait_for_job(b, 40s);
-        std::int64_t session = 0;
+        session_id session{};
         const auto place = first_place(at->look, session);
         REQUIRE(b.has_kept());
         const protocol_connection unprotected{server.source()};
@@ -348,26 +357,26 @@ TEST_CASE("after a crash that lost a grant which was read no token repeats; cont
             REQUIRE(reclaimed.size() == 1);
             other = reclaimed.front().token().value();
             CHECK(other > believed->token);  // the lost token is skipped
-            CHECK(of_lease(hand, "session") != session);
+            CHECK(session_id{of_lease(hand, "session")} != session);
         } else if (then == "barging") {
-            hand.end(1);
+            hand.end(session_id{1});
             client barging{server.source(), {}};
             const auto lease = barging.try_acquire("job", {.queueing = queueing::barging});
             REQUIRE(lease);
             other = lease->token().value();
             CHECK(other == believed->token);  // control: two holders with one token
         } else {
-            hand.open(3);
+            hand.open(session_id{3});
             hand.run("update rowlock_waiter set ticket = ticket + 1000");
             hand.run(
                 "insert into rowlock_waiter (ticket, name, session, grant_id, enqueued_at) "
                 "values (1, 'job', 3, 33, 0)");
-            const auto next = hand.release("job", 1, 11).next;
+            const auto next = hand.release("job", session_id{1}, grant_id{11}).next;
             REQUIRE(next);
-            CHECK(next->session == 3);
+            CHECK(next->session == session_id{3});
             other = next->token;
             CHECK(other == believed->token);  // control: the same token again
-            REQUIRE(hand.release("job", 3, 33).freed);
+            REQUIRE(hand.release("job", session_id{3}, grant_id{33}).freed);
         }
         CHECK_FALSE(is_ready(told));
         b.keep("");

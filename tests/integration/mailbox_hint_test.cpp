@@ -51,11 +51,11 @@ client_options by_database(const support::lock_database& database) {
     return database.options({.poll_interval = 10s, .wake_ups = wakeup_mode::database});
 }
 
-std::int64_t waiting_session(support::lock_database& database) {
-    return database.number("select max(session) from rowlock_waiter");
+session_id waiting_session(support::lock_database& database) {
+    return session_id{database.number("select max(session) from rowlock_waiter")};
 }
 
-bool has_mailbox(support::lock_database& database, std::int64_t session) {
+bool has_mailbox(support::lock_database& database, session_id session) {
     return support::mailbox_sender(support::address_of(database, session)).reachable();
 }
 
@@ -66,7 +66,7 @@ bool waits_to_be_told(support::lock_database& database, const client& waiter) {
     return database.number(
                "select count(*) from information_schema.processlist where state = 'User lock' and "
                "info like '%rowlock_wake_" +
-               std::to_string(waiting_session(database)) + "'") == 1;
+               to_string(waiting_session(database)) + "'") == 1;
 }
 
 /// Counts the statements that its connections send after they have slept in the server.
@@ -165,10 +165,10 @@ struct relay {
         second.acquire("another").release();
         REQUIRE(eventually([&] { return looks > before; }));
     }
-    static std::int64_t waiting_session_of_last(support::lock_database& database) {
-        return database.number(
+    static session_id waiting_session_of_last(support::lock_database& database) {
+        return session_id{database.number(
             "select session from rowlock_waiter where ticket = (select max(ticket) from "
-            "rowlock_waiter)");
+            "rowlock_waiter)")};
     }
 
     interception network;
@@ -176,7 +176,7 @@ struct relay {
     client first, second, third;
     lease held;
     std::future<lease> got_second, got_third;
-    std::int64_t third_session = 0;
+    session_id third_session{};
 };
 
 }  // namespace
@@ -248,8 +248,10 @@ TEST_CASE("where the datagram does not arrive the database notifies") {
     const auto without_mail =
         protocol::make_queue_protocol(database.statements(), database.protocol(), false);
     const auto db = database.connect();
-    protocol::handed_over next{
-        .session = 77, .grant_id = 5, .token = 9, .to = wakeup::random_wake_address()};
+    protocol::handed_over next{.session = session_id{77},
+                               .grant_id = grant_id{5},
+                               .token = 9,
+                               .to = wakeup::random_wake_address()};
     eavesdropper ear{database, next.to};
     queue.notify_grantee(*db, next, soon());
     CHECK(ear.heard() == 1);  // it has no mailbox
@@ -257,7 +259,7 @@ TEST_CASE("where the datagram does not arrive the database notifies") {
     next.to.mailbox = wakeup::network_namespace();
     queue.notify_grantee(*db, next, soon());
     CHECK(ear.heard() == 1);
-    CHECK(box.take() == std::vector{wakeup::encode_wakeup({5, 9}, next.to.secret)});
+    CHECK(box.take() == std::vector{wakeup::encode_wakeup({grant_id{5}, 9}, next.to.secret)});
     without_mail->notify_grantee(*db, next, soon());
     CHECK(ear.heard() == 2);
     const auto way = support::mailbox_sender(next.to);
@@ -284,7 +286,7 @@ TEST_CASE(
             std::async(std::launch::async, [&] { return waiter.try_acquire_for("job", 10s); });
         REQUIRE(places(database, 1));
         const auto victim = support::address_of(database, waiting_session(database));
-        const auto grant_id = database.number("select grant_id from rowlock_waiter");
+        const grant_id grant_id{database.number("select grant_id from rowlock_waiter")};
         const auto forged = wakeup::encode_wakeup({grant_id, 4000000}, victim.secret);
         REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
         REQUIRE(support::mailbox_sender(victim).post(forged));

@@ -44,8 +44,7 @@ support::protocols plain_protocols(const sql::connection_source& source) {
     return support::protocols{sql::statement_set{source.speaks()}};
 }
 
-protocol::grant_request request(std::string_view name, std::int64_t session,
-                                std::int64_t grant_id) {
+protocol::grant_request request(std::string_view name, session_id session, grant_id grant_id) {
     return {name, session, grant_id, {}, {}, {}};
 }
 
@@ -169,28 +168,31 @@ TEST_CASE(
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
-        protocol.open_session(*db, {7, "owner", "host", "program", 1, 60s}, soon());
-        CHECK(protocol.heartbeat(*db, 7, 0, soon()));
-        const auto taken = protocol.acquire(*db, request("taken", 7, 1), soon());
+        protocol.open_session(*db, {session_id{7}, "owner", "host", "program", 1, 60s}, soon());
+        CHECK(protocol.heartbeat(*db, session_id{7}, 0, soon()));
+        const auto taken =
+            protocol.acquire(*db, request("taken", session_id{7}, grant_id{1}), soon());
         REQUIRE(taken.what == protocol::attempt::outcome::granted);
         for (const char* elsewhere : {"1234/0000002A", "mariadb:uid:42"}) {
             CAPTURE(elsewhere);
             database.run("update rowlock_session set server_identity = '" + std::string{elsewhere} +
                          "'");
-            CHECK_FALSE(protocol.heartbeat(*db, 7, 0, soon()));
-            CHECK_FALSE(protocol.extend_session(*db, 7, 90s, soon()));
-            CHECK_FALSE(protocol.state_of(*db, 7, soon()).live);
-            const auto denied = protocol.acquire(*db, request("job", 7, 2), soon());
+            CHECK_FALSE(protocol.heartbeat(*db, session_id{7}, 0, soon()));
+            CHECK_FALSE(protocol.extend_session(*db, session_id{7}, 90s, soon()));
+            CHECK_FALSE(protocol.state_of(*db, session_id{7}, soon()).live);
+            const auto denied =
+                protocol.acquire(*db, request("job", session_id{7}, grant_id{2}), soon());
             CHECK(denied.what == protocol::attempt::outcome::session_dead);
             // Its leases stay held until it expires or is ended.
-            protocol.open_session(*db, {8, "owner", "host", "program", 1, 60s}, soon());
-            const auto other = protocol.acquire(*db, request("taken", 8, 3), soon());
+            protocol.open_session(*db, {session_id{8}, "owner", "host", "program", 1, 60s}, soon());
+            const auto other =
+                protocol.acquire(*db, request("taken", session_id{8}, grant_id{3}), soon());
             CHECK(other.what == protocol::attempt::outcome::held);
             database.run("delete from rowlock_session where id = 8");
         }
         database.run(
             "update rowlock_session set server_identity = ''");  // a session of an older version
-        CHECK(protocol.heartbeat(*db, 7, 0, soon()));
+        CHECK(protocol.heartbeat(*db, session_id{7}, 0, soon()));
     }
 }
 
@@ -199,20 +201,22 @@ TEST_CASE("two clients that meet a new server at once raise the token floor once
         const auto& protocol = database.protocol();
         const auto first = database.connect();
         const auto second = database.connect();
-        protocol.open_session(*first, {1, "owner", "host", "program", 1, 60s}, soon());
+        protocol.open_session(*first, {session_id{1}, "owner", "host", "program", 1, 60s}, soon());
         CHECK(database.number("select floor from rowlock_token_floor") ==
               0);  // the first server a session is opened on is no change
         database.run("update rowlock_token_floor set server_identity = 'before', floor = 17");
         first->query("begin", soon());
-        protocol.open_session(*first, {2, "owner", "host", "program", 1, 60s}, soon());
+        protocol.open_session(*first, {session_id{2}, "owner", "host", "program", 1, 60s}, soon());
         auto other = std::async(std::launch::async, [&] {
-            protocol.open_session(*second, {3, "owner", "host", "program", 1, 60s}, soon());
+            protocol.open_session(*second, {session_id{3}, "owner", "host", "program", 1, 60s},
+                                  soon());
         });
         CHECK(support::waiting_for_rows(database.admin(), database.prefix()));
         first->query("commit", soon());
         other.get();
         CHECK(database.number("select floor from rowlock_token_floor") == raise + 17);
-        const auto granted = protocol.acquire(*second, request("job", 3, 1), soon());
+        const auto granted =
+            protocol.acquire(*second, request("job", session_id{3}, grant_id{1}), soon());
         CHECK(granted.token == raise + 18);
         CHECK(database.number("select count(*) from rowlock_session where server_identity = "
                               "(select server_identity from rowlock_token_floor)") == 3);
@@ -269,23 +273,25 @@ TEST_CASE(
     const auto& protocol = database.protocol();
     const auto db = database.connect();
     for (const std::int64_t id : {1, 2, 3}) {
-        protocol.open_session(*db, {id, "owner", "host", "program", id, 60s}, soon());
+        protocol.open_session(*db, {session_id{id}, "owner", "host", "program", id, 60s}, soon());
     }
     using outcome = protocol::attempt::outcome;
-    CHECK(protocol.acquire(*db, request("job", 1, 11), soon()).what == outcome::granted);
+    CHECK(protocol.acquire(*db, request("job", session_id{1}, grant_id{11}), soon()).what ==
+          outcome::granted);
     database.run(
         "insert into rowlock_waiter (name, session, grant_id, enqueued_at) "
         "values ('job', 2, 22, clock_timestamp())");
     database.run("update rowlock_lease set successor = 22");
     // The state on the standby, where the holder's client has ended its session.
     database.run("update rowlock_session set server_identity = '1/0000002A' where id < 3");
-    protocol.end_session(*db, 1, soon());
-    CHECK(protocol.acquire(*db, request("job", 3, 33), soon()).what == outcome::held);
-    auto barging = request("job", 3, 34);
+    protocol.end_session(*db, session_id{1}, soon());
+    CHECK(protocol.acquire(*db, request("job", session_id{3}, grant_id{33}), soon()).what ==
+          outcome::held);
+    auto barging = request("job", session_id{3}, grant_id{34});
     barging.barging = true;
     CHECK(protocol.acquire(*db, barging, soon()).what == outcome::held);
-    protocol.end_session(*db, 2, soon());
-    const auto granted = protocol.acquire(*db, request("job", 3, 35), soon());
+    protocol.end_session(*db, session_id{2}, soon());
+    const auto granted = protocol.acquire(*db, request("job", session_id{3}, grant_id{35}), soon());
     CHECK(granted.what == outcome::granted);
     CHECK(granted.token == 3);  // above the promised token
 }
@@ -297,23 +303,23 @@ TEST_CASE("grant_next does not loop on a promise that this server cannot keep") 
     const auto& queue = database.queue();
     const auto db = database.connect();
     for (const std::int64_t id : {1, 2, 3}) {
-        protocol.open_session(*db, {id, "owner", "host", "program", id, 60s}, soon());
+        protocol.open_session(*db, {session_id{id}, "owner", "host", "program", id, 60s}, soon());
     }
-    REQUIRE(protocol.acquire(*db, request("job", 1, 11), soon()).what ==
+    REQUIRE(protocol.acquire(*db, request("job", session_id{1}, grant_id{11}), soon()).what ==
             protocol::attempt::outcome::granted);
     for (const std::int64_t id : {2, 3}) {
-        queue.enqueue(*db, {"job", id, id * 11, {}, {}, {}}, soon());
+        queue.enqueue(*db, {"job", session_id{id}, grant_id{id * 11}, {}, {}, {}}, soon());
     }
     database.run("update rowlock_lease set successor = 22");
     database.run("update rowlock_session set server_identity = '1/0000002A' where id < 3");
-    protocol.end_session(*db, 1, soon());
+    protocol.end_session(*db, session_id{1}, soon());
     std::optional<protocol::handed_over> next;
     CHECK_NOTHROW(next = queue.grant_next(*db, "job", std::chrono::steady_clock::now() + 2s));
     CHECK_FALSE(next.has_value());
-    protocol.end_session(*db, 2, soon());
+    protocol.end_session(*db, session_id{2}, soon());
     next = queue.grant_next(*db, "job", soon());
     REQUIRE(next.has_value());
-    CHECK(next->grant_id == 33);
+    CHECK(next->grant_id == grant_id{33});
     CHECK(next->token == 3);  // above the promised token
 }
 
@@ -326,10 +332,12 @@ TEST_CASE("behind a pooler a session is opened on the server that answers now") 
                              "rowlock_pooler=transaction");
     const auto db = source.connect(soon());
     REQUIRE_FALSE(db->keeps_session_state());
-    const auto server = protocol.open_session(*db, {1, "owner", "host", "program", 1, 60s}, soon());
+    const auto server =
+        protocol.open_session(*db, {session_id{1}, "owner", "host", "program", 1, 60s}, soon());
     // The server that the connection led to before the pooler was switched.
     sql::memory_of(*db).server = "1/0000002A";
-    CHECK(protocol.open_session(*db, {2, "owner", "host", "program", 2, 60s}, soon()) == server);
-    CHECK(protocol.acquire(*db, request("job", 2, 22), soon()).what ==
+    CHECK(protocol.open_session(*db, {session_id{2}, "owner", "host", "program", 2, 60s}, soon()) ==
+          server);
+    CHECK(protocol.acquire(*db, request("job", session_id{2}, grant_id{22}), soon()).what ==
           protocol::attempt::outcome::granted);
 }

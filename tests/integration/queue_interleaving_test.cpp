@@ -39,12 +39,12 @@ namespace {
 
 using ids = protocol_connection::ids;
 
-wakeup::wake_address ears_of(std::int64_t session) {
-    return {.number = 100 + session, .secret = std::string(32, 'a')};
+wakeup::wake_address ears_of(session_id session) {
+    return {.number = 100 + static_cast<std::int64_t>(session), .secret = std::string(32, 'a')};
 }
 
 /// Opens a session with an address at which it is notified of grants.
-void open(const protocol_connection& on, std::int64_t session) {
+void open(const protocol_connection& on, session_id session) {
     on.open(session, {.wake = ears_of(session)});
 }
 
@@ -64,14 +64,14 @@ struct two_waiters {
           hand{which},
           other{which},
           blocker{which} {
-        for (const std::int64_t id : {1, 2, 3}) open(hand, id);
-        REQUIRE(hand.try_acquire("job", 1, 11));
-        hand.enqueue("job", 2, 22);
-        hand.enqueue("job", 3, 33);
+        for (const std::int64_t id : {1, 2, 3}) open(hand, session_id{id});
+        REQUIRE(hand.try_acquire("job", session_id{1}, grant_id{11}));
+        hand.enqueue("job", session_id{2}, grant_id{22});
+        hand.enqueue("job", session_id{3}, grant_id{33});
     }
 
     /// Ends the holder's session, which frees the lease by definition.
-    void free() const { hand.end(1); }
+    void free() const { hand.end(session_id{1}); }
     [[nodiscard]] std::int64_t holder() const {
         return database.number(
             "select coalesce(max(grant_id), 0) from rowlock_lease where name = 'job'");
@@ -108,14 +108,15 @@ TEST_CASE("a ticket whose cancellation is under way is not granted, the next one
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
         at.blocker.run("begin");
-        REQUIRE(at.blocker.cancel({22}) == ids{22});
-        auto granting = in_background([&] { return at.other.release("job", 1, 11); });
+        REQUIRE(at.blocker.cancel({grant_id{22}}) == ids{grant_id{22}});
+        auto granting =
+            in_background([&] { return at.other.release("job", session_id{1}, grant_id{11}); });
         REQUIRE(somebody_waits_for_a_row(database));
         at.blocker.run("commit");
         const auto done = granting.get();
         CHECK(done.freed);
         REQUIRE(done.next.has_value());
-        CHECK(done.next->grant_id == 33);
+        CHECK(done.next->grant_id == grant_id{33});
         CHECK(at.holder() == 33);
         CHECK(at.tickets() == 0);
     }
@@ -131,13 +132,13 @@ TEST_CASE(
             const two_waiters at{fresh};
             at.free();
             at.blocker.run("begin");
-            REQUIRE(at.blocker.cancel({22}) == ids{22});
+            REQUIRE(at.blocker.cancel({grant_id{22}}) == ids{grant_id{22}});
             auto granting = in_background([&] { return at.other.grant_next("job"); });
             REQUIRE(somebody_waits_for_a_row(fresh));
             at.blocker.run(commits ? "commit" : "rollback");
             const auto next = granting.get();
             REQUIRE(next.has_value());
-            CHECK(next->grant_id == (commits ? 33 : 22));
+            CHECK(next->grant_id == grant_id{commits ? 33 : 22});
             CHECK(at.tickets() == (commits ? 0 : 1));
         }
     }
@@ -149,7 +150,7 @@ TEST_CASE("control: taking the lease before deleting the ticket grants a cancell
         const two_waiters at{database};
         at.free();
         at.blocker.run("begin");
-        REQUIRE(at.blocker.cancel({22}) == ids{22});
+        REQUIRE(at.blocker.cancel({grant_id{22}}) == ids{grant_id{22}});
         at.other.run("begin");
         REQUIRE(at.other.changed_by("update " + at.lease +
                                     " set session = 2, grant_id = 22, token = token + 1 "
@@ -189,12 +190,13 @@ TEST_CASE("a release whose lease was released by force meanwhile keeps every tic
         at.blocker.run("update " + at.lease +
                        " set session = null, grant_id = null, token = token + 1 "
                        "where name = 'job'");
-        auto releasing = in_background([&] { return at.other.release("job", 1, 11); });
+        auto releasing =
+            in_background([&] { return at.other.release("job", session_id{1}, grant_id{11}); });
         REQUIRE(somebody_waits_for_a_row(database));
         at.blocker.run("commit");
         CHECK_FALSE(releasing.get().freed);
         CHECK(at.tickets() == 2);
-        CHECK(at.other.grant_next("job").value().grant_id == 22);
+        CHECK(at.other.grant_next("job").value().grant_id == grant_id{22});
     }
 }
 
@@ -233,11 +235,11 @@ TEST_CASE(
         }
         const protocol_connection hand{database};
         const protocol_connection waiter{database};
-        for (const std::int64_t id : {1, 2}) open(hand, id);
-        REQUIRE(hand.try_acquire("job", 1, 11));
+        for (const std::int64_t id : {1, 2}) open(hand, session_id{id});
+        REQUIRE(hand.try_acquire("job", session_id{1}, grant_id{11}));
         waiter.run("begin");
-        waiter.enqueue("job", 2, 22);
-        const auto done = hand.release("job", 1, 11, contended);
+        waiter.enqueue("job", session_id{2}, grant_id{22});
+        const auto done = hand.release("job", session_id{1}, grant_id{11}, contended);
         CHECK(done.freed);
         CHECK_FALSE(done.next.has_value());
         const std::vector<std::string> name{"job"};
@@ -248,8 +250,8 @@ TEST_CASE(
         CHECK(database.number("select count(*) from rowlock_lease where session is null") == 1);
         // Each side writes first and checks afterwards, so the later one sees the other's write.
         CHECK(hand.names_with_waiters(name) == name);
-        CHECK(waiter.entries_of(2).waiting.at(0).free);
-        CHECK(waiter.grant_next("job").value().grant_id == 22);
+        CHECK(waiter.entries_of(session_id{2}).waiting.at(0).free);
+        CHECK(waiter.grant_next("job").value().grant_id == grant_id{22});
     }
 }
 
@@ -265,14 +267,14 @@ TEST_CASE(
         at.blocker.run("update " + at.lease +
                        " set session = 2, grant_id = 22, token = token + 1 where name = 'job'");
         REQUIRE(at.blocker.changed_by("delete from " + at.waiter + " where grant_id = 22") == 1);
-        at.hand.end(2);
-        CHECK(at.hand.queues_of_session(2) == std::vector<std::string>{"job"});
+        at.hand.end(session_id{2});
+        CHECK(at.hand.queues_of_session(session_id{2}) == std::vector<std::string>{"job"});
         auto looking = in_background([&] { return at.other.grant_next("job"); });
         REQUIRE(somebody_waits_for_a_row(database));
         at.blocker.run("commit");
         const auto next = looking.get();
         REQUIRE(next.has_value());
-        CHECK(next->grant_id == 33);
+        CHECK(next->grant_id == grant_id{33});
         CHECK_FALSE(at.stuck());
     }
 }
@@ -286,7 +288,7 @@ TEST_CASE("control: a failed comparison that is not repeated leaves the queue un
         at.blocker.run("update " + at.lease +
                        " set session = 2, grant_id = 22, token = token + 1 where name = 'job'");
         at.blocker.run("delete from " + at.waiter + " where grant_id = 22");
-        at.hand.end(2);
+        at.hand.end(session_id{2});
         auto looking = in_background([&] { return grant_next_once(at.other, "job"); });
         REQUIRE(somebody_waits_for_a_row(database));
         at.blocker.run("commit");
@@ -308,7 +310,7 @@ TEST_CASE("grant_next waits for a fenced transaction of the last holder") {
         REQUIRE(somebody_waits_for_a_row(database));
         CHECK(at.holder() == 11);
         at.blocker.run("commit");
-        CHECK(looking.get().value().grant_id == 22);
+        CHECK(looking.get().value().grant_id == grant_id{22});
     }
 }
 
@@ -341,10 +343,11 @@ TEST_CASE("a wait for a fenced transaction ends with the connection's limit, and
                          ? "set lock_timeout = '100ms'"
                          : "set innodb_lock_wait_timeout = 1");
         CHECK(kind_of([&] { (void)at.other.grant_next("job"); }) == errc::timed_out);
-        CHECK(kind_of([&] { (void)at.other.release("job", 1, 11); }) == errc::timed_out);
+        CHECK(kind_of([&] { (void)at.other.release("job", session_id{1}, grant_id{11}); }) ==
+              errc::timed_out);
         at.blocker.run("commit");
         CHECK(at.tickets() == 2);
-        CHECK(at.other.grant_next("job").value().grant_id == 22);
+        CHECK(at.other.grant_next("job").value().grant_id == grant_id{22});
     }
 }
 
@@ -363,7 +366,7 @@ TEST_CASE(
         at.blocker.run("commit");
         const auto next = looking.get();
         REQUIRE(next.has_value());
-        CHECK(next->grant_id == 22);
+        CHECK(next->grant_id == grant_id{22});
         CHECK(next->token > token);
     }
 }
@@ -416,7 +419,7 @@ TEST_CASE("two acquirers that insert a row at once do not deadlock: one of them 
         at.database.run("delete from rowlock_waiter");
         const auto seen = behind_an_insertion_that_fails(at, [&](const protocol_connection& hand) {
             const std::int64_t session = &hand == &at.hand ? 2 : 3;
-            return hand.acquire("job", session, 44 + session).what;
+            return hand.acquire("job", session_id{session}, grant_id{44 + session}).what;
         });
         const bool first = seen.first == attempt::outcome::granted;
         const bool second = seen.second == attempt::outcome::granted;
@@ -440,8 +443,9 @@ TEST_CASE("control: on MariaDB one of two inserts that wait for a third is a dea
 
 /// Makes 22's ticket one that was drawn long before it committed: ticket 1000 has been served, and
 /// 44 queues with a later ticket.
-std::int64_t overtake(const two_waiters& at) {
-    const auto ticket = at.database.number("select ticket from rowlock_waiter where grant_id = 22");
+ticket_no overtake(const two_waiters& at) {
+    const ticket_no ticket{
+        at.database.number("select ticket from rowlock_waiter where grant_id = 22")};
     at.database.run("delete from rowlock_waiter where grant_id = 33");
     at.database.run(
         "insert into rowlock_waiter (name, ticket, session, grant_id, enqueued_at) "
@@ -461,17 +465,18 @@ TEST_CASE("a watermark that was reset is not raised again by a grant that did no
             at.blocker.run("begin");
             at.blocker.queue().reset_watermark(at.blocker.db(), "job", ticket, soon());
             auto granting = in_background([&] {
-                return released ? at.other.release("job", 1, 11).next : at.other.grant_next("job");
+                return released ? at.other.release("job", session_id{1}, grant_id{11}).next
+                                : at.other.grant_next("job");
             });
             REQUIRE(somebody_waits_for_a_row(fresh));
             at.blocker.run("commit");
             const auto next = granting.get();
             REQUIRE(next.has_value());
-            CHECK(next->grant_id == 44);  // by the statement's snapshot
-            CHECK_FALSE(at.hand.entries_of(2).waiting.at(0).behind_watermark);
-            const auto last = at.other.release("job", 3, 44).next;
+            CHECK(next->grant_id == grant_id{44});  // by the statement's snapshot
+            CHECK_FALSE(at.hand.entries_of(session_id{2}).waiting.at(0).behind_watermark);
+            const auto last = at.other.release("job", session_id{3}, grant_id{44}).next;
             REQUIRE(last.has_value());
-            CHECK(last->grant_id == 22);
+            CHECK(last->grant_id == grant_id{22});
             CHECK(last->token > next->token);
         }
     }
@@ -491,21 +496,23 @@ TEST_CASE("a reset of the watermark survives a concurrent release, acquire or fo
             std::optional<handed_over> given;  // by a release, which checks again after its wait
             auto acting = in_background([&]() -> bool {
                 if (what == "release") {
-                    const auto done = at.other.release("job", 1, 11, false);
+                    const auto done = at.other.release("job", session_id{1}, grant_id{11}, false);
                     given = done.next;
                     return done.freed;
                 }
-                if (what == "acquire") return at.other.try_acquire("job", 3, 55).has_value();
+                if (what == "acquire")
+                    return at.other.try_acquire("job", session_id{3}, grant_id{55}).has_value();
                 return at.other.force_release("job");
             });
             REQUIRE(somebody_waits_for_a_row(fresh));
             at.blocker.run("commit");
             CHECK(acting.get());
-            const auto next = given               ? given
-                              : what == "acquire" ? at.other.release("job", 3, 55, false).next
-                                                  : at.other.grant_next("job");
+            const auto next = given ? given
+                              : what == "acquire"
+                                  ? at.other.release("job", session_id{3}, grant_id{55}, false).next
+                                  : at.other.grant_next("job");
             REQUIRE(next.has_value());
-            CHECK(next->grant_id == 22);
+            CHECK(next->grant_id == grant_id{22});
             CHECK(at.tickets() == 0);
         }
     }
@@ -519,8 +526,10 @@ TEST_CASE("a queue entry is added, read and cancelled while the lease's row is l
         at.blocker.run("begin");  // the holder's fenced transaction, with the strongest lock
         at.blocker.run("select * from " + at.lease + " where name = 'job' for update");
         const auto until = std::chrono::steady_clock::now() + 2s;
-        at.other.queue().enqueue(at.other.db(), {"job", 3, 44, "", "", std::nullopt, false}, until);
-        CHECK(at.other.queue().entries_of(at.other.db(), 3, until).waiting.size() == 2);
+        at.other.queue().enqueue(at.other.db(),
+                                 {"job", session_id{3}, grant_id{44}, "", "", std::nullopt, false},
+                                 until);
+        CHECK(at.other.queue().entries_of(at.other.db(), session_id{3}, until).waiting.size() == 2);
         CHECK(at.other.queue().cancel(at.other.db(), ids{44}, until) == ids{44});
         CHECK(std::chrono::steady_clock::now() < until);
         at.blocker.run("commit");
@@ -535,7 +544,7 @@ TEST_CASE("heartbeats do not wait for hand-overs, enqueues or cancellations") {
                           ? "set lock_timeout = '500ms'"
                           : "set innodb_lock_wait_timeout = 1");
             for (const std::int64_t id : {2, 3}) {
-                CHECK(heart.heartbeat(id));
+                CHECK(heart.heartbeat(session_id{id}));
             }
         };
         for (const std::string what : {"release", "grant_next", "cancel"}) {
@@ -548,9 +557,10 @@ TEST_CASE("heartbeats do not wait for hand-overs, enqueues or cancellations") {
             at.blocker.run("begin");
             at.blocker.run("select * from " + at.waiter + " for update");
             auto midway = in_background([&] {
-                if (what == "release") return at.other.release("job", 1, 11).next.has_value();
+                if (what == "release")
+                    return at.other.release("job", session_id{1}, grant_id{11}).next.has_value();
                 if (what == "grant_next") return at.other.grant_next("job").has_value();
-                return at.other.cancel({22, 33}).size() == 2;
+                return at.other.cancel({grant_id{22}, grant_id{33}}).size() == 2;
             });
             REQUIRE(somebody_waits_for_a_row(fresh));
             beats(heart);
@@ -560,7 +570,7 @@ TEST_CASE("heartbeats do not wait for hand-overs, enqueues or cancellations") {
         const two_waiters at{database};
         const protocol_connection heart{database};
         at.other.run("begin");
-        at.other.enqueue("job", 2, 44);
+        at.other.enqueue("job", session_id{2}, grant_id{44});
         beats(heart);
         at.other.run("commit");
     }
@@ -578,7 +588,7 @@ TEST_CASE("control: an update that reads sessions stops their heartbeats on Mari
                      "and l.name = 'job'");
         heart.run("set innodb_lock_wait_timeout = 1");
         // Shared locks on the sessions' rows.
-        CHECK(kind_of([&] { (void)heart.heartbeat(2); }) == errc::timed_out);
+        CHECK(kind_of([&] { (void)heart.heartbeat(session_id{2}); }) == errc::timed_out);
         at.other.run("rollback");
     }
 }
@@ -590,7 +600,7 @@ TEST_CASE("a cancellation beside a transaction that has locked the ticket does n
             database.number("select ticket from rowlock_waiter where grant_id = 22"));
         at.blocker.run("begin");
         at.blocker.run("select * from " + at.waiter + " where ticket = " + ticket + " for update");
-        auto cancelling = in_background([&] { return at.other.cancel({22}); });
+        auto cancelling = in_background([&] { return at.other.cancel({grant_id{22}}); });
         REQUIRE(somebody_waits_for_a_row(database));
         CHECK(at.blocker.changed_by("delete from " + at.waiter + " where ticket = " + ticket) == 1);
         at.blocker.run("commit");
@@ -626,8 +636,10 @@ TEST_CASE("a barging acquire beside a grant to a waiter: exactly one of the two 
         at.blocker.run("begin");
         at.blocker.run("select * from " + at.lease + " where name = 'job' for update");
         auto granting = in_background([&] { return at.other.grant_next("job"); });
-        auto barging = in_background(
-            [&] { return barger.try_acquire("job", 3, 99, {.barging = true}).has_value(); });
+        auto barging = in_background([&] {
+            return barger.try_acquire("job", session_id{3}, grant_id{99}, {.barging = true})
+                .has_value();
+        });
         REQUIRE(somebody_waits_for_a_row(database));
         at.blocker.run("commit");
         const bool barged = barging.get();
@@ -657,7 +669,7 @@ public:
     }
 
     void once(const std::string& name, unsigned dice) {
-        const std::int64_t grant_id = ++next_;
+        const rowlock::grant_id grant_id{++next_};
         switch (dice % 16) {
             case 0:
             case 1:
@@ -705,13 +717,13 @@ public:
     }
 
 private:
-    using held = std::pair<std::string, std::int64_t>;
+    using held = std::pair<std::string, rowlock::grant_id>;
 
     void renew() {
         const auto before = session_;
-        session_ = number_ * 1'000'000 + ++next_;
+        session_ = session_id{number_ * 1'000'000 + ++next_};
         hand_.open(session_, {.owner = "owner " + std::to_string(number_), .ttl = 60s});
-        if (before == 0) return;
+        if (before == session_id{}) return;
         hand_.end(before);
         for (const auto& name : hand_.queues_of_session(before)) {
             (void)hand_.grant_next(name);
@@ -721,7 +733,7 @@ private:
     }
     void reclaim() {
         const auto before = session_;
-        const auto next = number_ * 1'000'000 + ++next_;
+        const session_id next{number_ * 1'000'000 + ++next_};
         const std::string owner = "owner " + std::to_string(number_);
         hand_.open(next, {.owner = owner, .ttl = 60s});
         try {
@@ -782,7 +794,7 @@ private:
     protocol_connection hand_;
     std::int64_t number_;
     std::int64_t next_;
-    std::int64_t session_ = 0;
+    session_id session_{};
     std::vector<held> held_, waiting_;
 };
 
@@ -871,7 +883,8 @@ TEST_CASE("PostgreSQL notifies only the session that was served, and none when n
                                                                &PQfinish};
         REQUIRE(PQstatus(ear.get()) == CONNECTION_OK);
         for (const std::int64_t session : {1, 2, 3}) {
-            const std::string listen = "listen " + wakeup::notification_channel(ears_of(session));
+            const std::string listen =
+                "listen " + wakeup::notification_channel(ears_of(session_id{session}));
             PQclear(PQexec(ear.get(), listen.c_str()));
         }
         const auto heard = [&] {
@@ -884,31 +897,31 @@ TEST_CASE("PostgreSQL notifies only the session that was served, and none when n
             return all;
         };
         const protocol_connection hand{database};
-        for (const std::int64_t id : {1, 2, 3}) open(hand, id);
+        for (const std::int64_t id : {1, 2, 3}) open(hand, session_id{id});
         for (int i = 0; i < 10; ++i) {
-            REQUIRE(hand.try_acquire("job", 1, 11));
-            CHECK(hand.release("job", 1, 11, i % 2 == 0).freed);
+            REQUIRE(hand.try_acquire("job", session_id{1}, grant_id{11}));
+            CHECK(hand.release("job", session_id{1}, grant_id{11}, i % 2 == 0).freed);
             CHECK_FALSE(hand.grant_next("job").has_value());
         }
-        REQUIRE(hand.try_acquire("job", 1, 12));
-        hand.enqueue("job", 2, 22);
-        hand.enqueue("job", 3, 33);
-        CHECK(hand.cancel({99}).empty());
+        REQUIRE(hand.try_acquire("job", session_id{1}, grant_id{12}));
+        hand.enqueue("job", session_id{2}, grant_id{22});
+        hand.enqueue("job", session_id{3}, grant_id{33});
+        CHECK(hand.cancel({grant_id{99}}).empty());
         CHECK_FALSE(hand.grant_next("job").has_value());
-        CHECK_FALSE(hand.release("job", 1, 13).freed);
+        CHECK_FALSE(hand.release("job", session_id{1}, grant_id{13}).freed);
         CHECK(heard().empty());
 
-        const auto next = hand.release("job", 1, 12).next.value();
-        const auto said = [&](std::int64_t session, std::int64_t grant_id, std::int64_t token) {
+        const auto next = hand.release("job", session_id{1}, grant_id{12}).next.value();
+        const auto said = [&](session_id session, grant_id grant_id, std::int64_t token) {
             const auto to = ears_of(session);
             return std::vector{wakeup::notification_channel(to) + ' ' +
                                wakeup::encode_wakeup({grant_id, token}, to.secret)};
         };
-        CHECK(heard() == said(2, 22, next.token));
-        hand.end(2);
+        CHECK(heard() == said(session_id{2}, grant_id{22}, next.token));
+        hand.end(session_id{2});
         const auto last = hand.grant_next("job").value();
-        CHECK(heard() == said(3, 33, last.token));
-        CHECK(hand.release("job", 3, 33).freed);
+        CHECK(heard() == said(session_id{3}, grant_id{33}, last.token));
+        CHECK(hand.release("job", session_id{3}, grant_id{33}).freed);
         CHECK(heard().empty());
     }
 }
@@ -916,13 +929,13 @@ TEST_CASE("PostgreSQL notifies only the session that was served, and none when n
 TEST_CASE("PostgreSQL: a hand-over waits for the disk, a release without waiters does not") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const protocol_connection hand{database};
-        for (const std::int64_t id : {1, 2}) open(hand, id);
+        for (const std::int64_t id : {1, 2}) open(hand, session_id{id});
         // The setting that the statement makes until its commit is visible inside a transaction.
         const auto left = [&](bool waited, bool contended) {
-            REQUIRE(hand.try_acquire("job", 1, 11));
-            if (waited) hand.enqueue("job", 2, 22);
+            REQUIRE(hand.try_acquire("job", session_id{1}, grant_id{11}));
+            if (waited) hand.enqueue("job", session_id{2}, grant_id{22});
             hand.run("begin");
-            REQUIRE(hand.release("job", 1, 11, contended).freed);
+            REQUIRE(hand.release("job", session_id{1}, grant_id{11}, contended).freed);
             const auto row = hand.db().query("show synchronous_commit", soon());
             hand.run("commit");
             return std::string{row.text(0, 0)};
@@ -954,14 +967,15 @@ struct record {
 
 class contender {
 public:
-    contender(support::lock_database& database, std::int64_t session,
+    contender(support::lock_database& database, session_id session,
               std::atomic<std::int64_t>& clock)
         : hand_{database}, session_{session}, clock_{clock} {
         open(hand_, session);
     }
 
     void once(const std::string& name, record& facts, bool gives_up) {
-        const std::int64_t grant_id = session_ * 1'000'000 + ++grants_;
+        const rowlock::grant_id grant_id{static_cast<std::int64_t>(session_) * 1'000'000 +
+                                         ++grants_};
         std::int64_t token = 0;
         if (const auto got = hand_.try_acquire(name, session_, grant_id)) {
             token = *got;
@@ -983,7 +997,7 @@ public:
     }
 
 private:
-    std::int64_t wait(const std::string& name, std::int64_t grant_id, record& facts,
+    std::int64_t wait(const std::string& name, grant_id grant_id, record& facts,
                       bool gives_up) const {
         queued mine{clock_.fetch_add(1), 0, 0};
         hand_.enqueue(name, session_, grant_id);
@@ -1010,7 +1024,7 @@ private:
     }
 
     protocol_connection hand_;
-    std::int64_t session_;
+    session_id session_;
     std::atomic<std::int64_t>& clock_;
     std::int64_t grants_ = 0;
 };
@@ -1040,7 +1054,7 @@ TEST_CASE(
         std::atomic<int> failures{0};
         std::vector<std::unique_ptr<contender>> contenders;
         for (int i = 0; i < threads; ++i) {
-            contenders.push_back(std::make_unique<contender>(database, i + 1, clock));
+            contenders.push_back(std::make_unique<contender>(database, session_id{i + 1}, clock));
         }
         std::barrier start{threads};
         std::vector<std::thread> running;

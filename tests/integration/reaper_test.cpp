@@ -186,7 +186,7 @@ TEST_CASE(
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
-        protocol.open_session(*db, {1, "owner", "host", "program", 1, 60s}, soon());
+        protocol.open_session(*db, {session_id{1}, "owner", "host", "program", 1, 60s}, soon());
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         const std::string lease = database.prefix() + "lease";
         const auto blocker = database.connect();
@@ -195,12 +195,14 @@ TEST_CASE(
                            (postgresql ? "now()" : "0") + ")",
                        soon());
         auto late = std::async(std::launch::async, [&] {
-            return protocol.acquire(*db, {"job", 1, 11, "", "", std::nullopt}, soon());
+            return protocol.acquire(*db, {"job", session_id{1}, grant_id{11}, "", "", std::nullopt},
+                                    soon());
         });
         CHECK(late.wait_for(300ms) == std::future_status::timeout);
         blocker->query("commit", soon());
         CHECK(late.get().what == attempt::outcome::contested);
-        const auto again = protocol.acquire(*db, {"job", 1, 12, "", "", std::nullopt}, soon());
+        const auto again = protocol.acquire(
+            *db, {"job", session_id{1}, grant_id{12}, "", "", std::nullopt}, soon());
         CHECK(again.token == 42);
     }
 }
@@ -210,13 +212,15 @@ TEST_CASE("expired sessions are ended, their leases freed, and unreferenced rows
         const auto& protocol = database.protocol();
         const auto db = database.connect();
         for (int session = 1; session <= 7; ++session) {
-            protocol.open_session(*db, {session, "owner", "host", "program", 1, 50ms}, soon());
+            protocol.open_session(*db, {session_id{session}, "owner", "host", "program", 1, 50ms},
+                                  soon());
             const std::string name = "job " + std::to_string(session);
-            protocol.acquire(*db, {name, session, session, "", "", std::nullopt}, soon());
+            protocol.acquire(
+                *db, {name, session_id{session}, grant_id{session}, "", "", std::nullopt}, soon());
         }
         client locks{database.source(), database.options()};
         const auto lease = locks.acquire("held");
-        REQUIRE(eventually([&] { return !protocol.state_of(*db, 7, soon()).live; }));
+        REQUIRE(eventually([&] { return !protocol.state_of(*db, session_id{7}, soon()).live; }));
 
         auto options = database.reaping(1h, 10min);
         options.batch = 3;  // several batches
@@ -243,14 +247,14 @@ TEST_CASE("rows of names with tickets are kept, and tickets of dead sessions are
         // connects, and would cancel the ticket.
         client{database.source(), database.options()}.acquire("job").release();
         const std::string now = database.speaks() == sql::dialect::postgresql ? "now()" : "0";
-        const auto ticket = [&](std::int64_t session, int grant) {
+        const auto ticket = [&](session_id session, int grant) {
             database.run(
                 "insert into rowlock_waiter (name, session, grant_id, enqueued_at) values "
                 "('job', " +
-                std::to_string(session) + ", " + std::to_string(grant) + ", " + now + ")");
+                to_string(session) + ", " + std::to_string(grant) + ", " + now + ")");
         };
         ticket(lease.session_id(), 1);
-        ticket(12345, 2);
+        ticket(session_id{12345}, 2);
         const auto first = reap_an_hour_later(database);
         CHECK(first.waiters_removed == 1);
         const auto second = reap_an_hour_later(database);
@@ -486,14 +490,16 @@ TEST_CASE("leases of dead sessions are freed past others whose rows stay locked"
         const auto& protocol = database.protocol();
         const auto db = database.connect();
         for (const std::int64_t session : {1, 2}) {
-            protocol.open_session(*db, {session, "owner", "host", "program", 1, 60s}, soon());
+            protocol.open_session(*db, {session_id{session}, "owner", "host", "program", 1, 60s},
+                                  soon());
         }
         for (int i = 0; i < 20; ++i) {
-            const std::int64_t session = i == 7 ? 1 : 2;
-            protocol.acquire(*db, {numbered(i), session, i + 1, "", "", std::nullopt}, soon());
+            const session_id session{i == 7 ? 1 : 2};
+            protocol.acquire(*db, {numbered(i), session, grant_id{i + 1}, "", "", std::nullopt},
+                             soon());
         }
-        protocol.end_session(*db, 1, soon());
-        protocol.end_session(*db, 2, soon());
+        protocol.end_session(*db, session_id{1}, soon());
+        protocol.end_session(*db, session_id{2}, soon());
         // A lock like a fenced transaction's.
         const auto fenced = database.connect();
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
@@ -521,11 +527,12 @@ TEST_CASE("PostgreSQL: a reaper goes on behind rows that it cannot free") {
     if (!database.there()) return;
     const auto& protocol = database.protocol();
     const auto db = database.connect();
-    protocol.open_session(*db, {1, "owner", "host", "program", 1, 60s}, soon());
+    protocol.open_session(*db, {session_id{1}, "owner", "host", "program", 1, 60s}, soon());
     for (int i = 0; i < 20; ++i) {
-        protocol.acquire(*db, {numbered(i), 1, i + 1, "", "", std::nullopt}, soon());
+        protocol.acquire(*db, {numbered(i), session_id{1}, grant_id{i + 1}, "", "", std::nullopt},
+                         soon());
     }
-    protocol.end_session(*db, 1, soon());
+    protocol.end_session(*db, session_id{1}, soon());
     const auto fenced = database.connect();
     fenced->query("begin", soon());
     fenced->query("select 1 from " + database.prefix() +
@@ -600,7 +607,7 @@ TEST_CASE("a client runs its own reaper and reports each round") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
-        protocol.open_session(*db, {1, "owner", "host", "program", 1, 10ms}, soon());
+        protocol.open_session(*db, {session_id{1}, "owner", "host", "program", 1, 10ms}, soon());
         std::atomic<int> rounds{0};
         client locks{database.source(),
                      database.options({.on_event =

@@ -200,7 +200,8 @@ namespace {
 /// statement since.
 void await_listener(support::lock_database& database) {
     const auto session = database.number("select session from rowlock_lease where name = 'job'");
-    const auto channel = wakeup::notification_channel(support::address_of(database, session));
+    const auto channel =
+        wakeup::notification_channel(support::address_of(database, session_id{session}));
     REQUIRE(eventually([&] {
         return database.number("select count(*) from pg_stat_activity where query like 'listen %" +
                                channel + "%'") == 1;

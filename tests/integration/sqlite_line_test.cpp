@@ -72,9 +72,10 @@ public:
           protocol_{database.protocol()},
           queue_{database.queue()},
           db_{database.connect()} {
-        protocol_.open_session(*db_, {7, "owner", "host", "program", 1, 60s}, soon());
+        protocol_.open_session(*db_, {session_id{7}, "owner", "host", "program", 1, 60s}, soon());
         for (std::int64_t id = 70; id <= 70 + in_line; ++id) {
-            queue_.enqueue(*db_, {"job", 7, id, "", "", std::nullopt}, soon());
+            queue_.enqueue(*db_, {"job", session_id{7}, grant_id{id}, "", "", std::nullopt},
+                           soon());
         }
         CHECK(queue_.grant_next(*db_, "job", soon()));
     }
@@ -254,13 +255,13 @@ TEST_CASE("a forged datagram is not believed, and a malformed one does no harm")
     auto held = holder.acquire("job");
     auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("job"); });
     REQUIRE(places(database, 1));
-    const auto session = database.number("select session from rowlock_waiter");
-    const auto grant_id = database.number("select grant_id from rowlock_waiter");
+    const session_id session{database.number("select session from rowlock_waiter")};
+    const grant_id grant_id{database.number("select grant_id from rowlock_waiter")};
     const auto victim = support::address_of(database, session);
     const auto mail = support::mailbox_sender(victim);
     const std::array<std::string, 9> texts{
         "1 1",
-        std::to_string(grant_id) + " 99",
+        to_string(grant_id) + " 99",
         wakeup::encode_wakeup({grant_id, 99}, std::string(32, '0')),
         wakeup::encode_wakeup({grant_id, 99}, victim.secret),  // by a reader of the file
         " ",

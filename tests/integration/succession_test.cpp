@@ -51,12 +51,12 @@ public:
         : protocol_connection{database}, prefix_{database.prefix()} {}
 
     /// Adds an entry with a given ticket, as an enqueue that stalled after drawing it does.
-    void enqueue_late(std::int64_t session, std::int64_t grant_id, std::int64_t ticket) const {
+    void enqueue_late(session_id session, grant_id grant_id, ticket_no ticket) const {
         run("insert into " + prefix_ +
             "waiter (name, session, grant_id, ticket, enqueued_at) overriding system value "
             "values ('job', " +
-            std::to_string(session) + ", " + std::to_string(grant_id) + ", " +
-            std::to_string(ticket) + ", clock_timestamp())");
+            to_string(session) + ", " + to_string(grant_id) + ", " + to_string(ticket) +
+            ", clock_timestamp())");
     }
     [[nodiscard]] std::int64_t of_lease(const std::string& column) const {
         return number("select " + column + " from " + prefix_ + "lease where name = 'job'");
@@ -73,31 +73,32 @@ private:
 struct promise {
     explicit promise(const job_queue& by) : hand{by} {
         for (const std::int64_t id : {1, 2, 3, 4, 5}) {
-            hand.open(id, {.owner = "owner " + std::to_string(id), .ttl = 60s});
+            hand.open(session_id{id}, {.owner = "owner " + std::to_string(id), .ttl = 60s});
         }
-        REQUIRE(hand.acquire("job", 1, 11).what == attempt::outcome::granted);
-        hand.enqueue("job", 2, 22);
-        hand.enqueue("job", 3, 33);
-        const auto first = hand.confirm_and_read_next("job", 1, 11, false);
+        REQUIRE(hand.acquire("job", session_id{1}, grant_id{11}).what == attempt::outcome::granted);
+        hand.enqueue("job", session_id{2}, grant_id{22});
+        hand.enqueue("job", session_id{3}, grant_id{33});
+        const auto first = hand.confirm_and_read_next("job", session_id{1}, grant_id{11}, false);
         REQUIRE(first);
         REQUIRE(first->next);
         CHECK_FALSE(first->next->promised);
-        CHECK(first->next->grant_id == 22);
-        REQUIRE(hand.hand_over_to("job", 1, 11, *first->next));
-        hand.enqueue("job", 4, 44);
-        const auto second = hand.confirm_and_read_next("job", 2, 22, false);
+        CHECK(first->next->grant_id == grant_id{22});
+        REQUIRE(hand.hand_over_to("job", session_id{1}, grant_id{11}, *first->next));
+        hand.enqueue("job", session_id{4}, grant_id{44});
+        const auto second = hand.confirm_and_read_next("job", session_id{2}, grant_id{22}, false);
         REQUIRE(second);
         token = second->granted.token;
         next = second->next.value();
         REQUIRE(next.promised);
-        REQUIRE(next.grant_id == 33);
-        REQUIRE(next.after == 44);
+        REQUIRE(next.grant_id == grant_id{33});
+        REQUIRE(next.after == grant_id{44});
         REQUIRE(hand.of_lease("successor") == 33);
     }
     /// Grant 44 gets a ticket that is lower than that of 33.
     void let_44_come_first() const {
-        REQUIRE(hand.cancel({44}).size() == 1);
-        hand.enqueue_late(4, 44, next.ticket - 1);
+        REQUIRE(hand.cancel({grant_id{44}}).size() == 1);
+        hand.enqueue_late(session_id{4}, grant_id{44},
+                          ticket_no{static_cast<std::int64_t>(next.ticket) - 1});
     }
 
     const job_queue& hand;
@@ -128,16 +129,19 @@ TEST_CASE(
             if (!promised) hand.forget_promise();
             std::optional<handed_over> served;
             if (how == "by a release"sv) {
-                served = hand.release("job", 2, 22).next;
+                served = hand.release("job", session_id{2}, grant_id{22}).next;
             } else if (how == "by grant_next"sv) {
-                hand.end(2);
+                hand.end(session_id{2});
                 served = hand.grant_next("job");
             } else {
-                served = hand.hand_over_to(
-                    "job", 2, 22, hand.confirm_and_read_next("job", 2, 22).value().next.value());
+                served =
+                    hand.hand_over_to("job", session_id{2}, grant_id{22},
+                                      hand.confirm_and_read_next("job", session_id{2}, grant_id{22})
+                                          .value()
+                                          .next.value());
             }
             REQUIRE(served);
-            CHECK(served->grant_id == (promised ? 33 : 44));
+            CHECK(served->grant_id == grant_id{promised ? 33 : 44});
             CHECK(served->token == at.token + 1);
         }
     }
@@ -147,19 +151,21 @@ TEST_CASE("tickets are served in order, each promise goes to the next of them") 
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
     const job_queue hand{database};
-    for (std::int64_t id = 1; id <= 9; ++id) hand.open(id);
-    REQUIRE(hand.acquire("job", 1, 11).what == attempt::outcome::granted);
-    for (std::int64_t id = 2; id <= 9; ++id) hand.enqueue("job", id, id * 11);
+    for (std::int64_t id = 1; id <= 9; ++id) hand.open(session_id{id});
+    REQUIRE(hand.acquire("job", session_id{1}, grant_id{11}).what == attempt::outcome::granted);
+    for (std::int64_t id = 2; id <= 9; ++id) hand.enqueue("job", session_id{id}, grant_id{id * 11});
     std::int64_t token = hand.of_lease("token");
     for (std::int64_t id = 1; id < 9; ++id) {
-        const auto seen = hand.confirm_and_read_next("job", id, id * 11).value().next.value();
+        const auto seen = hand.confirm_and_read_next("job", session_id{id}, grant_id{id * 11})
+                              .value()
+                              .next.value();
         CHECK(seen.promised == (id > 1));
-        const auto given = hand.hand_over_to("job", id, id * 11, seen);
+        const auto given = hand.hand_over_to("job", session_id{id}, grant_id{id * 11}, seen);
         REQUIRE(given);
-        CHECK(given->grant_id == (id + 1) * 11);
+        CHECK(given->grant_id == grant_id{(id + 1) * 11});
         CHECK(given->token == ++token);
     }
-    CHECK_FALSE(hand.confirm_and_read_next("job", 9, 99).value().next);
+    CHECK_FALSE(hand.confirm_and_read_next("job", session_id{9}, grant_id{99}).value().next);
 }
 
 namespace {
@@ -167,29 +173,31 @@ namespace {
 /// Returns the token of the grant that follows in this way after the promised waiter has gone.
 std::int64_t token_of_another(const job_queue& hand, std::string_view how) {
     if (how == "released to the next") {
-        const auto served = hand.release("job", 2, 22).next.value();
-        CHECK(served.grant_id == 44);
+        const auto served = hand.release("job", session_id{2}, grant_id{22}).next.value();
+        CHECK(served.grant_id == grant_id{44});
         return served.token;
     }
     if (how == "passed on to the next") {
-        const auto seen = hand.confirm_and_read_next("job", 2, 22).value().next.value();
-        CHECK(seen.grant_id == 44);
+        const auto seen =
+            hand.confirm_and_read_next("job", session_id{2}, grant_id{22}).value().next.value();
+        CHECK(seen.grant_id == grant_id{44});
         CHECK_FALSE(seen.promised);
-        return hand.hand_over_to("job", 2, 22, seen).value().token;
+        return hand.hand_over_to("job", session_id{2}, grant_id{22}, seen).value().token;
     }
     if (how == "taken by a newcomer") {
-        REQUIRE(hand.cancel({44}).size() == 1);
-        CHECK_FALSE(hand.release("job", 2, 22).next);
-        return hand.acquire("job", 5, 55).token;
+        REQUIRE(hand.cancel({grant_id{44}}).size() == 1);
+        CHECK_FALSE(hand.release("job", session_id{2}, grant_id{22}).next);
+        return hand.acquire("job", session_id{5}, grant_id{55}).token;
     }
     if (how == "reclaimed by the owner") {
-        REQUIRE(hand.leases().reclaim(hand.db(), "owner 2", 5, soon()).value().size() == 1);
+        REQUIRE(hand.leases().reclaim(hand.db(), "owner 2", session_id{5}, soon()).value().size() ==
+                1);
         CHECK(hand.of_lease("session") == 5);
         return hand.of_lease("token");
     }
-    hand.end(2);
+    hand.end(session_id{2});
     if (how == "taken by a barging acquire")
-        return hand.acquire("job", 5, 55, {.barging = true}).token;
+        return hand.acquire("job", session_id{5}, grant_id{55}, {.barging = true}).token;
     return hand.grant_next("job").value().token;
 }
 
@@ -208,9 +216,9 @@ TEST_CASE("every other grant skips the promised token; control: without the prom
             const job_queue hand{database};
             const promise at{hand};
             if (variant == 0) {
-                hand.end(3);
+                hand.end(session_id{3});
             } else {
-                REQUIRE(hand.cancel({33}).size() == 1);
+                REQUIRE(hand.cancel({grant_id{33}}).size() == 1);
             }
             const bool promised = variant != 2;
             if (!promised) hand.forget_promise();
@@ -227,9 +235,9 @@ TEST_CASE(
     if (!database.there()) return;
     const job_queue hand{database};
     const promise at{hand};
-    hand.end(2);
+    hand.end(session_id{2});
     for (const bool barging : {false, true}) {
-        const auto tried = hand.acquire("job", 5, 55, {.barging = barging});
+        const auto tried = hand.acquire("job", session_id{5}, grant_id{55}, {.barging = barging});
         CHECK(tried.what == attempt::outcome::held);
         CHECK(tried.seen.free);
         CHECK(tried.seen.promised);
@@ -248,26 +256,27 @@ TEST_CASE(
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
     const job_queue hand{database};
-    for (const std::int64_t id : {1, 2, 3, 4, 5}) hand.open(id);
-    REQUIRE(hand.acquire("job", 1, 11).what == attempt::outcome::granted);
-    hand.enqueue_late(2, 22, 1000);
-    hand.enqueue_late(3, 33, 2000);
-    REQUIRE(hand.hand_over_to("job", 1, 11,
-                              hand.confirm_and_read_next("job", 1, 11).value().next.value()));
-    hand.enqueue_late(4, 44, 1001);  // commits only now
-    hand.enqueue_late(5, 55, 2001);
-    auto next = hand.confirm_and_read_next("job", 2, 22).value().next.value();
-    REQUIRE(next.grant_id == 33);
+    for (const std::int64_t id : {1, 2, 3, 4, 5}) hand.open(session_id{id});
+    REQUIRE(hand.acquire("job", session_id{1}, grant_id{11}).what == attempt::outcome::granted);
+    hand.enqueue_late(session_id{2}, grant_id{22}, ticket_no{1000});
+    hand.enqueue_late(session_id{3}, grant_id{33}, ticket_no{2000});
+    REQUIRE(hand.hand_over_to(
+        "job", session_id{1}, grant_id{11},
+        hand.confirm_and_read_next("job", session_id{1}, grant_id{11}).value().next.value()));
+    hand.enqueue_late(session_id{4}, grant_id{44}, ticket_no{1001});  // commits only now
+    hand.enqueue_late(session_id{5}, grant_id{55}, ticket_no{2001});
+    auto next = hand.confirm_and_read_next("job", session_id{2}, grant_id{22}).value().next.value();
+    REQUIRE(next.grant_id == grant_id{33});
     SUBCASE("without a promise") {
         CHECK_FALSE(next.after);
-        REQUIRE(hand.hand_over_to("job", 2, 22, next));
-        hand.end(3);
-        CHECK(hand.grant_next("job").value().grant_id == 55);
+        REQUIRE(hand.hand_over_to("job", session_id{2}, grant_id{22}, next));
+        hand.end(session_id{3});
+        CHECK(hand.grant_next("job").value().grant_id == grant_id{55});
     }
     SUBCASE("control: with a promise") {
-        next.after = 44;
-        REQUIRE(hand.hand_over_to("job", 2, 22, next));
-        hand.end(3);
+        next.after = grant_id{44};
+        REQUIRE(hand.hand_over_to("job", session_id{2}, grant_id{22}, next));
+        hand.end(session_id{3});
         CHECK_FALSE(hand.grant_next("job").has_value());
     }
 }
@@ -280,17 +289,17 @@ TEST_CASE(
     const job_queue hand{database};
     const promise at{hand};
     REQUIRE(hand.force_release("job"));
-    CHECK_FALSE(hand.hand_over_to("job", 2, 22, at.next));
-    CHECK_FALSE(hand.confirm_and_read_next("job", 2, 22));
+    CHECK_FALSE(hand.hand_over_to("job", session_id{2}, grant_id{22}, at.next));
+    CHECK_FALSE(hand.confirm_and_read_next("job", session_id{2}, grant_id{22}));
     SUBCASE("the promised waiter") {
         const auto served = hand.grant_next("job").value();
-        CHECK(served.grant_id == 33);
+        CHECK(served.grant_id == grant_id{33});
         CHECK(served.token > at.token + 1);
     }
     SUBCASE("another waiter") {
-        REQUIRE(hand.cancel({33}).size() == 1);
+        REQUIRE(hand.cancel({grant_id{33}}).size() == 1);
         const auto served = hand.grant_next("job").value();
-        CHECK(served.grant_id == 44);
+        CHECK(served.grant_id == grant_id{44});
         CHECK(served.token > at.token + 1);
     }
 }
@@ -300,9 +309,9 @@ TEST_CASE("a row with a promise that the reaper deletes never grants the promise
     if (!database.there()) return;
     const job_queue hand{database};
     const promise at{hand};
-    REQUIRE(hand.cancel({33}).size() == 1);
-    REQUIRE(hand.cancel({44}).size() == 1);
-    CHECK_FALSE(hand.release("job", 2, 22).next);
+    REQUIRE(hand.cancel({grant_id{33}}).size() == 1);
+    REQUIRE(hand.cancel({grant_id{44}}).size() == 1);
+    CHECK_FALSE(hand.release("job", session_id{2}, grant_id{22}).next);
     bool promised = true;
     SUBCASE("a promise") {}
     SUBCASE("control: none") {
@@ -315,7 +324,7 @@ TEST_CASE("a row with a promise that the reaper deletes never grants the promise
         detail::reap_round(hand.db(), hand.statements(), reaping);
     }
     REQUIRE(hand.number("select count(*) from " + database.prefix() + "lease") == 0);
-    CHECK(hand.acquire("job", 5, 55).token == at.token + (promised ? 2 : 1));
+    CHECK(hand.acquire("job", session_id{5}, grant_id{55}).token == at.token + (promised ? 2 : 1));
 }
 
 // --- races
@@ -329,8 +338,9 @@ TEST_CASE("a hand-over to a waiter that cancels meanwhile happens as a whole or 
             const job_queue blocker{fresh};
             const promise at{hand};
             blocker.run("begin");
-            REQUIRE(blocker.cancel({33}).size() == 1);
-            auto passing = in_background([&] { return hand.hand_over_to("job", 2, 22, at.next); });
+            REQUIRE(blocker.cancel({grant_id{33}}).size() == 1);
+            auto passing = in_background(
+                [&] { return hand.hand_over_to("job", session_id{2}, grant_id{22}, at.next); });
             REQUIRE(waiting_for_rows(fresh, 1));
             blocker.run(commits ? "commit" : "rollback");
             const auto given = passing.get();
@@ -340,8 +350,8 @@ TEST_CASE("a hand-over to a waiter that cancels meanwhile happens as a whole or 
             CHECK(hand.of_lease("successor") == (commits ? 33 : 44));
             if (!commits) continue;
             // The release that follows serves the next waiter, with a token above the promised one.
-            const auto next = hand.release("job", 2, 22).next.value();
-            CHECK(next.grant_id == 44);
+            const auto next = hand.release("job", session_id{2}, grant_id{22}).next.value();
+            CHECK(next.grant_id == grant_id{44});
             CHECK(next.token == at.token + 2);
         }
     }
@@ -357,18 +367,19 @@ TEST_CASE("a release or grant_next checks the promised waiter again if it cancel
     SUBCASE("a release, then grant_next") {}
     SUBCASE("grant_next") {
         releases = false;
-        hand.end(2);
+        hand.end(session_id{2});
     }
     blocker.run("begin");
-    REQUIRE(blocker.cancel({33}).size() == 1);
+    REQUIRE(blocker.cancel({grant_id{33}}).size() == 1);
     auto serving = in_background([&] {
-        auto served = releases ? hand.release("job", 2, 22).next : hand.grant_next("job");
+        auto served = releases ? hand.release("job", session_id{2}, grant_id{22}).next
+                               : hand.grant_next("job");
         return served ? served : hand.grant_next("job");
     });
     REQUIRE(waiting_for_rows(database, 1));
     blocker.run("commit");
     const auto served = serving.get().value();
-    CHECK(served.grant_id == 44);
+    CHECK(served.grant_id == grant_id{44});
     CHECK(served.token == at.token + 2);
 }
 
@@ -384,13 +395,14 @@ TEST_CASE("a former holder can neither pass on nor settle a lease that changed h
                     "lease set session = null, grant_id = null, token = token + 1");
     }
     SUBCASE("by a release of its own") {
-        REQUIRE(blocker.release("job", 2, 22).next);
+        REQUIRE(blocker.release("job", session_id{2}, grant_id{22}).next);
     }
-    auto passing = in_background([&] { return hand.hand_over_to("job", 2, 22, at.next); });
+    auto passing = in_background(
+        [&] { return hand.hand_over_to("job", session_id{2}, grant_id{22}, at.next); });
     REQUIRE(waiting_for_rows(database, 1));
     blocker.run("commit");
     CHECK_FALSE(passing.get());
-    CHECK_FALSE(hand.confirm_and_read_next("job", 2, 22));
+    CHECK_FALSE(hand.confirm_and_read_next("job", session_id{2}, grant_id{22}));
     CHECK(hand.of_lease("token") == at.token + 1);
 }
 
@@ -403,32 +415,33 @@ TEST_CASE("settling revives no session, and keeps what a concurrent heartbeat wr
     const promise at{hand};
     const std::string session = database.prefix() + "session";
     SUBCASE("ended") {
-        hand.end(2);
-        static_cast<void>(hand.confirm_and_read_next("job", 2, 22));
-        CHECK_FALSE(hand.is_live(2));
+        hand.end(session_id{2});
+        static_cast<void>(hand.confirm_and_read_next("job", session_id{2}, grant_id{22}));
+        CHECK_FALSE(hand.is_live(session_id{2}));
     }
     SUBCASE("expired") {
         hand.run("update " + session + " set expires_at = clock_timestamp() - interval '1 s'");
-        static_cast<void>(hand.confirm_and_read_next("job", 2, 22));
-        CHECK_FALSE(hand.is_live(2));
-        CHECK_FALSE(hand.heartbeat(2));
+        static_cast<void>(hand.confirm_and_read_next("job", session_id{2}, grant_id{22}));
+        CHECK_FALSE(hand.is_live(session_id{2}));
+        CHECK_FALSE(hand.heartbeat(session_id{2}));
     }
     SUBCASE("settling after a heartbeat, or after the end of the session") {
         for (const bool ends : {false, true}) {
             CAPTURE(ends);
             other.run("begin");
             if (ends) {
-                other.end(2);
+                other.end(session_id{2});
             } else {
                 other.run("update " + session +
                           " set expires_at = expires_at + interval '1 hour', "
                           "revision = 7 where id = 2");
             }
-            auto settling = in_background([&] { return hand.confirm_and_read_next("job", 2, 22); });
+            auto settling = in_background(
+                [&] { return hand.confirm_and_read_next("job", session_id{2}, grant_id{22}); });
             REQUIRE(waiting_for_rows(database, 1));
             other.run("commit");
             CHECK(settling.get());
-            CHECK(hand.is_live(2) == !ends);
+            CHECK(hand.is_live(session_id{2}) == !ends);
             CHECK(hand.number("select revision from " + session + " where id = 2") == 7);
             CHECK(hand.number("select (expires_at > clock_timestamp() + interval '30 min')::int "
                               "from " +
@@ -437,8 +450,8 @@ TEST_CASE("settling revives no session, and keeps what a concurrent heartbeat wr
     }
     SUBCASE("a heartbeat after settling") {
         other.run("begin");
-        REQUIRE(other.confirm_and_read_next("job", 2, 22));
-        auto beating = in_background([&] { return hand.heartbeat(2); });
+        REQUIRE(other.confirm_and_read_next("job", session_id{2}, grant_id{22}));
+        auto beating = in_background([&] { return hand.heartbeat(session_id{2}); });
         REQUIRE(waiting_for_rows(database, 1));
         other.run("commit");
         CHECK(beating.get());
@@ -451,7 +464,7 @@ TEST_CASE("without its session's row a grant is not settled, and no promise is r
     const job_queue hand{database};
     const promise at{hand};
     hand.run("delete from " + database.prefix() + "session where id = 2");
-    const auto settled = hand.confirm_and_read_next("job", 2, 22);
+    const auto settled = hand.confirm_and_read_next("job", session_id{2}, grant_id{22});
     REQUIRE(settled);
     CHECK_FALSE(settled->next.value().promised);
 }
@@ -469,7 +482,7 @@ TEST_CASE("settling does not disturb a fence at REPEATABLE READ; control: a writ
     transaction->query("select 1", soon());
     bool written = false;
     SUBCASE("settled before the fence") {
-        REQUIRE(hand.confirm_and_read_next("job", 2, 22));
+        REQUIRE(hand.confirm_and_read_next("job", session_id{2}, grant_id{22}));
     }
     SUBCASE("control: the row was written before the fence") {
         written = true;
@@ -483,7 +496,7 @@ TEST_CASE("settling does not disturb a fence at REPEATABLE READ; control: a writ
         return;
     }
     // Settling does not wait for the fence either.
-    REQUIRE(hand.confirm_and_read_next("job", 2, 22));
+    REQUIRE(hand.confirm_and_read_next("job", session_id{2}, grant_id{22}));
     transaction->query("commit", soon());
 }
 
@@ -496,7 +509,7 @@ TEST_CASE("only a hand-over to the promised waiter does not wait for the disk") 
     // The setting that the statement makes until its commit is visible inside a transaction.
     const auto left = [&](const next_waiter& next, bool may_be_asynchronous) {
         hand.run("begin");
-        REQUIRE(hand.hand_over_to("job", 2, 22, next, may_be_asynchronous));
+        REQUIRE(hand.hand_over_to("job", session_id{2}, grant_id{22}, next, may_be_asynchronous));
         const auto row = hand.db().query("show synchronous_commit", soon());
         hand.run("commit");
         return std::string{row.text(0, 0)};
@@ -509,8 +522,11 @@ TEST_CASE("only a hand-over to the promised waiter does not wait for the disk") 
         CHECK(left(at.next, false) == "on");
     }
     SUBCASE("no promise") {
-        REQUIRE(hand.cancel({33}).size() == 1);
-        CHECK(left(hand.confirm_and_read_next("job", 2, 22).value().next.value(), true) == "on");
+        REQUIRE(hand.cancel({grant_id{33}}).size() == 1);
+        CHECK(
+            left(
+                hand.confirm_and_read_next("job", session_id{2}, grant_id{22}).value().next.value(),
+                true) == "on");
     }
 }
 
@@ -575,7 +591,7 @@ TEST_CASE(
                 // This commit waits for the disk, so the log so far is durable.
                 before->run(
                     "insert into rowlock_lease (name, token, changed_at) values ('x', 1, now())");
-                told = before->hand_over_to("job", 2, 22, at.next).value();
+                told = before->hand_over_to("job", session_id{2}, grant_id{22}, at.next).value();
                 CHECK(told.token == at.token + 1);
             }
             server.crash_and_start();
@@ -586,31 +602,33 @@ TEST_CASE(
         REQUIRE(hand->of_lease("grant_id") == 22);
         REQUIRE(hand->number("select count(*) from rowlock_waiter where grant_id = 33") == 1);
         if (what == "the client of the last holder releases again") {
-            const auto again = hand->release("job", 2, 22).next.value();
+            const auto again = hand->release("job", session_id{2}, grant_id{22}).next.value();
             CHECK(again.grant_id == told.grant_id);
             CHECK(again.token == told.token);
         } else if (what == "the last holder is dead") {
-            hand->end(2);
+            hand->end(session_id{2});
             for (const bool barging : {false, true}) {
-                CHECK(hand->acquire("job", 5, 55, {.barging = barging}).what ==
-                      attempt::outcome::held);
+                CHECK(
+                    hand->acquire("job", session_id{5}, grant_id{55}, {.barging = barging}).what ==
+                    attempt::outcome::held);
             }
             const auto again = hand->grant_next("job").value();
             CHECK(again.grant_id == told.grant_id);
             CHECK(again.token == told.token);
         } else if (what == "the promised waiter is dead") {  // and its token is not granted again
-            hand->end(3);
-            const auto other = hand->release("job", 2, 22).next.value();
-            CHECK(other.grant_id == 44);
+            hand->end(session_id{3});
+            const auto other = hand->release("job", session_id{2}, grant_id{22}).next.value();
+            CHECK(other.grant_id == grant_id{44});
             CHECK(other.token == told.token + 1);
         } else if (what == "by force") {
             REQUIRE(hand->force_release("job"));
-            CHECK(hand->acquire("job", 5, 55, {.barging = true}).what == attempt::outcome::held);
+            CHECK(hand->acquire("job", session_id{5}, grant_id{55}, {.barging = true}).what ==
+                  attempt::outcome::held);
             CHECK(hand->grant_next("job").value().grant_id == told.grant_id);
         } else {  // another waiter gets the lease with the same token
             hand->forget_promise();
-            const auto other = hand->release("job", 2, 22).next.value();
-            CHECK(other.grant_id == 44);
+            const auto other = hand->release("job", session_id{2}, grant_id{22}).next.value();
+            CHECK(other.grant_id == grant_id{44});
             CHECK(other.token == told.token);
         }
     }
@@ -635,38 +653,43 @@ TEST_CASE(
             const auto hand = server.hand();
             const promise at{*hand};
             token = at.token;
-            REQUIRE(hand->hand_over_to("job", 2, 22,
+            REQUIRE(hand->hand_over_to("job", session_id{2}, grant_id{22},
                                        at.next));  // not on disk: granted to 33, promised to 44
-            next_waiter seen{.ticket = at.next.ticket + 1,
-                             .session = 4,
-                             .grant_id = 44,
+            next_waiter seen{.ticket = ticket_no{static_cast<std::int64_t>(at.next.ticket) + 1},
+                             .session = session_id{4},
+                             .grant_id = grant_id{44},
                              .alive = 60s,
                              .promised = which == variant::control_believed};
             if (which == variant::settled) {
-                seen = hand->confirm_and_read_next("job", 3, 33).value().next.value();
-                REQUIRE(seen.grant_id == 44);
+                seen = hand->confirm_and_read_next("job", session_id{3}, grant_id{33})
+                           .value()
+                           .next.value();
+                REQUIRE(seen.grant_id == grant_id{44});
                 REQUIRE(seen.promised);
             }
-            CHECK(hand->hand_over_to("job", 3, 33, seen).value().token == token + 2);
+            CHECK(hand->hand_over_to("job", session_id{3}, grant_id{33}, seen).value().token ==
+                  token + 2);
         }
         server.crash_and_start();
         const auto hand = server.hand();
         if (which == variant::settled) {  // the promise is durable, and kept
             CHECK(hand->of_lease("grant_id") == 33);
             CHECK(hand->of_lease("successor") == 44);
-            hand->end(4);
-            hand->enqueue("job", 5, 55);
-            CHECK(hand->release("job", 3, 33).next.value().token == token + 3);
+            hand->end(session_id{4});
+            hand->enqueue("job", session_id{5}, grant_id{55});
+            CHECK(hand->release("job", session_id{3}, grant_id{33}).next.value().token ==
+                  token + 3);
         } else if (which == variant::not_promised) {  // the hand-over is durable
             CHECK(hand->of_lease("grant_id") == 44);
             CHECK(hand->of_lease("token") == token + 2);
         } else {  // both are lost: another session gets the token that 44 had
             if (hand->of_lease("grant_id") != 22 && ++spared < 3) continue;
             REQUIRE(hand->of_lease("grant_id") == 22);
-            hand->end(3);
-            hand->end(4);
-            hand->enqueue("job", 5, 55);
-            CHECK(hand->release("job", 2, 22).next.value().token == token + 2);
+            hand->end(session_id{3});
+            hand->end(session_id{4});
+            hand->enqueue("job", session_id{5}, grant_id{55});
+            CHECK(hand->release("job", session_id{2}, grant_id{22}).next.value().token ==
+                  token + 2);
             break;
         }
     }
@@ -909,10 +932,10 @@ TEST_CASE(
         {
             const auto hand = server.hand();
             wait_for_disk(*hand);
-            hand->open(7);
-            hand->enqueue("job", 7, 71);
+            hand->open(session_id{7});
+            hand->enqueue("job", session_id{7}, grant_id{71});
             if (with_lease) {
-                REQUIRE(hand->acquire("job", 7, 70, {.barging = true}).what ==
+                REQUIRE(hand->acquire("job", session_id{7}, grant_id{70}, {.barging = true}).what ==
                         attempt::outcome::granted);
             }
         }
@@ -941,8 +964,9 @@ TEST_CASE("a client whose session a crash lost goes on in a new session") {
     if (!server.there()) return;
     {
         const auto hand = server.hand();
-        hand->open(7);
-        REQUIRE(hand->acquire("job", 7, 70).what == attempt::outcome::granted);
+        hand->open(session_id{7});
+        REQUIRE(hand->acquire("job", session_id{7}, grant_id{70}).what ==
+                attempt::outcome::granted);
     }
     client locks{server.source(), {}};
     CHECK_FALSE(locks.try_acquire("job"));  // opens the session and writes nothing else

@@ -374,8 +374,8 @@ namespace {
 
 /// Leaves what a crashed process of this owner leaves: a live session without heartbeats.
 void leave_behind(support::lock_database& database, const std::string& owner, std::int64_t id) {
-    database.protocol().open_session(*database.connect(), {id, owner, "host", "program", 1, 60s},
-                                     soon());
+    database.protocol().open_session(*database.connect(),
+                                     {session_id{id}, owner, "host", "program", 1, 60s}, soon());
 }
 
 }  // namespace
@@ -385,7 +385,8 @@ TEST_CASE("a returning owner reclaims its leases past the queue, which is served
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         leave_behind(database, "worker 1", 7);
         REQUIRE(database.protocol()
-                    .acquire(*database.connect(), {"kept", 7, 70, "", "", std::nullopt}, soon())
+                    .acquire(*database.connect(),
+                             {"kept", session_id{7}, grant_id{70}, "", "", std::nullopt}, soon())
                     .what == protocol::attempt::outcome::granted);
         client other{database.source(), database.options({.poll_interval = 10s})};
         auto waiting = std::async(std::launch::async, [&] { return acquire_soon(other, "kept"); });
@@ -418,7 +419,9 @@ TEST_CASE(
         client holder{database.source(), database.options()};
         auto held = holder.acquire("job");
         leave_behind(database, "worker 1", 7);
-        database.queue().enqueue(*database.connect(), {"job", 7, 70, "", "", std::nullopt}, soon());
+        database.queue().enqueue(*database.connect(),
+                                 {"job", session_id{7}, grant_id{70}, "", "", std::nullopt},
+                                 soon());
         client other{database.source(), database.options({.poll_interval = 10s})};
         auto behind = std::async(std::launch::async, [&] { return acquire_soon(other, "job"); });
         REQUIRE(places(database, 2));
@@ -501,10 +504,10 @@ void shout(support::lock_database& database, const std::string& payload) {
 }
 
 /// Sends a notification with the proof that a reader of rowlock's tables can compute.
-void shout_proved(support::lock_database& database, std::int64_t grant_id, std::int64_t token) {
+void shout_proved(support::lock_database& database, grant_id grant_id, std::int64_t token) {
     const auto session = database.number(
-        "select max(session) from rowlock_waiter where grant_id = " + std::to_string(grant_id));
-    const auto to = support::address_of(database, session);
+        "select max(session) from rowlock_waiter where grant_id = " + to_string(grant_id));
+    const auto to = support::address_of(database, session_id{session});
     shout(database, wakeup::encode_wakeup({grant_id, token}, to.secret));
 }
 
@@ -529,7 +532,8 @@ TEST_CASE("malformed notifications are ignored, and the queue goes on") {
           grant + " 1x", grant + "  1", " " + grant + " 1", grant + "x 1",
           grant + " 99999999999999999999", std::string{"99999999999999999999 1"},
           std::string{"7 1"}, std::string(7000, '9'), grant + " 1 0", grant + " 1 2 " + guess,
-          grant + " 1 0 " + guess, wakeup::encode_wakeup({number, 1}, guess), std::string{}}) {
+          grant + " 1 0 " + guess, wakeup::encode_wakeup({grant_id{number}, 1}, guess),
+          std::string{}}) {
         CAPTURE(payload);
         shout(database, payload);
         CHECK(waiting.wait_for(20ms) == std::future_status::timeout);
@@ -574,7 +578,7 @@ TEST_CASE(
     auto behind = std::async(std::launch::async, [&] { return next.try_acquire_for("job", 20s); });
     REQUIRE(places(database, 2));
 
-    shout_proved(database, forged, held.token().value() + 1);
+    shout_proved(database, grant_id{forged}, held.token().value() + 1);
     if (max_duration) {
         CHECK(waiting.wait_for(200ms) == std::future_status::timeout);
     } else {
@@ -624,7 +628,7 @@ TEST_CASE("a notification with a wrong token is detected, although the grant is 
             std::async(std::launch::async, [&] { return waiter.try_acquire_for("job", 3s); });
         REQUIRE(places(database, 1));
         REQUIRE(eventually([&] { return waiter.stats().polls > polls; }));
-        shout_proved(database, database.number("select grant_id from rowlock_waiter"),
+        shout_proved(database, grant_id{database.number("select grant_id from rowlock_waiter")},
                      4000000000000000000);
         believed = waiting.get();
     }

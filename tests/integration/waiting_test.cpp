@@ -108,8 +108,10 @@ TEST_CASE("no acquire overtakes the queue, except a barging one") {
         const auto& protocol = database.protocol();
         const auto& queue = database.queue();
         const auto db = database.connect();
-        protocol.open_session(*db, {7, "owner", "host", "program", 1, 60s}, support::soon());
-        queue.enqueue(*db, {"job", 7, 70, "", "", std::nullopt}, support::soon());
+        protocol.open_session(*db, {session_id{7}, "owner", "host", "program", 1, 60s},
+                              support::soon());
+        queue.enqueue(*db, {"job", session_id{7}, grant_id{70}, "", "", std::nullopt},
+                      support::soon());
         CHECK_FALSE(locks.try_acquire("job"));
         CHECK(places(database, 1));
         auto passed = locks.try_acquire("job", {.queueing = queueing::barging});
@@ -176,10 +178,12 @@ TEST_CASE("every end of a lease wakes the first waiter at once") {
         SUBCASE("the death of its holder") {
             const auto& protocol = database.protocol();
             const auto db = database.connect();
-            protocol.open_session(*db, {7, "owner", "host", "program", 1, 700ms}, support::soon());
-            REQUIRE(
-                protocol.acquire(*db, {"job", 7, 70, "", "", std::nullopt}, support::soon()).what ==
-                protocol::attempt::outcome::granted);
+            protocol.open_session(*db, {session_id{7}, "owner", "host", "program", 1, 700ms},
+                                  support::soon());
+            REQUIRE(protocol
+                        .acquire(*db, {"job", session_id{7}, grant_id{70}, "", "", std::nullopt},
+                                 support::soon())
+                        .what == protocol::attempt::outcome::granted);
             const auto start = steady::now();
             auto waiting = wait();
             waiting.get();
@@ -362,12 +366,16 @@ TEST_CASE("control: without that check the waiter is not served") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
-        protocol.open_session(*db, {7, "owner", "host", "program", 1, 60s}, support::soon());
-        REQUIRE(protocol.acquire(*db, {"job", 7, 70, "", "", std::nullopt}, support::soon()).what ==
-                protocol::attempt::outcome::granted);
+        protocol.open_session(*db, {session_id{7}, "owner", "host", "program", 1, 60s},
+                              support::soon());
+        REQUIRE(protocol
+                    .acquire(*db, {"job", session_id{7}, grant_id{70}, "", "", std::nullopt},
+                             support::soon())
+                    .what == protocol::attempt::outcome::granted);
         const auto& queue = database.queue();
         CHECK_FALSE(is_served_after_blind_release(database, [&] {
-            const auto done = queue.release(*db, "job", 7, 70, true, support::soon());
+            const auto done =
+                queue.release(*db, "job", session_id{7}, grant_id{70}, true, support::soon());
             CHECK(done.freed);
             CHECK_FALSE(done.next);
         }));
@@ -849,24 +857,28 @@ TEST_CASE("a cancelled queue entry that is deleted a moment later makes no deadl
         const auto& protocol = database.protocol();
         const auto& queue = database.queue();
         const auto db = database.connect();
-        protocol.open_session(*db, {1, "owner", "host", "program", 1, 60s}, support::soon());
+        protocol.open_session(*db, {session_id{1}, "owner", "host", "program", 1, 60s},
+                              support::soon());
         interception network;
         client locks{network.wrap(database.source()), database.options({.poll_interval = 10s})};
         auto held = locks.acquire("ours");
-        const protocol::grant_request theirs{"theirs", 1, 11, "u", "", std::nullopt};
+        const protocol::grant_request theirs{"theirs", session_id{1}, grant_id{11}, "u",
+                                             "",       std::nullopt};
         REQUIRE(protocol.acquire(*db, theirs, support::soon()).what ==
                 protocol::attempt::outcome::granted);
         // The holder of "theirs" has stopped waiting for "ours", and goes on.
-        queue.enqueue(*db, {"ours", 1, 22, "u", "", std::nullopt}, support::soon());
+        queue.enqueue(*db, {"ours", session_id{1}, grant_id{22}, "u", "", std::nullopt},
+                      support::soon());
         std::atomic<int> looks{0};
         network.after([&](std::string_view what) {
             if (what != "deadlocks" || ++looks > 1) return;
-            const std::vector<std::int64_t> given_up{22};
+            const std::vector given_up{grant_id{22}};
             queue.cancel(*database.connect(), given_up, support::soon());
         });
         auto other = std::async(std::launch::async, [&] {
             CHECK(eventually([&] { return looks > 1; }));
-            CHECK(queue.release(*db, "theirs", 1, 11, true, support::soon()).next.has_value());
+            CHECK(queue.release(*db, "theirs", session_id{1}, grant_id{11}, true, support::soon())
+                      .next.has_value());
         });
         const auto both = locks.try_acquire_for("theirs", 20s);
         other.get();

@@ -1,5 +1,7 @@
 #include "stress/history.hpp"
 
+#include "support/read_id.hpp"
+
 #include <time.h>
 
 #include <algorithm>
@@ -108,8 +110,8 @@ private:
 observed_hold grant_from(std::istringstream& line, pid_t process) {
     observed_hold one;
     one.process = process;
-    line >> one.name >> one.thread >> one.token >> one.session >> one.grant_id >> one.called >>
-        one.acquired >> one.db_begin;
+    line >> one.name >> one.thread >> one.token >> support::read_id(one.session) >>
+        support::read_id(one.grant_id) >> one.called >> one.acquired >> one.db_begin;
     one.db_end = one.db_begin;
     one.believed_until = one.acquired;
     return one;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <rowlock/ids.hpp>
+
 #include <sys/types.h>
 
 #include <chrono>
@@ -25,8 +27,8 @@ struct observed_hold {
     pid_t process = 0;
     int thread = 0;
     std::int64_t token = 0;
-    std::int64_t session = 0;
-    std::int64_t grant_id = 0;
+    rowlock::session_id session{};
+    rowlock::grant_id grant_id{};
     micros called = 0;
     micros acquired = 0;
     micros db_begin = 0;        ///< 0: no longer held when the clock had been read
@@ -62,7 +64,7 @@ struct guarded_write {
 struct history {
     std::vector<observed_hold> holds;
     /// Grants that were ended by force. Their holders learn of it later.
-    std::unordered_set<std::int64_t> forced;
+    std::unordered_set<rowlock::grant_id> forced;
     std::vector<attempt> attempts;
     std::vector<guarded_write> writes;
     std::vector<std::string> notes;  ///< notes of the processes

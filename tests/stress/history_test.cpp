@@ -7,6 +7,8 @@
 #include <doctest/doctest.h>
 
 using namespace stress;
+using rowlock::grant_id;
+using rowlock::session_id;
 
 namespace {
 
@@ -53,12 +55,12 @@ TEST_CASE("holds one after the other break no rule") {
 
 TEST_CASE("a hold that was ended by force counts as no overlap, the others do") {
     auto all = of({held(1, 10, 40), held(3, 20, 30), held(4, 25, 50)});
-    for (auto& each : all.holds) each.grant_id = 10 + each.token;
+    for (auto& each : all.holds) each.grant_id = grant_id{10 + each.token};
     CHECK(overlapping_beliefs(all).size() == 2);
-    all.forced = {11};
+    all.forced = {grant_id{11}};
     CHECK(overlapping_beliefs(all).size() == 1);  // 3 and 4: 3 did not lose its lock by force
     CHECK(overlaps(all).size() == 1);
-    all.forced = {12};
+    all.forced = {grant_id{12}};
     CHECK(overlapping_beliefs(all).size() == 2);
 }
 
@@ -127,7 +129,7 @@ namespace {
 
 using enum history_kind;
 
-/// Records of the lease "a", numbered from 1, a microsecond each.
+/// Records of the lease "a", numbered from 1, a microsecond each. Takes ids as plain numbers.
 class ledger {
 public:
     ledger& add(history_kind kind, std::int64_t session, std::int64_t token, std::int64_t grant_id,
@@ -135,19 +137,22 @@ public:
         record one{.kind = kind,
                    .name = "a",
                    .token = token,
-                   .session = session,
-                   .grant_id = grant_id,
-                   .previous_session = previous_session};
+                   .session = session_id{session},
+                   .grant_id = rowlock::grant_id{grant_id},
+                   .previous_session = session_id{previous_session}};
         return append(std::move(one));
     }
     ledger& place(history_kind kind, std::int64_t session, std::int64_t grant_id,
                   std::int64_t ticket) {
-        record one{
-            .kind = kind, .name = "a", .session = session, .grant_id = grant_id, .ticket = ticket};
+        record one{.kind = kind,
+                   .name = "a",
+                   .session = session_id{session},
+                   .grant_id = rowlock::grant_id{grant_id},
+                   .ticket = rowlock::ticket_no{ticket}};
         return append(std::move(one));
     }
     ledger& session(history_kind kind, std::int64_t session, micros ends_at = 0) {
-        record one{.kind = kind, .session = session, .ends_at = ends_at};
+        record one{.kind = kind, .session = session_id{session}, .ends_at = ends_at};
         return append(std::move(one));
     }
     /// Sets the latest record's own deadline, or the transaction and snapshot of a queue entry.
@@ -172,9 +177,9 @@ private:
     }
 };
 
-observed_hold seen(std::int64_t grant_id, std::int64_t token, micros from, micros until) {
+observed_hold seen(std::int64_t id, std::int64_t token, micros from, micros until) {
     auto one = held(token, from, until);
-    one.grant_id = grant_id;
+    one.grant_id = grant_id{id};
     return one;
 }
 
@@ -252,14 +257,14 @@ TEST_CASE("C1: trust beyond the recorded hold is found") {
 
 TEST_CASE("C1: a loss without a reason is found") {
     auto lost = seen(11, 1, 10, 20);
-    lost.session = 1;
+    lost.session = session_id{1};
     lost.result = "the_lock_was_lost";
     lost.released = 20 - wall_time() + boot_time();  // 20 by the database's clock
     const auto stolen = ledger{}.add(granted, 1, 1, 11).add(handed_over, 2, 2, 22, 1).all;
     const micros within = 1'000;
     CHECK(unexplained_losses(of({lost}), stolen, within).size() == 1);
     auto past = of({lost});
-    past.forced = {11};
+    past.forced = {grant_id{11}};
     CHECK(unexplained_losses(past, stolen, within).empty());
     const auto passed = ledger{}.add(granted, 1, 1, 11).until(15).all;
     CHECK(unexplained_losses(of({lost}), passed, within).empty());

@@ -78,9 +78,10 @@ public:
 private:
     static void append(std::string& text, const std::string& part) { text += part + ' '; }
     static void append(std::string& text, const char* part) { text += std::string{part} + ' '; }
-    template <typename Integer>
-    static void append(std::string& text, Integer part) {
-        text += std::to_string(part) + ' ';
+    template <typename Number>
+    static void append(std::string& text, Number part) {
+        using std::to_string;
+        text += to_string(part) + ' ';
     }
 
     int file_;

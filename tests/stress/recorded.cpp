@@ -24,7 +24,7 @@ bool is_over(history_kind kind) {
 std::string of(const record& one) {
     return "record " + std::to_string(one.id) + " (" + rowlock::to_string(one.kind) + " " +
            one.name + (one.token != 0 ? " token " + std::to_string(one.token) : "") + " session " +
-           std::to_string(one.session) + " at " + std::to_string(one.at) +
+           to_string(one.session) + " at " + std::to_string(one.at) +
            (one.ends_at != 0 ? " until " + std::to_string(one.ends_at) : "") + ")";
 }
 
@@ -33,7 +33,7 @@ struct end_of_session {
     std::int64_t id;
     micros dead;
 };
-using ends = std::unordered_map<std::int64_t, end_of_session>;
+using ends = std::unordered_map<rowlock::session_id, end_of_session>;
 
 ends ends_of_sessions(const records& all) {
     ends found;
@@ -45,13 +45,13 @@ ends ends_of_sessions(const records& all) {
     return found;
 }
 
-bool was_dead(const ends& sessions, std::int64_t session, const record& then) {
+bool was_dead(const ends& sessions, rowlock::session_id session, const record& then) {
     const auto end = sessions.find(session);
     return end != sessions.end() && (end->second.id < then.id || end->second.dead <= then.at);
 }
 
 /// Whether a record shows that the session was ended before. An expiry is not enough.
-bool was_ended(const ends& sessions, std::int64_t session, const record& then) {
+bool was_ended(const ends& sessions, rowlock::session_id session, const record& then) {
     const auto end = sessions.find(session);
     return end != sessions.end() && end->second.id < then.id;
 }
@@ -138,12 +138,12 @@ struct span_of_time {
 
 /// The time of each hold, by grant id and token: until the next change of its name, the end of its
 /// session or its own deadline.
-std::map<std::pair<std::int64_t, std::int64_t>, span_of_time> spans(const records& all) {
+std::map<std::pair<rowlock::grant_id, std::int64_t>, span_of_time> spans(const records& all) {
     const auto sessions = ends_of_sessions(all);
-    std::map<std::pair<std::int64_t, std::int64_t>, span_of_time> found;
+    std::map<std::pair<rowlock::grant_id, std::int64_t>, span_of_time> found;
     std::unordered_map<std::string, span_of_time*> last;
     for (const auto& each : all) {
-        if (each.name.empty() || each.ticket != 0) continue;
+        if (each.name.empty() || each.ticket != rowlock::ticket_no{}) continue;
         auto& open = last[each.name];
         if (open) open->end = std::min(open->end, each.at);
         open = nullptr;
@@ -194,8 +194,8 @@ private:
             if (ticket >= served.ticket) break;
             if (was_dead(sessions_, other->session, grant)) continue;
             if (!stood_before(*other, served, how_)) continue;
-            found_.push_back(grant.name + ": ticket " + std::to_string(served.ticket) +
-                             " was served before ticket " + std::to_string(ticket) +
+            found_.push_back(grant.name + ": ticket " + to_string(served.ticket) +
+                             " was served before ticket " + to_string(ticket) +
                              ", which stood before it: " + of(grant));
         }
     }
@@ -203,8 +203,8 @@ private:
     const ends& sessions_;
     order_by how_;
     violations& found_;
-    std::map<std::int64_t, const record*> standing_;
-    std::unordered_map<std::int64_t, const record*> ticket_of_;
+    std::map<rowlock::ticket_no, const record*> standing_;
+    std::unordered_map<rowlock::grant_id, const record*> ticket_of_;
 };
 
 }  // namespace
@@ -213,7 +213,7 @@ violations overlapping_holds(const records& all) {
     violations found;
     const auto sessions = ends_of_sessions(all);
     std::unordered_map<std::string, succession> names;
-    std::set<std::int64_t> over;
+    std::set<rowlock::session_id> over;
     for (const auto& each : all) {
         if (is_over(each.kind) && !over.insert(each.session).second) {
             found.push_back("a session ended twice: " + of(each));
@@ -221,7 +221,7 @@ violations overlapping_holds(const records& all) {
         if (each.name.empty() && each.kind == history_kind::altered) {
             found.push_back("a dead session was revived: " + of(each));
         }
-        if (each.name.empty() || each.ticket != 0) continue;
+        if (each.name.empty() || each.ticket != rowlock::ticket_no{}) continue;
         names.try_emplace(each.name, sessions, found).first->second.see(each);
     }
     return found;
@@ -253,7 +253,7 @@ violations beliefs_beyond_records(const history& all, const records& truth, micr
 violations unexplained_losses(const history& all, const records& truth, micros within,
                               const std::vector<fault>& faults) {
     const auto sessions = ends_of_sessions(truth);
-    std::unordered_map<std::int64_t, micros> deadlines;  // by grant id
+    std::unordered_map<rowlock::grant_id, micros> deadlines;  // by grant id
     for (const auto& each : truth) {
         if (begins_a_hold(each.kind)) deadlines[each.grant_id] = each.ends_at;
     }
@@ -278,9 +278,9 @@ violations unexplained_losses(const history& all, const records& truth, micros w
 violations falling_tokens(const records& all) {
     violations found;
     std::unordered_map<std::string, std::int64_t> greatest;
-    std::unordered_map<std::string, std::int64_t> last;  // grant
+    std::unordered_map<std::string, rowlock::grant_id> last;  // grant
     for (const auto& each : all) {
-        if (each.name.empty() || each.ticket != 0) continue;
+        if (each.name.empty() || each.ticket != rowlock::ticket_no{}) continue;
         auto& top = greatest[each.name];
         // A hold that starts at the token of another is of none of rowlock's kinds.
         const bool another = each.kind == history_kind::altered &&
@@ -299,7 +299,7 @@ violations falling_tokens(const records& all) {
 
 violations other_tokens(const history& all, const records& truth,
                         const std::vector<fault>& faults) {
-    std::unordered_map<std::int64_t, std::set<std::int64_t>> tokens;  // by grant id
+    std::unordered_map<rowlock::grant_id, std::set<std::int64_t>> tokens;  // by grant id
     for (const auto& each : truth) {
         if (begins_a_hold(each.kind)) tokens[each.grant_id].insert(each.token);
     }
@@ -369,8 +369,8 @@ violations leaks(const baseline& before, const baseline& after) {
     return found;
 }
 
-std::vector<std::int64_t> forced_grants(const records& all) {
-    std::vector<std::int64_t> found;
+std::vector<rowlock::grant_id> forced_grants(const records& all) {
+    std::vector<rowlock::grant_id> found;
     for (const auto& each : all) {
         if (each.kind == history_kind::forced) found.push_back(each.grant_id);
     }
@@ -378,7 +378,7 @@ std::vector<std::int64_t> forced_grants(const records& all) {
 }
 
 std::string summary(const records& all) {
-    std::set<std::int64_t> places;
+    std::set<rowlock::grant_id> places;
     std::size_t grants = 0;
     std::size_t queued_grants = 0;
     std::size_t sessions = 0;

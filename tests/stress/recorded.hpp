@@ -26,10 +26,10 @@ struct record {
     history_kind kind = history_kind::altered;
     std::string name = {};
     std::int64_t token = 0;
-    std::int64_t session = 0;
-    std::int64_t grant_id = 0;
-    std::int64_t ticket = 0;
-    std::int64_t previous_session = 0;
+    rowlock::session_id session{};
+    rowlock::grant_id grant_id{};
+    rowlock::ticket_no ticket{};
+    rowlock::session_id previous_session{};
     micros ends_at = 0;  ///< 0: never
     std::int64_t transaction = 0;
     std::string snapshot = {};  ///< PostgreSQL, of queue entries: xmin:xmax:xip_list
@@ -86,7 +86,7 @@ struct baseline {
 [[nodiscard]] violations leaks(const baseline& before, const baseline& after);
 
 /// Grants that were ended by force, by grant id. Their holders may trust them longer.
-[[nodiscard]] std::vector<std::int64_t> forced_grants(const records& all);
+[[nodiscard]] std::vector<rowlock::grant_id> forced_grants(const records& all);
 
 /// Switches the database's recording on, and reads the records. On PostgreSQL each record has its
 /// transaction and snapshot, in columns that the test adds.

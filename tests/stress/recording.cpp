@@ -46,10 +46,10 @@ records recording::read() const {
             one.kind = kinds.at(rows.text(i, 1));
             one.name = rows.text(i, 2);
             one.token = number(3);
-            one.session = number(4);
-            one.grant_id = number(5);
-            one.ticket = number(6);
-            one.previous_session = number(7);
+            one.session = rowlock::session_id{number(4)};
+            one.grant_id = rowlock::grant_id{number(5)};
+            one.ticket = rowlock::ticket_no{number(6)};
+            one.previous_session = rowlock::session_id{number(7)};
             one.at = number(8);
             one.ends_at = number(9);
             if (postgresql) {

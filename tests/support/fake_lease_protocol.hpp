@@ -38,14 +38,14 @@ public:
         return "";
     }
 
-    bool heartbeat(sql::connection& /*db*/, std::int64_t session, std::int64_t revision,
+    bool heartbeat(sql::connection& /*db*/, session_id session, std::int64_t revision,
                    sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
             return all.live(session) && all.sessions[session].revision == revision;
         });
     }
 
-    session_state state_of(sql::connection& /*db*/, std::int64_t session,
+    session_state state_of(sql::connection& /*db*/, session_id session,
                            sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) -> session_state {
             const auto found = all.sessions.find(session);
@@ -55,21 +55,21 @@ public:
     }
 
     /// No session expires.
-    bool end_expired_session(sql::connection& /*db*/, std::int64_t /*session*/,
+    bool end_expired_session(sql::connection& /*db*/, session_id /*session*/,
                              sql::deadline /*until*/) const override {
         return in_.call([](rows& /*all*/) { return false; });
     }
-    void end_session(sql::connection& /*db*/, std::int64_t session,
+    void end_session(sql::connection& /*db*/, session_id session,
                      sql::deadline /*until*/) const override {
         in_.call([&](rows& all) {
             if (all.live(session)) all.sessions[session].live = false;
         });
     }
-    void delete_session(sql::connection& /*db*/, std::int64_t session,
+    void delete_session(sql::connection& /*db*/, session_id session,
                         sql::deadline /*until*/) const override {
         in_.call([&](rows& all) { all.sessions.erase(session); });
     }
-    bool extend_session(sql::connection& /*db*/, std::int64_t session,
+    bool extend_session(sql::connection& /*db*/, session_id session,
                         std::chrono::microseconds /*ttl*/, sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) { return all.live(session); });
     }
@@ -87,22 +87,22 @@ public:
         });
     }
 
-    lease_probe probe(sql::connection& /*db*/, std::string_view name, std::int64_t session,
+    lease_probe probe(sql::connection& /*db*/, std::string_view name, session_id session,
                       sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) { return look_at(all, name, session); });
     }
 
-    bool release(sql::connection& /*db*/, std::string_view name, std::int64_t session,
-                 std::int64_t grant_id, sql::deadline /*until*/) const override {
+    bool release(sql::connection& /*db*/, std::string_view name, session_id session,
+                 grant_id grant_id, sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
             if (!all.is_grant(name, session, grant_id)) return false;
-            all.leases.find(name)->second.session = 0;
+            all.leases.find(name)->second.session = session_id{0};
             return true;
         });
     }
 
-    void post_release(sql::connection& db, std::string_view name, std::int64_t session,
-                      std::int64_t grant_id, sql::deadline until,
+    void post_release(sql::connection& db, std::string_view name, session_id session,
+                      grant_id grant_id, sql::deadline until,
                       const sql::posted_answer& told) const override {
         sql::result done;
         done.set_affected(release(db, name, session, grant_id, until) ? 1 : 0);
@@ -110,7 +110,7 @@ public:
     }
 
     std::optional<std::int64_t> find_grant(sql::connection& /*db*/, std::string_view name,
-                                           std::int64_t session, std::int64_t grant_id,
+                                           session_id session, grant_id grant_id,
                                            sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) -> std::optional<std::int64_t> {
             if (!all.is_grant(name, session, grant_id)) return std::nullopt;
@@ -126,7 +126,7 @@ public:
         in_.call([](rows& /*all*/) {});
     }
 
-    std::vector<bool> make_durable(sql::connection& /*db*/, std::int64_t session,
+    std::vector<bool> make_durable(sql::connection& /*db*/, session_id session,
                                    std::span<const granted_name> grants,
                                    sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
@@ -138,7 +138,7 @@ public:
         });
     }
 
-    std::vector<session_lease> leases_of(sql::connection& /*db*/, std::int64_t session,
+    std::vector<session_lease> leases_of(sql::connection& /*db*/, session_id session,
                                          sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
             std::vector<session_lease> held;
@@ -154,7 +154,7 @@ public:
     bool force_release(sql::connection& /*db*/, std::string_view name, victim& whom,
                        sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
-            const lease_probe seen = look_at(all, name, 0);
+            const lease_probe seen = look_at(all, name, session_id{0});
             if (whom.token && seen.token != *whom.token) return true;
             if (seen.free) return false;
             whom = {.token = seen.token, .session = seen.session};
@@ -166,7 +166,7 @@ public:
     bool force_release_of(sql::connection& /*db*/, std::string_view name, std::int64_t token,
                           victim& whom, sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
-            const lease_probe seen = look_at(all, name, 0);
+            const lease_probe seen = look_at(all, name, session_id{0});
             if (seen.token != token) return whom.token.has_value();
             if (seen.free) return false;
             whom.session = seen.session;
@@ -179,14 +179,14 @@ public:
                                                    std::int64_t token,
                                                    sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) -> std::optional<release_request> {
-            const lease_probe seen = look_at(all, name, 0);
+            const lease_probe seen = look_at(all, name, session_id{0});
             if (seen.free || seen.token != token) return std::nullopt;
             ++all.sessions[seen.session].revision;
             return release_request{.session = seen.session, .left = seen.remaining};
         });
     }
 
-    std::optional<change_to_tell> change_of(sql::connection& /*db*/, std::int64_t session,
+    std::optional<change_to_tell> change_of(sql::connection& /*db*/, session_id session,
                                             sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) -> std::optional<change_to_tell> {
             const auto found = all.sessions.find(session);
@@ -195,12 +195,12 @@ public:
         });
     }
 
-    std::optional<std::vector<std::int64_t>> reclaim(sql::connection& /*db*/,
-                                                     std::string_view owner, std::int64_t session,
-                                                     sql::deadline /*until*/) const override {
-        return in_.call([&](rows& all) -> std::optional<std::vector<std::int64_t>> {
+    std::optional<std::vector<session_id>> reclaim(sql::connection& /*db*/, std::string_view owner,
+                                                   session_id session,
+                                                   sql::deadline /*until*/) const override {
+        return in_.call([&](rows& all) -> std::optional<std::vector<session_id>> {
             if (!all.live(session)) return std::nullopt;
-            std::vector<std::int64_t> ended;
+            std::vector<session_id> ended;
             for (auto& [id, each] : all.sessions) {
                 if (id == session || !each.live || each.owner != owner) continue;
                 each.live = false;
@@ -257,7 +257,7 @@ public:
 private:
     using rows = fake_tables::rows;
 
-    static lease_probe look_at(const rows& all, std::string_view name, std::int64_t session) {
+    static lease_probe look_at(const rows& all, std::string_view name, session_id session) {
         lease_probe seen;
         seen.session_live = all.live(session);
         const auto row = all.leases.find(name);
@@ -275,13 +275,13 @@ private:
     static void evict(rows& all, std::string_view name) {
         auto& row = all.leases.find(name)->second;
         ++all.sessions[row.session].revision;
-        row.session = 0;
+        row.session = session_id{0};
     }
 
     static lease_info info_of(rows& all, std::string_view name) {
         lease_info info;
         info.name = name;
-        const lease_probe seen = look_at(all, name, 0);
+        const lease_probe seen = look_at(all, name, session_id{0});
         info.token = fencing_token{seen.token};
         if (seen.free) return info;
         holder_info& holder = info.holder.emplace();

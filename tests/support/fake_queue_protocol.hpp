@@ -21,7 +21,7 @@ public:
     explicit fake_queue_protocol(fake_tables& in) : in_{in} {}
 
     /// The sessions that notify_grantee and notify_session have notified, in that order.
-    [[nodiscard]] std::vector<std::int64_t> notified() const {
+    [[nodiscard]] std::vector<session_id> notified() const {
         return in_.look([&](rows& /*all*/) { return notified_; });
     }
 
@@ -32,18 +32,17 @@ public:
                 if (each.grant_id == request.grant_id) return;  // a repetition
             }
             all.waiters.emplace(
-                ++all.last_ticket,
+                ticket_no{++all.last_ticket},
                 fake_tables::waiter{std::string{request.name}, request.session, request.grant_id,
                                     std::string{request.thread}, std::string{request.note},
                                     request.deadline_us});
         });
     }
 
-    std::vector<std::int64_t> cancel(sql::connection& /*db*/,
-                                     std::span<const std::int64_t> grant_ids,
-                                     sql::deadline /*until*/) const override {
+    std::vector<grant_id> cancel(sql::connection& /*db*/, std::span<const grant_id> grant_ids,
+                                 sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
-            std::vector<std::int64_t> gone;
+            std::vector<grant_id> gone;
             for (const auto id : grant_ids) {
                 const auto deleted = std::erase_if(
                     all.waiters, [&](const auto& each) { return each.second.grant_id == id; });
@@ -53,7 +52,7 @@ public:
         });
     }
 
-    queue_entries entries_of(sql::connection& /*db*/, std::int64_t session,
+    queue_entries entries_of(sql::connection& /*db*/, session_id session,
                              sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
             queue_entries found{all.live(session), {}};
@@ -64,25 +63,25 @@ public:
         });
     }
 
-    queue_entries entries_at(sql::connection& db, std::int64_t session,
-                             std::span<const std::int64_t> /*grant_ids*/,
+    queue_entries entries_at(sql::connection& db, session_id session,
+                             std::span<const grant_id> /*grant_ids*/,
                              sql::deadline until) const override {
         return entries_of(db, session, until);
     }
 
-    void reset_watermark(sql::connection& /*db*/, std::string_view /*name*/,
-                         std::int64_t /*ticket*/, sql::deadline /*until*/) const override {
+    void reset_watermark(sql::connection& /*db*/, std::string_view /*name*/, ticket_no /*ticket*/,
+                         sql::deadline /*until*/) const override {
         in_.call([](rows& /*all*/) {});
     }
 
     std::optional<queue_grant> served(sql::connection& /*db*/, std::string_view name,
-                                      std::int64_t session, std::int64_t grant_id,
+                                      session_id session, grant_id grant_id,
                                       sql::deadline /*until*/,
                                       std::optional<std::int64_t> /*told*/) const override {
         return in_.call([&](rows& all) { return grant_of(all, name, session, grant_id); });
     }
 
-    std::vector<std::optional<queue_grant>> served(sql::connection& /*db*/, std::int64_t session,
+    std::vector<std::optional<queue_grant>> served(sql::connection& /*db*/, session_id session,
                                                    std::span<const granted_name> entries,
                                                    sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
@@ -95,18 +94,18 @@ public:
     }
 
     std::optional<queue_grant> read_served(sql::connection& db, std::string_view name,
-                                           std::int64_t session, std::int64_t grant_id,
+                                           session_id session, grant_id grant_id,
                                            sql::deadline until) const override {
         return served(db, name, session, grant_id, until, std::nullopt);
     }
 
-    std::vector<served_row> served_of(sql::connection& db, std::int64_t session,
+    std::vector<served_row> served_of(sql::connection& db, session_id session,
                                       std::span<const std::string> names,
                                       sql::deadline until) const override {
         return held_of(db, session, names, until);
     }
 
-    std::vector<served_row> held_of(sql::connection& /*db*/, std::int64_t session,
+    std::vector<served_row> held_of(sql::connection& /*db*/, session_id session,
                                     std::span<const std::string> names,
                                     sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
@@ -127,20 +126,20 @@ public:
         return in_.call([&](rows& all) { return serve(all, name); });
     }
 
-    release_outcome release(sql::connection& /*db*/, std::string_view name, std::int64_t session,
-                            std::int64_t grant_id, bool /*contended*/,
+    release_outcome release(sql::connection& /*db*/, std::string_view name, session_id session,
+                            grant_id grant_id, bool /*contended*/,
                             sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) -> release_outcome {
             if (!all.is_grant(name, session, grant_id)) return {};
-            all.leases.find(name)->second.session = 0;
+            all.leases.find(name)->second.session = session_id{0};
             return {.freed = true, .next = serve(all, name)};
         });
     }
 
     /// Sees no next waiter: release() finds it.
     std::optional<confirmed_grant> confirm_and_read_next(sql::connection& db, std::string_view name,
-                                                         std::int64_t session,
-                                                         std::int64_t grant_id, bool /*durably*/,
+                                                         session_id session, grant_id grant_id,
+                                                         bool /*durably*/,
                                                          sql::deadline until) const override {
         const auto granted = read_served(db, name, session, grant_id, until);
         if (!granted) return std::nullopt;
@@ -148,7 +147,7 @@ public:
     }
 
     std::optional<handed_over> hand_over_to(sql::connection& /*db*/, std::string_view name,
-                                            std::int64_t session, std::int64_t grant_id,
+                                            session_id session, grant_id grant_id,
                                             const next_waiter& next,
                                             const hand_over_options& /*how*/,
                                             sql::deadline /*until*/) const override {
@@ -171,14 +170,14 @@ public:
         });
     }
 
-    std::vector<std::string> leave(sql::connection& db, std::int64_t session,
+    std::vector<std::string> leave(sql::connection& db, session_id session,
                                    std::span<const std::string> names,
                                    sql::deadline until) const override {
         in_.call([&](rows& all) { all.sessions.erase(session); });
         return names_with_waiters(db, names, until);
     }
 
-    std::vector<std::string> queues_of_session(sql::connection& /*db*/, std::int64_t session,
+    std::vector<std::string> queues_of_session(sql::connection& /*db*/, session_id session,
                                                sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
             std::set<std::string> found;
@@ -192,7 +191,7 @@ public:
         });
     }
 
-    std::vector<deadlock_found> deadlocks(sql::connection& /*db*/, std::int64_t /*session*/,
+    std::vector<deadlock_found> deadlocks(sql::connection& /*db*/, session_id /*session*/,
                                           sql::deadline /*until*/) const override {
         return in_.call([](rows& /*all*/) { return std::vector<deadlock_found>{}; });
     }
@@ -201,17 +200,17 @@ public:
                         sql::deadline /*until*/) const noexcept override {
         record(next.session);
     }
-    void notify_session(sql::connection& /*db*/, std::int64_t session,
+    void notify_session(sql::connection& /*db*/, session_id session,
                         sql::deadline /*until*/) const noexcept override {
         record(session);
     }
 
 private:
     using rows = fake_tables::rows;
-    using waiter_at = std::map<std::int64_t, fake_tables::waiter>::const_iterator;
+    using waiter_at = std::map<ticket_no, fake_tables::waiter>::const_iterator;
 
     static std::optional<queue_grant> grant_of(const rows& all, std::string_view name,
-                                               std::int64_t session, std::int64_t grant_id) {
+                                               session_id session, grant_id grant_id) {
         if (!all.is_grant(name, session, grant_id)) return std::nullopt;
         const auto& row = all.leases.find(name)->second;
         return queue_grant{row.token, row.deadline_us};
@@ -232,7 +231,7 @@ private:
         return given;
     }
 
-    static queue_entry entry_at(const rows& all, std::int64_t ticket) {
+    static queue_entry entry_at(const rows& all, ticket_no ticket) {
         const auto& mine = all.waiters.at(ticket);
         const auto lease = all.leases.find(mine.name);
         const bool free = all.free(mine.name);
@@ -248,13 +247,13 @@ private:
                 .ticket = ticket,
                 .position = position,
                 .free = free,
-                .holder_session = lease == all.leases.end() ? 0 : lease->second.session,
+                .holder_session = lease == all.leases.end() ? session_id{} : lease->second.session,
                 .holder_expired = false,
                 .remaining = std::chrono::microseconds{free ? 0 : 1'000'000},
                 .behind_watermark = false};
     }
 
-    void record(std::int64_t session) const noexcept {
+    void record(session_id session) const noexcept {
         try {
             in_.call([&](rows& /*all*/) { notified_.push_back(session); });
         } catch (...) {
@@ -263,7 +262,7 @@ private:
     }
 
     fake_tables& in_;
-    mutable std::vector<std::int64_t> notified_;  ///< under the lock of in_
+    mutable std::vector<session_id> notified_;  ///< under the lock of in_
 };
 
 }  // namespace fake

@@ -29,25 +29,25 @@ public:
     };
     struct lease {
         std::int64_t token = 0;
-        std::int64_t session = 0;  ///< 0: free
-        std::int64_t grant_id = 0;
+        rowlock::session_id session{};  ///< 0: free
+        rowlock::grant_id grant_id{};
         std::optional<std::int64_t> deadline_us{};
     };
     struct waiter {
         std::string name;
-        std::int64_t session;
-        std::int64_t grant_id;
+        rowlock::session_id session;
+        rowlock::grant_id grant_id;
         std::string thread, note;
         std::optional<std::int64_t> deadline_us;
     };
     struct rows {
-        std::map<std::int64_t, session> sessions{};
+        std::map<rowlock::session_id, session> sessions{};
         std::map<std::string, lease, std::less<>> leases{};
-        std::map<std::int64_t, waiter> waiters{};  ///< by ticket
+        std::map<rowlock::ticket_no, waiter> waiters{};  ///< by ticket
         std::int64_t last_ticket = 0;
         std::int64_t floor = 0;  ///< every later token is greater
 
-        [[nodiscard]] bool live(std::int64_t session) const {
+        [[nodiscard]] bool live(rowlock::session_id session) const {
             const auto found = sessions.find(session);
             return found != sessions.end() && found->second.live;
         }
@@ -55,14 +55,14 @@ public:
             const auto found = leases.find(name);
             return found == leases.end() || !live(found->second.session);
         }
-        [[nodiscard]] bool is_grant(std::string_view name, std::int64_t session,
-                                    std::int64_t grant_id) const {
+        [[nodiscard]] bool is_grant(std::string_view name, rowlock::session_id session,
+                                    rowlock::grant_id grant_id) const {
             const auto found = leases.find(name);
-            return found != leases.end() && session != 0 && found->second.session == session &&
-                   found->second.grant_id == grant_id;
+            return found != leases.end() && session != rowlock::session_id{} &&
+                   found->second.session == session && found->second.grant_id == grant_id;
         }
         /// The first waiter that can be served.
-        [[nodiscard]] std::map<std::int64_t, waiter>::const_iterator first(
+        [[nodiscard]] std::map<rowlock::ticket_no, waiter>::const_iterator first(
             std::string_view name) const {
             auto at = waiters.begin();
             while (at != waiters.end() && (at->second.name != name || !live(at->second.session))) {

@@ -10,10 +10,11 @@
 namespace support {
 
 /// The wake-up address of a session, as a reader of rowlock's tables knows it.
-inline rowlock::wakeup::wake_address address_of(lock_database& database, std::int64_t session) {
+inline rowlock::wakeup::wake_address address_of(lock_database& database,
+                                                rowlock::session_id session) {
     const auto row =
         database.run("select wake_address, wake_secret, mailbox from rowlock_session where id = " +
-                     std::to_string(session));
+                     to_string(session));
     return {.number = row.integer(0, 0),
             .secret = std::string{row.text(0, 1)},
             .mailbox = row.maybe_integer(0, 2)};

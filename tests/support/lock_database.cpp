@@ -147,12 +147,12 @@ std::int64_t lock_database::number(const std::string& sql) {
     return run(sql).integer(0, 0);
 }
 
-void lock_database::write_late_grant(const std::string& name, std::int64_t session,
-                                     std::int64_t grant_id) {
+void lock_database::write_late_grant(const std::string& name, session_id session,
+                                     grant_id grant_id) {
     std::string sql =
         "insert into rowlock_lease (name, token, session, grant_id, changed_at) values ('";
-    sql.append(name).append("', 7, ").append(std::to_string(session)).append(", ");
-    sql.append(std::to_string(grant_id)).append(", ");
+    sql.append(name).append("', 7, ").append(to_string(session)).append(", ");
+    sql.append(to_string(grant_id)).append(", ");
     sql.append(speaks() == rowlock::sql::dialect::postgresql ? "clock_timestamp())" : "0)");
     run(sql);
 }

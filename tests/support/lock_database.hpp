@@ -78,7 +78,8 @@ public:
         admin_ = source_->connect(soon());
     }
     /// Writes token 7 for a new name, as a delayed statement of an acquire would.
-    void write_late_grant(const std::string& name, std::int64_t session, std::int64_t grant_id);
+    void write_late_grant(const std::string& name, rowlock::session_id session,
+                          rowlock::grant_id grant_id);
 
 private:
     backend which_;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::chrono::seconds statement_timeout{10};
 
-grant_request make_request(std::string_view name, std::int64_t session, std::int64_t grant_id,
+grant_request make_request(std::string_view name, session_id session, grant_id grant_id,
                            const request_options& options) {
     return {name,           session, grant_id, options.thread, options.note, options.deadline_us,
             options.barging};
@@ -37,38 +37,37 @@ protocol_connection::protocol_connection(const sql::connection_source& source)
     leases_.set_up(*db_, statement_timeout, soon());
 }
 
-void protocol_connection::open(std::int64_t session, const session_options& options) const {
+void protocol_connection::open(session_id session, const session_options& options) const {
     leases_.open_session(*db_,
                          {.id = session,
                           .owner = options.owner,
                           .host = "host",
                           .program = "program",
-                          .pid = session,
+                          .pid = static_cast<std::int64_t>(session),
                           .ttl = options.ttl,
                           .wake = options.wake},
                          soon());
 }
 
-void protocol_connection::end(std::int64_t session) const {
+void protocol_connection::end(session_id session) const {
     leases_.end_session(*db_, session, soon());
 }
 
-bool protocol_connection::heartbeat(std::int64_t session, std::int64_t revision) const {
+bool protocol_connection::heartbeat(session_id session, std::int64_t revision) const {
     return leases_.heartbeat(*db_, session, revision, soon());
 }
 
-bool protocol_connection::is_live(std::int64_t session) const {
+bool protocol_connection::is_live(session_id session) const {
     return leases_.state_of(*db_, session, soon()).live;
 }
 
-attempt protocol_connection::acquire(std::string_view name, std::int64_t session,
-                                     std::int64_t grant_id, const request_options& options) const {
+attempt protocol_connection::acquire(std::string_view name, session_id session, grant_id grant_id,
+                                     const request_options& options) const {
     return leases_.acquire(*db_, make_request(name, session, grant_id, options), soon());
 }
 
 std::optional<std::int64_t> protocol_connection::try_acquire(std::string_view name,
-                                                             std::int64_t session,
-                                                             std::int64_t grant_id,
+                                                             session_id session, grant_id grant_id,
                                                              const request_options& options) const {
     const auto tried = acquire(name, session, grant_id, options);
     if (tried.what != attempt::outcome::granted) return std::nullopt;
@@ -76,16 +75,15 @@ std::optional<std::int64_t> protocol_connection::try_acquire(std::string_view na
 }
 
 std::int64_t protocol_connection::acquire_and_free(std::string_view name,
-                                                   std::int64_t session) const {
-    constexpr std::int64_t grant_id = 900;
+                                                   session_id session) const {
+    constexpr rowlock::grant_id grant_id{900};
     const auto token = try_acquire(name, session, grant_id);
     REQUIRE(token);
     REQUIRE(free(name, session, grant_id));
     return *token;
 }
 
-bool protocol_connection::free(std::string_view name, std::int64_t session,
-                               std::int64_t grant_id) const {
+bool protocol_connection::free(std::string_view name, session_id session, grant_id grant_id) const {
     return leases_.release(*db_, name, session, grant_id, soon());
 }
 
@@ -94,8 +92,8 @@ bool protocol_connection::force_release(std::string_view name) const {
     return leases_.force_release(*db_, name, victim, soon());
 }
 
-void protocol_connection::enqueue(std::string_view name, std::int64_t session,
-                                  std::int64_t grant_id, const request_options& options) const {
+void protocol_connection::enqueue(std::string_view name, session_id session, grant_id grant_id,
+                                  const request_options& options) const {
     queue_.enqueue(*db_, make_request(name, session, grant_id, options), soon());
 }
 
@@ -103,7 +101,7 @@ protocol_connection::ids protocol_connection::cancel(const ids& grant_ids) const
     return sorted(queue_.cancel(*db_, grant_ids, soon()));
 }
 
-protocol::queue_entries protocol_connection::entries_of(std::int64_t session) const {
+protocol::queue_entries protocol_connection::entries_of(session_id session) const {
     return queue_.entries_of(*db_, session, soon());
 }
 
@@ -112,26 +110,25 @@ std::optional<protocol::handed_over> protocol_connection::grant_next(std::string
     return queue_.grant_next(*db_, name, until);
 }
 
-protocol::release_outcome protocol_connection::release(std::string_view name, std::int64_t session,
-                                                       std::int64_t grant_id,
-                                                       bool contended) const {
+protocol::release_outcome protocol_connection::release(std::string_view name, session_id session,
+                                                       grant_id grant_id, bool contended) const {
     return queue_.release(*db_, name, session, grant_id, contended, soon());
 }
 
 std::optional<protocol::queue_grant> protocol_connection::served(std::string_view name,
-                                                                 std::int64_t session,
-                                                                 std::int64_t grant_id) const {
+                                                                 session_id session,
+                                                                 grant_id grant_id) const {
     return queue_.served(*db_, name, session, grant_id, soon());
 }
 
 std::optional<protocol::confirmed_grant> protocol_connection::confirm_and_read_next(
-    std::string_view name, std::int64_t session, std::int64_t grant_id, bool durably) const {
+    std::string_view name, session_id session, grant_id grant_id, bool durably) const {
     return queue_.confirm_and_read_next(*db_, name, session, grant_id, durably, soon());
 }
 
 std::optional<protocol::handed_over> protocol_connection::hand_over_to(
-    std::string_view name, std::int64_t session, std::int64_t grant_id,
-    const protocol::next_waiter& next, bool may_be_asynchronous) const {
+    std::string_view name, session_id session, grant_id grant_id, const protocol::next_waiter& next,
+    bool may_be_asynchronous) const {
     return queue_.hand_over_to(*db_, name, session, grant_id, next,
                                {.may_be_asynchronous = may_be_asynchronous}, soon());
 }
@@ -140,16 +137,16 @@ protocol_connection::names protocol_connection::names_with_waiters(const names& 
     return queue_.names_with_waiters(*db_, asked, soon());
 }
 
-protocol_connection::names protocol_connection::leave(std::int64_t session,
+protocol_connection::names protocol_connection::leave(session_id session,
                                                       const names& asked) const {
     return queue_.leave(*db_, session, asked, soon());
 }
 
-protocol_connection::names protocol_connection::queues_of_session(std::int64_t session) const {
+protocol_connection::names protocol_connection::queues_of_session(session_id session) const {
     return sorted(queue_.queues_of_session(*db_, session, soon()));
 }
 
-std::vector<protocol::deadlock_found> protocol_connection::deadlocks(std::int64_t session) const {
+std::vector<protocol::deadlock_found> protocol_connection::deadlocks(session_id session) const {
     return queue_.deadlocks(*db_, session, soon());
 }
 
@@ -163,7 +160,7 @@ protocol_connection::tokens protocol_connection::acquire_all(
 }
 
 std::vector<bool> protocol_connection::release_all(
-    std::int64_t session, std::span<const protocol::granted_name> grants) const {
+    session_id session, std::span<const protocol::granted_name> grants) const {
     return batch_.release_all(*db_, session, grants, soon());
 }
 
@@ -180,19 +177,19 @@ std::int64_t protocol_connection::number(const std::string& text) const {
 }
 
 protocol_session::protocol_session(const lock_database& database,
-                                   const sql::connection_source& source, std::int64_t id,
+                                   const sql::connection_source& source, session_id id,
                                    const session_options& options)
     : on_{source.with_tables(database.source().tables())}, id_{id} {
     on_.open(id_, options);
 }
 
-grant_request protocol_session::request(std::string_view name, std::int64_t grant_id,
+grant_request protocol_session::request(std::string_view name, grant_id grant_id,
                                         const request_options& options) const {
     return make_request(name, id_, grant_id, options);
 }
 
-std::int64_t grant_id_of(const std::optional<protocol::handed_over>& next) {
-    return next ? next->grant_id : 0;
+grant_id grant_id_of(const std::optional<protocol::handed_over>& next) {
+    return next ? next->grant_id : grant_id{};
 }
 
 }  // namespace support

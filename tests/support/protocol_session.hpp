@@ -36,7 +36,7 @@ struct request_options {
 /// The protocol on one connection, for any number of sessions.
 class protocol_connection {
 public:
-    using ids = std::vector<std::int64_t>;
+    using ids = std::vector<rowlock::grant_id>;
     using names = std::vector<std::string>;
     using tokens = std::vector<std::optional<std::int64_t>>;
 
@@ -46,59 +46,59 @@ public:
     protocol_connection(const protocol_connection&) = delete;
     protocol_connection& operator=(const protocol_connection&) = delete;
 
-    void open(std::int64_t session, const session_options& options = {}) const;
-    void end(std::int64_t session) const;
-    [[nodiscard]] bool heartbeat(std::int64_t session, std::int64_t revision = 0) const;
-    [[nodiscard]] bool is_live(std::int64_t session) const;
+    void open(rowlock::session_id session, const session_options& options = {}) const;
+    void end(rowlock::session_id session) const;
+    [[nodiscard]] bool heartbeat(rowlock::session_id session, std::int64_t revision = 0) const;
+    [[nodiscard]] bool is_live(rowlock::session_id session) const;
 
-    [[nodiscard]] rowlock::protocol::attempt acquire(std::string_view name, std::int64_t session,
-                                                     std::int64_t grant_id,
+    [[nodiscard]] rowlock::protocol::attempt acquire(std::string_view name,
+                                                     rowlock::session_id session,
+                                                     rowlock::grant_id grant_id,
                                                      const request_options& options = {}) const;
     /// The token; nullopt if the lease was not granted.
     [[nodiscard]] std::optional<std::int64_t> try_acquire(
-        std::string_view name, std::int64_t session, std::int64_t grant_id,
+        std::string_view name, rowlock::session_id session, rowlock::grant_id grant_id,
         const request_options& options = {}) const;
     /// Grants the lease and frees it again; returns the token that its row keeps.
-    std::int64_t acquire_and_free(std::string_view name, std::int64_t session) const;
+    std::int64_t acquire_and_free(std::string_view name, rowlock::session_id session) const;
     /// Frees the lease, and leaves it free if there are waiters. False: it was not this grant.
-    [[nodiscard]] bool free(std::string_view name, std::int64_t session,
-                            std::int64_t grant_id) const;
+    [[nodiscard]] bool free(std::string_view name, rowlock::session_id session,
+                            rowlock::grant_id grant_id) const;
     [[nodiscard]] bool force_release(std::string_view name) const;
 
-    void enqueue(std::string_view name, std::int64_t session, std::int64_t grant_id,
+    void enqueue(std::string_view name, rowlock::session_id session, rowlock::grant_id grant_id,
                  const request_options& options = {}) const;
     /// The queue entries that this call deleted, sorted.
     [[nodiscard]] ids cancel(const ids& grant_ids) const;
-    [[nodiscard]] rowlock::protocol::queue_entries entries_of(std::int64_t session) const;
+    [[nodiscard]] rowlock::protocol::queue_entries entries_of(rowlock::session_id session) const;
     [[nodiscard]] std::optional<rowlock::protocol::handed_over> grant_next(
         std::string_view name, rowlock::sql::deadline until = soon()) const;
     /// Frees the lease or hands it to its first waiter (queue_protocol::release).
     [[nodiscard]] rowlock::protocol::release_outcome release(std::string_view name,
-                                                             std::int64_t session,
-                                                             std::int64_t grant_id,
+                                                             rowlock::session_id session,
+                                                             rowlock::grant_id grant_id,
                                                              bool contended = true) const;
-    [[nodiscard]] std::optional<rowlock::protocol::queue_grant> served(std::string_view name,
-                                                                       std::int64_t session,
-                                                                       std::int64_t grant_id) const;
+    [[nodiscard]] std::optional<rowlock::protocol::queue_grant> served(
+        std::string_view name, rowlock::session_id session, rowlock::grant_id grant_id) const;
     [[nodiscard]] std::optional<rowlock::protocol::confirmed_grant> confirm_and_read_next(
-        std::string_view name, std::int64_t session, std::int64_t grant_id,
+        std::string_view name, rowlock::session_id session, rowlock::grant_id grant_id,
         bool durably = true) const;
     [[nodiscard]] std::optional<rowlock::protocol::handed_over> hand_over_to(
-        std::string_view name, std::int64_t session, std::int64_t grant_id,
+        std::string_view name, rowlock::session_id session, rowlock::grant_id grant_id,
         const rowlock::protocol::next_waiter& next, bool may_be_asynchronous = true) const;
     [[nodiscard]] names names_with_waiters(const names& asked) const;
-    [[nodiscard]] names leave(std::int64_t session, const names& asked) const;
+    [[nodiscard]] names leave(rowlock::session_id session, const names& asked) const;
     /// Sorted.
-    [[nodiscard]] names queues_of_session(std::int64_t session) const;
+    [[nodiscard]] names queues_of_session(rowlock::session_id session) const;
     [[nodiscard]] std::vector<rowlock::protocol::deadlock_found> deadlocks(
-        std::int64_t session) const;
+        rowlock::session_id session) const;
 
     [[nodiscard]] bool reacquire(const rowlock::protocol::grant_request& request,
                                  std::int64_t known) const;
     [[nodiscard]] tokens acquire_all(
         std::span<const rowlock::protocol::grant_request> requests) const;
     [[nodiscard]] std::vector<bool> release_all(
-        std::int64_t session, std::span<const rowlock::protocol::granted_name> grants) const;
+        rowlock::session_id session, std::span<const rowlock::protocol::granted_name> grants) const;
 
     /// SQL as it stands: the caller writes the prefix of the tables.
     void run(const std::string& text) const;
@@ -126,38 +126,39 @@ private:
 /// A live session on its own connection, and its leases.
 class protocol_session {
 public:
-    protocol_session(const lock_database& database, std::int64_t id,
+    protocol_session(const lock_database& database, rowlock::session_id id,
                      const session_options& options = {})
         : protocol_session{database, database.source(), id, options} {}
     /// On a connection of `source`, which leads to `database`.
     protocol_session(const lock_database& database, const rowlock::sql::connection_source& source,
-                     std::int64_t id, const session_options& options = {});
+                     rowlock::session_id id, const session_options& options = {});
 
     void end() const { on_.end(id_); }
     [[nodiscard]] bool heartbeat() const { return on_.heartbeat(id_); }
     [[nodiscard]] bool is_live() const { return on_.is_live(id_); }
 
     [[nodiscard]] rowlock::protocol::grant_request request(
-        std::string_view name, std::int64_t grant_id, const request_options& options = {}) const;
+        std::string_view name, rowlock::grant_id grant_id,
+        const request_options& options = {}) const;
     [[nodiscard]] rowlock::protocol::attempt acquire(std::string_view name,
-                                                     std::int64_t grant_id) const {
+                                                     rowlock::grant_id grant_id) const {
         return on_.acquire(name, id_, grant_id);
     }
     /// The token; nullopt if the lease was not granted.
     [[nodiscard]] std::optional<std::int64_t> try_acquire(std::string_view name,
-                                                          std::int64_t grant_id) const {
+                                                          rowlock::grant_id grant_id) const {
         return on_.try_acquire(name, id_, grant_id);
     }
     std::int64_t acquire_and_free(std::string_view name) const {
         return on_.acquire_and_free(name, id_);
     }
-    [[nodiscard]] bool free(std::string_view name, std::int64_t grant_id) const {
+    [[nodiscard]] bool free(std::string_view name, rowlock::grant_id grant_id) const {
         return on_.free(name, id_, grant_id);
     }
-    void enqueue(std::string_view name, std::int64_t grant_id) const {
+    void enqueue(std::string_view name, rowlock::grant_id grant_id) const {
         on_.enqueue(name, id_, grant_id);
     }
-    [[nodiscard]] bool reacquire(std::string_view name, std::int64_t grant_id,
+    [[nodiscard]] bool reacquire(std::string_view name, rowlock::grant_id grant_id,
                                  std::int64_t known) const {
         return on_.reacquire(request(name, grant_id), known);
     }
@@ -166,7 +167,7 @@ public:
         return on_.release_all(id_, grants);
     }
 
-    [[nodiscard]] std::int64_t id() const { return id_; }
+    [[nodiscard]] rowlock::session_id id() const { return id_; }
     /// Its connection, on which it may act for other sessions too.
     [[nodiscard]] const protocol_connection& on() const { return on_; }
     [[nodiscard]] rowlock::sql::connection& db() const { return on_.db(); }
@@ -175,10 +176,11 @@ public:
 
 private:
     protocol_connection on_;
-    std::int64_t id_;
+    rowlock::session_id id_;
 };
 
 /// The grant id that grant_next served; 0 if it served none.
-[[nodiscard]] std::int64_t grant_id_of(const std::optional<rowlock::protocol::handed_over>& next);
+[[nodiscard]] rowlock::grant_id grant_id_of(
+    const std::optional<rowlock::protocol::handed_over>& next);
 
 }  // namespace support

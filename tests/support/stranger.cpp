@@ -117,7 +117,7 @@ bool stranger::say(const wakeup::wake_address& to, const std::vector<std::string
 
 std::vector<std::string> lies(const wakeup::said_grant& of,
                               const std::vector<std::string>& overheard) {
-    const auto words = std::to_string(of.grant_id) + ' ' + std::to_string(of.token);
+    const auto words = to_string(of.grant_id) + ' ' + std::to_string(of.token);
     const std::string zeros(32, '0');
     std::vector<std::string> all{words,
                                  words + " 0",
@@ -125,7 +125,7 @@ std::vector<std::string> lies(const wakeup::said_grant& of,
                                  words + " 0 ",
                                  words + " 0 " + zeros,
                                  wakeup::encode_wakeup(of, zeros),
-                                 wakeup::encode_wakeup(of, std::to_string(of.grant_id)),
+                                 wakeup::encode_wakeup(of, to_string(of.grant_id)),
                                  wakeup::encode_wakeup(of, "")};
     for (const auto& said : overheard) {
         all.push_back(said);  // a replay

@@ -19,7 +19,7 @@ namespace {
 std::shared_ptr<grant> grant_until(std::int64_t id, nanoseconds deadline, nanoseconds over,
                                    nanoseconds margin = 1s) {
     auto made = std::make_shared<grant>();
-    made->grant_id = id;
+    made->grant_id = rowlock::grant_id{id};
     made->deadline = deadline;
     made->deadline_over = over;
     made->deadline_margin = margin;

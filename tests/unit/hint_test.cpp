@@ -27,7 +27,7 @@ const std::string secret = "00112233445566778899aabbccddeeff";
 
 TEST_CASE("a wake-up about a grant is decoded, and proved only by its secret") {
     for (const auto number : {std::int64_t{1}, std::numeric_limits<std::int64_t>::max()}) {
-        const said_grant meant{number, number, number == 1};
+        const said_grant meant{grant_id{number}, number, number == 1};
         const auto said = encode_wakeup(meant, secret);
         CHECK(said.size() <= 128);
         CHECK(decode_wakeup(said) == meant);
@@ -40,11 +40,12 @@ TEST_CASE("a wake-up about a grant is decoded, and proved only by its secret") {
 
 TEST_CASE("the proof is the same half of SHA-256 that PostgreSQL's statements compute") {
     // select left(encode(sha256('00112233445566778899aabbccddeeff7 9 0'), 'hex'), 32)
-    CHECK(encode_wakeup({7, 9}, secret) == "7 9 0 74aa53f7631dd8a7887317eadcbcf74a");
+    CHECK(encode_wakeup({rowlock::grant_id{7}, 9}, secret) ==
+          "7 9 0 74aa53f7631dd8a7887317eadcbcf74a");
 }
 
 TEST_CASE("a wake-up with any changed character is not proved") {
-    const auto said = encode_wakeup({123, 456, true}, secret);
+    const auto said = encode_wakeup({rowlock::grant_id{123}, 456, true}, secret);
     for (std::size_t at = 0; at < said.size(); ++at) {
         for (const char other : {' ', '0', '1', '9', 'f'}) {
             if (said[at] == other) continue;
@@ -71,7 +72,7 @@ TEST_CASE(
         CHECK(is_proved(said, secret));
         CHECK_FALSE(is_proved(said, "00112233445566778899aabbccddeefe"));
     }
-    CHECK_FALSE(told_to_look(encode_wakeup({7, 9}, secret)));
+    CHECK_FALSE(told_to_look(encode_wakeup({rowlock::grant_id{7}, 9}, secret)));
     // A proof is not valid for another revision, nor for a grant.
     const auto said = said_to_look(7, secret);
     for (const std::string words :

@@ -18,17 +18,19 @@ using rowlock::base::event_queue;
 using rowlock::base::loss_notifier;
 
 TEST_CASE("events arrive in order, also after a callback that threw") {
-    std::vector<std::int64_t> sessions;
+    std::vector<rowlock::session_id> sessions;
     {
         event_queue queue{[&](const event& what) {
             sessions.push_back(what.session);
-            if (what.session == 2) throw std::runtime_error{"the user's"};
+            if (what.session == rowlock::session_id{2}) throw std::runtime_error{"the user's"};
         }};
         for (int i = 1; i <= 5; ++i) {
-            queue.post({.kind = event_kind::reconnected, .session = i});
+            queue.post({.kind = event_kind::reconnected, .session = rowlock::session_id{i}});
         }
     }  // the destructor delivers the queued events
-    CHECK(sessions == std::vector<std::int64_t>{1, 2, 3, 4, 5});
+    using rowlock::session_id;
+    CHECK(sessions ==
+          std::vector{session_id{1}, session_id{2}, session_id{3}, session_id{4}, session_id{5}});
 }
 
 TEST_CASE("an event for whose text there is no memory is dropped, and later ones arrive") {
@@ -61,14 +63,15 @@ TEST_CASE("a full queue drops the oldest events and counts them") {
             seen.push_back(what);
         }};
         const int posted = static_cast<int>(event_queue::capacity) * 2;
-        queue.post({.session = 0});
+        queue.post({.session = rowlock::session_id{0}});
         // If events were dropped before the thread runs, it would be busy with the notice of them,
         // and events dropped meanwhile would need another.
         while (!busy) std::this_thread::yield();  // ctest's time limit ends a failure
-        for (int i = 1; i < posted; ++i) queue.post({.session = i});
+        for (int i = 1; i < posted; ++i) queue.post({.session = rowlock::session_id{i}});
         go.set_value();
     }
-    CHECK(seen.back().session == static_cast<std::int64_t>(event_queue::capacity) * 2 - 1);
+    CHECK(seen.back().session ==
+          rowlock::session_id{static_cast<std::int64_t>(event_queue::capacity) * 2 - 1});
     int notices = 0;
     for (const auto& what : seen) notices += what.kind == event_kind::events_dropped ? 1 : 0;
     CHECK(notices == 1);

@@ -120,7 +120,7 @@ TEST_CASE("input that a worker ignores wakes it and causes no step") {
 TEST_CASE("a session that is notified of changes asks once for each, and once a second at most") {
     using rowlock::detail::session;
     constexpr auto never = rowlock::base::alarm::never;
-    session ours{1, "", {}, 60s, 0s};
+    session ours{rowlock::session_id{1}, "", {}, 60s, 0s};
     CHECK(ours.news().news_at() == never);
     CHECK(ours.news().is_news(1));
     CHECK(ours.news().tell(1, 10s));

@@ -19,14 +19,14 @@ using state = waiter::state;
 
 namespace {
 
-std::shared_ptr<session> session_of(std::int64_t id) {
+std::shared_ptr<session> session_of(session_id id) {
     return std::make_shared<session>(id, "", session::endpoint{}, 1h, 0s);
 }
 
 struct fixture {
-    std::vector<std::int64_t> given_back{};
+    std::vector<grant_id> given_back{};
     int work = 0;
-    std::shared_ptr<session> ours = session_of(1);
+    std::shared_ptr<session> ours = session_of(session_id{1});
     waiter_registry registry{
         {.make_grant =
              [](const waiter& which, const waiter_registry::served_entry& found) {
@@ -38,11 +38,11 @@ struct fixture {
          .give_back = [this](grant& unwanted) { given_back.push_back(unwanted.grant_id); },
          .on_work = [this] { ++work; }}};
 
-    std::shared_ptr<waiter> expect(std::int64_t grant_id, std::string name = "job",
+    std::shared_ptr<waiter> expect(grant_id grant_id, std::string name = "job",
                                    std::shared_ptr<session> in = nullptr) {
         return registry.expect(std::move(name), grant_id, in ? std::move(in) : ours, "", false);
     }
-    std::shared_ptr<waiter> queued(std::int64_t grant_id, std::string name = "job") {
+    std::shared_ptr<waiter> queued(grant_id grant_id, std::string name = "job") {
         auto made = expect(grant_id, std::move(name));
         CHECK(registry.enqueued(*made));
         return made;
@@ -56,7 +56,7 @@ struct fixture {
 
 TEST_CASE("a waiter may be served before its ticket is confirmed, and is served once") {
     fixture at;
-    const auto which = at.expect(11);
+    const auto which = at.expect(grant_id{11});
     at.registry.serve(*which, {.token = 5});
     CHECK_FALSE(at.registry.enqueued(*which));
     CHECK(which->now == state::served);
@@ -65,15 +65,15 @@ TEST_CASE("a waiter may be served before its ticket is confirmed, and is served 
     CHECK(which->granted->token.value() == 5);
     CHECK(at.wait_no_longer(*which));
     CHECK(at.registry.empty());
-    CHECK(at.registry.find(11) == nullptr);
+    CHECK(at.registry.find(grant_id{11}) == nullptr);
 }
 
 TEST_CASE("a ticket that was not sent is withdrawn, unless it was served all the same") {
     fixture at;
-    const auto unsent = at.expect(11);
+    const auto unsent = at.expect(grant_id{11});
     CHECK(at.registry.withdraw(*unsent));
     CHECK(unsent->now == state::cancelled);
-    const auto served = at.expect(12);
+    const auto served = at.expect(grant_id{12});
     at.registry.serve(*served, {.token = 5});
     CHECK_FALSE(at.registry.withdraw(*served));
     CHECK(served->now == state::served);
@@ -81,8 +81,8 @@ TEST_CASE("a ticket that was not sent is withdrawn, unless it was served all the
 
 TEST_CASE("a waiter that gives up is taken for cancellation once, by one wake-up for all") {
     fixture at;
-    const auto first = at.queued(11);
-    const auto second = at.queued(12);
+    const auto first = at.queued(grant_id{11});
+    const auto second = at.queued(grant_id{12});
     CHECK_FALSE(at.registry.has_work());
     at.registry.give_up(first);
     at.registry.give_up(second);
@@ -96,12 +96,12 @@ TEST_CASE("a waiter that gives up is taken for cancellation once, by one wake-up
 
 TEST_CASE("a waiter that was served while it gave up has its grant, and nothing is cancelled") {
     fixture at;
-    const auto which = at.queued(11);
+    const auto which = at.queued(grant_id{11});
     at.registry.serve(*which, {.token = 5});
     at.registry.give_up(which);
     CHECK_FALSE(at.registry.has_work());
     CHECK(at.registry.wait_for_answer(*which, 0s));
-    const auto other = at.queued(12);
+    const auto other = at.queued(grant_id{12});
     at.registry.give_up(other);
     at.registry.serve(*other, {.token = 6});
     CHECK(at.registry.wait_for_answer(*other, 0s));
@@ -110,7 +110,7 @@ TEST_CASE("a waiter that was served while it gave up has its grant, and nothing 
 
 TEST_CASE("a grant for a thread that has left is unwanted, and is taken once") {
     fixture at;
-    const auto which = at.queued(11);
+    const auto which = at.queued(grant_id{11});
     at.registry.give_up(which);
     CHECK(at.registry.waiting() == 1);
     CHECK_FALSE(at.registry.wait_for_answer(*which, 0s));
@@ -121,18 +121,18 @@ TEST_CASE("a grant for a thread that has left is unwanted, and is taken once") {
     CHECK(at.work == 2);
     const auto unwanted = at.registry.take_unwanted();
     REQUIRE(unwanted.size() == 1);
-    CHECK(unwanted[0]->grant_id == 11);
+    CHECK(unwanted[0]->grant_id == grant_id{11});
     CHECK(at.registry.take_unwanted().empty());
     CHECK(at.given_back.empty());
 }
 
 TEST_CASE("a thread that leaves gives back the grant that came before") {
     fixture at;
-    const auto served = at.queued(11);
+    const auto served = at.queued(grant_id{11});
     at.registry.serve(*served, {.token = 5});
     at.registry.leave(*served);
-    CHECK(at.given_back == std::vector<std::int64_t>{11});
-    const auto waiting = at.queued(12);
+    CHECK(at.given_back == std::vector<grant_id>{grant_id{11}});
+    const auto waiting = at.queued(grant_id{12});
     at.registry.leave(*waiting);
     CHECK(at.given_back.size() == 1);
     CHECK(at.registry.take_given_up() == std::vector{waiting});
@@ -140,8 +140,8 @@ TEST_CASE("a thread that leaves gives back the grant that came before") {
 
 TEST_CASE("what could not be cancelled is taken again, without those that are over") {
     fixture at;
-    const auto first = at.queued(11);
-    const auto second = at.queued(12);
+    const auto first = at.queued(grant_id{11});
+    const auto second = at.queued(grant_id{12});
     at.registry.give_up(first);
     at.registry.give_up(second);
     CHECK(at.registry.take_given_up().size() == 2);
@@ -153,7 +153,7 @@ TEST_CASE("what could not be cancelled is taken again, without those that are ov
 
 TEST_CASE("an entry that is over keeps how it ended") {
     fixture at;
-    const auto which = at.queued(11);
+    const auto which = at.queued(grant_id{11});
     at.registry.serve(*which, {.token = 5});
     bool called = false;
     CHECK_FALSE(at.registry.end(*which, state::cancelled, [&] { called = true; }));
@@ -165,7 +165,7 @@ TEST_CASE("an entry that is over keeps how it ended") {
 
 TEST_CASE("an unwanted grant that was given back otherwise is not given back again") {
     fixture at;
-    const auto which = at.queued(11);
+    const auto which = at.queued(grant_id{11});
     at.registry.give_up(which);
     CHECK_FALSE(at.registry.wait_for_answer(*which, 0s));
     at.registry.serve(*which, {.token = 5});
@@ -176,8 +176,8 @@ TEST_CASE("an unwanted grant that was given back otherwise is not given back aga
 
 TEST_CASE("an error fails the waiters of one name, or all") {
     fixture at;
-    const auto job = at.queued(11);
-    const auto other = at.queued(12, "other");
+    const auto job = at.queued(grant_id{11});
+    const auto other = at.queued(grant_id{12}, "other");
     const error broken{errc::database_error, "no such table"};
     CHECK(at.registry.fail_all(broken, "job") == std::vector{job});
     CHECK(job->now == state::failed);
@@ -189,30 +189,30 @@ TEST_CASE("an error fails the waiters of one name, or all") {
 
 TEST_CASE("the end of a session fails its waiters and no others") {
     fixture at;
-    const auto later = session_of(2);
-    const auto lost = at.queued(11);
-    const auto stays = at.expect(12, "job", later);
-    later->grants().expect(12);
-    at.ours->grants().expect(11);
+    const auto later = session_of(session_id{2});
+    const auto lost = at.queued(grant_id{11});
+    const auto stays = at.expect(grant_id{12}, "job", later);
+    later->grants().expect(grant_id{12});
+    at.ours->grants().expect(grant_id{11});
     const error why{errc::lock_lost, "the session ended"};
-    at.registry.session_lost(1, &why);
+    at.registry.session_lost(session_id{1}, &why);
     CHECK(lost->now == state::failed);
-    CHECK_FALSE(at.ours->grants().knows(11));
+    CHECK_FALSE(at.ours->grants().knows(grant_id{11}));
     CHECK(stays->now == state::asked);
-    CHECK(later->grants().knows(12));
-    CHECK(at.registry.waiting_session() == 2);
-    CHECK(at.registry.of_session(1).empty());
-    CHECK(at.registry.of_session(2) == std::vector{stays});
+    CHECK(later->grants().knows(grant_id{12}));
+    CHECK(at.registry.waiting_session() == session_id{2});
+    CHECK(at.registry.of_session(session_id{1}).empty());
+    CHECK(at.registry.of_session(session_id{2}) == std::vector{stays});
 }
 
 TEST_CASE(
     "a closed registry fails all waits, also later ones, and returns the entries that are left") {
     fixture at;
-    const auto which = at.queued(11);
-    CHECK(at.registry.close() == std::vector<std::int64_t>{11});
+    const auto which = at.queued(grant_id{11});
+    CHECK(at.registry.close() == std::vector<grant_id>{grant_id{11}});
     CHECK(which->now == state::failed);
     CHECK(which->failure->kind() == errc::lock_lost);
-    const auto late = at.expect(12);
+    const auto late = at.expect(grant_id{12});
     CHECK(late->now == state::failed);
     CHECK(at.wait_no_longer(*late));
     CHECK(at.registry.close().empty());
@@ -220,11 +220,11 @@ TEST_CASE(
 
 TEST_CASE("a waiting thread is woken by its grant, and a stop request ends its wait") {
     fixture at;
-    const auto which = at.queued(11);
+    const auto which = at.queued(grant_id{11});
     std::thread server{[&] { at.registry.serve(*which, {.token = 5}); }};
     CHECK(at.registry.wait(*which, waiter_registry::steady::now() + 1min, {}));
     server.join();
-    const auto other = at.queued(12);
+    const auto other = at.queued(grant_id{12});
     std::stop_source stop;
     stop.request_stop();
     CHECK_FALSE(at.registry.wait(*other, waiter_registry::steady::now() + 1min, stop.get_token()));
@@ -232,7 +232,7 @@ TEST_CASE("a waiting thread is woken by its grant, and a stop request ends its w
 
 TEST_CASE("a position is news once") {
     fixture at;
-    const auto which = at.queued(11);
+    const auto which = at.queued(grant_id{11});
     CHECK(at.registry.moved(*which, 3));
     CHECK_FALSE(at.registry.moved(*which, 3));
     CHECK(at.registry.moved(*which, 2));

@@ -104,19 +104,19 @@ TEST_CASE("a lease that is to be granted is taken once, and again where its row 
 
 TEST_CASE("an ended session stays until its queues were found") {
     fixture at;
-    at.tasks.session_ended(7);
+    at.tasks.session_ended(rowlock::session_id{7});
     CHECK(at.work == 1);
     CHECK(at.tasks.next_due() == 0ms);
-    CHECK(at.tasks.next_ended_session() == 7);
-    CHECK(at.tasks.next_ended_session() == 7);
-    at.tasks.session_done(7);
+    CHECK(at.tasks.next_ended_session() == rowlock::session_id{7});
+    CHECK(at.tasks.next_ended_session() == rowlock::session_id{7});
+    at.tasks.session_done(rowlock::session_id{7});
     CHECK_FALSE(at.tasks.next_ended_session());
     CHECK(at.tasks.next_due() == alarm::never);
 }
 
 TEST_CASE("a grant is verified when it is due, and stays until that was done") {
     fixture at;
-    const auto which = std::make_shared<waiter>("a", 11, nullptr, "", false);
+    const auto which = std::make_shared<waiter>("a", rowlock::grant_id{11}, nullptr, "", false);
     at.tasks.verify({which, nullptr, 5, 10ms});
     at.tasks.verify({which, nullptr, 5, 12ms});
     CHECK(at.tasks.next_due() == 10ms);
@@ -143,9 +143,9 @@ TEST_CASE("what is left at the end is handed to another connection") {
     fixture at;
     at.tasks.check_for_waiters("checked", 10ms);
     at.tasks.serve_next("served", 10ms);
-    at.tasks.session_ended(7);
+    at.tasks.session_ended(rowlock::session_id{7});
     auto rest = at.tasks.close();
     std::ranges::sort(rest.names);
     CHECK(rest.names == std::vector<std::string>{"checked", "served"});
-    CHECK(rest.sessions == std::vector<std::int64_t>{7});
+    CHECK(rest.sessions == std::vector<rowlock::session_id>{rowlock::session_id{7}});
 }

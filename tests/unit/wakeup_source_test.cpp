@@ -83,8 +83,10 @@ struct recorder final : wakeup::listener {
     void on_broken() noexcept override {}
 };
 
-wakeup::recipient recipient_of(std::int64_t session) {
-    return {session, std::make_shared<wakeup::wake_address>(wakeup::wake_address{session * 10}),
+wakeup::recipient recipient_of(session_id session) {
+    return {session,
+            std::make_shared<wakeup::wake_address>(
+                wakeup::wake_address{static_cast<std::int64_t>(session) * 10}),
             nullptr};
 }
 
@@ -96,10 +98,10 @@ TEST_CASE("a client that only polls has a source that brings nothing") {
     wakeup_source silent;
     recorder to;
     notified_connection db{nullptr};
-    CHECK_FALSE(silent.listen(db, recipient_of(1), 1, until));
+    CHECK_FALSE(silent.listen(db, recipient_of(session_id{1}), session_id{1}, until));
     silent.read(to);
     CHECK(silent.descriptor() == -1);
-    CHECK(silent.wakes(1) == wakeup_source::kind::none);
+    CHECK(silent.wakes(session_id{1}) == wakeup_source::kind::none);
     CHECK_FALSE(silent.names_grants());
     CHECK_FALSE(silent.want_commits(true));
 }
@@ -108,22 +110,22 @@ TEST_CASE("PostgreSQL is listened to once for a session and a connection") {
     fake_notifications capability;
     notified_connection db{&capability};
     wakeup::listen_source source;
-    CHECK_FALSE(source.listen(db, {}, 1, until));  // no session yet
-    CHECK(source.listen(db, recipient_of(1), 0, until));
-    CHECK_FALSE(source.listen(db, recipient_of(1), 0, until));
-    CHECK(source.listening_for() == 1);
+    CHECK_FALSE(source.listen(db, {}, session_id{1}, until));  // no session yet
+    CHECK(source.listen(db, recipient_of(session_id{1}), session_id{0}, until));
+    CHECK_FALSE(source.listen(db, recipient_of(session_id{1}), session_id{0}, until));
+    CHECK(source.listening_for() == session_id{1});
     CHECK(source.names_grants());
     CHECK(source.descriptor() == 42);
-    CHECK(source.wakes(1) == wakeup_source::kind::notification);
-    CHECK(source.listen(db, recipient_of(2), 0, until));
-    CHECK(source.listening_for() == 2);
+    CHECK(source.wakes(session_id{1}) == wakeup_source::kind::notification);
+    CHECK(source.listen(db, recipient_of(session_id{2}), session_id{0}, until));
+    CHECK(source.listening_for() == session_id{2});
     CHECK(capability.channels ==
           std::vector{wakeup::notification_channel({10}), wakeup::notification_channel({20})});
     source.detach();
-    CHECK(source.listening_for() == 0);
+    CHECK(source.listening_for() == session_id{});
     CHECK_FALSE(source.names_grants());
     CHECK(source.descriptor() == -1);
-    CHECK(source.listen(db, recipient_of(2), 0, until));
+    CHECK(source.listen(db, recipient_of(session_id{2}), session_id{0}, until));
 }
 
 TEST_CASE("messages of PostgreSQL are passed on as the database's") {
@@ -132,7 +134,7 @@ TEST_CASE("messages of PostgreSQL are passed on as the database's") {
     wakeup::listen_source source;
     recorder to;
     source.read(to);
-    CHECK(source.listen(db, recipient_of(1), 0, until));
+    CHECK(source.listen(db, recipient_of(session_id{1}), session_id{0}, until));
     capability.sent = {{"channel", "one"}, {"channel", "two"}};
     source.read(to);
     CHECK(to.messages == std::vector<std::string>{"one", "two"});
@@ -148,15 +150,15 @@ TEST_CASE("a driver without notifications is asked once") {
     capability.supported = false;
     notified_connection db{&capability};
     wakeup::listen_source refused;
-    CHECK_FALSE(refused.listen(db, recipient_of(1), 0, until));
+    CHECK_FALSE(refused.listen(db, recipient_of(session_id{1}), session_id{0}, until));
     capability.supported = true;
-    CHECK_FALSE(refused.listen(db, recipient_of(1), 0, until));
-    CHECK(refused.wakes(1) == wakeup_source::kind::none);
+    CHECK_FALSE(refused.listen(db, recipient_of(session_id{1}), session_id{0}, until));
+    CHECK(refused.wakes(session_id{1}) == wakeup_source::kind::none);
 
     notified_connection without{nullptr};
     wakeup::listen_source missing;
-    CHECK_FALSE(missing.listen(without, recipient_of(1), 0, until));
-    CHECK_FALSE(missing.listen(db, recipient_of(1), 0, until));
+    CHECK_FALSE(missing.listen(without, recipient_of(session_id{1}), session_id{0}, until));
+    CHECK_FALSE(missing.listen(db, recipient_of(session_id{1}), session_id{0}, until));
 }
 
 TEST_CASE("a commit to an SQLite file is reported, and reports can be turned off") {
@@ -165,10 +167,10 @@ TEST_CASE("a commit to an SQLite file is reported, and reports can be turned off
     wakeup::file_watch_source source;
     recorder to;
     CHECK_FALSE(source.watches_commits());
-    CHECK(source.listen(db, recipient_of(1), 0, until));
+    CHECK(source.listen(db, recipient_of(session_id{1}), session_id{0}, until));
     CHECK(source.watches_commits());
     CHECK_FALSE(source.names_grants());
-    CHECK(source.wakes(1) == wakeup_source::kind::notification);
+    CHECK(source.wakes(session_id{1}) == wakeup_source::kind::notification);
     capability.sent = {{}};
     source.read(to);
     CHECK(to.commits == 1);

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace rowlock {
@@ -39,6 +40,11 @@ std::ostream& operator<<(std::ostream& out, dialect which);
 /// count.
 using deadline = std::chrono::steady_clock::time_point;
 
+/// A scoped enumeration of 64 bits: an integer with a type of its own, such as rowlock::session_id.
+template <typename T>
+concept typed_integer = std::is_enum_v<T> && !std::convertible_to<T, std::int64_t> &&
+                        std::same_as<std::underlying_type_t<T>, std::int64_t>;
+
 /// One parameter of a statement. Text is viewed, not copied: it must live through the call.
 class value {
 public:
@@ -49,6 +55,8 @@ public:
     requires(!std::same_as<Integer, bool> &&
              !std::same_as<Integer, char>) constexpr value(Integer number) noexcept
         : kind_{kind::integer}, integer_{static_cast<std::int64_t>(number)} {}
+    template <typed_integer Integer>
+    constexpr value(Integer number) noexcept : value{static_cast<std::int64_t>(number)} {}
     constexpr value(std::string_view text) noexcept : kind_{kind::text}, text_{text} {}
     constexpr value(const char* text) noexcept : value{std::string_view{text}} {}
     value(const std::string& text) noexcept : value{std::string_view{text}} {}
@@ -105,6 +113,16 @@ public:
     [[nodiscard]] std::string_view text(std::size_t row, std::size_t column) const;
     [[nodiscard]] std::optional<std::int64_t> maybe_integer(std::size_t row,
                                                             std::size_t column) const;
+    /// The same with a type of its own: `rows.integer<session_id>(0, 1)`.
+    template <typed_integer Integer>
+    [[nodiscard]] Integer integer(std::size_t row, std::size_t column) const {
+        return Integer{integer(row, column)};
+    }
+    template <typed_integer Integer>
+    [[nodiscard]] std::optional<Integer> maybe_integer(std::size_t row, std::size_t column) const {
+        if (const auto number = maybe_integer(row, column)) return Integer{*number};
+        return std::nullopt;
+    }
 
     // For drivers: append cells row by row, left to right.
     void append_null() { cells_.push_back({0, null_cell}); }

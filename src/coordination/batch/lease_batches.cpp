@@ -42,7 +42,7 @@ bool lease_batches::is_held(const std::string& name, sql::deadline until) {
 }
 
 std::optional<protocol::release_outcome> lease_batches::release(
-    std::int64_t session, const protocol::granted_name& granted, sql::deadline until) {
+    session_id session, const protocol::granted_name& granted, sql::deadline until) {
     return releases_.ask({session, granted, until}, patience);
 }
 

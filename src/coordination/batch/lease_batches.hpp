@@ -5,6 +5,7 @@
 #include "coordination/session/client_connections.hpp"
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/waiters.hpp"
+#include <rowlock/ids.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -30,7 +31,7 @@ public:
     /// Whether a lease is held by another client: a try_acquire would certainly fail.
     bool is_held(const std::string& name, sql::deadline until);
     /// A release without a known waiter. Returns nullopt if only an unbatched release can tell.
-    std::optional<protocol::release_outcome> release(std::int64_t session,
+    std::optional<protocol::release_outcome> release(session_id session,
                                                      const protocol::granted_name& granted,
                                                      sql::deadline until);
     /// Whether no other thread acquires or releases at this moment.
@@ -43,7 +44,7 @@ private:
         sql::deadline until;
     };
     struct release_call {
-        std::int64_t session = 0;
+        session_id session{};
         protocol::granted_name granted;
         sql::deadline until;
     };

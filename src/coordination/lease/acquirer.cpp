@@ -131,7 +131,7 @@ bool acquirer::wait_to_ask_again(acquisition& call, const error& failure) {
     const bool place_lost = std::exchange(call.had_place, false) || session_over;
     context_.report({.kind = place_lost ? event_kind::place_lost : event_kind::waiting,
                      .name = call.name.str(),
-                     .session = call.ours ? call.ours->id() : 0,
+                     .session = call.ours ? call.ours->id() : session_id{},
                      .waited = call.waited(),
                      .message = failure.what()});
     call.contention.forget();
@@ -234,7 +234,7 @@ protocol::attempt acquirer::send(acquisition& call, sql::connection& db, sql::de
     return found;
 }
 
-void acquirer::end_expired(sql::connection& db, std::int64_t session, sql::deadline until) {
+void acquirer::end_expired(sql::connection& db, session_id session, sql::deadline until) {
     if (context_.leases.end_expired_session(db, session, until)) waiting_.session_ended(session);
 }
 

@@ -10,11 +10,11 @@
 #include "coordination/session/retry_loop.hpp"
 #include "coordination/session/session_keeper.hpp"
 #include "coordination/session/session_registry.hpp"
+#include <rowlock/ids.hpp>
 #include <rowlock/lock_name.hpp>
 #include <rowlock/options.hpp>
 
 #include <chrono>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -76,7 +76,7 @@ private:
     std::optional<protocol::attempt> probe(acquisition& call, sql::connection& db,
                                            sql::deadline until);
     protocol::attempt send(acquisition& call, sql::connection& db, sql::deadline until);
-    void end_expired(sql::connection& db, std::int64_t session, sql::deadline until);
+    void end_expired(sql::connection& db, session_id session, sql::deadline until);
     std::shared_ptr<grant> accept(acquisition& call, const protocol::attempt& granted);
     void require_timely(acquisition& call) const;
     bool sleep_until_probe(acquisition& call, const protocol::lease_probe& seen);

@@ -6,6 +6,7 @@
 #include "coordination/session/grant_lifecycle.hpp"
 #include "coordination/session/session.hpp"
 #include <rowlock/error.hpp>
+#include <rowlock/ids.hpp>
 #include <rowlock/lock_name.hpp>
 
 #include <algorithm>
@@ -36,11 +37,11 @@ struct acquisition {
     /// An attempt whose reply was lost. Each later attempt searches for these first and uses a new
     /// id, so that a late statement with an old id cannot be mistaken for the known hold.
     struct lost_attempt {
-        std::int64_t grant_id;
+        rowlock::grant_id grant_id;
         nanoseconds sent;
     };
     std::vector<lost_attempt> unknown{};
-    std::int64_t grant_id = 0;
+    rowlock::grant_id grant_id{};
     nanoseconds sent{0};
     bool look_first = false;
     bool straight_to_queue = false;
@@ -86,7 +87,7 @@ struct acquisition {
     /// attempt may have been granted. Returns nullopt if `send` does.
     template <typename Send>
     std::optional<protocol::attempt> send_as_new(Send send) {
-        grant_id = context.next_id();
+        grant_id = rowlock::grant_id{context.next_id()};
         ours->grants().expect(grant_id);
         std::optional<protocol::attempt> answer;
         try {
@@ -128,7 +129,7 @@ struct acquisition {
         for (const auto& lost : unknown) give_up(lost.grant_id);
         unknown.clear();
     }
-    void give_up(std::int64_t lost) noexcept {
+    void give_up(rowlock::grant_id lost) noexcept {
         grants.leave_unresolved(
             *ours, name.str(),
             {.grant_id = lost, .not_after = context.now() + context.statement_bound()});

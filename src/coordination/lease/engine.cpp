@@ -76,7 +76,7 @@ session_registry::hooks engine::session_hooks() {
     return {.before_opened = [this] { keeper_.start(); },
             .on_current = [this] { keeper_.look_at_session(); },
             .on_opened = [this] { waiting_.listen_again(); },
-            .on_lost = [this](std::int64_t id, loss_reason why) { waiting_.session_lost(id, why); },
+            .on_lost = [this](session_id id, loss_reason why) { waiting_.session_lost(id, why); },
             .on_server_changed =
                 [this] {
                     tokens_.forget_all();

@@ -61,12 +61,12 @@ void lease::release() {
     }
 }
 
-std::int64_t lease::session_id() const noexcept {
-    return grant_ ? grant_->session_id : 0;
+session_id lease::session_id() const noexcept {
+    return grant_ ? grant_->session_id : rowlock::session_id{};
 }
 
-std::int64_t lease::grant_id() const noexcept {
-    return grant_ ? grant_->grant_id : 0;
+grant_id lease::grant_id() const noexcept {
+    return grant_ ? grant_->grant_id : rowlock::grant_id{};
 }
 
 }  // namespace rowlock

@@ -68,7 +68,7 @@ bool lease_admin::force_release(const lock_name& name, std::optional<fencing_tok
 /// Notifies a holder that we have changed its rows. A hint, sent after the commit: if it is lost,
 /// or we may not read that session's wake-up address, the holder's next heartbeat finds the change.
 /// One round trip, and one more to notify.
-void lease_admin::notify_holder(sql::connection& db, std::int64_t session,
+void lease_admin::notify_holder(sql::connection& db, session_id session,
                                 sql::deadline until) noexcept {
     if (context_.options.wake_ups == wakeup_mode::polling) return;
     context_.queues.notify_session(db, session, until);

@@ -4,10 +4,10 @@
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/retry_loop.hpp"
 #include <rowlock/client.hpp>
+#include <rowlock/ids.hpp>
 #include <rowlock/lock_name.hpp>
 
 #include <chrono>
-#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -31,7 +31,7 @@ public:
 private:
     template <typename Read>
     auto read(Read what);
-    void notify_holder(sql::connection& db, std::int64_t session, sql::deadline until) noexcept;
+    void notify_holder(sql::connection& db, session_id session, sql::deadline until) noexcept;
 
     client_context& context_;
     retry_loop& retries_;

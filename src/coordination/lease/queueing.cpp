@@ -72,7 +72,7 @@ std::shared_ptr<waiter> acquirer::enqueue(acquisition& call, waiting_threads& at
 
 /// The waiter of a ticket that is about to be sent.
 std::shared_ptr<waiter> acquirer::expect_waiter(acquisition& call, waiting_threads& at) {
-    call.grant_id = context_.next_id();
+    call.grant_id = grant_id{context_.next_id()};
     call.ours->grants().expect(call.grant_id);
     std::shared_ptr<waiter> mine;
     try {

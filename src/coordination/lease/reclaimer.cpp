@@ -57,8 +57,8 @@ void reclaimer::reclaim_once(std::shared_ptr<session>& ours,
 }
 
 /// Reclaims into a live session of ours. Returns the sessions that it ended.
-std::vector<std::int64_t> reclaimer::move_rows(std::shared_ptr<session>& ours, sql::connection& db,
-                                               sql::deadline until) {
+std::vector<session_id> reclaimer::move_rows(std::shared_ptr<session>& ours, sql::connection& db,
+                                             sql::deadline until) {
     for (;;) {
         ours = sessions_.ensure(db, until);
         require_no_holder_of_lost();  // since the last check: ensure() may have declared a loss

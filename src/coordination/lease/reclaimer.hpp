@@ -6,8 +6,8 @@
 #include "coordination/session/retry_loop.hpp"
 #include "coordination/session/session_registry.hpp"
 #include "coordination/session/waiters.hpp"
+#include <rowlock/ids.hpp>
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -42,8 +42,8 @@ private:
     void require_no_holder_of_lost();
     void reclaim_once(std::shared_ptr<session>& ours, std::vector<std::shared_ptr<grant>>& taken,
                       sql::connection& db, sql::deadline until);
-    std::vector<std::int64_t> move_rows(std::shared_ptr<session>& ours, sql::connection& db,
-                                        sql::deadline until);
+    std::vector<session_id> move_rows(std::shared_ptr<session>& ours, sql::connection& db,
+                                      sql::deadline until);
     std::shared_ptr<grant> adopt(session& ours, const protocol::session_lease& row,
                                  nanoseconds sent, sql::connection& db, sql::deadline until);
     void abandon(session* ours, const std::vector<std::shared_ptr<grant>>& taken);

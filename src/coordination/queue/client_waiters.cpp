@@ -17,11 +17,11 @@ std::shared_ptr<waiting_threads> client_waiters::made() const noexcept {
     return threads_;
 }
 
-void client_waiters::session_lost(std::int64_t session, loss_reason why) noexcept {
+void client_waiters::session_lost(session_id session, loss_reason why) noexcept {
     if (const auto at = made()) at->session_lost(session, why);
 }
 
-void client_waiters::session_ended(std::int64_t session) noexcept {
+void client_waiters::session_ended(session_id session) noexcept {
     try {
         threads()->session_ended(session);
     } catch (...) {
@@ -75,7 +75,7 @@ bool client_waiters::listen_again() noexcept {
     return at != nullptr;
 }
 
-bool client_waiters::listens_for(std::int64_t session) const noexcept {
+bool client_waiters::listens_for(session_id session) const noexcept {
     const auto at = made();
     return at && at->listens_for(session);
 }
@@ -101,7 +101,7 @@ waiting_threads::leftovers client_waiters::finish_close() const noexcept {
 }
 
 void client_waiters::hand_over_last(sql::connection& db, const std::vector<std::string>& names,
-                                    const std::vector<std::int64_t>& ended, sql::deadline until) {
+                                    const std::vector<session_id>& ended, sql::deadline until) {
     auto& [context, sessions, connections, grants, keeper, contended, self, clock] = parts_;
     auto waited_for = context.queues.names_with_waiters(db, names, until);
     for (const auto id : ended) {

@@ -3,8 +3,8 @@
 #include "coordination/queue/contended_names.hpp"
 #include "coordination/queue/waiting_threads.hpp"
 #include "coordination/session/waiters.hpp"
+#include <rowlock/ids.hpp>
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -28,8 +28,8 @@ public:
     /// The waiting threads, or null.
     [[nodiscard]] std::shared_ptr<waiting_threads> made() const noexcept;
 
-    void session_lost(std::int64_t session, loss_reason why) noexcept override;
-    void session_ended(std::int64_t session) noexcept override;
+    void session_lost(session_id session, loss_reason why) noexcept override;
+    void session_ended(session_id session) noexcept override;
     void lease_freed(const std::string& name, bool reply_lost) noexcept override;
     using waiters::lease_freed;
     void after_release(sql::connection& db, const std::string& name,
@@ -39,7 +39,7 @@ public:
     void poll_soon() noexcept override;
     bool listen_again() noexcept override;
     [[nodiscard]] bool is_running() const noexcept override { return made() != nullptr; }
-    [[nodiscard]] bool listens_for(std::int64_t session) const noexcept override;
+    [[nodiscard]] bool listens_for(session_id session) const noexcept override;
     void while_unchanged(const std::function<void(bool)>& use) override;
 
     /// A transaction that is still open will free the lease soon.
@@ -53,7 +53,7 @@ public:
     /// The last act of a client: hands its leases to waiters. Two or more round trips if there is
     /// something to hand over.
     void hand_over_last(sql::connection& db, const std::vector<std::string>& names,
-                        const std::vector<std::int64_t>& ended, sql::deadline until);
+                        const std::vector<session_id>& ended, sql::deadline until);
 
 private:
     contended_names contended_;

@@ -44,7 +44,7 @@ void deadlock_breaker::give_way(const protocol::deadlock_found& cycle, session& 
     }
     const nanoseconds sure_at = which->cycle_since + cycle_stands;
     if (began < sure_at) return found.recheck_by(sure_at);
-    const std::array<std::int64_t, 1> id{cycle.grant_id};
+    const std::array<grant_id, 1> id{cycle.grant_id};
     if (parts_.queues().cancel(*link_, id, link_.write_deadline()).empty()) return;
     ours.grants().forget(cycle.grant_id);
     parts_.context.count(counter::deadlocks);

@@ -8,7 +8,7 @@ void entry_canceller::cancel_given_up() {
     auto given_up = parts_.registry.take_given_up();
     if (given_up.empty()) return;
     try {
-        std::vector<std::int64_t> ids;
+        std::vector<grant_id> ids;
         for (const auto& each : given_up) ids.push_back(each->grant_id);
         const auto deleted = parts_.queues().cancel(*link_, ids, link_.write_deadline());
         link_.wrote();
@@ -62,8 +62,7 @@ void entry_canceller::answer(const std::shared_ptr<waiter>& which, bool deleted)
 
 /// Hands a grant that served a thread that had left to the next waiter. Returns false if there is
 /// no such grant, or its row is locked.
-bool entry_canceller::hand_over(const std::string& name, std::int64_t session,
-                                std::int64_t grant_id) {
+bool entry_canceller::hand_over(const std::string& name, session_id session, grant_id grant_id) {
     try {
         const auto done =
             parts_.queues().release(*link_, name, session, grant_id, true, link_.write_deadline());

@@ -2,8 +2,8 @@
 
 #include "coordination/queue/loop_connection.hpp"
 #include "coordination/queue/loop_parts.hpp"
+#include <rowlock/ids.hpp>
 
-#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -22,7 +22,7 @@ public:
 
 private:
     void answer(const std::shared_ptr<waiter>& which, bool deleted);
-    bool hand_over(const std::string& name, std::int64_t session, std::int64_t grant_id);
+    bool hand_over(const std::string& name, session_id session, grant_id grant_id);
 
     const loop_parts& parts_;
     loop_connection& link_;

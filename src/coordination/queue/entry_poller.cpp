@@ -49,7 +49,7 @@ void entry_poller::poll(const std::shared_ptr<session>& ours,
     if (!ours->trust()->open(parts_.context.now())) {
         return lose(*ours, loss_reason::trust_window_passed);
     }
-    std::vector<std::int64_t> ids;
+    std::vector<grant_id> ids;
     for (const auto& each : queued) ids.push_back(each->grant_id);
     const auto seen = round_.whole
                           ? parts_.queues().entries_of(*link_, ours->id(), link_.soon())
@@ -58,7 +58,7 @@ void entry_poller::poll(const std::shared_ptr<session>& ours,
     if (!seen.session_live) {
         return lose(*ours, parts_.sessions.why_over(*ours, *link_, link_.soon()));
     }
-    std::unordered_map<std::int64_t, const protocol::queue_entry*> entries;
+    std::unordered_map<grant_id, const protocol::queue_entry*> entries;
     for (const auto& each : seen.waiting) {
         entries.emplace(each.grant_id, &each);
         act_on(each, *ours);
@@ -162,7 +162,7 @@ poll_pacing::wakeup entry_poller::next_wakeup() {
     using kind = wakeup::wakeup_source::kind;
     const bool began = parts_.pacing.take_new_sleep();
     const auto ours = parts_.sessions.current();
-    switch (source_.wakes(ours ? ours->id() : 0)) {
+    switch (source_.wakes(ours ? ours->id() : session_id{})) {
         case kind::notification:
             return poll_pacing::wakeup::notification;
         case kind::interruption:

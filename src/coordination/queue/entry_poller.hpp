@@ -5,8 +5,8 @@
 #include "coordination/queue/loop_connection.hpp"
 #include "coordination/queue/loop_parts.hpp"
 #include "coordination/wakeup/wakeup_source.hpp"
+#include <rowlock/ids.hpp>
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <unordered_set>
@@ -50,11 +50,11 @@ private:
         nanoseconds began{0};
         bool whole = false;  ///< all entries of the session, also those for which no thread waits
         poll_result found{};
-        std::unordered_set<std::int64_t> strays{};  ///< entries for which no thread waits
+        std::unordered_set<grant_id> strays{};      ///< entries for which no thread waits
         std::unordered_set<std::string> rewound{};  ///< names whose watermark was reset
     };
     round round_;
-    std::unordered_set<std::int64_t> strays_;  ///< of the previous whole poll
+    std::unordered_set<grant_id> strays_;  ///< of the previous whole poll
     nanoseconds whole_poll_at_{0};
 };
 

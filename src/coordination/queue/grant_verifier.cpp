@@ -123,9 +123,9 @@ void grant_verifier::read_served_if_woken() {
 
 bool grant_verifier::read_served(sql::connection& db, sql::deadline until) {
     constexpr std::size_t many = 64;
-    const std::int64_t session = parts_.registry.waiting_session();
+    const session_id session = parts_.registry.waiting_session();
     std::vector<std::string> names;
-    std::unordered_map<std::int64_t, std::shared_ptr<waiter>> standing;
+    std::unordered_map<grant_id, std::shared_ptr<waiter>> standing;
     for (auto& each : parts_.registry.of_session(session)) {
         names.push_back(each->name);
         standing.emplace(each->grant_id, std::move(each));

@@ -4,6 +4,7 @@
 #include "coordination/session/grant.hpp"
 #include "coordination/session/session.hpp"
 #include <rowlock/error.hpp>
+#include <rowlock/ids.hpp>
 
 #include <chrono>
 #include <condition_variable>
@@ -31,7 +32,7 @@ namespace rowlock::detail {
 struct waiter {
     enum class state : unsigned char { asked, waiting, served, vanished, failed, cancelled };
 
-    waiter(std::string name_, std::int64_t grant_id_, std::shared_ptr<session> ours_,
+    waiter(std::string name_, grant_id grant_id_, std::shared_ptr<session> ours_,
            std::string thread_, bool has_deadline_)
         : name{std::move(name_)},
           grant_id{grant_id_},
@@ -40,7 +41,7 @@ struct waiter {
           has_deadline{has_deadline_} {}
 
     const std::string name;
-    const std::int64_t grant_id;
+    const rowlock::grant_id grant_id;
     const std::shared_ptr<session> ours;
     const std::string thread;  ///< label of the waiting thread, for deadlock detection
     const bool has_deadline;   ///< the lease will have a deadline of its own
@@ -56,7 +57,7 @@ struct waiter {
     queue_progress progress{};  ///< by the loop's clock; used by the loop's thread alone
     /// Tickets of the deadlock cycle that it seemed to close at the last poll, and since when. Used
     /// by the loop's thread alone.
-    std::vector<std::int64_t> cycle{};
+    std::vector<ticket_no> cycle{};
     std::chrono::nanoseconds cycle_since{0};
     std::shared_ptr<grant> granted{};
     std::optional<error> failure{};

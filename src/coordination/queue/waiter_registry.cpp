@@ -7,7 +7,7 @@ namespace rowlock::detail {
 
 using guard = std::unique_lock<std::mutex>;
 
-std::shared_ptr<waiter> waiter_registry::expect(std::string name, std::int64_t grant_id,
+std::shared_ptr<waiter> waiter_registry::expect(std::string name, grant_id grant_id,
                                                 std::shared_ptr<session> ours, std::string thread,
                                                 bool has_deadline) {
     auto made = std::make_shared<waiter>(std::move(name), grant_id, std::move(ours),
@@ -104,7 +104,7 @@ std::vector<std::shared_ptr<waiter>> waiter_registry::fail_all(
     return all;
 }
 
-void waiter_registry::session_lost(std::int64_t id, const error* why) noexcept {
+void waiter_registry::session_lost(session_id id, const error* why) noexcept {
     const guard lock{mutex_};
     for (auto next = waiters_.begin(); next != waiters_.end();) {
         const auto which = (next++)->second;
@@ -157,7 +157,7 @@ bool waiter_registry::erase_unwanted(const waiter& which) noexcept {
     return std::erase(unwanted_, which.granted) > 0;
 }
 
-std::shared_ptr<waiter> waiter_registry::find(std::int64_t grant_id) const {
+std::shared_ptr<waiter> waiter_registry::find(grant_id grant_id) const {
     const guard lock{mutex_};
     const auto found = waiters_.find(grant_id);
     return found == waiters_.end() ? nullptr : found->second;
@@ -194,9 +194,9 @@ std::size_t waiter_registry::waiting() const {
         std::ranges::count_if(waiters_, [](const auto& each) { return !each.second->left; }));
 }
 
-std::int64_t waiter_registry::waiting_session() const noexcept {
+session_id waiter_registry::waiting_session() const noexcept {
     const guard lock{mutex_};
-    return waiters_.empty() ? 0 : waiters_.begin()->second->ours->id();
+    return waiters_.empty() ? session_id{} : waiters_.begin()->second->ours->id();
 }
 
 std::vector<std::shared_ptr<waiter>> waiter_registry::queued() const {
@@ -208,7 +208,7 @@ std::vector<std::shared_ptr<waiter>> waiter_registry::queued() const {
     return found;
 }
 
-std::vector<std::shared_ptr<waiter>> waiter_registry::of_session(std::int64_t id) const {
+std::vector<std::shared_ptr<waiter>> waiter_registry::of_session(session_id id) const {
     std::vector<std::shared_ptr<waiter>> found;
     const guard lock{mutex_};
     for (const auto& [grant_id, each] : waiters_) {
@@ -217,8 +217,8 @@ std::vector<std::shared_ptr<waiter>> waiter_registry::of_session(std::int64_t id
     return found;
 }
 
-std::vector<std::int64_t> waiter_registry::close() noexcept {
-    std::vector<std::int64_t> entries;
+std::vector<grant_id> waiter_registry::close() noexcept {
+    std::vector<grant_id> entries;
     std::optional<error> over;
     const guard lock{mutex_};
     closed_ = true;

@@ -2,6 +2,7 @@
 
 #include "coordination/queue/waiter.hpp"
 #include <rowlock/error.hpp>
+#include <rowlock/ids.hpp>
 
 #include <chrono>
 #include <concepts>
@@ -45,7 +46,7 @@ public:
 
     // --- the waiting thread
     /// Call before the ticket is sent: from then on it may be served.
-    std::shared_ptr<waiter> expect(std::string name, std::int64_t grant_id,
+    std::shared_ptr<waiter> expect(std::string name, grant_id grant_id,
                                    std::shared_ptr<session> ours, std::string thread,
                                    bool has_deadline);
     /// The ticket is in the queue. Returns false if the wait is over already.
@@ -84,7 +85,7 @@ public:
     std::vector<std::shared_ptr<waiter>> fail_all(const error& failure,
                                                   std::optional<std::string_view> name);
     /// Fails all waits in a session that is lost.
-    void session_lost(std::int64_t id, const error* why) noexcept;
+    void session_lost(session_id id, const error* why) noexcept;
     /// A poll saw the entry at this position. Returns false if that is nothing new.
     bool moved(waiter& which, std::int64_t position) noexcept;
 
@@ -102,7 +103,7 @@ public:
 
     // --- questions
     /// Null if no thread waits for this grant.
-    [[nodiscard]] std::shared_ptr<waiter> find(std::int64_t grant_id) const;
+    [[nodiscard]] std::shared_ptr<waiter> find(grant_id grant_id) const;
     [[nodiscard]] std::shared_ptr<grant> granted(const waiter& which) const noexcept;
     [[nodiscard]] bool is_over(const waiter& which) const noexcept;
     [[nodiscard]] bool has_left(const waiter& which) const noexcept;
@@ -112,11 +113,11 @@ public:
     [[nodiscard]] std::size_t waiting() const;
     /// The session of a waiter, 0 if there is none. All are of one session, except while one is
     /// being lost.
-    [[nodiscard]] std::int64_t waiting_session() const noexcept;
+    [[nodiscard]] session_id waiting_session() const noexcept;
     /// The waiters whose ticket is in the queue and that have not given up.
     [[nodiscard]] std::vector<std::shared_ptr<waiter>> queued() const;
     /// All waiters of one session.
-    [[nodiscard]] std::vector<std::shared_ptr<waiter>> of_session(std::int64_t id) const;
+    [[nodiscard]] std::vector<std::shared_ptr<waiter>> of_session(session_id id) const;
     /// Positions of the entries, and how fast they move. Called with the mutex held.
     template <std::invocable<const waiter&> Use>
     void for_each(Use&& use) const {
@@ -126,14 +127,14 @@ public:
 
     /// Fails all waits, and all that begin from now on. Returns the grant ids of the entries that
     /// may still be in the queues; none if there is no memory for them.
-    std::vector<std::int64_t> close() noexcept;
+    std::vector<grant_id> close() noexcept;
 
 private:
     void end_locked(waiter& which, waiter::state how, const error* why = nullptr) noexcept;
 
     const hooks hooks_;
     mutable std::mutex mutex_;
-    std::unordered_map<std::int64_t, std::shared_ptr<waiter>> waiters_;  ///< by grant id
+    std::unordered_map<grant_id, std::shared_ptr<waiter>> waiters_;  ///< by grant id
     std::vector<std::shared_ptr<waiter>> given_up_;
     /// There was no memory for that list: the entries of all that gave up are to be deleted.
     bool all_given_up_ = false;

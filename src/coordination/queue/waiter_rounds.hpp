@@ -9,6 +9,7 @@
 #include "coordination/wakeup/mailbox_reader.hpp"
 #include "coordination/wakeup/wakeup_source.hpp"
 #include <rowlock/error.hpp>
+#include <rowlock/ids.hpp>
 
 #include <atomic>
 #include <functional>
@@ -57,7 +58,7 @@ public:
     // Any thread:
     [[nodiscard]] grant_verifier& verifier() noexcept { return verifier_; }
     /// The session whose notifications the connection receives, 0 if none.
-    [[nodiscard]] std::int64_t listening_for() const noexcept { return source_->listening_for(); }
+    [[nodiscard]] session_id listening_for() const noexcept { return source_->listening_for(); }
     /// Whether it listens, and the database notifies each grant by name.
     [[nodiscard]] bool names_grants() const noexcept { return source_->names_grants(); }
     [[nodiscard]] std::size_t connections() const noexcept;

@@ -47,7 +47,7 @@ void waiter_tasks::serve_next(std::string name, nanoseconds now) {
     to_serve_.plan(std::move(name), {now});
 }
 
-void waiter_tasks::session_ended(std::int64_t id) {
+void waiter_tasks::session_ended(session_id id) {
     const guard lock{mutex_};
     ended_.push_back(id);
     on_work_();
@@ -108,12 +108,12 @@ void waiter_tasks::retry_serving(const std::string& name, const task& when) {
     to_serve_.plan(name, when);
 }
 
-std::optional<std::int64_t> waiter_tasks::next_ended_session() const noexcept {
+std::optional<session_id> waiter_tasks::next_ended_session() const noexcept {
     const guard lock{mutex_};
     return ended_.empty() ? std::nullopt : std::optional{ended_.back()};
 }
 
-void waiter_tasks::session_done(std::int64_t id) noexcept {
+void waiter_tasks::session_done(session_id id) noexcept {
     const guard lock{mutex_};
     std::erase(ended_, id);
 }

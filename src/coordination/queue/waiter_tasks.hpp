@@ -2,6 +2,7 @@
 
 #include "coordination/queue/task_list.hpp"
 #include "coordination/queue/waiter.hpp"
+#include <rowlock/ids.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -47,7 +48,7 @@ public:
     /// The lease is free, or may be: it is granted to the next waiter. For the loop's thread.
     void serve_next(std::string name, nanoseconds now);
     /// A commit that has returned ended a session.
-    void session_ended(std::int64_t id);
+    void session_ended(session_id id);
     /// Does not wake the loop, which most often is the caller.
     void verify(unverified grant);
     /// A wake-up came that does not say which entry was served.
@@ -67,8 +68,8 @@ public:
     [[nodiscard]] due_names take_names_to_serve(nanoseconds now);
     void retry_serving(const std::string& name, const task& when);
     /// A session that has ended, until session_done().
-    [[nodiscard]] std::optional<std::int64_t> next_ended_session() const noexcept;
-    void session_done(std::int64_t id) noexcept;
+    [[nodiscard]] std::optional<session_id> next_ended_session() const noexcept;
+    void session_done(session_id id) noexcept;
     /// A grant to be verified now, until verified().
     [[nodiscard]] std::optional<unverified> next_unverified(nanoseconds now) const;
     void verified(const unverified& done) noexcept;
@@ -76,7 +77,7 @@ public:
     /// Work that is left for another connection, once the loop has ended.
     struct leftovers {
         std::vector<std::string> names{};  ///< to be checked for waiters
-        std::vector<std::int64_t> sessions{};
+        std::vector<session_id> sessions{};
     };
     [[nodiscard]] leftovers close() noexcept;
 
@@ -89,7 +90,7 @@ private:
     task_list checks_;
     nanoseconds vain_check_{0};  ///< when a check found no waiter
     task_list to_serve_;
-    std::vector<std::int64_t> ended_;
+    std::vector<session_id> ended_;
     std::vector<unverified> unverified_;
     bool read_served_ = false;
 };

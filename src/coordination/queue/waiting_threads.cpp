@@ -73,7 +73,7 @@ void waiting_threads::handed_over(const protocol::handed_over& next) {
     if (loop_.rounds().verifier().handed_over(next)) alarm_.poke();
 }
 
-void waiting_threads::session_lost(std::int64_t id, loss_reason why) noexcept {
+void waiting_threads::session_lost(session_id id, loss_reason why) noexcept {
     std::optional<error> over;
     try {
         over.emplace(errc::lock_lost, "the session ended while waiting (" +

@@ -6,9 +6,9 @@
 #include "coordination/queue/waiter_loop.hpp"
 #include "coordination/queue/waiter_registry.hpp"
 #include "coordination/queue/waiter_tasks.hpp"
+#include <rowlock/ids.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -46,7 +46,7 @@ public:
 
     // --- the waiting thread
     /// Call before the ticket is sent: from then on it may be served.
-    std::shared_ptr<waiter> expect(std::string name, std::int64_t grant_id,
+    std::shared_ptr<waiter> expect(std::string name, grant_id grant_id,
                                    std::shared_ptr<session> ours, std::string thread,
                                    bool has_deadline) {
         return registry_.expect(std::move(name), grant_id, std::move(ours), std::move(thread),
@@ -71,9 +71,9 @@ public:
     /// A transaction that is still open will free it soon.
     void lease_freed_soon(std::string_view name) { tasks_.check_for_a_while(name, parts_.now()); }
     /// A commit that has returned ended a session.
-    void session_ended(std::int64_t id) { tasks_.session_ended(id); }
+    void session_ended(session_id id) { tasks_.session_ended(id); }
     /// Our session is lost: all waits in it fail.
-    void session_lost(std::int64_t id, loss_reason why) noexcept;
+    void session_lost(session_id id, loss_reason why) noexcept;
     /// Fails all waiting threads with this error, or those that wait for `name`.
     void fail(const error& failure, std::optional<std::string_view> name) {
         loop_.fail(failure, name);
@@ -86,7 +86,7 @@ public:
 
     // --- questions
     /// Whether the loop's connection receives notifications to this session (PostgreSQL).
-    [[nodiscard]] bool listens_for(std::int64_t session) const noexcept {
+    [[nodiscard]] bool listens_for(session_id session) const noexcept {
         return loop_.rounds().listening_for() == session;
     }
     /// Threads that wait, without those that gave up and left.
@@ -97,9 +97,9 @@ public:
     void stop() noexcept { loop_.stop(); }
     /// Work left after the loop has ended, for another connection.
     struct leftovers {
-        std::vector<std::int64_t> entries{};  ///< grant ids of entries to be cancelled
-        std::vector<std::string> names{};     ///< to be checked for waiters
-        std::vector<std::int64_t> sessions{};
+        std::vector<grant_id> entries{};   ///< grant ids of entries to be cancelled
+        std::vector<std::string> names{};  ///< to be checked for waiters
+        std::vector<session_id> sessions{};
     };
     leftovers close() noexcept;
 

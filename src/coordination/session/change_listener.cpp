@@ -54,7 +54,7 @@ void change_listener::read_what_was_said(const session& ours, sql::connection* d
                                          std::vector<std::string>& into) {
     waiting_.while_unchanged([&](bool running) {
         if (ours.mailbox() != nullptr && !running) into = ours.mailbox()->take();
-        if (db == nullptr || listens_for_ == 0) return;
+        if (db == nullptr || listens_for_ == session_id{}) return;
         if (context_.shares_connection() && running) return;
         for (int some = 0; some < most_takes; ++some) {
             auto said = db->notifications()->take();
@@ -73,11 +73,11 @@ bool change_listener::accept(session& ours, std::string_view said) const {
 
 /// Whether the heartbeat's connection is the one that receives notifications.
 bool change_listener::hears_notifications() const noexcept {
-    return listens_for_ != 0 && !(context_.shares_connection() && waiting_.is_running());
+    return listens_for_ != session_id{} && !(context_.shares_connection() && waiting_.is_running());
 }
 
 void change_listener::connection_opened() noexcept {
-    listens_for_ = 0;
+    listens_for_ = session_id{};
     may_listen_ = true;
 }
 
@@ -87,7 +87,7 @@ void change_listener::listen(const session& ours, sql::connection& db, sql::dead
     const bool shares = context_.shares_connection();
     if (shares && waiting_.is_running()) return;  // it listens on the shared connection
     const bool wanted = !waiting_.listens_for(ours.id());
-    if (listens_for_ == (wanted ? ours.id() : 0)) return;
+    if (listens_for_ == (wanted ? ours.id() : session_id{})) return;
     try {
         auto* const capability = db.notifications();
         if (capability == nullptr || !db.keeps_session_state()) {
@@ -96,7 +96,8 @@ void change_listener::listen(const session& ours, sql::connection& db, sql::dead
         }
         // On a shared connection waiters that came meanwhile may listen. A notification to an
         // ended session has no valid proof for this one and is dropped.
-        if (std::exchange(listens_for_, 0) != 0 && !shares) db.query("unlisten *", until);
+        if (std::exchange(listens_for_, session_id{}) != session_id{} && !shares)
+            db.query("unlisten *", until);
         if (!wanted || !may_listen_on(db, until)) return;
         capability->listen(wakeup::notification_channel(ours.address()), until);
         listens_for_ = ours.id();

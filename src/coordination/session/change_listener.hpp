@@ -3,12 +3,12 @@
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/session.hpp"
 #include "coordination/session/waiters.hpp"
+#include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <poll.h>
 
 #include <atomic>
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -59,7 +59,7 @@ private:
     waiters& waiting_;
     nanoseconds deaf_until_{0};         ///< after useless notifications
     std::atomic<bool> unheard_{false};  ///< another user may have read notifications
-    std::int64_t listens_for_ = 0;      ///< session id, on the heartbeat's connection
+    session_id listens_for_{};          ///< session id, on the heartbeat's connection
     bool may_listen_ = true;            ///< that connection may receive our notifications
     std::optional<bool> is_direct_;     ///< no pooler is in between
 };

@@ -7,10 +7,10 @@
 #include <rowlock/error.hpp>
 #include <rowlock/events.hpp>
 #include <rowlock/fencing_token.hpp>
+#include <rowlock/ids.hpp>
 
 #include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,8 +31,8 @@ struct grant {
     std::string name;
     std::string thread;  ///< the acquiring thread's label, for deadlock detection
     fencing_token token;
-    std::int64_t grant_id = 0;
-    std::int64_t session_id = 0;
+    rowlock::grant_id grant_id{};
+    rowlock::session_id session_id{};
     bool queued = false;              ///< granted through the queue: others may still wait there
     std::atomic<bool> fenced{false};  ///< a transaction of the caller may have its row locked
     std::shared_ptr<trust_window> session_trust;

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "coordination/session/grant.hpp"
+#include <rowlock/ids.hpp>
 
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -34,7 +34,7 @@ private:
         bool lost = false;  ///< already declared lost; next, its row is cleared
     };
     std::mutex mutex_;
-    std::map<std::pair<nanoseconds, std::int64_t>, entry> all_;  ///< by time and grant id
+    std::map<std::pair<nanoseconds, grant_id>, entry> all_;  ///< by time and grant id
 };
 
 }  // namespace rowlock::detail

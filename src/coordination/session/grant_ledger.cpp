@@ -15,12 +15,12 @@ void amend(unresolved_grant& record, const unresolved_grant& again) noexcept {
 
 }  // namespace
 
-void grant_ledger::expect(std::int64_t grant_id) {
+void grant_ledger::expect(grant_id grant_id) {
     const std::lock_guard lock{mutex_};
     entries_.try_emplace(grant_id);
 }
 
-void grant_ledger::forget(std::int64_t grant_id) noexcept {
+void grant_ledger::forget(grant_id grant_id) noexcept {
     const std::lock_guard lock{mutex_};
     const auto known = entries_.find(grant_id);
     if (known == entries_.end() || known->second.now == state::unresolved) return;
@@ -34,7 +34,7 @@ void grant_ledger::hold(const std::shared_ptr<grant>& granted) {
     known = {.now = state::held, .granted = granted};
 }
 
-bool grant_ledger::knows(std::int64_t grant_id) const {
+bool grant_ledger::knows(grant_id grant_id) const {
     const std::lock_guard lock{mutex_};
     const auto now = state_of(grant_id);
     return now && *now != state::unresolved;
@@ -96,17 +96,17 @@ std::vector<unresolved_grant> grant_ledger::unresolved() const {
     return all;
 }
 
-void grant_ledger::resolved(std::int64_t grant_id) {
+void grant_ledger::resolved(grant_id grant_id) {
     const std::lock_guard lock{mutex_};
     if (state_of(grant_id) == state::unresolved) entries_.erase(grant_id);
 }
 
-void grant_ledger::postpone(std::int64_t grant_id) {
+void grant_ledger::postpone(grant_id grant_id) {
     const std::lock_guard lock{mutex_};
     if (state_of(grant_id) == state::unresolved) entries_.at(grant_id).place = ++last_place_;
 }
 
-bool grant_ledger::is_unresolved(std::int64_t grant_id) const {
+bool grant_ledger::is_unresolved(grant_id grant_id) const {
     const std::lock_guard lock{mutex_};
     return state_of(grant_id) == state::unresolved;
 }
@@ -132,7 +132,7 @@ void grant_ledger::doubt() noexcept {
 }
 
 /// With the mutex held. Returns nullopt if the id is absent.
-std::optional<grant_ledger::state> grant_ledger::state_of(std::int64_t grant_id) const {
+std::optional<grant_ledger::state> grant_ledger::state_of(grant_id grant_id) const {
     const auto known = entries_.find(grant_id);
     if (known == entries_.end()) return std::nullopt;
     return known->second.now;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "coordination/session/grant.hpp"
+#include <rowlock/ids.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +19,7 @@ namespace rowlock::detail {
 /// create it should be running.
 struct unresolved_grant {
     std::string name{};
-    std::int64_t grant_id = 0;
+    rowlock::grant_id grant_id{};
     nanoseconds not_after{0};   ///< on our clock
     bool surely_ended = false;  ///< known to have ended: its row is cleared, nothing is reported
     bool queued = false;        ///< it may have a ticket
@@ -47,12 +48,12 @@ struct unresolved_grant {
 /// unresolved id.
 class grant_ledger {
 public:
-    void expect(std::int64_t grant_id);  ///< a statement with this new id is about to be sent
-    void forget(std::int64_t grant_id) noexcept;  ///< neither pending nor held any more
+    void expect(grant_id grant_id);           ///< a statement with this new id is about to be sent
+    void forget(grant_id grant_id) noexcept;  ///< neither pending nor held any more
     /// Allocates only if the id is absent; if that throws, nothing has changed.
     void hold(const std::shared_ptr<grant>& granted);
     /// Whether it is pending or held.
-    [[nodiscard]] bool knows(std::int64_t grant_id) const;
+    [[nodiscard]] bool knows(grant_id grant_id) const;
     [[nodiscard]] std::vector<std::shared_ptr<grant>> held() const;
     /// Allocates nothing. `use` must not call the ledger: its mutex is held.
     template <typename Use>
@@ -78,10 +79,10 @@ public:
     void remember(unresolved_grant what);
     /// In the order of remember() and postpone().
     [[nodiscard]] std::vector<unresolved_grant> unresolved() const;
-    void resolved(std::int64_t grant_id);
+    void resolved(grant_id grant_id);
     /// Moves it to the end of unresolved().
-    void postpone(std::int64_t grant_id);
-    [[nodiscard]] bool is_unresolved(std::int64_t grant_id) const;
+    void postpone(grant_id grant_id);
+    [[nodiscard]] bool is_unresolved(grant_id grant_id) const;
     [[nodiscard]] std::size_t unresolved_count() const;
     /// Excludes those whose holders have a margin left.
     [[nodiscard]] std::size_t unresolved_due(nanoseconds now) const;
@@ -101,14 +102,14 @@ private:
         std::uint64_t place = 0;           ///< unresolved: orders unresolved()
     };
 
-    [[nodiscard]] std::optional<state> state_of(std::int64_t grant_id) const;
+    [[nodiscard]] std::optional<state> state_of(grant_id grant_id) const;
     template <typename Test>
     [[nodiscard]] std::size_t count(Test test) const;
     template <typename Test>
     [[nodiscard]] bool any(Test test) const;
 
     mutable std::mutex mutex_;
-    std::unordered_map<std::int64_t, entry> entries_;
+    std::unordered_map<grant_id, entry> entries_;
     std::uint64_t last_place_ = 0;
     bool ever_unknown_ = false;
 };

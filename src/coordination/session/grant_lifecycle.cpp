@@ -5,7 +5,7 @@
 
 namespace rowlock::detail {
 
-std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, std::int64_t grant_id,
+std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, grant_id grant_id,
                                              std::int64_t token, nanoseconds sent,
                                              std::optional<std::chrono::microseconds> max_duration,
                                              std::string thread) {
@@ -106,7 +106,7 @@ void grant_lifecycle::give_back(grant& unwanted) noexcept {
 }
 
 void grant_lifecycle::give_back(session& ours, const std::string& name,
-                                std::int64_t grant_id) noexcept {
+                                grant_id grant_id) noexcept {
     leave_unresolved(ours, name,
                      {.grant_id = grant_id,
                       .not_after = context_.now() + context_.statement_bound(),

@@ -3,6 +3,7 @@
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/grant_deadlines.hpp"
 #include "coordination/session/session_registry.hpp"
+#include <rowlock/ids.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -32,7 +33,7 @@ public:
 
     /// @param sent when the statement was sent that granted it, or that read what is left of it
     /// @param max_duration from then to its own deadline, if it has one
-    std::shared_ptr<grant> make(session& ours, std::string name, std::int64_t grant_id,
+    std::shared_ptr<grant> make(session& ours, std::string name, grant_id grant_id,
                                 std::int64_t token, nanoseconds sent,
                                 std::optional<std::chrono::microseconds> max_duration,
                                 std::string thread);
@@ -57,7 +58,7 @@ public:
     /// waiter.
     void give_back(grant& unwanted) noexcept;
     /// Gives back an abandoned queue entry, and any grant that results from it.
-    void give_back(session& ours, const std::string& name, std::int64_t grant_id) noexcept;
+    void give_back(session& ours, const std::string& name, grant_id grant_id) noexcept;
     /// The reply to its release was lost or refused. Returns false if its session is over.
     bool leave_unanswered(const grant& released) noexcept;
     /// Adds the grant to those the heartbeat resolves. If there is no memory for that, the session

@@ -154,8 +154,8 @@ void heartbeat::after_beat(session& ours, sql::deadline until) {
     reconciler_.finish(ours, *db_, until);
 }
 
-std::vector<std::int64_t> heartbeat::end_lost_sessions(sql::deadline until) {
-    std::vector<std::int64_t> ended;
+std::vector<session_id> heartbeat::end_lost_sessions(sql::deadline until) {
+    std::vector<session_id> ended;
     while (const auto id = sessions_.lost().due(context_.now())) {
         ended.reserve(ended.size() + 1);
         context_.leases.end_session(connection(until), *id, until);
@@ -231,7 +231,7 @@ void heartbeat::warn_of_short_ttl(nanoseconds opening) noexcept {
     warned_of_ttl_ = true;
     context_.report([&] {
         return event{.kind = event_kind::ttl_short,
-                     .session = 0,
+                     .session = {},
                      .message = "opening a connection took " + in_milliseconds(opening) +
                                 ", a round trip takes " +
                                 in_milliseconds(context_.link.round_trip()) +

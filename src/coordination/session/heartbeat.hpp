@@ -7,9 +7,9 @@
 #include "coordination/session/reconciler.hpp"
 #include "coordination/session/session_registry.hpp"
 #include "coordination/session/waiters.hpp"
+#include <rowlock/ids.hpp>
 
 #include <atomic>
-#include <cstdint>
 #include <exception>
 #include <memory>
 #include <string_view>
@@ -67,7 +67,7 @@ public:
     void drop_connection() noexcept;
     /// Ends sessions that we no longer trust but that may still live in the database, as soon as
     /// permitted, so that no waiter has to wait for their ttl. Returns those that it ended.
-    std::vector<std::int64_t> end_lost_sessions(sql::deadline until);
+    std::vector<session_id> end_lost_sessions(sql::deadline until);
 
 private:
     nanoseconds beat(session& ours);

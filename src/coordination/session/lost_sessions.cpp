@@ -14,7 +14,7 @@ void lost_sessions::add(std::shared_ptr<session> lost) {
     all_.push_back({std::move(lost), alarm::never, alarm::never});
 }
 
-void lost_sessions::begin_margin(std::int64_t lost, nanoseconds now) noexcept {
+void lost_sessions::begin_margin(session_id lost, nanoseconds now) noexcept {
     const std::lock_guard lock{mutex_};
     for (auto& each : all_) {
         if (each.which->id() != lost) continue;
@@ -28,7 +28,7 @@ void lost_sessions::end_all() noexcept {
     end_all_ = true;
 }
 
-std::optional<std::int64_t> lost_sessions::due(nanoseconds now) {
+std::optional<session_id> lost_sessions::due(nanoseconds now) {
     const std::lock_guard lock{mutex_};
     std::erase_if(all_, [&](const auto& each) { return each.expired_by < now; });
     const auto next =
@@ -37,7 +37,7 @@ std::optional<std::int64_t> lost_sessions::due(nanoseconds now) {
     return next->which->id();
 }
 
-void lost_sessions::ended(std::int64_t lost) noexcept {
+void lost_sessions::ended(session_id lost) noexcept {
     const std::lock_guard lock{mutex_};
     std::erase_if(all_, [&](const auto& each) { return each.which->id() == lost; });
 }

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "coordination/session/session.hpp"
+#include <rowlock/ids.hpp>
 
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,14 +21,14 @@ public:
     /// It is not due before begin_margin(), unless it has no holder left.
     void add(std::shared_ptr<session> lost);
     /// Its holders have just been notified.
-    void begin_margin(std::int64_t lost, nanoseconds now) noexcept;
+    void begin_margin(session_id lost, nanoseconds now) noexcept;
     /// From now on each is due at once: the client is being destroyed, which releases its leases.
     void end_all() noexcept;
 
     /// The id of one that may be ended now. Forgets those that have expired.
-    [[nodiscard]] std::optional<std::int64_t> due(nanoseconds now);
+    [[nodiscard]] std::optional<session_id> due(nanoseconds now);
     /// Forgets one that was ended.
-    void ended(std::int64_t lost) noexcept;
+    void ended(session_id lost) noexcept;
     /// When the next is due; nanoseconds::min() if one is, base::alarm::never if there is none.
     [[nodiscard]] nanoseconds next_due(nanoseconds now) const;
     /// Whether each may be ended now.

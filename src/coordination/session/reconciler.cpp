@@ -16,7 +16,7 @@ namespace {
 constexpr nanoseconds longest_clock_step = std::chrono::milliseconds{1};
 
 /// Whether a release of this grant is under way or has just finished.
-bool is_ending(const std::vector<std::shared_ptr<grant>>& held, std::int64_t grant_id) {
+bool is_ending(const std::vector<std::shared_ptr<grant>>& held, grant_id grant_id) {
     return std::ranges::any_of(held, [&](const auto& each) {
         const auto now = each->now.load();
         return each->grant_id == grant_id &&
@@ -25,7 +25,7 @@ bool is_ending(const std::vector<std::shared_ptr<grant>>& held, std::int64_t gra
 }
 
 /// Whether the rows that were read have this grant. @param tokens by grant id
-bool is_there(const std::unordered_map<std::int64_t, std::int64_t>& tokens, const grant& one) {
+bool is_there(const std::unordered_map<grant_id, std::int64_t>& tokens, const grant& one) {
     const auto found = tokens.find(one.grant_id);
     return found != tokens.end() && found->second == one.token.value();
 }
@@ -97,7 +97,7 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
     std::vector<std::string> names;
     for (const auto& each : held) names.push_back(each->name);
     if (names.empty()) return;
-    std::unordered_map<std::int64_t, std::int64_t> tokens;
+    std::unordered_map<grant_id, std::int64_t> tokens;
     for (const auto& row : context_.queues.held_of(db, ours.id(), names, until)) {
         tokens.emplace(row.grant_id, row.granted.token);
     }
@@ -132,7 +132,7 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
     // Queue entries first: one that is served before it is cancelled then appears among the leases.
     cancel_orphans(ours, db, until);
     const auto rows = context_.leases.leases_of(db, ours.id(), until);
-    std::unordered_map<std::int64_t, std::int64_t> tokens;
+    std::unordered_map<grant_id, std::int64_t> tokens;
     for (const auto& row : rows) tokens.emplace(row.grant_id, row.token);
     // First the work that needs no row of the table: the statements below may wait for a lock.
     std::vector<std::shared_ptr<grant>> lost;
@@ -182,7 +182,7 @@ void reconciler::cancel_orphans(session& ours, sql::connection& db, sql::deadlin
     for (const auto& place : context_.queues.entries_of(db, ours.id(), until).waiting) {
         if (ours.grants().knows(place.grant_id) || ours.grants().is_unresolved(place.grant_id))
             continue;
-        const std::array<std::int64_t, 1> id{place.grant_id};
+        const std::array<grant_id, 1> id{place.grant_id};
         if (context_.queues.cancel(db, id, until).empty()) continue;
         waiting_.lease_freed(place.name);
         context_.report({.kind = event_kind::resolved,
@@ -228,7 +228,7 @@ void reconciler::resolve(session& ours, const unresolved_grant& unknown, sql::co
     // Read before the release is sent: the release does not resolve a row created later.
     const nanoseconds sent = context_.now();
     // The queue entry first: once it is gone it cannot become a grant.
-    const std::array<std::int64_t, 1> place{unknown.grant_id};
+    const std::array<grant_id, 1> place{unknown.grant_id};
     const bool cancelled = unknown.queued && !queues.cancel(db, place, until).empty();
     const auto done =
         cancelled ? protocol::release_outcome{false, {}}

@@ -4,9 +4,9 @@
 #include "coordination/session/grant_ledger.hpp"
 #include "coordination/wakeup/hint.hpp"
 #include "coordination/wakeup/mailbox.hpp"
+#include <rowlock/ids.hpp>
 
 #include <atomic>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,7 +25,7 @@ public:
         std::unique_ptr<wakeup::mailbox> mailbox{};  ///< null where none is available
     };
 
-    session(std::int64_t id, std::string server, endpoint wakeups, nanoseconds trusted_until,
+    session(session_id id, std::string server, endpoint wakeups, nanoseconds trusted_until,
             nanoseconds opened)
         : id_{id},
           server_{std::move(server)},
@@ -33,7 +33,7 @@ public:
           trust_{std::make_shared<trust_window>(trusted_until)},
           last_beat_{opened.count()} {}
 
-    [[nodiscard]] std::int64_t id() const noexcept { return id_; }
+    [[nodiscard]] session_id id() const noexcept { return id_; }
     /// The server the session was opened on; empty if it did not identify itself.
     [[nodiscard]] const std::string& server() const noexcept { return server_; }
     [[nodiscard]] const wakeup::wake_address& address() const noexcept { return endpoint_.address; }
@@ -63,7 +63,7 @@ public:
     int beats_since_read = 0;
 
 private:
-    const std::int64_t id_;
+    const session_id id_;
     const std::string server_;
     const endpoint endpoint_;
     const std::shared_ptr<trust_window> trust_;

@@ -21,7 +21,7 @@ std::shared_ptr<session> session_registry::current() const {
     return current_;
 }
 
-std::shared_ptr<session> session_registry::current(std::int64_t id) const {
+std::shared_ptr<session> session_registry::current(session_id id) const {
     auto ours = current();
     return ours && ours->id() == id ? ours : nullptr;
 }
@@ -60,7 +60,7 @@ std::shared_ptr<session> session_registry::open(sql::connection& db, sql::deadli
         schema_checked_ = true;
     }
     auto endpoint = make_endpoint();
-    const protocol::session_row row{.id = base::random_id(),
+    const protocol::session_row row{.id = session_id{base::random_id()},
                                     .owner = options.owner,
                                     .host = base::host_name(),
                                     .program = options.program,

@@ -5,11 +5,11 @@
 #include "coordination/session/lost_sessions.hpp"
 #include "coordination/session/session.hpp"
 #include <rowlock/events.hpp>
+#include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <atomic>
 #include <condition_variable>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -30,7 +30,7 @@ public:
         std::function<void()> on_current;
         std::function<void()> on_opened;
         /// The current session is lost, its grants are declared lost.
-        std::function<void(std::int64_t, loss_reason)> on_lost;
+        std::function<void(session_id, loss_reason)> on_lost;
         /// Another server answers: what was learnt from the old one is no longer true.
         std::function<void()> on_server_changed;
         /// A lost session may be due.
@@ -45,7 +45,7 @@ public:
     /// Null if there is none.
     [[nodiscard]] std::shared_ptr<session> current() const;
     /// The current session if it has this id, else null: that session is lost or over.
-    [[nodiscard]] std::shared_ptr<session> current(std::int64_t id) const;
+    [[nodiscard]] std::shared_ptr<session> current(session_id id) const;
     /// The current session, in its trust window; opened in one or two round trips if there is none.
     /// One thread opens it, the others wait.
     /// @throws error; errc::lock_lost if the client is closed

@@ -3,9 +3,9 @@
 #include "coordination/protocol/queue/queue_protocol.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/events.hpp>
+#include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
 
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -23,10 +23,10 @@ public:
     virtual ~waiters() = default;
 
     /// All threads that wait in this session fail.
-    virtual void session_lost(std::int64_t session, loss_reason why) noexcept = 0;
+    virtual void session_lost(session_id session, loss_reason why) noexcept = 0;
     /// A commit that has returned ended this session, of any client: its leases are handed to
     /// waiters.
-    virtual void session_ended(std::int64_t session) noexcept = 0;
+    virtual void session_ended(session_id session) noexcept = 0;
     /// A commit that has returned freed this lease, or may have: with `reply_lost` it may also have
     /// served a thread of ours.
     virtual void lease_freed(const std::string& name, bool reply_lost) noexcept = 0;
@@ -47,7 +47,7 @@ public:
     virtual bool listen_again() noexcept = 0;
     [[nodiscard]] virtual bool is_running() const noexcept = 0;
     /// Whether its connection receives notifications to this session (PostgreSQL).
-    [[nodiscard]] virtual bool listens_for(std::int64_t session) const noexcept = 0;
+    [[nodiscard]] virtual bool listens_for(session_id session) const noexcept = 0;
     /// Calls `use` with is_running(), which does not change meanwhile.
     virtual void while_unchanged(const std::function<void(bool running)>& use) = 0;
 };

@@ -35,11 +35,17 @@ std::string with_proof(std::string words, std::string_view secret) {
     return words.append(1, ' ').append(proof.data(), proof.size());
 }
 
-template <typename Number>
-bool read(std::string_view text, Number& number) {
+bool read(std::string_view text, std::int64_t& number) {
     const auto end = text.data() + text.size();
     const auto [stopped, failure] = std::from_chars(text.data(), end, number);
     return failure == std::errc{} && stopped == end;
+}
+
+bool read(std::string_view text, grant_id& id) {
+    std::int64_t number = 0;
+    if (!read(text, number)) return false;
+    id = grant_id{number};
+    return true;
 }
 
 /// Removes the first word from the text.
@@ -60,7 +66,7 @@ std::string notification_channel(const wake_address& of) {
 }
 
 std::string encode_wakeup(const said_grant& grant, std::string_view secret) {
-    return with_proof(std::to_string(grant.grant_id) + ' ' + std::to_string(grant.token) +
+    return with_proof(to_string(grant.grant_id) + ' ' + std::to_string(grant.token) +
                           (grant.asynchronous ? " 1" : " 0"),
                       secret);
 }

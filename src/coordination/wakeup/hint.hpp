@@ -1,5 +1,7 @@
 #pragma once
 
+#include <rowlock/ids.hpp>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,7 +29,7 @@ struct wake_address {
 
 /// A queue entry was served.
 struct said_grant {
-    std::int64_t grant_id = 0;
+    rowlock::grant_id grant_id{};
     std::int64_t token = 0;
     bool asynchronous = false;  ///< the commit may not be on disk yet
     friend bool operator==(const said_grant&, const said_grant&) = default;

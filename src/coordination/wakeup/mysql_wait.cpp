@@ -18,16 +18,16 @@ constexpr int statement_timeout_mysql = 3024;
 
 // Below the 64 characters that MySQL allows, and without letters whose case would matter. The
 // numbers are random, 62 bits: no other user of the server has the same by chance.
-std::string lock_of_session(std::int64_t session) {
-    return "'rowlock_wake_" + std::to_string(session) + "'";
+std::string lock_of_session(session_id session) {
+    return "'rowlock_wake_" + to_string(session) + "'";
 }
 
 std::string name_of_wait_lock(std::int64_t wait_lock) {
     return "'rowlock_wait_" + std::to_string(wait_lock) + "'";
 }
 
-std::string lock_of_telling(std::int64_t grant_id) {
-    return "'rowlock_told_" + std::to_string(grant_id) + "'";
+std::string lock_of_telling(grant_id grant_id) {
+    return "'rowlock_told_" + to_string(grant_id) + "'";
 }
 
 bool take(sql::connection& db, const std::string& lock, int seconds, sql::deadline until) {
@@ -49,7 +49,7 @@ bool allowed(sql::connection& db, const std::string& statement, sql::deadline un
 
 }  // namespace
 
-void prepare_to_sleep(sql::connection& db, std::int64_t session, sql::deadline until) {
+void prepare_to_sleep(sql::connection& db, session_id session, sql::deadline until) {
     db.discard();
     db.query(sql::facts_of(db, until).mariadb ? "set session max_statement_time = 0"
                                               : "set session max_execution_time = 0",
@@ -79,12 +79,12 @@ void release_wait_lock(sql::connection& db, std::int64_t wait_lock, sql::deadlin
     db.query("do release_lock(" + name_of_wait_lock(wait_lock) + ")", until);
 }
 
-ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t wait_lock,
+ending sleep_until_woken(sql::connection& db, session_id session, std::int64_t wait_lock,
                          std::chrono::seconds longest, sql::deadline until) {
     // The name of the column is for people, who read it in the process list.
     const auto count = std::max<std::int64_t>(longest.count(), 0);
     const std::string text = "select get_lock(" + name_of_wait_lock(wait_lock) + ", " +
-                             std::to_string(count) + ") as rowlock_wake_" + std::to_string(session);
+                             std::to_string(count) + ") as rowlock_wake_" + to_string(session);
     try {
         // A killed GET_LOCK answers NULL, or fails. So does one that met a limit.
         const auto answer = db.query(text, until).maybe_integer(0, 0);
@@ -103,18 +103,18 @@ ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t
 
 // If no connection holds the session's lock this is KILL QUERY NULL, which is refused: there is no
 // connection 0. The lock of the grant is taken before that.
-std::string as_text(sql::connection& db, std::int64_t session, std::int64_t grant_id) {
+std::string as_text(sql::connection& db, session_id session, grant_id grant_id) {
     const auto mysql_wait_thread = "is_used_lock(" + lock_of_session(session) + ")";
     const auto say = "coalesce(release_lock(" + lock_of_telling(*sql::memory_of(db).wakeup_lock) +
                      "), 0) + get_lock(" + lock_of_telling(grant_id) + ", 0)";
     return "kill query if(" + say + " >= 0, " + mysql_wait_thread + ", " + mysql_wait_thread + ")";
 }
 
-void note_told(sql::connection& db, std::int64_t grant_id) {
+void note_told(sql::connection& db, grant_id grant_id) {
     *sql::memory_of(db).wakeup_lock = grant_id;
 }
 
-bool wake(sql::connection& db, std::int64_t session, std::int64_t grant_id, sql::deadline until) {
+bool wake(sql::connection& db, session_id session, grant_id grant_id, sql::deadline until) {
     const auto text = as_text(db, session, grant_id);
     note_told(db, grant_id);
     return allowed(db, text, until);

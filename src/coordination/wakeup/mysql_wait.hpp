@@ -1,5 +1,6 @@
 #pragma once
 
+#include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
@@ -38,7 +39,7 @@ namespace rowlock::mysql_wait {
 /// have. Two round trips, one more if sql::facts_of() was not asked before; two more if the
 /// server has not noticed yet that the session's last sleeper is gone: its connection is ended.
 /// @throws error errc::unsupported if the server has no user-level locks
-void prepare_to_sleep(sql::connection& db, std::int64_t session, sql::deadline until);
+void prepare_to_sleep(sql::connection& db, session_id session, sql::deadline until);
 
 /// Takes a lock for a sleeper to wait for, until the wait lock is released or `db` ends: two round
 /// trips, one if sql::facts_of() was asked before. `wait_lock` is a number that no other wait lock
@@ -57,7 +58,7 @@ enum class ending : unsigned char { woken, slept, lock_free };
 /// `longest` at most: one round trip. `until` must leave time beyond `longest`, as a connection
 /// that does not answer in time is given up (Connector/C++ gives up after five minutes).
 /// @throws error if the connection broke or was killed
-[[nodiscard]] ending sleep_until_woken(sql::connection& db, std::int64_t session,
+[[nodiscard]] ending sleep_until_woken(sql::connection& db, session_id session,
                                        std::int64_t wait_lock, std::chrono::seconds longest,
                                        sql::deadline until);
 
@@ -65,11 +66,11 @@ enum class ending : unsigned char { woken, slept, lock_free };
 /// if the session has a connection to sleep on: if it slept, its sleep was ended. Returns false if
 /// it has none, or the server did not allow it.
 /// @throws error if the connection broke
-bool wake(sql::connection& db, std::int64_t session, std::int64_t grant_id, sql::deadline until);
+bool wake(sql::connection& db, session_id session, grant_id grant_id, sql::deadline until);
 
 /// wake() as a text, to run behind the commit of the grant (sql::connection::transact). Call
 /// note_told() once that has run.
-[[nodiscard]] std::string as_text(sql::connection& db, std::int64_t session, std::int64_t grant_id);
-void note_told(sql::connection& db, std::int64_t grant_id);
+[[nodiscard]] std::string as_text(sql::connection& db, session_id session, grant_id grant_id);
+void note_told(sql::connection& db, grant_id grant_id);
 
 }  // namespace rowlock::mysql_wait

@@ -14,9 +14,9 @@ mysql_wait_source::mysql_wait_source(source_parts with)
 
 mysql_wait_source::~mysql_wait_source() = default;
 
-bool mysql_wait_source::listen(sql::connection& db, const recipient&, std::int64_t waiting,
+bool mysql_wait_source::listen(sql::connection& db, const recipient&, session_id waiting,
                                sql::deadline until) {
-    if (!may_sleep_ || waiting == 0) return false;
+    if (!may_sleep_ || waiting == session_id{}) return false;
     if (!shut_gate_for(waiting, db, until)) {
         may_sleep_ = false;
         return false;
@@ -31,7 +31,7 @@ bool mysql_wait_source::listen(sql::connection& db, const recipient&, std::int64
     return false;  // the thread reports when the sleep begins
 }
 
-bool mysql_wait_source::shut_gate_for(std::int64_t session, sql::connection& db,
+bool mysql_wait_source::shut_gate_for(session_id session, sql::connection& db,
                                       sql::deadline until) {
     if (wait_lock_ != 0 && gate_session_ == session) return true;
     if (wait_lock_ != 0) mysql_wait::release_wait_lock(db, std::exchange(wait_lock_, 0), until);
@@ -64,9 +64,10 @@ void mysql_wait_source::stop() noexcept {
     if (thread_) thread_->stop();
 }
 
-wakeup_source::kind mysql_wait_source::wakes(std::int64_t session) const noexcept {
-    return session != 0 && thread_ && thread_->asleep_for() == session ? kind::interruption
-                                                                       : kind::none;
+wakeup_source::kind mysql_wait_source::wakes(session_id session) const noexcept {
+    return session != session_id{} && thread_ && thread_->asleep_for() == session
+               ? kind::interruption
+               : kind::none;
 }
 
 std::size_t mysql_wait_source::connections() const noexcept {

@@ -2,6 +2,7 @@
 
 #include "coordination/wakeup/mysql_wait_thread.hpp"
 #include "coordination/wakeup/wakeup_source.hpp"
+#include <rowlock/ids.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -19,24 +20,23 @@ public:
     /// Waits for the sleep that is under way: no time if detach() was called.
     ~mysql_wait_source() override;
 
-    bool listen(sql::connection& db, const recipient& current, std::int64_t waiting,
+    bool listen(sql::connection& db, const recipient& current, session_id waiting,
                 sql::deadline until) override;
     void detach() noexcept override { wait_lock_ = 0; }
     void rest() noexcept override;
     void stop() noexcept override;
-    [[nodiscard]] kind wakes(std::int64_t session) const noexcept override;
+    [[nodiscard]] kind wakes(session_id session) const noexcept override;
     [[nodiscard]] std::size_t connections() const noexcept override;
 
 private:
-    [[nodiscard]] bool shut_gate_for(std::int64_t session, sql::connection& db,
-                                     sql::deadline until);
+    [[nodiscard]] bool shut_gate_for(session_id session, sql::connection& db, sql::deadline until);
     void start();
 
     const source_parts parts_;
     bool may_sleep_;
-    std::int64_t wait_lock_ = 0;     ///< that the connection holds shut, 0: none …
-    std::int64_t gate_session_ = 0;  ///< … for a sleep of this session
-    mutable std::mutex mutex_;       ///< guards the pointer, while the thread is made
+    std::int64_t wait_lock_ = 0;  ///< that the connection holds shut, 0: none …
+    session_id gate_session_{};   ///< … for a sleep of this session
+    mutable std::mutex mutex_;    ///< guards the pointer, while the thread is made
     std::unique_ptr<detail::mysql_wait_thread> thread_;
 };
 

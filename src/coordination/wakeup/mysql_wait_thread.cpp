@@ -27,7 +27,7 @@ mysql_wait_thread::~mysql_wait_thread() {
     thread_.join();
 }
 
-void mysql_wait_thread::sleep_for(std::int64_t session, std::int64_t wait_lock) noexcept {
+void mysql_wait_thread::sleep_for(session_id session, std::int64_t wait_lock) noexcept {
     const std::lock_guard lock{mutex_};
     const place before = std::exchange(wanted_, {session, wait_lock});
     if (wanted_ != before) changed_.notify_all();
@@ -51,8 +51,8 @@ void mysql_wait_thread::run() noexcept {
     std::unique_lock lock{mutex_};
     while (!stopping_) {
         // A released wait lock is not taken again; the next one has another number.
-        if (wanted_.session == 0 || wanted_.wait_lock == opened_) {
-            asleep_for_ = 0;
+        if (wanted_.session == session_id{} || wanted_.wait_lock == opened_) {
+            asleep_for_ = session_id{};
             changed_.wait(lock);
             continue;
         }
@@ -121,7 +121,7 @@ void mysql_wait_thread::connect(const place& where) {
 }
 
 void mysql_wait_thread::disconnect() noexcept {
-    asleep_for_ = 0;
+    asleep_for_ = session_id{};
     slept_to_its_end_ = false;
     db_.reset();
     connected_ = false;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <atomic>
@@ -44,16 +45,16 @@ public:
     ~mysql_wait_thread();
 
     /// Sleeps in the wait for a wait lock that is held. A sleep under way goes on to its end.
-    void sleep_for(std::int64_t session, std::int64_t wait_lock) noexcept;
+    void sleep_for(session_id session, std::int64_t wait_lock) noexcept;
     void pause() noexcept;  ///< no thread waits: no further sleep for now
     /// The session whose sleep is under way or about to be, so that it can be woken, or 0.
-    [[nodiscard]] std::int64_t asleep_for() const noexcept { return asleep_for_; }
+    [[nodiscard]] session_id asleep_for() const noexcept { return asleep_for_; }
     [[nodiscard]] bool connected() const noexcept { return connected_; }
     void stop() noexcept;  ///< no further sleep ever
 
 private:
     struct place {
-        std::int64_t session = 0;  ///< 0: none
+        session_id session{};  ///< 0: none
         std::int64_t wait_lock = 0;
         bool operator==(const place&) const = default;
     };
@@ -69,7 +70,7 @@ private:
     std::condition_variable changed_;
     place wanted_;
     bool stopping_ = false;
-    std::atomic<std::int64_t> asleep_for_{0};
+    std::atomic<session_id> asleep_for_{session_id{}};
     std::atomic<bool> connected_{false};
 
     // Used by the thread alone.

@@ -10,9 +10,10 @@ constexpr int most_takes = 16;
 
 }  // namespace
 
-bool notification_source::listen(sql::connection& db, const recipient& current, std::int64_t,
+bool notification_source::listen(sql::connection& db, const recipient& current, session_id,
                                  sql::deadline until) {
-    if (impossible_ || current.session == 0 || listening_for_ == current.session) return false;
+    if (impossible_ || current.session == session_id{} || listening_for_ == current.session)
+        return false;
     auto* const capability = db.notifications();
     if (capability == nullptr) {
         impossible_ = true;
@@ -34,7 +35,7 @@ bool notification_source::listen(sql::connection& db, const recipient& current, 
 void notification_source::detach() noexcept {
     db_ = nullptr;
     notifications_ = nullptr;
-    listening_for_ = 0;
+    listening_for_ = session_id{};
 }
 
 /// Others may send faster than we read: the rest is read the next time.
@@ -51,8 +52,8 @@ int notification_source::descriptor() const noexcept {
     return notifications_ == nullptr ? -1 : notifications_->descriptor();
 }
 
-wakeup_source::kind notification_source::wakes(std::int64_t) const noexcept {
-    return listening_for_ == 0 ? kind::none : kind::notification;
+wakeup_source::kind notification_source::wakes(session_id) const noexcept {
+    return listening_for_ == session_id{} ? kind::none : kind::notification;
 }
 
 void listen_source::report(const sql::notification& what, listener& to) {

@@ -1,24 +1,24 @@
 #pragma once
 
 #include "coordination/wakeup/wakeup_source.hpp"
+#include <rowlock/ids.hpp>
 #include <rowlock/sql/notifications.hpp>
 
 #include <atomic>
-#include <cstdint>
 
 namespace rowlock::wakeup {
 
 /// Where the connection itself can be woken (sql::notifications).
 class notification_source : public wakeup_source {
 public:
-    bool listen(sql::connection& db, const recipient& current, std::int64_t waiting,
+    bool listen(sql::connection& db, const recipient& current, session_id waiting,
                 sql::deadline until) override;
     void detach() noexcept override;
     void read(listener& to) override;
     [[nodiscard]] int descriptor() const noexcept override;
     [[nodiscard]] bool is_possible() const noexcept override { return !impossible_; }
-    [[nodiscard]] kind wakes(std::int64_t session) const noexcept override;
-    [[nodiscard]] std::int64_t listening_for() const noexcept override { return listening_for_; }
+    [[nodiscard]] kind wakes(session_id session) const noexcept override;
+    [[nodiscard]] session_id listening_for() const noexcept override { return listening_for_; }
 
 protected:
     /// The capability of the connection; null while it does not listen.
@@ -28,7 +28,7 @@ protected:
 private:
     sql::connection* db_ = nullptr;
     sql::notifications* notifications_ = nullptr;
-    std::atomic<std::int64_t> listening_for_{0};
+    std::atomic<session_id> listening_for_{session_id{}};
     bool impossible_ = false;  ///< a driver or database without notifications
 };
 
@@ -36,7 +36,9 @@ private:
 /// writes it.
 class listen_source final : public notification_source {
 public:
-    [[nodiscard]] bool names_grants() const noexcept override { return listening_for() != 0; }
+    [[nodiscard]] bool names_grants() const noexcept override {
+        return listening_for() != session_id{};
+    }
 
 private:
     void report(const sql::notification& what, listener& to) override;

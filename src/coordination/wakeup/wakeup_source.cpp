@@ -7,11 +7,11 @@
 
 namespace rowlock::wakeup {
 
-bool wakeup_source::listen(sql::connection&, const recipient&, std::int64_t, sql::deadline) {
+bool wakeup_source::listen(sql::connection&, const recipient&, session_id, sql::deadline) {
     return false;
 }
 
-wakeup_source::kind wakeup_source::wakes(std::int64_t) const noexcept {
+wakeup_source::kind wakeup_source::wakes(session_id) const noexcept {
     return kind::none;
 }
 

@@ -2,6 +2,7 @@
 
 #include "coordination/wakeup/hint.hpp"
 #include "coordination/wakeup/mailbox.hpp"
+#include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
@@ -17,7 +18,7 @@ using std::chrono::nanoseconds;
 
 /// A session that is to be woken.
 struct recipient {
-    std::int64_t session = 0;  ///< 0: none
+    session_id session{};  ///< 0: none
     std::shared_ptr<const wakeup::wake_address> address{};
     std::shared_ptr<const mailbox> box{};  ///< null: it has none
 };
@@ -68,7 +69,7 @@ public:
     /// true if it listens from now on, and did not before: what was sent earlier was missed. At
     /// most three round trips, none if nothing has changed.
     /// @param waiting the session of this client's waiters, 0 if there is none
-    virtual bool listen(sql::connection& db, const recipient& current, std::int64_t waiting,
+    virtual bool listen(sql::connection& db, const recipient& current, session_id waiting,
                         sql::deadline until);
     /// The connection that listen() was called with is about to end.
     virtual void detach() noexcept {}
@@ -84,9 +85,9 @@ public:
     /// False once it is known that the database or its driver has no such way.
     [[nodiscard]] virtual bool is_possible() const noexcept { return true; }
     /// How this session is woken now.
-    [[nodiscard]] virtual kind wakes(std::int64_t session) const noexcept;
+    [[nodiscard]] virtual kind wakes(session_id session) const noexcept;
     /// The session that it listens for on the connection of listen(), 0 if none. Any thread.
-    [[nodiscard]] virtual std::int64_t listening_for() const noexcept { return 0; }
+    [[nodiscard]] virtual session_id listening_for() const noexcept { return session_id{}; }
     /// Whether it listens, and the database notifies each grant by name. Any thread.
     [[nodiscard]] virtual bool names_grants() const noexcept { return false; }
     /// Whether it reports commits to the file (SQLite).

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "sql/statements.hpp"
+#include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
@@ -16,9 +17,9 @@ namespace rowlock::detail {
 /// One grant, as the database must record it.
 struct claim {
     std::string_view name;
-    std::int64_t session;
+    session_id session;
     std::int64_t token;
-    std::int64_t grant_id;
+    rowlock::grant_id grant_id;
 };
 
 struct fence_limits {

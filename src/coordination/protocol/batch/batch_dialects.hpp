@@ -2,6 +2,7 @@
 
 #include "coordination/protocol/batch/batch_protocol.hpp"
 #include "sql/statements.hpp"
+#include <rowlock/ids.hpp>
 
 /// What the implementations of batch_protocol share. For them alone: others call
 /// make_batch_protocol().
@@ -42,7 +43,7 @@ public:
     /// Reads only, locks nothing. On MySQL one round trip for each 16 names, two if one has no row.
     /// @param names all different
     [[nodiscard]] virtual std::vector<lease_probe> probe_all(
-        sql::connection& db, std::int64_t session, std::span<const std::string_view> names,
+        sql::connection& db, session_id session, std::span<const std::string_view> names,
         sql::deadline until) const = 0;
 
 protected:

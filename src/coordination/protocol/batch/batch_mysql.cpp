@@ -79,8 +79,8 @@ void check_for_waiters(sql::connection& db, const batch_statements& sql, names_v
 }
 
 /// Probes up to 16 names.
-void look_at(sql::connection& db, const batch_statements& sql, std::int64_t session,
-             names_view names, group_look& seen, sql::deadline until) {
+void look_at(sql::connection& db, const batch_statements& sql, session_id session, names_view names,
+             group_look& seen, sql::deadline until) {
     std::array<value, 1 + sql::list_size> parameters{value{session}};
     sql::put_list(std::span<value>{parameters}, 1, names,
                   [](std::string_view name) { return name; });
@@ -106,7 +106,7 @@ void look_at(sql::connection& db, const batch_statements& sql, std::int64_t sess
     check_for_waiters(db, sql, names, std::span{seen.probes}.subspan(first), until);
 }
 
-group_look probe_rows(sql::connection& db, const batch_statements& sql, std::int64_t session,
+group_look probe_rows(sql::connection& db, const batch_statements& sql, session_id session,
                       names_view names, sql::deadline until) {
     group_look seen;
     seen.probes.reserve(names.size());
@@ -144,14 +144,14 @@ std::int64_t write_takings(sql::connection& db, const sql::statement& what,
 
 /// Returns the ids of the session's grants among these names.
 template <typename Item, typename Name>
-std::set<std::int64_t> grants_of(sql::connection& db, const batch_statements& sql,
-                                 std::int64_t session, std::span<const Item> items, Name name,
-                                 sql::deadline until) {
+std::set<grant_id> grants_of(sql::connection& db, const batch_statements& sql, session_id session,
+                             std::span<const Item> items, Name name, sql::deadline until) {
     std::array<value, 1 + sql::list_size> parameters{value{session}};
     sql::put_list(std::span<value>{parameters}, 1, items, name);
     const auto rows = db.execute(sql.served_of, parameters, until);
-    std::set<std::int64_t> found;
-    for (std::size_t row = 0; row < rows.rows(); ++row) found.insert(rows.integer(row, 0));
+    std::set<grant_id> found;
+    for (std::size_t row = 0; row < rows.rows(); ++row)
+        found.insert(rows.integer<grant_id>(row, 0));
     return found;
 }
 
@@ -184,7 +184,8 @@ bool take_at_once(sql::connection& db, const batch_statements& sql, takings_view
 /// The row of a lease that lock_all has locked.
 struct locked_row {
     std::int64_t token;
-    std::optional<std::int64_t> session, grant_id;
+    std::optional<session_id> session;
+    std::optional<rowlock::grant_id> grant_id;
 };
 
 /// Locks the rows of up to 16 names, except those that are locked already.
@@ -199,8 +200,8 @@ std::unordered_map<std::string, locked_row> lock_rows(sql::connection& db,
     std::unordered_map<std::string, locked_row> locked;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         locked.emplace(rows.text(row, 0),
-                       locked_row{rows.integer(row, 1), rows.maybe_integer(row, 2),
-                                  rows.maybe_integer(row, 3)});
+                       locked_row{rows.integer(row, 1), rows.maybe_integer<session_id>(row, 2),
+                                  rows.maybe_integer<grant_id>(row, 3)});
     }
     return locked;
 }
@@ -281,7 +282,7 @@ std::string_view name_of(const granted_name& each) {
     return each.name;
 }
 
-std::int64_t write_releases(sql::connection& db, const sql::statement& what, std::int64_t session,
+std::int64_t write_releases(sql::connection& db, const sql::statement& what, session_id session,
                             grants_view some, sql::deadline until) {
     std::array<value, 1 + 2 * sql::list_size> parameters{value{session}};
     sql::put_list(std::span<value>{parameters}, 1, some, name_of);
@@ -293,7 +294,7 @@ std::int64_t write_releases(sql::connection& db, const sql::statement& what, std
 /// Releases up to 16 by one statement that never waits. Returns nullopt if a row was locked:
 /// nothing was done.
 std::optional<std::vector<bool>> release_at_once(sql::connection& db, const batch_statements& sql,
-                                                 std::int64_t session, grants_view some,
+                                                 session_id session, grants_view some,
                                                  sql::deadline until) {
     std::int64_t changed = 0;
     try {
@@ -321,7 +322,7 @@ std::optional<std::vector<bool>> release_at_once(sql::connection& db, const batc
 }
 
 /// Releases up to 16 in a transaction; the rows it has locked no longer change.
-void release_part(sql::connection& db, const batch_statements& sql, std::int64_t session,
+void release_part(sql::connection& db, const batch_statements& sql, session_id session,
                   grants_view part, std::vector<bool>& freed, std::size_t from,
                   sql::deadline until) {
     const auto locked = lock_rows(db, sql, part, name_of, until);
@@ -343,7 +344,7 @@ void release_part(sql::connection& db, const batch_statements& sql, std::int64_t
 
 /// Releases any number, skipping rows that another client has locked. One commit.
 std::vector<bool> release_unlocked(sql::connection& db, const batch_statements& sql,
-                                   std::int64_t session, grants_view grants, sql::deadline until) {
+                                   session_id session, grants_view grants, sql::deadline until) {
     std::vector<bool> freed(grants.size(), false);
     const bool committed = with_locked_rows(db, until, [&] {
         sql::for_each_part(grants, [&](grants_view part, std::size_t from) {
@@ -372,7 +373,7 @@ public:
         }
     }
 
-    [[nodiscard]] std::vector<lease_probe> probe_all(sql::connection& db, std::int64_t session,
+    [[nodiscard]] std::vector<lease_probe> probe_all(sql::connection& db, session_id session,
                                                      names_view names,
                                                      sql::deadline until) const override {
         return probe_rows(db, sql_, session, names, until).probes;
@@ -412,7 +413,7 @@ public:
         return tokens;
     }
 
-    [[nodiscard]] std::vector<bool> release_all(sql::connection& db, std::int64_t session,
+    [[nodiscard]] std::vector<bool> release_all(sql::connection& db, session_id session,
                                                 grants_view grants,
                                                 sql::deadline until) const override {
         if (grants.empty()) return {};

@@ -22,8 +22,7 @@ struct request_arrays {
     sql::array_text names{}, ids{}, threads{}, notes{}, deadlines{};
 };
 
-std::optional<std::size_t> place_of(std::span<const grant_request> requests,
-                                    std::int64_t grant_id) {
+std::optional<std::size_t> place_of(std::span<const grant_request> requests, grant_id grant_id) {
     const auto found = std::ranges::find(requests, grant_id, &grant_request::grant_id);
     if (found == requests.end()) return std::nullopt;
     return static_cast<std::size_t>(found - requests.begin());
@@ -53,7 +52,7 @@ public:
             run(db, acquire_all_, until, requests.front().session, all.names.close(),
                 all.ids.close(), all.threads.close(), all.notes.close(), all.deadlines.close());
         for (std::size_t row = 0; row < rows.rows(); ++row) {
-            if (const auto at = place_of(requests, rows.integer(row, 0))) {
+            if (const auto at = place_of(requests, rows.integer<grant_id>(row, 0))) {
                 tokens[*at] = rows.integer(row, 1);
             }
         }
@@ -72,14 +71,14 @@ public:
                               all.names.close(), freed_with.close(), all.ids.close(),
                               all.threads.close(), all.notes.close(), all.deadlines.close());
         for (std::size_t row = 0; row < rows.rows(); ++row) {
-            if (const auto at = place_of(requests, rows.integer(row, 0))) {
+            if (const auto at = place_of(requests, rows.integer<grant_id>(row, 0))) {
                 tokens[*at] = known[*at] + 1;
             }
         }
         return tokens;
     }
 
-    [[nodiscard]] std::vector<bool> release_all(sql::connection& db, std::int64_t session,
+    [[nodiscard]] std::vector<bool> release_all(sql::connection& db, session_id session,
                                                 std::span<const granted_name> grants,
                                                 sql::deadline until) const override {
         std::vector<bool> freed(grants.size());
@@ -94,7 +93,7 @@ public:
                               db.keeps_session_state() ? 1 : 0);
         for (std::size_t row = 0; row < rows.rows(); ++row) {
             const auto found =
-                std::ranges::find(grants, rows.integer(row, 0), &granted_name::grant_id);
+                std::ranges::find(grants, rows.integer<grant_id>(row, 0), &granted_name::grant_id);
             if (found != grants.end())
                 freed[static_cast<std::size_t>(found - grants.begin())] = true;
         }

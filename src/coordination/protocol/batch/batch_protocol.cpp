@@ -24,7 +24,7 @@ std::vector<std::optional<std::int64_t>> probing_batch_protocol::reacquire_all(
 std::vector<bool> probing_batch_protocol::held(sql::connection& db,
                                                std::span<const std::string_view> names,
                                                sql::deadline until) const {
-    constexpr std::int64_t no_session = 0;
+    constexpr session_id no_session{};
     std::vector<lease_probe> probes;
     if (names.size() == 1) {
         probes.push_back(leases_.probe(db, names[0], no_session, until));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "coordination/protocol/lease/lease_protocol.hpp"
+#include <rowlock/ids.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -69,7 +70,7 @@ public:
     /// One round trip on PostgreSQL. On MariaDB one for up to 16 names if all were freed, one more
     /// if not; else four and one more for each further 16 names.
     /// @param grants different names, at most `most`
-    [[nodiscard]] virtual std::vector<bool> release_all(sql::connection& db, std::int64_t session,
+    [[nodiscard]] virtual std::vector<bool> release_all(sql::connection& db, session_id session,
                                                         std::span<const granted_name> grants,
                                                         sql::deadline until) const = 0;
 

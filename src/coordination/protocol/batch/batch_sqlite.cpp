@@ -17,7 +17,7 @@ public:
           probe_{statements("probe")},
           release_unwaited_{statements("release_unwaited")} {}
 
-    [[nodiscard]] std::vector<lease_probe> probe_all(sql::connection& db, std::int64_t session,
+    [[nodiscard]] std::vector<lease_probe> probe_all(sql::connection& db, session_id session,
                                                      std::span<const std::string_view> names,
                                                      sql::deadline until) const override {
         std::vector<lease_probe> probes;
@@ -42,7 +42,7 @@ public:
         return tokens;
     }
 
-    [[nodiscard]] std::vector<bool> release_all(sql::connection& db, std::int64_t session,
+    [[nodiscard]] std::vector<bool> release_all(sql::connection& db, session_id session,
                                                 std::span<const granted_name> grants,
                                                 sql::deadline until) const override {
         std::vector<bool> freed(grants.size());

@@ -29,8 +29,8 @@ lease_info read_info(const sql::result& rows, std::size_t row) {
     info.longest_wait = in_milliseconds(rows.maybe_integer(row, 15));
     if (rows.integer(row, 3) != 0) return info;
     holder_info& holder = info.holder.emplace();
-    holder.session = rows.integer(row, 4);
-    holder.grant_id = rows.maybe_integer(row, 5).value_or(0);
+    holder.session = rows.integer<session_id>(row, 4);
+    holder.grant_id = rows.maybe_integer<grant_id>(row, 5).value_or(grant_id{});
     holder.owner = rows.text(row, 6);
     holder.host = rows.text(row, 7);
     holder.program = rows.text(row, 8);
@@ -83,35 +83,35 @@ std::optional<std::string> common_lease_protocol::server_of(sql::connection& db,
     return known && db.keeps_session_state() ? known : server_of_again(db, until);
 }
 
-bool common_lease_protocol::heartbeat(sql::connection& db, std::int64_t session,
+bool common_lease_protocol::heartbeat(sql::connection& db, session_id session,
                                       std::int64_t revision, sql::deadline until) const {
     sql::require_membership(db, until);
     return changed_one(run(db, heartbeat_, until, session, revision));
 }
 
-session_state common_lease_protocol::state_of(sql::connection& db, std::int64_t session,
+session_state common_lease_protocol::state_of(sql::connection& db, session_id session,
                                               sql::deadline until) const {
     const auto row = run(db, session_state_, until, session);
     if (row.empty()) return {false, 0};
     return {row.integer(0, 0) != 0, row.integer(0, 1)};
 }
 
-bool common_lease_protocol::end_expired_session(sql::connection& db, std::int64_t session,
+bool common_lease_protocol::end_expired_session(sql::connection& db, session_id session,
                                                 sql::deadline until) const {
     return changed_one(run(db, end_expired_session_, until, session));
 }
 
-void common_lease_protocol::end_session(sql::connection& db, std::int64_t session,
+void common_lease_protocol::end_session(sql::connection& db, session_id session,
                                         sql::deadline until) const {
     run(db, end_session_, until, session);
 }
 
-void common_lease_protocol::delete_session(sql::connection& db, std::int64_t session,
+void common_lease_protocol::delete_session(sql::connection& db, session_id session,
                                            sql::deadline until) const {
     run(db, delete_session_, until, session);
 }
 
-bool common_lease_protocol::extend_session(sql::connection& db, std::int64_t session,
+bool common_lease_protocol::extend_session(sql::connection& db, session_id session,
                                            microseconds ttl, sql::deadline until) const {
     return changed_one(run(db, extend_session_, until, session, ttl.count()));
 }
@@ -131,7 +131,7 @@ attempt common_lease_protocol::acquire_by(const sql::statement& acquire, sql::co
 }
 
 lease_probe common_lease_protocol::probe(sql::connection& db, std::string_view name,
-                                         std::int64_t session, sql::deadline until) const {
+                                         session_id session, sql::deadline until) const {
     const auto row = run(db, probe_, until, name, session);
     if (row.empty()) throw no_token_floor();
     lease_probe seen = read_probe(row);
@@ -139,15 +139,13 @@ lease_probe common_lease_protocol::probe(sql::connection& db, std::string_view n
     return seen;
 }
 
-bool common_lease_protocol::release(sql::connection& db, std::string_view name,
-                                    std::int64_t session, std::int64_t grant_id,
-                                    sql::deadline until) const {
+bool common_lease_protocol::release(sql::connection& db, std::string_view name, session_id session,
+                                    grant_id grant_id, sql::deadline until) const {
     return changed_one(run(db, release_on(db), until, name, session, grant_id));
 }
 
 void common_lease_protocol::post_release(sql::connection& db, std::string_view name,
-                                         std::int64_t session, std::int64_t grant_id,
-                                         sql::deadline until,
+                                         session_id session, grant_id grant_id, sql::deadline until,
                                          const sql::posted_answer& answer) const {
     const std::array<sql::value, 3> parameters{name, session, grant_id};
     if (db.post(release_on(db), parameters, until, answer)) return;
@@ -161,8 +159,7 @@ const sql::statement& common_lease_protocol::release_on(const sql::connection& /
 
 std::optional<std::int64_t> common_lease_protocol::find_grant(sql::connection& db,
                                                               std::string_view name,
-                                                              std::int64_t session,
-                                                              std::int64_t grant_id,
+                                                              session_id session, grant_id grant_id,
                                                               sql::deadline until) const {
     const auto row = run(db, find_grant_, until, name, session, grant_id);
     if (row.empty()) return std::nullopt;
@@ -182,7 +179,7 @@ void common_lease_protocol::require_token_floor(sql::connection& db, sql::deadli
     if (run(db, read_floor_, until).empty()) throw no_token_floor();
 }
 
-std::vector<bool> common_lease_protocol::make_durable(sql::connection& db, std::int64_t session,
+std::vector<bool> common_lease_protocol::make_durable(sql::connection& db, session_id session,
                                                       std::span<const granted_name> grants,
                                                       sql::deadline until) const {
     // Locks rows in name order, as every transaction that locks several of them.
@@ -200,14 +197,14 @@ std::vector<bool> common_lease_protocol::make_durable(sql::connection& db, std::
     return ours;
 }
 
-std::vector<session_lease> common_lease_protocol::leases_of(sql::connection& db,
-                                                            std::int64_t session,
+std::vector<session_lease> common_lease_protocol::leases_of(sql::connection& db, session_id session,
                                                             sql::deadline until) const {
     const auto rows = run(db, session_leases_, until, session);
     std::vector<session_lease> leases;
     leases.reserve(rows.rows());
     for (std::size_t row = 0; row < rows.rows(); ++row) {
-        leases.push_back({std::string{rows.text(row, 0)}, rows.maybe_integer(row, 1).value_or(0),
+        leases.push_back({std::string{rows.text(row, 0)},
+                          rows.maybe_integer<grant_id>(row, 1).value_or(grant_id{}),
                           rows.integer(row, 2), rows.maybe_integer(row, 3)});
     }
     return leases;
@@ -216,7 +213,7 @@ std::vector<session_lease> common_lease_protocol::leases_of(sql::connection& db,
 bool common_lease_protocol::force_release(sql::connection& db, std::string_view name, victim& whom,
                                           sql::deadline until) const {
     for (;;) {
-        const lease_probe seen = probe(db, name, 0, until);
+        const lease_probe seen = probe(db, name, session_id{}, until);
         // An earlier attempt whose reply was lost has evicted that holder, or another client has:
         // the next holder is not the target.
         if (whom.token && seen.token != *whom.token) {
@@ -232,10 +229,10 @@ bool common_lease_protocol::force_release(sql::connection& db, std::string_view 
 bool common_lease_protocol::force_release_of(sql::connection& db, std::string_view name,
                                              std::int64_t token, victim& whom,
                                              sql::deadline until) const {
-    lease_probe seen = probe(db, name, 0, until);
+    lease_probe seen = probe(db, name, session_id{}, until);
     // An earlier attempt whose reply was lost has evicted it, or it has ended by itself since.
     while (whom.token && seen.token != token && !is_durable(db, name, seen, until)) {
-        seen = probe(db, name, 0, until);
+        seen = probe(db, name, session_id{}, until);
     }
     if (seen.token != token) return whom.token.has_value();
     if (seen.free) return false;
@@ -268,7 +265,7 @@ std::optional<release_request> common_lease_protocol::request_release(sql::conne
                                                                       std::string_view name,
                                                                       std::int64_t token,
                                                                       sql::deadline until) const {
-    const lease_probe seen = probe(db, name, 0, until);
+    const lease_probe seen = probe(db, name, session_id{}, until);
     if (seen.free || seen.token != token) return std::nullopt;
     {
         // Lease first, as in evict().
@@ -278,7 +275,7 @@ std::optional<release_request> common_lease_protocol::request_release(sql::conne
         run(db, shorten_lease_, until, name, seen.session);
         transaction.commit(until);
     }
-    const lease_probe after = probe(db, name, 0, until);
+    const lease_probe after = probe(db, name, session_id{}, until);
     const bool over = after.free || after.token != token;
     return release_request{
         .session = seen.session,
@@ -286,7 +283,7 @@ std::optional<release_request> common_lease_protocol::request_release(sql::conne
 }
 
 std::optional<change_to_tell> common_lease_protocol::change_of(sql::connection& db,
-                                                               std::int64_t session,
+                                                               session_id session,
                                                                sql::deadline until) const {
     const auto row = run(db, wake_address_, until, session);
     if (row.empty() || row.text(0, 1).empty()) return std::nullopt;
@@ -296,18 +293,18 @@ std::optional<change_to_tell> common_lease_protocol::change_of(sql::connection& 
                           .revision = row.integer(0, 3)};
 }
 
-std::optional<std::vector<std::int64_t>> common_lease_protocol::reclaim(sql::connection& db,
-                                                                        std::string_view owner,
-                                                                        std::int64_t session,
-                                                                        sql::deadline until) const {
+std::optional<std::vector<session_id>> common_lease_protocol::reclaim(sql::connection& db,
+                                                                      std::string_view owner,
+                                                                      session_id session,
+                                                                      sql::deadline until) const {
     // One transaction: were the session ended in a commit of its own, a waiter could slip in before
     // the leases are moved.
     sql::transaction_scope transaction{db, until};
     if (!state_of(db, session, until).live) return std::nullopt;
     const auto predecessors = run(db, predecessors_, until, owner, session);
-    std::vector<std::int64_t> ended;
+    std::vector<session_id> ended;
     for (std::size_t i = 0; i < predecessors.rows(); ++i) {
-        const std::int64_t old = predecessors.integer(i, 0);
+        const auto old = predecessors.integer<session_id>(i, 0);
         if (!changed_one(run(db, end_session_, until, old))) continue;
         ended.push_back(old);
         for (const auto& lease : leases_of(db, old, until)) {
@@ -344,8 +341,8 @@ std::vector<waiter_info> common_lease_protocol::queue(sql::connection& db, std::
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         waiters.push_back({.name = std::string{name},
                            .position = static_cast<std::int64_t>(row) + 1,
-                           .ticket = rows.integer(row, 0),
-                           .session = rows.integer(row, 1),
+                           .ticket = rows.integer<ticket_no>(row, 0),
+                           .session = rows.integer<session_id>(row, 1),
                            .owner = std::string{rows.text(row, 2)},
                            .host = std::string{rows.text(row, 3)},
                            .program = std::string{rows.text(row, 4)},

@@ -2,6 +2,7 @@
 
 #include "coordination/protocol/lease/lease_protocol.hpp"
 #include "sql/statements.hpp"
+#include <rowlock/ids.hpp>
 
 /// What the implementations of lease_protocol share. For them alone: others call
 /// make_lease_protocol().
@@ -19,33 +20,33 @@ class common_lease_protocol : public lease_protocol {
 public:
     [[nodiscard]] std::optional<std::string> server_of(sql::connection& db,
                                                        sql::deadline until) const override;
-    bool heartbeat(sql::connection& db, std::int64_t session, std::int64_t revision,
+    bool heartbeat(sql::connection& db, session_id session, std::int64_t revision,
                    sql::deadline until) const override;
-    session_state state_of(sql::connection& db, std::int64_t session,
+    session_state state_of(sql::connection& db, session_id session,
                            sql::deadline until) const override;
-    bool end_expired_session(sql::connection& db, std::int64_t session,
+    bool end_expired_session(sql::connection& db, session_id session,
                              sql::deadline until) const override;
-    void end_session(sql::connection& db, std::int64_t session, sql::deadline until) const override;
-    void delete_session(sql::connection& db, std::int64_t session,
+    void end_session(sql::connection& db, session_id session, sql::deadline until) const override;
+    void delete_session(sql::connection& db, session_id session,
                         sql::deadline until) const override;
-    bool extend_session(sql::connection& db, std::int64_t session, std::chrono::microseconds ttl,
+    bool extend_session(sql::connection& db, session_id session, std::chrono::microseconds ttl,
                         sql::deadline until) const override;
-    lease_probe probe(sql::connection& db, std::string_view name, std::int64_t session,
+    lease_probe probe(sql::connection& db, std::string_view name, session_id session,
                       sql::deadline until) const override;
-    bool release(sql::connection& db, std::string_view name, std::int64_t session,
-                 std::int64_t grant_id, sql::deadline until) const override;
-    void post_release(sql::connection& db, std::string_view name, std::int64_t session,
-                      std::int64_t grant_id, sql::deadline until,
+    bool release(sql::connection& db, std::string_view name, session_id session, grant_id grant_id,
+                 sql::deadline until) const override;
+    void post_release(sql::connection& db, std::string_view name, session_id session,
+                      grant_id grant_id, sql::deadline until,
                       const sql::posted_answer& answer) const override;
     std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
-                                           std::int64_t session, std::int64_t grant_id,
+                                           session_id session, grant_id grant_id,
                                            sql::deadline until) const override;
     void lift_floor(sql::connection& db, std::int64_t token, sql::deadline until) const override;
     void require_token_floor(sql::connection& db, sql::deadline until) const override;
-    std::vector<bool> make_durable(sql::connection& db, std::int64_t session,
+    std::vector<bool> make_durable(sql::connection& db, session_id session,
                                    std::span<const granted_name> grants,
                                    sql::deadline until) const override;
-    std::vector<session_lease> leases_of(sql::connection& db, std::int64_t session,
+    std::vector<session_lease> leases_of(sql::connection& db, session_id session,
                                          sql::deadline until) const override;
     bool force_release(sql::connection& db, std::string_view name, victim& whom,
                        sql::deadline until) const override;
@@ -54,11 +55,11 @@ public:
     std::optional<release_request> request_release(sql::connection& db, std::string_view name,
                                                    std::int64_t token,
                                                    sql::deadline until) const override;
-    std::optional<change_to_tell> change_of(sql::connection& db, std::int64_t session,
+    std::optional<change_to_tell> change_of(sql::connection& db, session_id session,
                                             sql::deadline until) const override;
-    std::optional<std::vector<std::int64_t>> reclaim(sql::connection& db, std::string_view owner,
-                                                     std::int64_t session,
-                                                     sql::deadline until) const override;
+    std::optional<std::vector<session_id>> reclaim(sql::connection& db, std::string_view owner,
+                                                   session_id session,
+                                                   sql::deadline until) const override;
     std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
                                       sql::deadline until) const override;
     std::vector<lease_info> list(sql::connection& db, std::string_view prefix, const page& page,

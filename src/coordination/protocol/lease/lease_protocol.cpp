@@ -17,8 +17,8 @@ lease_probe read_lease(const sql::result& rows, std::size_t row) {
     seen.present = true;
     seen.token = rows.maybe_integer(row, 3).value_or(0);
     seen.free = rows.integer(row, 4) != 0;
-    seen.grant_id = rows.maybe_integer(row, 5).value_or(0);
-    seen.session = rows.maybe_integer(row, 6).value_or(0);
+    seen.grant_id = rows.maybe_integer<grant_id>(row, 5).value_or(grant_id{});
+    seen.session = rows.maybe_integer<session_id>(row, 6).value_or(session_id{});
     seen.holder_expired = rows.integer(row, 7) != 0;
     seen.remaining = std::chrono::microseconds{rows.maybe_integer(row, 8).value_or(0)};
     seen.waited = rows.integer(row, 9) != 0;

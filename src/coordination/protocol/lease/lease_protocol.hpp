@@ -4,6 +4,7 @@
 #include "sql/statements.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/error.hpp>
+#include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
@@ -21,7 +22,7 @@
 namespace rowlock::protocol {
 
 struct session_row {
-    std::int64_t id;
+    session_id id;
     std::string owner, host, program;
     std::int64_t pid;
     std::chrono::microseconds ttl;
@@ -30,8 +31,8 @@ struct session_row {
 
 struct grant_request {
     std::string_view name;
-    std::int64_t session;
-    std::int64_t grant_id;
+    session_id session;
+    rowlock::grant_id grant_id;
     std::string_view thread;
     std::string_view note;
     std::optional<std::int64_t> deadline_us;
@@ -45,8 +46,8 @@ struct lease_probe {
     bool present = false;
     std::int64_t token = 0;
     bool free = false;
-    std::int64_t grant_id = 0;               ///< of the holder
-    std::int64_t session = 0;                ///< of the holder
+    rowlock::grant_id grant_id{};            ///< of the holder
+    session_id session{};                    ///< of the holder
     bool holder_expired = false;             ///< but is not ended: end it, then take the lease
     std::chrono::microseconds remaining{0};  ///< until the holder expires
     bool waited = false;                     ///< free, but a live waiter is queued
@@ -90,12 +91,12 @@ struct attempt {
 /// A grant, as the client that asked for it names it.
 struct granted_name {
     std::string_view name;
-    std::int64_t grant_id;
+    rowlock::grant_id grant_id;
 };
 
 struct session_lease {
     std::string name;
-    std::int64_t grant_id;
+    rowlock::grant_id grant_id;
     std::int64_t token;
     std::optional<std::int64_t> deadline_us;  ///< time left until then
 };
@@ -108,11 +109,11 @@ struct session_state {
 /// The holder that a forced release targets, kept across its attempts.
 struct victim {
     std::optional<std::int64_t> token{};  ///< set by the first
-    std::int64_t session = 0;             ///< of the latest that was, or may have been, evicted
+    session_id session{};                 ///< of the latest that was, or may have been, evicted
 };
 
 struct release_request {
-    std::int64_t session;            ///< the holder's
+    session_id session;              ///< the holder's
     std::chrono::microseconds left;  ///< until the lease ends at the latest
 };
 
@@ -150,37 +151,37 @@ public:
     virtual std::string open_session(sql::connection& db, const session_row& row,
                                      sql::deadline until) const = 0;
     /// Returns false if the session is dead or its revision moved: state_of() tells which.
-    virtual bool heartbeat(sql::connection& db, std::int64_t session, std::int64_t revision,
+    virtual bool heartbeat(sql::connection& db, session_id session, std::int64_t revision,
                            sql::deadline until) const = 0;
-    virtual session_state state_of(sql::connection& db, std::int64_t session,
+    virtual session_state state_of(sql::connection& db, session_id session,
                                    sql::deadline until) const = 0;
-    virtual bool end_expired_session(sql::connection& db, std::int64_t session,
+    virtual bool end_expired_session(sql::connection& db, session_id session,
                                      sql::deadline until) const = 0;
-    virtual void end_session(sql::connection& db, std::int64_t session,
+    virtual void end_session(sql::connection& db, session_id session,
                              sql::deadline until) const = 0;
-    virtual void delete_session(sql::connection& db, std::int64_t session,
+    virtual void delete_session(sql::connection& db, session_id session,
                                 sql::deadline until) const = 0;
     /// Sets a session's time to live, counted from now. Returns false if the session is dead.
-    virtual bool extend_session(sql::connection& db, std::int64_t session,
+    virtual bool extend_session(sql::connection& db, session_id session,
                                 std::chrono::microseconds ttl, sql::deadline until) const = 0;
 
     /// One round trip on PostgreSQL, and on SQLite a probe more if the lease is held; on MySQL a
     /// probe and, if that finds it free, a compare-and-set.
     virtual attempt acquire(sql::connection& db, const grant_request& request,
                             sql::deadline until) const = 0;
-    virtual lease_probe probe(sql::connection& db, std::string_view name, std::int64_t session,
+    virtual lease_probe probe(sql::connection& db, std::string_view name, session_id session,
                               sql::deadline until) const = 0;
     /// Returns false if the row is not, or no longer, this grant.
-    virtual bool release(sql::connection& db, std::string_view name, std::int64_t session,
-                         std::int64_t grant_id, sql::deadline until) const = 0;
+    virtual bool release(sql::connection& db, std::string_view name, session_id session,
+                         grant_id grant_id, sql::deadline until) const = 0;
     /// The same, posted where the connection can and has prepared it, else executed: `answer` hears
     /// of it, now or with a later call of the connection.
-    virtual void post_release(sql::connection& db, std::string_view name, std::int64_t session,
-                              std::int64_t grant_id, sql::deadline until,
+    virtual void post_release(sql::connection& db, std::string_view name, session_id session,
+                              grant_id grant_id, sql::deadline until,
                               const sql::posted_answer& answer) const = 0;
     /// The token of a grant whose reply was lost, made durable; two round trips.
     virtual std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
-                                                   std::int64_t session, std::int64_t grant_id,
+                                                   session_id session, grant_id grant_id,
                                                    sql::deadline until) const = 0;
     /// Ensures that no token up to this one is granted again: for a holder that finds its row
     /// deleted, or its token lowered. One round trip.
@@ -191,11 +192,11 @@ public:
     /// Makes grants of one session that were read, and may not be on disk yet, durable by one later
     /// commit. Returns for each whether it is still this grant. One round trip for one grant, n + 2
     /// for n.
-    virtual std::vector<bool> make_durable(sql::connection& db, std::int64_t session,
+    virtual std::vector<bool> make_durable(sql::connection& db, session_id session,
                                            std::span<const granted_name> grants,
                                            sql::deadline until) const = 0;
     /// As read: a caller relies on none of them before find_grant() or make_durable().
-    virtual std::vector<session_lease> leases_of(sql::connection& db, std::int64_t session,
+    virtual std::vector<session_lease> leases_of(sql::connection& db, session_id session,
                                                  sql::deadline until) const = 0;
     /// Returns true if a holder was evicted, false if the lease was free. A retry after a lost
     /// reply passes the same `whom` and leaves a newer holder alone. The lease is left free: the
@@ -215,17 +216,17 @@ public:
                                                            sql::deadline until) const = 0;
     /// Returns how to notify a session that its rows were changed; nullopt if it is gone or has no
     /// address.
-    virtual std::optional<change_to_tell> change_of(sql::connection& db, std::int64_t session,
+    virtual std::optional<change_to_tell> change_of(sql::connection& db, session_id session,
                                                     sql::deadline until) const = 0;
     /// Ends the owner's other sessions and moves their leases to `session`, past waiters, in one
     /// transaction. The queue entries of those sessions die with them. Returns the sessions that
     /// were ended: a lease that was being handed to one of them, or whose deadline has passed,
     /// reaches no waiter unless the caller looks (queue_protocol::queues_of_session, grant_next).
     /// Returns nullopt and changes nothing if `session` is over: it could hold none of them.
-    virtual std::optional<std::vector<std::int64_t>> reclaim(sql::connection& db,
-                                                             std::string_view owner,
-                                                             std::int64_t session,
-                                                             sql::deadline until) const = 0;
+    virtual std::optional<std::vector<session_id>> reclaim(sql::connection& db,
+                                                           std::string_view owner,
+                                                           session_id session,
+                                                           sql::deadline until) const = 0;
 
     virtual std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
                                               sql::deadline until) const = 0;

@@ -22,10 +22,11 @@ bool post(const wakeup::wake_address& to, std::string_view said) noexcept {
 
 }  // namespace
 
-std::vector<std::int64_t> first_column(const sql::result& rows) {
-    std::vector<std::int64_t> numbers;
+std::vector<grant_id> first_column(const sql::result& rows) {
+    std::vector<grant_id> numbers;
     numbers.reserve(rows.rows());
-    for (std::size_t row = 0; row < rows.rows(); ++row) numbers.push_back(rows.integer(row, 0));
+    for (std::size_t row = 0; row < rows.rows(); ++row)
+        numbers.push_back(rows.integer<grant_id>(row, 0));
     return numbers;
 }
 
@@ -35,11 +36,11 @@ queue_entries read_entries(const sql::result& rows) {
         if (rows.is_null(row, 1)) continue;
         found.waiting.push_back(
             {.name = std::string{rows.text(row, 1)},
-             .grant_id = rows.integer(row, 2),
-             .ticket = rows.integer(row, 3),
+             .grant_id = rows.integer<grant_id>(row, 2),
+             .ticket = rows.integer<ticket_no>(row, 3),
              .position = rows.integer(row, 4),
              .free = rows.integer(row, 5) != 0,
-             .holder_session = rows.maybe_integer(row, 6).value_or(0),
+             .holder_session = rows.maybe_integer<session_id>(row, 6).value_or(session_id{}),
              .holder_expired = rows.integer(row, 7) != 0,
              .remaining = microseconds{rows.integer(row, 8)},
              .behind_watermark = rows.columns() > 9 && rows.integer(row, 9) != 0});
@@ -50,7 +51,7 @@ queue_entries read_entries(const sql::result& rows) {
 std::vector<served_row> read_held(const sql::result& rows) {
     std::vector<served_row> found;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
-        found.push_back({rows.integer(row, 0), {rows.integer(row, 1), std::nullopt}});
+        found.push_back({rows.integer<grant_id>(row, 0), {rows.integer(row, 1), std::nullopt}});
     }
     return found;
 }
@@ -92,19 +93,19 @@ void common_queue_protocol::enqueue(sql::connection& db, const grant_request& re
     }
 }
 
-queue_entries common_queue_protocol::entries_of(sql::connection& db, std::int64_t session,
+queue_entries common_queue_protocol::entries_of(sql::connection& db, session_id session,
                                                 sql::deadline until) const {
     return read_entries(run(db, places_, until, session));
 }
 
 std::optional<queue_grant> common_queue_protocol::served(
-    sql::connection& db, std::string_view name, std::int64_t session, std::int64_t grant_id,
+    sql::connection& db, std::string_view name, session_id session, grant_id grant_id,
     sql::deadline until, std::optional<std::int64_t> /*reported*/) const {
     return read_served(db, name, session, grant_id, until);
 }
 
 std::vector<std::optional<queue_grant>> common_queue_protocol::served(
-    sql::connection& db, std::int64_t session, std::span<const granted_name> places,
+    sql::connection& db, session_id session, std::span<const granted_name> places,
     sql::deadline until) const {
     std::vector<std::optional<queue_grant>> all;
     for (const auto& each : places) {
@@ -115,8 +116,7 @@ std::vector<std::optional<queue_grant>> common_queue_protocol::served(
 
 std::optional<queue_grant> common_queue_protocol::read_served(sql::connection& db,
                                                               std::string_view name,
-                                                              std::int64_t session,
-                                                              std::int64_t grant_id,
+                                                              session_id session, grant_id grant_id,
                                                               sql::deadline until) const {
     const auto row = run(db, served_, until, name, session, grant_id);
     if (row.empty()) return std::nullopt;
@@ -124,7 +124,7 @@ std::optional<queue_grant> common_queue_protocol::read_served(sql::connection& d
 }
 
 std::vector<served_row> common_queue_protocol::served_of(sql::connection& /*db*/,
-                                                         std::int64_t /*session*/,
+                                                         session_id /*session*/,
                                                          std::span<const std::string> /*names*/,
                                                          sql::deadline /*until*/) const {
     throw error{errc::unsupported, "only MySQL is asked what a session was woken for"};
@@ -136,7 +136,7 @@ std::vector<std::string> common_queue_protocol::names_with_waiters(
 }
 
 std::vector<std::string> common_queue_protocol::queues_of_session(sql::connection& db,
-                                                                  std::int64_t session,
+                                                                  session_id session,
                                                                   sql::deadline until) const {
     const auto rows = run(db, queues_of_session_, until, session);
     std::vector<std::string> names;
@@ -146,7 +146,7 @@ std::vector<std::string> common_queue_protocol::queues_of_session(sql::connectio
 }
 
 std::vector<deadlock_found> common_queue_protocol::deadlocks(sql::connection& db,
-                                                             std::int64_t session,
+                                                             session_id session,
                                                              sql::deadline until) const {
     return wait_graph{run(db, deadlocks_, until, session)}.cycles(session);
 }
@@ -164,7 +164,7 @@ void common_queue_protocol::notify_grantee(sql::connection& db, const handed_ove
     }
 }
 
-void common_queue_protocol::notify_session(sql::connection& db, std::int64_t session,
+void common_queue_protocol::notify_session(sql::connection& db, session_id session,
                                            sql::deadline until) const noexcept {
     try {
         const auto change = leases_.change_of(db, session, until);
@@ -201,9 +201,9 @@ next_waiter two_step_queue_protocol::queue_look::next() const {
     const auto text = [&](std::size_t column) {
         return row_.is_null(0, column) ? std::string{} : std::string{row_.text(0, column)};
     };
-    return {.ticket = row_.integer(0, 6),
-            .session = row_.integer(0, 7),
-            .grant_id = row_.integer(0, 8),
+    return {.ticket = row_.integer<ticket_no>(0, 6),
+            .session = row_.integer<session_id>(0, 7),
+            .grant_id = row_.integer<grant_id>(0, 8),
             .thread = text(9),
             .note = text(10),
             .deadline_us = row_.maybe_integer(0, 11),
@@ -212,18 +212,18 @@ next_waiter two_step_queue_protocol::queue_look::next() const {
             .token = row_.integer(0, 0)};
 }
 
-queue_entries two_step_queue_protocol::entries_at(sql::connection& db, std::int64_t session,
-                                                  std::span<const std::int64_t> /*grant_ids*/,
+queue_entries two_step_queue_protocol::entries_at(sql::connection& db, session_id session,
+                                                  std::span<const grant_id> /*grant_ids*/,
                                                   sql::deadline until) const {
     return entries_of(db, session, until);
 }
 
 /// Scans begin at the first ticket of the queue: there is no watermark.
 void two_step_queue_protocol::reset_watermark(sql::connection& /*db*/, std::string_view /*name*/,
-                                              std::int64_t /*ticket*/,
-                                              sql::deadline /*until*/) const {}
+                                              ticket_no /*ticket*/, sql::deadline /*until*/) const {
+}
 
-std::vector<served_row> two_step_queue_protocol::held_of(sql::connection& db, std::int64_t session,
+std::vector<served_row> two_step_queue_protocol::held_of(sql::connection& db, session_id session,
                                                          std::span<const std::string> names,
                                                          sql::deadline until) const {
     std::vector<served_row> found;
@@ -243,19 +243,19 @@ std::optional<handed_over> two_step_queue_protocol::grant_next(sql::connection& 
         if (!seen.free() || !seen.waited()) return std::nullopt;
         if (!seen.present()) {
             restore_lease(db, name, until);
-        } else if (auto next = grant_to(db, name, seen.next(), 0, until)) {
+        } else if (auto next = grant_to(db, name, seen.next(), session_id{}, until)) {
             return next;
         }
     }
 }
 
 std::optional<handed_over> two_step_queue_protocol::hand_over_to(
-    sql::connection& db, std::string_view name, std::int64_t session, std::int64_t /*grant_id*/,
+    sql::connection& db, std::string_view name, session_id session, grant_id /*grant_id*/,
     const next_waiter& next, const hand_over_options& /*how*/, sql::deadline until) const {
     return grant_to(db, name, next, session, until);
 }
 
-std::vector<std::string> two_step_queue_protocol::leave(sql::connection& db, std::int64_t session,
+std::vector<std::string> two_step_queue_protocol::leave(sql::connection& db, session_id session,
                                                         std::span<const std::string> names,
                                                         sql::deadline until) const {
     leases_.delete_session(db, session, until);
@@ -270,8 +270,7 @@ two_step_queue_protocol::queue_look two_step_queue_protocol::look_at(sql::connec
 
 std::optional<handed_over> two_step_queue_protocol::hand_over(sql::connection& db,
                                                               std::string_view name,
-                                                              std::int64_t session,
-                                                              std::int64_t grant_id,
+                                                              session_id session, grant_id grant_id,
                                                               sql::deadline until) const {
     for (;; check_time(until)) {
         const auto seen = look_at(db, name, until);
@@ -288,7 +287,7 @@ std::optional<handed_over> two_step_queue_protocol::hand_over(sql::connection& d
 std::optional<handed_over> two_step_queue_protocol::grant_to(sql::connection& db,
                                                              std::string_view name,
                                                              const next_waiter& next,
-                                                             std::int64_t giver,
+                                                             session_id giver,
                                                              sql::deadline until) const {
     const std::array lease{value{name},
                            value{next.session},

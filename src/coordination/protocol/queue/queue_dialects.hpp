@@ -3,6 +3,7 @@
 #include "coordination/protocol/queue/queue_protocol.hpp"
 #include "sql/statements.hpp"
 #include "sql/value_list.hpp"
+#include <rowlock/ids.hpp>
 
 #include <algorithm>
 #include <array>
@@ -29,31 +30,30 @@ class common_queue_protocol : public queue_protocol {
 public:
     void enqueue(sql::connection& db, const grant_request& request,
                  sql::deadline until) const override;
-    queue_entries entries_of(sql::connection& db, std::int64_t session,
+    queue_entries entries_of(sql::connection& db, session_id session,
                              sql::deadline until) const override;
     std::optional<queue_grant> served(sql::connection& db, std::string_view name,
-                                      std::int64_t session, std::int64_t grant_id,
-                                      sql::deadline until,
+                                      session_id session, grant_id grant_id, sql::deadline until,
                                       std::optional<std::int64_t> reported) const override;
-    std::vector<std::optional<queue_grant>> served(sql::connection& db, std::int64_t session,
+    std::vector<std::optional<queue_grant>> served(sql::connection& db, session_id session,
                                                    std::span<const granted_name> places,
                                                    sql::deadline until) const override;
     std::optional<queue_grant> read_served(sql::connection& db, std::string_view name,
-                                           std::int64_t session, std::int64_t grant_id,
+                                           session_id session, grant_id grant_id,
                                            sql::deadline until) const override;
-    std::vector<served_row> served_of(sql::connection& db, std::int64_t session,
+    std::vector<served_row> served_of(sql::connection& db, session_id session,
                                       std::span<const std::string> names,
                                       sql::deadline until) const override;
     std::vector<std::string> names_with_waiters(sql::connection& db,
                                                 std::span<const std::string> names,
                                                 sql::deadline until) const override;
-    std::vector<std::string> queues_of_session(sql::connection& db, std::int64_t session,
+    std::vector<std::string> queues_of_session(sql::connection& db, session_id session,
                                                sql::deadline until) const override;
-    std::vector<deadlock_found> deadlocks(sql::connection& db, std::int64_t session,
+    std::vector<deadlock_found> deadlocks(sql::connection& db, session_id session,
                                           sql::deadline until) const override;
     void notify_grantee(sql::connection& db, const handed_over& next,
                         sql::deadline until) const noexcept override;
-    void notify_session(sql::connection& db, std::int64_t session,
+    void notify_session(sql::connection& db, session_id session,
                         sql::deadline until) const noexcept override;
 
 protected:
@@ -82,21 +82,21 @@ private:
 /// to that waiter in a short transaction, by compare-and-set on what was read.
 class two_step_queue_protocol : public common_queue_protocol {
 public:
-    queue_entries entries_at(sql::connection& db, std::int64_t session,
-                             std::span<const std::int64_t> grant_ids,
+    queue_entries entries_at(sql::connection& db, session_id session,
+                             std::span<const grant_id> grant_ids,
                              sql::deadline until) const override;
-    void reset_watermark(sql::connection& db, std::string_view name, std::int64_t ticket,
+    void reset_watermark(sql::connection& db, std::string_view name, ticket_no ticket,
                          sql::deadline until) const override;
-    std::vector<served_row> held_of(sql::connection& db, std::int64_t session,
+    std::vector<served_row> held_of(sql::connection& db, session_id session,
                                     std::span<const std::string> names,
                                     sql::deadline until) const override;
     std::optional<handed_over> grant_next(sql::connection& db, std::string_view name,
                                           sql::deadline until) const override;
     std::optional<handed_over> hand_over_to(sql::connection& db, std::string_view name,
-                                            std::int64_t session, std::int64_t grant_id,
+                                            session_id session, grant_id grant_id,
                                             const next_waiter& next, const hand_over_options& how,
                                             sql::deadline until) const override;
-    std::vector<std::string> leave(sql::connection& db, std::int64_t session,
+    std::vector<std::string> leave(sql::connection& db, session_id session,
                                    std::span<const std::string> names,
                                    sql::deadline until) const override;
 
@@ -110,8 +110,9 @@ protected:
 
         [[nodiscard]] bool present() const { return row_.integer(0, 1) != 0; }
         [[nodiscard]] bool free() const { return row_.integer(0, 3) != 0; }
-        [[nodiscard]] bool is_grant(std::int64_t session, std::int64_t grant_id) const {
-            return row_.maybe_integer(0, 4) == session && row_.maybe_integer(0, 5) == grant_id;
+        [[nodiscard]] bool is_grant(session_id session, grant_id grant_id) const {
+            return row_.maybe_integer<session_id>(0, 4) == session &&
+                   row_.maybe_integer<rowlock::grant_id>(0, 5) == grant_id;
         }
         [[nodiscard]] bool waited() const { return !row_.is_null(0, 6); }
         [[nodiscard]] std::int64_t token() const { return row_.integer(0, 2); }
@@ -126,19 +127,19 @@ protected:
     /// Hands our lease to its first waiter. Returns nullopt if there is none, or the lease is not
     /// ours.
     [[nodiscard]] std::optional<handed_over> hand_over(sql::connection& db, std::string_view name,
-                                                       std::int64_t session, std::int64_t grant_id,
+                                                       session_id session, grant_id grant_id,
                                                        sql::deadline until) const;
     /// The text that wakes the session of `next`, to run behind the commit that grants it the
     /// lease. Empty if nothing is to run there.
     /// @param giver the caller's session, which needs no notification; 0 if none
     [[nodiscard]] virtual std::string waking_text(sql::connection& db, const next_waiter& next,
-                                                  std::int64_t giver) const = 0;
+                                                  session_id giver) const = 0;
 
     const sql::statement delete_waiter_;
 
 private:
     [[nodiscard]] std::optional<handed_over> grant_to(sql::connection& db, std::string_view name,
-                                                      const next_waiter& next, std::int64_t giver,
+                                                      const next_waiter& next, session_id giver,
                                                       sql::deadline until) const;
 
     const sql::statement next_waiter_, take_;
@@ -162,7 +163,7 @@ std::vector<std::string> distinct_names(sql::connection& db, const sql::statemen
     return found;
 }
 
-[[nodiscard]] std::vector<std::int64_t> first_column(const sql::result& rows);
+[[nodiscard]] std::vector<grant_id> first_column(const sql::result& rows);
 
 /// Reads the columns of `places`: one row for each entry, or one with NULLs.
 [[nodiscard]] queue_entries read_entries(const sql::result& rows);

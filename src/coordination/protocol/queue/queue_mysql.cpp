@@ -16,9 +16,9 @@ public:
           tickets_{of.statements("tickets")},
           woken_for_{of.statements("woken_for")} {}
 
-    std::vector<std::int64_t> cancel(sql::connection& db, std::span<const std::int64_t> grant_ids,
-                                     sql::deadline until) const override {
-        std::vector<std::int64_t> deleted;
+    std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
+                                 sql::deadline until) const override {
+        std::vector<grant_id> deleted;
         sql::for_each_list(db, tickets_, alone, grant_ids, until, [&](const sql::result& rows) {
             const auto part = delete_tickets(db, rows, until);
             deleted.insert(deleted.end(), part.begin(), part.end());
@@ -27,8 +27,7 @@ public:
     }
 
     std::optional<queue_grant> served(sql::connection& db, std::string_view name,
-                                      std::int64_t session, std::int64_t grant_id,
-                                      sql::deadline until,
+                                      session_id session, grant_id grant_id, sql::deadline until,
                                       std::optional<std::int64_t> reported) const override {
         const auto granted = read_served(db, name, session, grant_id, until);
         if (!granted || granted->token == reported) return granted;
@@ -37,7 +36,7 @@ public:
         return granted;
     }
 
-    std::vector<std::optional<queue_grant>> served(sql::connection& db, std::int64_t session,
+    std::vector<std::optional<queue_grant>> served(sql::connection& db, session_id session,
                                                    std::span<const granted_name> places,
                                                    sql::deadline until) const override {
         auto all = two_step_queue_protocol::served(db, session, places, until);
@@ -54,14 +53,14 @@ public:
         return all;
     }
 
-    std::vector<served_row> served_of(sql::connection& db, std::int64_t session,
+    std::vector<served_row> served_of(sql::connection& db, session_id session,
                                       std::span<const std::string> names,
                                       sql::deadline until) const override {
         const std::array first{sql::value{session}};
         std::vector<served_row> found;
         sql::for_each_list(db, woken_for_, first, names, until, [&](const sql::result& rows) {
             for (std::size_t row = 0; row < rows.rows(); ++row) {
-                found.push_back({rows.integer(row, 0),
+                found.push_back({rows.integer<grant_id>(row, 0),
                                  {rows.integer(row, 1), rows.maybe_integer(row, 2)},
                                  rows.integer(row, 3) != 0});
             }
@@ -69,9 +68,8 @@ public:
         return found;
     }
 
-    release_outcome release(sql::connection& db, std::string_view name, std::int64_t session,
-                            std::int64_t grant_id, bool contended,
-                            sql::deadline until) const override {
+    release_outcome release(sql::connection& db, std::string_view name, session_id session,
+                            grant_id grant_id, bool contended, sql::deadline until) const override {
         if (contended) {
             if (auto next = hand_over(db, name, session, grant_id, until)) return {true, next};
         }
@@ -79,8 +77,8 @@ public:
     }
 
     std::optional<confirmed_grant> confirm_and_read_next(sql::connection& db, std::string_view name,
-                                                         std::int64_t session,
-                                                         std::int64_t grant_id, bool /*durably*/,
+                                                         session_id session, grant_id grant_id,
+                                                         bool /*durably*/,
                                                          sql::deadline until) const override {
         // The waiter's session is not checked again before the release: it may die meanwhile.
         constexpr auto reliable = std::chrono::seconds{1};
@@ -93,22 +91,23 @@ public:
 
 private:
     /// Returns the grant ids of those that this call deleted.
-    std::vector<std::int64_t> delete_tickets(sql::connection& db, const sql::result& tickets,
-                                             sql::deadline until) const {
+    std::vector<grant_id> delete_tickets(sql::connection& db, const sql::result& tickets,
+                                         sql::deadline until) const {
         // One commit for all; in ticket order, so two clients cannot wait in a cycle.
         std::optional<sql::transaction_scope> transaction;
         if (tickets.rows() > 1) transaction.emplace(db, until);
-        std::vector<std::int64_t> gone;
+        std::vector<grant_id> gone;
         for (std::size_t row = 0; row < tickets.rows(); ++row) {
-            if (run(db, delete_waiter_, until, tickets.integer(row, 1)).affected() == 0) continue;
-            gone.push_back(tickets.integer(row, 0));
+            if (run(db, delete_waiter_, until, tickets.integer<ticket_no>(row, 1)).affected() == 0)
+                continue;
+            gone.push_back(tickets.integer<grant_id>(row, 0));
         }
         if (transaction) transaction->commit(until);
         return gone;
     }
 
     [[nodiscard]] std::string waking_text(sql::connection& db, const next_waiter& next,
-                                          std::int64_t giver) const override {
+                                          session_id giver) const override {
         if (next.session == giver || (by_mail_ && is_near(next.to))) return {};
         return mysql_wait::as_text(db, next.session, next.grant_id);
     }

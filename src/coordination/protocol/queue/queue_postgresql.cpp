@@ -14,7 +14,7 @@ namespace {
 using base::fast_path;
 using std::chrono::microseconds;
 
-std::string array_of(std::span<const std::int64_t> numbers) {
+std::string array_of(std::span<const grant_id> numbers) {
     sql::array_text array;
     for (const auto number : numbers) array.add(number);
     return array.close();
@@ -23,8 +23,8 @@ std::string array_of(std::span<const std::int64_t> numbers) {
 /// A lease that the statement itself has handed over; it wakes the waiter.
 std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t column) {
     if (row.is_null(0, column)) return std::nullopt;
-    return handed_over{.session = row.integer(0, column),
-                       .grant_id = row.integer(0, column + 1),
+    return handed_over{.session = row.integer<session_id>(0, column),
+                       .grant_id = row.integer<grant_id>(0, column + 1),
                        .token = row.integer(0, column + 2),
                        .woken = true};
 }
@@ -36,32 +36,33 @@ constexpr std::int64_t looks_back = 256;
 /// If it overtook the one behind it so far that no scan would find that one, the latter is promised
 /// nothing: no client would serve it, and the promise would keep all others waiting.
 std::optional<next_waiter> read_next_in_line(const sql::result& rows) {
-    std::map<std::pair<bool, std::int64_t>, std::size_t> line;
-    const auto promised = rows.maybe_integer(0, 3);
+    std::map<std::pair<bool, ticket_no>, std::size_t> line;
+    const auto promised = rows.maybe_integer<grant_id>(0, 3);
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         if (rows.is_null(row, 4)) continue;
-        line.try_emplace({rows.integer(row, 6) != promised, rows.integer(row, 4)}, row);
+        line.try_emplace(
+            {rows.integer<grant_id>(row, 6) != promised, rows.integer<ticket_no>(row, 4)}, row);
     }
     if (line.empty()) return std::nullopt;
     const std::size_t row = line.begin()->second;
     const auto text = [&](std::size_t column) {
         return rows.is_null(row, column) ? std::string{} : std::string{rows.text(row, column)};
     };
-    next_waiter next{.ticket = rows.integer(row, 4),
-                     .session = rows.integer(row, 5),
-                     .grant_id = rows.integer(row, 6),
+    next_waiter next{.ticket = rows.integer<ticket_no>(row, 4),
+                     .session = rows.integer<session_id>(row, 5),
+                     .grant_id = rows.integer<grant_id>(row, 6),
                      .thread = text(7),
                      .note = text(8),
                      .deadline_us = rows.maybe_integer(row, 9),
                      .to = read_address(rows, row, 11),
                      .alive = microseconds{rows.integer(row, 10)},
-                     .promised = rows.integer(row, 6) == promised,
+                     .promised = rows.integer<grant_id>(row, 6) == promised,
                      .after = {},
-                     .looks_from = rows.maybe_integer(row, 2)};
+                     .looks_from = rows.maybe_integer<ticket_no>(row, 2)};
     if (line.size() > 1) {
         const std::size_t behind = std::next(line.begin())->second;
-        if (rows.integer(behind, 4) > next.ticket - looks_back)
-            next.after = rows.integer(behind, 6);
+        if (rows.integer(behind, 4) > rows.integer(row, 4) - looks_back)
+            next.after = rows.integer<grant_id>(behind, 6);
     }
     return next;
 }
@@ -90,24 +91,24 @@ public:
 
     [[nodiscard]] bool release_seeks_waiters() const noexcept override { return true; }
 
-    std::vector<std::int64_t> cancel(sql::connection& db, std::span<const std::int64_t> grant_ids,
-                                     sql::deadline until) const override {
+    std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
+                                 sql::deadline until) const override {
         if (grant_ids.empty()) return {};
         return first_column(run(db, cancel_, until, array_of(grant_ids)));
     }
 
-    queue_entries entries_at(sql::connection& db, std::int64_t session,
-                             std::span<const std::int64_t> grant_ids,
+    queue_entries entries_at(sql::connection& db, session_id session,
+                             std::span<const grant_id> grant_ids,
                              sql::deadline until) const override {
         return read_entries(run(db, places_at_, until, session, array_of(grant_ids)));
     }
 
-    void reset_watermark(sql::connection& db, std::string_view name, std::int64_t ticket,
+    void reset_watermark(sql::connection& db, std::string_view name, ticket_no ticket,
                          sql::deadline until) const override {
         run(db, reset_watermark_, until, name, ticket);
     }
 
-    std::vector<served_row> held_of(sql::connection& db, std::int64_t session,
+    std::vector<served_row> held_of(sql::connection& db, session_id session,
                                     std::span<const std::string> names,
                                     sql::deadline until) const override {
         sql::array_text all;
@@ -125,9 +126,8 @@ public:
         }
     }
 
-    release_outcome release(sql::connection& db, std::string_view name, std::int64_t session,
-                            std::int64_t grant_id, bool contended,
-                            sql::deadline until) const override {
+    release_outcome release(sql::connection& db, std::string_view name, session_id session,
+                            grant_id grant_id, bool contended, sql::deadline until) const override {
         const int may_be_asynchronous = db.keeps_session_state() ? 1 : 0;
         if (!contended &&
             run(db, release_unwaited_, until, name, session, grant_id, may_be_asynchronous)
@@ -139,8 +139,8 @@ public:
     }
 
     std::optional<confirmed_grant> confirm_and_read_next(sql::connection& db, std::string_view name,
-                                                         std::int64_t session,
-                                                         std::int64_t grant_id, bool durably,
+                                                         session_id session, grant_id grant_id,
+                                                         bool durably,
                                                          sql::deadline until) const override {
         const auto rows =
             run(db, confirm_and_read_next_, until, name, session, grant_id, durably ? 1 : 0);
@@ -150,11 +150,11 @@ public:
     }
 
     std::optional<handed_over> hand_over_to(sql::connection& db, std::string_view name,
-                                            std::int64_t session, std::int64_t grant_id,
+                                            session_id session, grant_id grant_id,
                                             const next_waiter& next, const hand_over_options& how,
                                             sql::deadline until) const override;
 
-    std::vector<std::string> leave(sql::connection& db, std::int64_t session,
+    std::vector<std::string> leave(sql::connection& db, session_id session,
                                    std::span<const std::string> names,
                                    sql::deadline until) const override {
         if (names.empty()) {
@@ -181,7 +181,7 @@ private:
 };
 
 std::optional<handed_over> postgresql_queue_protocol::hand_over_to(
-    sql::connection& db, std::string_view name, std::int64_t session, std::int64_t grant_id,
+    sql::connection& db, std::string_view name, session_id session, grant_id grant_id,
     const next_waiter& next, const hand_over_options& how, sql::deadline until) const {
     const bool reserves = uses(fast_path::reserved_token);
     const bool asynchronous =

@@ -2,6 +2,7 @@
 
 #include "coordination/protocol/lease/lease_protocol.hpp"
 #include "coordination/wakeup/hint.hpp"
+#include <rowlock/ids.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -22,8 +23,8 @@ namespace rowlock::protocol {
 
 /// A lease that grant_next or a release has given to a waiter.
 struct handed_over {
-    std::int64_t session;
-    std::int64_t grant_id;
+    session_id session;
+    rowlock::grant_id grant_id;
     std::int64_t token;
     bool woken = false;         ///< the statement itself woke it (PostgreSQL, MariaDB)
     bool asynchronous = false;  ///< the commit may not be on disk yet
@@ -33,12 +34,12 @@ struct handed_over {
 /// The state of one of our queue entries.
 struct queue_entry {
     std::string name;
-    std::int64_t grant_id;
-    std::int64_t ticket;
-    std::int64_t position;        ///< 1 = is served next; dead waiters are not counted
-    bool free;                    ///< the lease may be granted: run grant_next
-    std::int64_t holder_session;  ///< 0 if none
-    bool holder_expired;          ///< but not ended: end that session, then run grant_next
+    rowlock::grant_id grant_id;
+    ticket_no ticket;
+    std::int64_t position;      ///< 1 = is served next; dead waiters are not counted
+    bool free;                  ///< the lease may be granted: run grant_next
+    session_id holder_session;  ///< 0 if none
+    bool holder_expired;        ///< but not ended: end that session, then run grant_next
     /// Until the holder's session or the lease's own deadline expires; 0 if the lease is free.
     std::chrono::microseconds remaining{0};
     /// Scans of this queue start behind this entry and miss it: call reset_watermark.
@@ -65,16 +66,16 @@ struct release_outcome {
 
 /// The waiter that a holder saw behind it, and the data that a hand-over to it needs.
 struct next_waiter {
-    std::int64_t ticket = 0;
-    std::int64_t session = 0;
-    std::int64_t grant_id = 0;
+    ticket_no ticket{};
+    session_id session{};
+    rowlock::grant_id grant_id{};
     std::string thread{}, note{};
     std::optional<std::int64_t> deadline_us{};
-    wakeup::wake_address to{};            ///< of the waiter's session
-    std::chrono::microseconds alive{0};   ///< what was left of the waiter's session
-    bool promised = false;                ///< the next token, durably: it may be notified at once
-    std::optional<std::int64_t> after{};  ///< grant id of the waiter behind it
-    std::optional<std::int64_t> looks_from{};
+    wakeup::wake_address to{};           ///< of the waiter's session
+    std::chrono::microseconds alive{0};  ///< what was left of the waiter's session
+    bool promised = false;               ///< the next token, durably: it may be notified at once
+    std::optional<rowlock::grant_id> after{};  ///< grant id of the waiter behind it
+    std::optional<ticket_no> looks_from{};
     // MySQL and SQLite:
     std::int64_t seen = 0;   ///< the lease's token, which the hand-over compares
     std::int64_t token = 0;  ///< of the grant
@@ -86,16 +87,16 @@ struct confirmed_grant {
 };
 
 struct served_row {
-    std::int64_t grant_id = 0;
+    rowlock::grant_id grant_id{};
     queue_grant granted;
     bool durable = false;  ///< the granter still holds the lock that says its commit has returned
 };
 
 /// A deadlock cycle, seen from the queue entry that has to give way.
 struct deadlock_found {
-    std::int64_t grant_id;    ///< of our entry: the youngest ticket of the cycle
-    std::string description;  ///< "a (held by … ) -> b (held by …) -> a", without our ids
-    std::vector<std::int64_t> tickets;  ///< of the cycle's queue entries
+    rowlock::grant_id grant_id;  ///< of our entry: the youngest ticket of the cycle
+    std::string description;     ///< "a (held by … ) -> b (held by …) -> a", without our ids
+    std::vector<ticket_no> tickets;  ///< of the cycle's queue entries
 };
 
 /// One implementation a dialect (make_queue_protocol). Thread-safe.
@@ -114,22 +115,21 @@ public:
     /// Cancels queue entries; returns those that this call deleted. Ask find_grant about the
     /// others: they were served, or never inserted. After deleting the first entry of a queue the
     /// caller must run grant_next for that name.
-    virtual std::vector<std::int64_t> cancel(sql::connection& db,
-                                             std::span<const std::int64_t> grant_ids,
-                                             sql::deadline until) const = 0;
+    virtual std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
+                                         sql::deadline until) const = 0;
 
     /// All queue entries of a session, in one statement; reads only.
-    virtual queue_entries entries_of(sql::connection& db, std::int64_t session,
+    virtual queue_entries entries_of(sql::connection& db, session_id session,
                                      sql::deadline until) const = 0;
 
     /// Like entries_of, but at least these entries: for one that was just added.
-    virtual queue_entries entries_at(sql::connection& db, std::int64_t session,
-                                     std::span<const std::int64_t> grant_ids,
+    virtual queue_entries entries_at(sql::connection& db, session_id session,
+                                     std::span<const grant_id> grant_ids,
                                      sql::deadline until) const = 0;
 
     /// For an entry that was overtaken: makes scans of its queue start at it again. Waits for the
     /// lease's row as grant_next does.
-    virtual void reset_watermark(sql::connection& db, std::string_view name, std::int64_t ticket,
+    virtual void reset_watermark(sql::connection& db, std::string_view name, ticket_no ticket,
                                  sql::deadline until) const = 0;
 
     /// The grant that served an entry, or nullopt; no crash of the server takes it back. MySQL
@@ -138,18 +138,17 @@ public:
     /// @param reported the token that the granter reported after its commit: a grant with this
     /// token is durable, and only read
     virtual std::optional<queue_grant> served(sql::connection& db, std::string_view name,
-                                              std::int64_t session, std::int64_t grant_id,
+                                              session_id session, grant_id grant_id,
                                               sql::deadline until,
                                               std::optional<std::int64_t> reported = {}) const = 0;
     /// The same for several entries of one session: one round trip for each, and one commit for
     /// all.
-    virtual std::vector<std::optional<queue_grant>> served(sql::connection& db,
-                                                           std::int64_t session,
+    virtual std::vector<std::optional<queue_grant>> served(sql::connection& db, session_id session,
                                                            std::span<const granted_name> places,
                                                            sql::deadline until) const = 0;
     /// The same as read, for a caller that makes the grant durable before it reports it.
     virtual std::optional<queue_grant> read_served(sql::connection& db, std::string_view name,
-                                                   std::int64_t session, std::int64_t grant_id,
+                                                   session_id session, grant_id grant_id,
                                                    sql::deadline until) const = 0;
 
     /// The grants that this session has of these names, served entries among them. Only on MySQL
@@ -157,13 +156,13 @@ public:
     /// durable has to be made so (lease_protocol::make_durable) before it is reported. One round
     /// trip for each 16 names.
     /// @throws error errc::unsupported elsewhere
-    virtual std::vector<served_row> served_of(sql::connection& db, std::int64_t session,
+    virtual std::vector<served_row> served_of(sql::connection& db, session_id session,
                                               std::span<const std::string> names,
                                               sql::deadline until) const = 0;
 
     /// Which of these names' rows are grants of this session, to compare a holder's belief with the
     /// tables. By primary key; one round trip on PostgreSQL, elsewhere one for each 16 names.
-    virtual std::vector<served_row> held_of(sql::connection& db, std::int64_t session,
+    virtual std::vector<served_row> held_of(sql::connection& db, session_id session,
                                             std::span<const std::string> names,
                                             sql::deadline until) const = 0;
 
@@ -181,8 +180,8 @@ public:
     /// round trip, and MySQL in two, or in five on a borrowed connection and SOCI. If not, all free
     /// the lease in one if there is no waiter; if there is, PostgreSQL (in a second) and SQLite
     /// hand over all the same, while MySQL does not check and frees it.
-    virtual release_outcome release(sql::connection& db, std::string_view name,
-                                    std::int64_t session, std::int64_t grant_id, bool contended,
+    virtual release_outcome release(sql::connection& db, std::string_view name, session_id session,
+                                    grant_id grant_id, bool contended,
                                     sql::deadline until) const = 0;
 
     /// Whether release() seeks waiters although none are to be expected, and yet may miss one that
@@ -194,9 +193,11 @@ public:
     /// waiter, and on PostgreSQL makes durable what the release will build on. One round trip;
     /// waits for the disk if the grant was reported before it was there (`durably`), or if its row
     /// promises the next token. MySQL does not report what is left of the lease's own deadline.
-    virtual std::optional<confirmed_grant> confirm_and_read_next(
-        sql::connection& db, std::string_view name, std::int64_t session, std::int64_t grant_id,
-        bool durably, sql::deadline until) const = 0;
+    virtual std::optional<confirmed_grant> confirm_and_read_next(sql::connection& db,
+                                                                 std::string_view name,
+                                                                 session_id session,
+                                                                 grant_id grant_id, bool durably,
+                                                                 sql::deadline until) const = 0;
 
     /// Hands our lease to the waiter that confirm_and_read_next() has seen, sooner than release()
     /// finds it. Returns nullopt if that waiter has gone or the lease is not ours; call release()
@@ -208,7 +209,7 @@ public:
         bool notify = true;  ///< false: the caller notifies the waiter (`woken` is false)
     };
     virtual std::optional<handed_over> hand_over_to(sql::connection& db, std::string_view name,
-                                                    std::int64_t session, std::int64_t grant_id,
+                                                    session_id session, grant_id grant_id,
                                                     const next_waiter& next,
                                                     const hand_over_options& how,
                                                     sql::deadline until) const = 0;
@@ -220,18 +221,18 @@ public:
 
     /// Removes our session, which no lease and no ticket names, and returns which of these names
     /// have a live waiter. One round trip for each 16 names on PostgreSQL, elsewhere one more.
-    virtual std::vector<std::string> leave(sql::connection& db, std::int64_t session,
+    virtual std::vector<std::string> leave(sql::connection& db, session_id session,
                                            std::span<const std::string> names,
                                            sql::deadline until) const = 0;
 
     /// The names with live waiters whose lease this (ended) session has, or in whose queue it has
     /// an entry; one snapshot. The client that ended the session runs grant_next for them.
-    virtual std::vector<std::string> queues_of_session(sql::connection& db, std::int64_t session,
+    virtual std::vector<std::string> queues_of_session(sql::connection& db, session_id session,
                                                        sql::deadline until) const = 0;
 
     /// Deadlock cycles in which an entry of this session is the youngest: the other members cannot
     /// get what they wait for before it gives way. One recursive statement, reads only.
-    virtual std::vector<deadlock_found> deadlocks(sql::connection& db, std::int64_t session,
+    virtual std::vector<deadlock_found> deadlocks(sql::connection& db, session_id session,
                                                   sql::deadline until) const = 0;
 
     /// Wakes the waiter that was served, unless the statement that served it did: by mail, if
@@ -245,7 +246,7 @@ public:
     /// has a mailbox on this machine; else by PostgreSQL's NOTIFY. A hint: the session sends its
     /// next heartbeat at once, and finds the change. One round trip, two with the notification.
     /// MySQL cannot reach a session that does not wait.
-    virtual void notify_session(sql::connection& db, std::int64_t session,
+    virtual void notify_session(sql::connection& db, session_id session,
                                 sql::deadline until) const noexcept = 0;
 
 protected:

@@ -13,18 +13,17 @@ public:
           cancel_{of.statements("cancel")},
           release_unwaited_{of.statements("release_unwaited")} {}
 
-    std::vector<std::int64_t> cancel(sql::connection& db, std::span<const std::int64_t> grant_ids,
-                                     sql::deadline until) const override {
-        std::vector<std::int64_t> deleted;
+    std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
+                                 sql::deadline until) const override {
+        std::vector<grant_id> deleted;
         sql::for_each_list(db, cancel_, alone, grant_ids, until, [&](const sql::result& rows) {
             for (const auto grant_id : first_column(rows)) deleted.push_back(grant_id);
         });
         return deleted;
     }
 
-    release_outcome release(sql::connection& db, std::string_view name, std::int64_t session,
-                            std::int64_t grant_id, bool contended,
-                            sql::deadline until) const override {
+    release_outcome release(sql::connection& db, std::string_view name, session_id session,
+                            grant_id grant_id, bool contended, sql::deadline until) const override {
         if (!contended &&
             run(db, release_unwaited_, until, name, session, grant_id).affected() > 0) {
             return {true, std::nullopt, true};
@@ -34,8 +33,8 @@ public:
     }
 
     std::optional<confirmed_grant> confirm_and_read_next(sql::connection& db, std::string_view name,
-                                                         std::int64_t session,
-                                                         std::int64_t grant_id, bool /*durably*/,
+                                                         session_id session, grant_id grant_id,
+                                                         bool /*durably*/,
                                                          sql::deadline until) const override {
         const auto granted = read_served(db, name, session, grant_id, until);
         if (!granted) return std::nullopt;
@@ -44,7 +43,7 @@ public:
 
 private:
     [[nodiscard]] std::string waking_text(sql::connection& /*db*/, const next_waiter& /*next*/,
-                                          std::int64_t /*giver*/) const override {
+                                          session_id /*giver*/) const override {
         return {};
     }
 

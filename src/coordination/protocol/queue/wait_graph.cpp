@@ -30,17 +30,17 @@ std::string describe(const sql::result& rows, std::size_t row) {
 }  // namespace
 
 wait_graph::wait_graph(const sql::result& rows) {
-    std::map<std::pair<std::int64_t, std::string>, std::size_t> parties;
-    const auto party_of = [&](std::int64_t session, std::string_view thread) {
+    std::map<std::pair<session_id, std::string>, std::size_t> parties;
+    const auto party_of = [&](session_id session, std::string_view thread) {
         return parties.try_emplace({session, std::string{thread}}, parties.size()).first->second;
     };
     vertices_.reserve(rows.rows());
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         vertices_.push_back({.name = std::string{rows.text(row, 0)},
-                             .ticket = rows.maybe_integer(row, 1).value_or(0),
-                             .grant_id = rows.maybe_integer(row, 2).value_or(0),
-                             .session = rows.integer(row, 3),
-                             .party = party_of(rows.integer(row, 3), rows.text(row, 4)),
+                             .ticket = rows.maybe_integer<ticket_no>(row, 1).value_or(ticket_no{}),
+                             .grant_id = rows.maybe_integer<grant_id>(row, 2).value_or(grant_id{}),
+                             .session = rows.integer<session_id>(row, 3),
+                             .party = party_of(rows.integer<session_id>(row, 3), rows.text(row, 4)),
                              .who = describe(rows, row)});
     }
     places_.resize(parties.size());
@@ -49,7 +49,7 @@ wait_graph::wait_graph(const sql::result& rows) {
         return a.name != b.name ? a.name < b.name : a.ticket < b.ticket;
     });
     for (std::size_t i = 0; i < vertices_.size(); ++i) {
-        if (vertices_[i].ticket != 0) places_[vertices_[i].party].push_back(i);
+        if (vertices_[i].ticket != ticket_no{}) places_[vertices_[i].party].push_back(i);
     }
 }
 
@@ -140,7 +140,7 @@ private:
             }
             const vertex& obstacle = graph_.vertices_[way[i].obstacle];
             text.append(graph_.vertices_[way[i].place].name);
-            text.append(obstacle.ticket == 0 ? " (held by " : " (first waited for by ");
+            text.append(obstacle.ticket == ticket_no{} ? " (held by " : " (first waited for by ");
             text.append(obstacle.who).append(") -> ");
         }
         return text.append(start_.name);
@@ -154,11 +154,11 @@ private:
     std::vector<std::optional<step>> from_;  ///< how an entry was reached
 };
 
-std::vector<deadlock_found> wait_graph::cycles(std::int64_t session) const {
+std::vector<deadlock_found> wait_graph::cycles(session_id session) const {
     std::vector<deadlock_found> found;
     for (std::size_t i = 0; i < vertices_.size(); ++i) {
         const vertex& place = vertices_[i];
-        if (place.ticket == 0 || place.session != session) continue;
+        if (place.ticket == ticket_no{} || place.session != session) continue;
         if (auto cycle = search{*this, i}.run()) found.push_back(std::move(*cycle));
     }
     return found;

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "coordination/protocol/queue/queue_protocol.hpp"
+#include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -25,14 +25,14 @@ public:
     /// A party that waits for what it holds itself, or has several entries at one name, is no cycle
     /// here: a lease is bound to no thread, and another may release it. A mutex refuses that by
     /// itself.
-    [[nodiscard]] std::vector<deadlock_found> cycles(std::int64_t session) const;
+    [[nodiscard]] std::vector<deadlock_found> cycles(session_id session) const;
 
 private:
     struct vertex {
         std::string name;
-        std::int64_t ticket;  ///< 0: holds the lease
-        std::int64_t grant_id;
-        std::int64_t session;
+        ticket_no ticket;  ///< 0: holds the lease
+        rowlock::grant_id grant_id;
+        session_id session;
         std::size_t party;
         std::string who;  ///< for messages
     };
