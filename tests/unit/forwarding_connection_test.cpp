@@ -76,7 +76,7 @@ public:
         return true;
     }
     void drain(sql::deadline until) override {
-        const auto done = answer("settle", "", 0, until);
+        const auto done = answer("drain", "", 0, until);
         if (told_) told_(&done, nullptr);
     }
     [[nodiscard]] bool alive() const noexcept override {
