@@ -1,5 +1,6 @@
 // Combines the programs' results: one table, one JSON file, plots.
 #include "common/findings.hpp"
+#include "summary/goals.hpp"
 #include "summary/plot.hpp"
 
 #include <CLI/CLI.hpp>
@@ -19,39 +20,6 @@ namespace bench {
 namespace {
 
 using json = nlohmann::ordered_json;
-
-/// Every row, in order, with its target. Rows without measurements are shown too.
-struct goal {
-    const char* id;
-    const char* measure;
-    const char* sign;
-    double target;
-};
-constexpr goal goals[] = {
-    {"T1/postgresql", "PostgreSQL, 1 thread, by the floor", "≥", 0.92},
-    {"T1/mariadb", "MariaDB, 1 thread, by the floor", "≥", 0.90},
-    {"T1/sqlite-full", "SQLite FULL, 1 thread, by the floor", "≥", 0.85},
-    {"T1/sqlite-normal", "SQLite NORMAL, 1 thread, by the floor", "≥", 0.5},
-    {"T2/1-thread", "PostgreSQL by Redis with fsync", "≥", 1.0},
-    {"T2/16-threads", "PostgreSQL by Redis with fsync", "≥", 1.5},
-    {"T3", "PostgreSQL by Redis in memory, 16 threads", "≥", 0.5},
-    {"T4/1-thread", "PostgreSQL by ZooKeeper", "≥", 4},
-    {"T4/16-threads", "PostgreSQL by ZooKeeper", "≥", 8},
-    {"T5/1-thread", "failed try by SELECT", "≥", 0.8},
-    {"T5/16-threads", "failed try by SELECT", "≥", 0.8},
-    {"T5/wal", "log of failed tries by that of SELECTs", "≤", 1.1},
-    {"T6/time", "heartbeat, 10 000 leases by 1", "≤", 1.2},
-    {"T6/statements", "statements of a heartbeat", "≤", 1},
-    {"T7/acquire-p50", "acquire, 1 000 000 rows by none", "≤", 1.2},
-    {"T7/acquire-p99-reaping", "acquire, beside a reaper by without", "≤", 2},
-    {"T7/reaped-per-second", "reaped rows a second", "≥", 50'000},
-    {"T8/redis", "hand-off, 16 processes, by Redis' fair queue", "≤", 1.2},
-    {"T8/zookeeper", "hand-off, 16 processes, by ZooKeeper", "≤", 0.4},
-    {"T9/re-entry", "locking again", "≤", 200},
-    {"T9/held", "held()", "≤", 50},
-    {"T10/sqlite", "rowlock run by flock", "≤", 8},
-    {"T10/postgresql", "rowlock run, added to the command", "≤", 25},
-};
 
 struct gathered {
     std::map<std::string, json> rows;
@@ -128,7 +96,7 @@ void print(const json& rows) {
                 row.at("ours").is_null() ? "not run" : (row.at("met") ? "met" : "missed");
             fmt::print("{:<24} {:<45} {:>9} {:>9} {:>8} {:>9}  {:<7} {}\n", id, each.measure,
                        shown(row.at("ours")), shown(row.at("theirs")), shown(row.at("ratio")),
-                       fmt::format("{} {}", each.sign, each.target), verdict,
+                       fmt::format("{} {}", sign_of(each), each.target), verdict,
                        row.at("unit").get<std::string>());
         }
     }

@@ -84,7 +84,9 @@ struct free_memory {
 };
 using libpq_text = std::unique_ptr<char, free_memory>;
 
-// Talks over a handle that another object owns.
+// Talks over a handle that another object owns. It is long because the state of one PGconn is one
+// state machine: statements in progress, posted answers, prepared names and notifications all
+// arrive by the same reads, and a failure in one decides what is left of the others.
 class wire : public sql::notifications {
 public:
     enum class ownership { ours, borrowed };

@@ -530,7 +530,8 @@ TEST_CASE("a queue entry is added, read and cancelled while the lease's row is l
                                  {"job", session_id{3}, grant_id{44}, "", "", std::nullopt, false},
                                  until);
         CHECK(at.other.queue().entries_of(at.other.db(), session_id{3}, until).waiting.size() == 2);
-        CHECK(at.other.queue().cancel(at.other.db(), ids{44}, until) == ids{44});
+        CHECK(at.other.queue().cancel(at.other.db(), ids{grant_id{44}}, until) ==
+              ids{grant_id{44}});
         CHECK(std::chrono::steady_clock::now() < until);
         at.blocker.run("commit");
     }

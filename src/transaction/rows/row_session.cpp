@@ -6,6 +6,7 @@
 #include "sql/statements.hpp"
 #include "transaction/rows/row_locking.hpp"
 #include "transaction/rows/row_sessions.hpp"
+#include "transaction/rows/row_transaction.hpp"
 #include "transaction/rows/statement_effect.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/row_session.hpp>
@@ -39,29 +40,6 @@ row_session_options validated(row_session_options options, sql::dialect speaks) 
     require(options.index_cache_ttl >= 0ms, "index_cache_ttl must not be negative");
     detail::require_usable(options.wait, speaks);
     return options;
-}
-
-std::string name_of(isolation level) {
-    switch (level) {
-        case isolation::read_committed:
-            return "read committed";
-        case isolation::repeatable_read:
-            return "repeatable read";
-        case isolation::serializable:
-            return "serializable";
-    }
-    return "serializable";
-}
-
-std::int64_t whole_seconds(milliseconds time) {
-    return std::chrono::ceil<std::chrono::seconds>(time).count();
-}
-
-/// The lock timeout of the caller's own statements.
-milliseconds lock_timeout_of(const row_session_options& options) {
-    const auto wait = options.wait.how() == row_wait::kind::bounded ? options.wait.limit()
-                                                                    : options.statement_timeout;
-    return std::min(wait, options.max_hold);
 }
 
 /// Converts the failure of a statement before the commit. Without a commit nothing took effect, so
@@ -261,56 +239,7 @@ private:
         detail::refuse_cluster(db, options_.accept_double_grants_in_cluster, until);
         began_at_ = steady_clock::now();
         ends_at_ = began_at_ + options_.max_hold;
-        switch (db.speaks()) {
-            case sql::dialect::postgresql:
-                return begin_on_postgresql(db, until);
-            case sql::dialect::mysql:
-                return begin_on_mysql(db, until);
-            case sql::dialect::sqlite:
-                return prepare_sqlite(db, until);
-        }
-    }
-
-    void begin_on_postgresql(sql::connection& db, sql::deadline until) {
-        static const auto setup =
-            sql::load_statement(sql::dialect::postgresql, "row_session_setup");
-        db.query("begin isolation level " + name_of(options_.isolation_level), until);
-        begun_ = true;
-        sql::run(db, setup, until, options_.max_hold.count(),
-                 std::to_string(lock_timeout_of(options_).count()));
-    }
-
-    /// The settings belong to the connection, which is ours: they are sent again only if its last
-    /// session had others. MySQL has no limit for idle transactions, so the limit there is on idle
-    /// connections; the pool replaces those that it closes.
-    void begin_on_mysql(sql::connection& db, sql::deadline until) {
-        const auto hold = std::to_string(whole_seconds(options_.max_hold));
-        const std::string limits =
-            sql::facts_of(db, until).mariadb
-                ? ", idle_transaction_timeout = " + hold + ", max_statement_time = " + hold
-                : ", wait_timeout = " + hold;
-        const std::string settings = "set session autocommit = 1, innodb_lock_wait_timeout = " +
-                                     std::to_string(whole_seconds(lock_timeout_of(options_))) +
-                                     limits;
-        const std::string level =
-            "set session transaction isolation level " + name_of(options_.isolation_level);
-        if (place_->mark() != settings + level) {
-            db.query(level, until);
-            db.query(settings, until);
-            place_->set_mark(settings + level);
-        }
-        db.query("start transaction", until);
-        begun_ = true;
-    }
-
-    /// A busy timeout of the library would ignore our deadlines; the driver waits without it.
-    void prepare_sqlite(sql::connection& db, sql::deadline until) {
-        if (!place_->mark().empty()) return;
-        const auto timeout = db.query("pragma busy_timeout", until);
-        if (!timeout.empty() && timeout.integer(0, 0) != 0) {
-            db.query("pragma busy_timeout = 0", until);
-        }
-        place_->set_mark("prepared");
+        begun_ = detail::begin_row_transaction(*place_, options_, until);
     }
 
     /// SQLite's transaction begins with the first lock or statement, whose wait applies to the
@@ -363,7 +292,7 @@ private:
         if (!foreign_timeout_) return;
         static const sql::statement reset{
             "select pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true)"};
-        sql::run(db, reset, ends_at_, std::to_string(lock_timeout_of(options_).count()));
+        sql::run(db, reset, ends_at_, std::to_string(detail::lock_timeout_of(options_).count()));
         foreign_timeout_ = false;
     }
 

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "common/findings.hpp"
+
+namespace bench {
+
+/// Every row, in order, with its target. Rows without measurements are shown too.
+struct goal {
+    const char* id;
+    const char* measure;
+    wanted side;
+    double target;
+};
+inline constexpr goal goals[] = {
+    {"T1/postgresql", "PostgreSQL, 1 thread, by the floor", wanted::at_least, 0.92},
+    {"T1/mariadb", "MariaDB, 1 thread, by the floor", wanted::at_least, 0.90},
+    {"T1/sqlite-full", "SQLite FULL, 1 thread, by the floor", wanted::at_least, 0.85},
+    {"T1/sqlite-normal", "SQLite NORMAL, 1 thread, by the floor", wanted::at_least, 0.5},
+    {"T2/1-thread", "PostgreSQL by Redis with fsync", wanted::at_least, 1.0},
+    {"T2/16-threads", "PostgreSQL by Redis with fsync", wanted::at_least, 1.5},
+    {"T3", "PostgreSQL by Redis in memory, 16 threads", wanted::at_least, 0.5},
+    {"T4/1-thread", "PostgreSQL by ZooKeeper", wanted::at_least, 4},
+    {"T4/16-threads", "PostgreSQL by ZooKeeper", wanted::at_least, 8},
+    {"T5/1-thread", "failed try by SELECT", wanted::at_least, 0.8},
+    {"T5/16-threads", "failed try by SELECT", wanted::at_least, 0.8},
+    {"T5/wal", "log of failed tries by that of SELECTs", wanted::at_most, 1.1},
+    {"T6/time", "heartbeat, 10 000 leases by 1", wanted::at_most, 1.2},
+    {"T6/statements", "statements of a heartbeat", wanted::at_most, 1},
+    {"T7/acquire-p50", "acquire, 1 000 000 rows by none", wanted::at_most, 1.2},
+    {"T7/acquire-p99-reaping", "acquire, beside a reaper by without", wanted::at_most, 2},
+    {"T7/reaped-per-second", "reaped rows a second", wanted::at_least, 50'000},
+    {"T8/redis", "hand-off, 16 processes, by Redis' fair queue", wanted::at_most, 1.2},
+    {"T8/zookeeper", "hand-off, 16 processes, by ZooKeeper", wanted::at_most, 0.4},
+    {"T9/re-entry", "locking again", wanted::at_most, 200},
+    {"T9/held", "held()", wanted::at_most, 50},
+    {"T10/sqlite", "rowlock run by flock", wanted::at_most, 8},
+    {"T10/postgresql", "rowlock run, added to the command", wanted::at_most, 25},
+};
+
+[[nodiscard]] constexpr const char* sign_of(const goal& of) {
+    return of.side == wanted::at_least ? "≥" : "≤";
+}
+
+}  // namespace bench
