@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -22,24 +22,26 @@ namespace bench {
 namespace {
 
 using json = nlohmann::ordered_json;
-/// The values of a target, a round each.
-using measured = std::map<std::string, std::vector<double>>;
+/// The values of each target, by round.
+using measured = std::map<std::string, std::map<int, double>>;
 
-/// `files`: those of the rounds, in order. A target that a round could not measure is left out of
-/// it with its partner, so it is an error here.
-measured read(const std::vector<std::string>& files) {
+/// @param folder with a folder each round, in which `build` has a file each program. A target that
+/// could not be measured in a round is missing there.
+measured read(const std::filesystem::path& folder, const std::string& build) {
     measured found;
-    for (const std::string& path : files) {
-        std::ifstream file{path};
-        const auto all = json::parse(file, nullptr, false);
-        if (all.is_discarded()) throw std::runtime_error{"cannot read " + path};
-        for (const json& row : all.at("rows")) {
-            const json& ours = row.at("ours");
-            if (!ours.is_number()) throw std::runtime_error{path + " has no value for a target"};
-            found[row.at("id")].push_back(ours);
+    for (int round = 1;; ++round) {
+        const auto files = folder / std::to_string(round) / build;
+        if (!std::filesystem::exists(folder / std::to_string(round))) return found;
+        if (!std::filesystem::exists(files)) continue;
+        for (const auto& each : std::filesystem::directory_iterator{files}) {
+            std::ifstream file{each.path()};
+            const auto all = json::parse(file, nullptr, false);
+            if (all.is_discarded()) throw std::runtime_error{"cannot read " + each.path().string()};
+            for (const json& row : all.at("rows")) {
+                if (row.at("ours").is_number()) found[row.at("id")][round] = row.at("ours");
+            }
         }
     }
-    return found;
 }
 
 struct comparison {
@@ -51,68 +53,88 @@ struct comparison {
     double lowest = 0, highest = 0;
 };
 
-comparison compared(const std::vector<double>& before, const std::vector<double>& after) {
+/// Of the rounds in which both were measured; nullopt: none.
+std::optional<comparison> compared(const std::map<int, double>& before,
+                                   const std::map<int, double>& after) {
+    std::vector<double> old;
+    std::vector<double> now;
     std::vector<double> ratios;
-    for (std::size_t round = 0; round < before.size(); ++round) {
-        ratios.push_back(after[round] / before[round]);
+    for (const auto& [round, value] : after) {
+        const auto its = before.find(round);
+        if (its == before.end()) continue;
+        old.push_back(its->second);
+        now.push_back(value);
+        ratios.push_back(value / its->second);
     }
+    if (ratios.empty()) return std::nullopt;
     const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
-    return {.before = median(before),
-            .after = median(after),
-            .ratio = median(ratios),
-            .lowest = *low,
-            .highest = *high};
+    return comparison{.before = median(old),
+                      .after = median(now),
+                      .ratio = median(ratios),
+                      .lowest = *low,
+                      .highest = *high};
 }
 
 std::string shown(double value) {
     return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
 }
 
-/// @returns the number of rows that are worse by more than `tolerance` (0.03: 3 %)
-int print(const measured& before, const measured& after, double tolerance) {
-    fmt::print("\n{:<24} {:<42} {:>9} {:>9} {:>8} {:>15}  {}\n", "target", "what", "before",
-               "after", "ratio", "rounds", "");
+struct verdict {
+    int compared = 0;
     int worse = 0;
+};
+
+/// @param tolerance 0.03: a row may be worse by 3 %
+verdict print(const measured& before, const measured& after, double tolerance) {
+    fmt::print("\n{:<24} {:<42} {:>9} {:>9} {:>8} {:>15}\n", "target", "what", "before", "after",
+               "ratio", "rounds");
+    verdict found;
     for (const goal& each : goals) {
         const auto old = before.find(each.id);
         const auto now = after.find(each.id);
         if (old == before.end() && now == after.end()) continue;
-        if (old == before.end() || now == after.end() || old->second.size() != now->second.size()) {
+        const auto row = old == before.end() || now == after.end()
+                             ? std::nullopt
+                             : compared(old->second, now->second);
+        if (!row) {
             fmt::print("{:<24} {:<42} not measured by both\n", each.id, each.measure);
-            ++worse;
             continue;
         }
-        const comparison row = compared(old->second, now->second);
         const bool is_worse =
-            each.side == wanted::at_least ? row.ratio < 1 - tolerance : row.ratio > 1 + tolerance;
-        worse += static_cast<int>(is_worse);
+            each.side == wanted::at_least ? row->ratio < 1 - tolerance : row->ratio > 1 + tolerance;
+        ++found.compared;
+        found.worse += static_cast<int>(is_worse);
         fmt::print("{:<24} {:<42} {:>9} {:>9} {:>8.3f} {:>15}  {}\n", each.id, each.measure,
-                   shown(row.before), shown(row.after), row.ratio,
-                   fmt::format("{:.2f} … {:.2f}", row.lowest, row.highest),
+                   shown(row->before), shown(row->after), row->ratio,
+                   fmt::format("{:.2f} … {:.2f}", row->lowest, row->highest),
                    is_worse ? "worse" : "");
     }
-    return worse;
+    return found;
 }
 
 }  // namespace
 }  // namespace bench
 
 int main(int argc, char** argv) {
-    CLI::App app{"Compares the results of two builds. The exit status is 1 if a target is worse."};
-    std::vector<std::string> before;
-    std::vector<std::string> after;
+    CLI::App app{
+        "Compares what two builds measured in turns. The exit status is 1 if a target is worse, 2 "
+        "if "
+        "none was measured by both."};
+    std::string folder;
     double tolerance = 3;
-    app.add_option("--before", before, "Results of the earlier build, a round each")->required();
-    app.add_option("--after", after, "Results of this build, a round each")->required();
+    app.add_option("FOLDER", folder, "Results: ROUND/before/*.json and ROUND/after/*.json")
+        ->required();
     app.add_option("--tolerance", tolerance, "Percent that a target may be worse [3]")
         ->check(CLI::NonNegativeNumber);
     CLI11_PARSE(app, argc, argv);
     try {
-        const int worse = bench::print(bench::read(before), bench::read(after), tolerance / 100);
-        fmt::print("\n{} worse by more than {} %\n", worse, tolerance);
-        return worse == 0 ? 0 : 1;
+        const auto found = bench::print(bench::read(folder, "before"), bench::read(folder, "after"),
+                                        tolerance / 100);
+        fmt::print("\n{} of {} worse by more than {} %\n", found.worse, found.compared, tolerance);
+        if (found.compared == 0) return 2;
+        return found.worse == 0 ? 0 : 1;
     } catch (const std::exception& failure) {
         fmt::print(stderr, "compare: {}\n", failure.what());
-        return 1;
+        return 2;
     }
 }

@@ -40,7 +40,7 @@ public:
     void poke() const noexcept;
     /// For a message that no descriptor of the listener shows: wakes the thread, so that open() can
     /// ask for read() at once. Causes no step by itself.
-    void poke_ears() const noexcept { alarm_.poke(); }
+    void poke_listener() const noexcept { alarm_.poke(); }
     /// Allows no further step; the destructor waits for the running one.
     void stop() noexcept;
 

@@ -598,11 +598,11 @@ TEST_CASE("libpq: the failure of a posted statement is reported, and affects no 
     CHECK(table.db().alive());
 }
 
-TEST_CASE("libpq: settle, query and new statements read the posted results first") {
+TEST_CASE("libpq: drain, query and new statements read the posted results first") {
     if (!available()) return;
     posting_table table;
     REQUIRE(table.post(2));
-    SUBCASE("settle") {
+    SUBCASE("drain") {
         table.db().drain(soon());
     }
     SUBCASE("query") {
@@ -666,7 +666,7 @@ TEST_CASE("libpq: a posted statement that waits too long is cancelled") {
     obstacle.run("begin");
     obstacle.run("lock table " + table.name());
     REQUIRE(table.post(2));
-    SUBCASE("settled") {
+    SUBCASE("drained") {
         table.db().drain(clock::now() + 200ms);
     }
     SUBCASE("with a statement behind it") {

@@ -56,7 +56,7 @@ session_id session_of(support::lock_database& database, const std::string& name)
 }
 
 /// Waits until the heartbeat's connection is open, which happens some time after the session's.
-void drain(support::lock_database& database, const client& holder) {
+void await_heartbeat(support::lock_database& database, const client& holder) {
     if (database.speaks() == sql::dialect::sqlite) return;
     REQUIRE(eventually([&] { return holder.stats().connections >= 2; }));
 }
@@ -201,7 +201,7 @@ TEST_CASE("control: a holder without wake-ups learns of it with its next heartbe
         client other{database.source(), by_datagram(database)};
         const auto start = steady::now();
         const auto held = holder.acquire("job");
-        drain(database, holder);
+        await_heartbeat(database, holder);
         REQUIRE(other.request_release("job", held.token()));
         REQUIRE(eventually([&] { return !held.held(); }));
         CHECK(steady::now() - start > 1400ms);
@@ -215,7 +215,7 @@ TEST_CASE("a wake-up that precedes the grant which it concerns is followed by ch
         options.ttl = 6s;
         client holder{network.wrap(database.source()), options};
         const auto other = holder.acquire("other");
-        drain(database, holder);
+        await_heartbeat(database, holder);
         std::atomic<int> heartbeats{0};
         network.before([&](std::string_view what) { heartbeats += what == "heartbeat" ? 1 : 0; });
         network.after([&](std::string_view what) {
@@ -245,7 +245,7 @@ TEST_CASE("a program that knows all but the tables causes no statement of a hold
         client holder{network.wrap(database.source()), by_datagram(database)};
         client other{database.source(), by_datagram(database)};
         const auto asked = holder.acquire("job");
-        drain(database, holder);
+        await_heartbeat(database, holder);
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         if (postgresql) await_listener(database, session_of(database, "job"));
         ask(other, asked);
@@ -289,7 +289,7 @@ TEST_CASE("control: a reader of rowlock's tables causes at most a heartbeat a se
         stranger stranger{database};
         client holder{database.source(), by_datagram(database)};
         const auto held = holder.acquire("job");
-        drain(database, holder);
+        await_heartbeat(database, holder);
         const auto victim = address_of(database, session_of(database, "job"));
         const auto start = steady::now();
         const auto before = holder.stats().heartbeats;

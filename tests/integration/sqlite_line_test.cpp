@@ -258,7 +258,7 @@ TEST_CASE("a forged datagram is not believed, and a malformed one does no harm")
     const session_id session{database.number("select session from rowlock_waiter")};
     const grant_id grant_id{database.number("select grant_id from rowlock_waiter")};
     const auto victim = support::address_of(database, session);
-    const auto mail = support::mailbox_sender(victim);
+    const auto sender = support::mailbox_sender(victim);
     const std::array<std::string, 9> texts{
         "1 1",
         to_string(grant_id) + " 99",
@@ -269,7 +269,7 @@ TEST_CASE("a forged datagram is not believed, and a malformed one does no harm")
         "1",
         "99999999999999999999999 1",
         std::string(128, '\xff')};
-    for (const auto& text : texts) CHECK(mail.post(text));
+    for (const auto& text : texts) CHECK(sender.post(text));
     CHECK(waiting.wait_for(300ms) == std::future_status::timeout);
     CHECK(held.held());
     const auto token = held.token();

@@ -213,10 +213,10 @@ public:
     /// Sends a prepared statement without waiting for its answer: the next statement follows it at
     /// once, and the server runs one after the other, each with its own commit. The answer is read
     /// before that of the next call, or by drain(); if the connection is destroyed or breaks
-    /// before, `answer` receives errc::outcome_unknown. No round trip.
+    /// before, `on_answer` receives errc::outcome_unknown. No round trip.
     /// Returns false if that is impossible here (another library, a borrowed connection, a
     /// transaction, a statement that execute() has not prepared yet). Then nothing was sent, and
-    /// `answer` is not called.
+    /// `on_answer` is not called.
     virtual bool post(const statement& what, std::span<const value> parameters, deadline until,
                       posted_answer on_answer);
 

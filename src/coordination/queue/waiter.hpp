@@ -32,7 +32,7 @@ namespace rowlock::detail {
 struct waiter {
     enum class state : unsigned char { asked, waiting, served, vanished, failed, cancelled };
 
-    waiter(std::string name_, grant_id grant_id_, std::shared_ptr<session> ours_,
+    waiter(std::string name_, rowlock::grant_id grant_id_, std::shared_ptr<session> ours_,
            std::string thread_, bool has_deadline_)
         : name{std::move(name_)},
           grant_id{grant_id_},

@@ -47,7 +47,7 @@ void waiter_loop::fail(const error& failure, std::optional<std::string_view> nam
 void waiter_loop::run() noexcept {
     while (!stopping_) {
         const nanoseconds next = step();
-        // From now on the session's mail is read, whether or not a thread waits.
+        // From now on the session's mailbox is read, whether or not a thread waits.
         rounds_.attend_current();
         if (!stopping_) sleep(std::min(next, rounds_.mail_due()));
     }

@@ -70,7 +70,7 @@ void session_keeper::poke_watchdog() const noexcept {
 void session_keeper::turn_passed() noexcept {
     heartbeat_.turn_passed();
     const std::lock_guard lock{mutex_};
-    if (threads_.heartbeat) threads_.heartbeat->poke_ears();
+    if (threads_.heartbeat) threads_.heartbeat->poke_listener();
 }
 
 void session_keeper::reconcile_now() noexcept {

@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-/// Messages to a session outside the tables, by NOTIFY or by mail, and why they may be believed:
-/// each ends with a proof that only a client that can read the session's row can make. Others can
-/// send messages, which are ignored.
+/// Messages to a session outside the tables, by NOTIFY or by datagram, and why they may be
+/// believed: each ends with a proof that only a client that can read the session's row can make.
+/// Others can send messages, which are ignored.
 namespace rowlock::wakeup {
 
 /// Where a session receives messages, and the secret that proves them: columns of its row.

@@ -26,7 +26,7 @@ namespace rowlock::wakeup {
 /// they reveal nothing. A message that is to be believed carries a proof.
 class mailbox {
 public:
-    /// So much mail at once, and none of it of use, is a flood. A true message then finds the
+    /// So many datagrams at once, none of them of use, are a flood. A true message then finds the
     /// mailbox full and goes through the database, or comes so much later.
     static constexpr std::size_t flood = 32;
     static constexpr std::chrono::milliseconds rest_from_flood{5};
@@ -39,9 +39,9 @@ public:
     mailbox& operator=(const mailbox&) = delete;
     ~mailbox();
 
-    /// Readable if there is mail. To be polled, not read.
+    /// Readable if a datagram has arrived. To be polled, not read.
     [[nodiscard]] int descriptor() const noexcept { return socket_; }
-    /// Returns the mail that has arrived, some dozens at most. Never waits.
+    /// Returns the datagrams that have arrived, some dozens at most. Never waits.
     [[nodiscard]] std::vector<std::string> take() const;
 
 private:

@@ -11,10 +11,10 @@ void mailbox_reader::attend(std::shared_ptr<const mailbox> box) noexcept {
 
 void mailbox_reader::read(listener& to, nanoseconds now) {
     if (!box_ || now < unread_until_) return;
-    const auto mail = box_->take();
+    const auto arrived = box_->take();
     bool useful = false;
-    for (const auto& text : mail) useful = to.on_message(text, false) || useful;
-    if (!useful && mail.size() >= mailbox::flood) unread_until_ = now + mailbox::rest_from_flood;
+    for (const auto& text : arrived) useful = to.on_message(text, false) || useful;
+    if (!useful && arrived.size() >= mailbox::flood) unread_until_ = now + mailbox::rest_from_flood;
 }
 
 int mailbox_reader::descriptor(nanoseconds now) const noexcept {

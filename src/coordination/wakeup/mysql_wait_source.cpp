@@ -17,7 +17,7 @@ mysql_wait_source::~mysql_wait_source() = default;
 bool mysql_wait_source::listen(sql::connection& db, const recipient&, session_id waiting,
                                sql::deadline until) {
     if (!may_sleep_ || waiting == session_id{}) return false;
-    if (!shut_gate_for(waiting, db, until)) {
+    if (!take_wait_lock_for(waiting, db, until)) {
         may_sleep_ = false;
         return false;
     }
@@ -31,14 +31,14 @@ bool mysql_wait_source::listen(sql::connection& db, const recipient&, session_id
     return false;  // the thread reports when the sleep begins
 }
 
-bool mysql_wait_source::shut_gate_for(session_id session, sql::connection& db,
-                                      sql::deadline until) {
-    if (wait_lock_ != 0 && gate_session_ == session) return true;
+bool mysql_wait_source::take_wait_lock_for(session_id session, sql::connection& db,
+                                           sql::deadline until) {
+    if (wait_lock_ != 0 && lock_session_ == session) return true;
     if (wait_lock_ != 0) mysql_wait::release_wait_lock(db, std::exchange(wait_lock_, 0), until);
     const auto next = parts_.next_id();
     if (!mysql_wait::take_wait_lock(db, next, until)) return false;
     wait_lock_ = next;
-    gate_session_ = session;
+    lock_session_ = session;
     return true;
 }
 

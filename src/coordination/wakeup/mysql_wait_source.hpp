@@ -29,13 +29,14 @@ public:
     [[nodiscard]] std::size_t connections() const noexcept override;
 
 private:
-    [[nodiscard]] bool shut_gate_for(session_id session, sql::connection& db, sql::deadline until);
+    [[nodiscard]] bool take_wait_lock_for(session_id session, sql::connection& db,
+                                          sql::deadline until);
     void start();
 
     const source_parts parts_;
     bool may_sleep_;
-    std::int64_t wait_lock_ = 0;  ///< that the connection holds shut, 0: none …
-    session_id gate_session_{};   ///< … for a sleep of this session
+    std::int64_t wait_lock_ = 0;  ///< that the connection has, 0: none …
+    session_id lock_session_{};   ///< … for a sleep of this session
     mutable std::mutex mutex_;    ///< guards the pointer, while the thread is made
     std::unique_ptr<detail::mysql_wait_thread> thread_;
 };

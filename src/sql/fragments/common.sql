@@ -27,7 +27,7 @@ coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now},
 case when {free} then {waited} else 0 end
 
 -- fragment info
--- The columns that detail::info reads, for people: the name n.name, its lease l, the holder s and the
+-- The columns that read_info reads, for people: the name n.name, its lease l, the holder s and the
 -- queue.
 n.name,
 coalesce(l.token, 0),

@@ -81,7 +81,7 @@ l.session as session,
 case when not {free} then 0 when {reserved_for} is not null then 2 else {waited}::int end as waited
 
 -- fragment places
--- The state of the queue entries `mine`, from a WITH on; the columns detail::place reads: whether my
+-- The state of the queue entries `mine`, from a WITH on; the columns read_entries reads: whether my
 -- session $1 lives; name, grant id, ticket, position (0: my session is dead), whether the lease may be
 -- granted, its session, whether that has expired, its remaining time in µs, whether reads of this queue would
 -- miss the entry (fragment in_line). One row with NULLs if there is no entry.
@@ -120,7 +120,7 @@ select (select count(*) from rowlock_session m where m.id = $1::bigint and {live
  order by mine.ticket
 
 -- fragment info
--- The columns that detail::info reads, for people: the name n.name, its lease l, the holder s and the queue
+-- The columns that read_info reads, for people: the name n.name, its lease l, the holder s and the queue
 -- q.
 n.name,
 coalesce(l.token, 0),

@@ -71,7 +71,7 @@ void check_time(sql::deadline until) {
 
 common_queue_protocol::common_queue_protocol(const queue_parts& of)
     : leases_{of.leases},
-      by_mail_{of.by_datagram},
+      by_datagram_{of.by_datagram},
       held_leases_{of.statements("held_leases")},
       enqueue_{of.statements("enqueue")},
       places_{of.statements("places")},
@@ -157,7 +157,7 @@ void common_queue_protocol::notify_grantee(sql::connection& db, const handed_ove
     try {
         const auto said =
             wakeup::encode_wakeup({next.grant_id, next.token, next.asynchronous}, next.to.secret);
-        if (by_mail_ && post(next.to, said)) return;
+        if (by_datagram_ && post(next.to, said)) return;
         wake(db, next, said, until);
     } catch (...) {
         // The connection broke, or there is no memory. The grant is committed.
@@ -170,7 +170,7 @@ void common_queue_protocol::notify_session(sql::connection& db, session_id sessi
         const auto change = leases_.change_of(db, session, until);
         if (!change) return;
         const auto said = wakeup::said_to_look(change->revision, change->to.secret);
-        if (by_mail_ && post(change->to, said)) return;
+        if (by_datagram_ && post(change->to, said)) return;
         notify(db, change->to, said, until);
     } catch (...) {
         // The connection broke, the secret may not be read, or there is no memory. The change is

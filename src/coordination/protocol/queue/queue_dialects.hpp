@@ -70,7 +70,7 @@ protected:
     void restore_lease(sql::connection& db, std::string_view name, sql::deadline until) const;
 
     const lease_protocol& leases_;
-    const bool by_mail_;
+    const bool by_datagram_;
     const sql::statement held_leases_;
 
 private:

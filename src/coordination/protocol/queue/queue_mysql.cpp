@@ -108,7 +108,7 @@ private:
 
     [[nodiscard]] std::string waking_text(sql::connection& db, const next_waiter& next,
                                           session_id giver) const override {
-        if (next.session == giver || (by_mail_ && is_near(next.to))) return {};
+        if (next.session == giver || (by_datagram_ && is_near(next.to))) return {};
         return mysql_wait::as_text(db, next.session, next.grant_id);
     }
 

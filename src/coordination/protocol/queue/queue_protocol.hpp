@@ -235,16 +235,16 @@ public:
     virtual std::vector<deadlock_found> deadlocks(sql::connection& db, session_id session,
                                                   sql::deadline until) const = 0;
 
-    /// Wakes the waiter that was served, unless the statement that served it did: by mail, if
+    /// Wakes the waiter that was served, unless the statement that served it did: by datagram, if
     /// enabled and the waiter has a mailbox on this machine; else through the database (PostgreSQL,
-    /// and MySQL by mysql_wait::wake; one round trip). A hint. On SQLite, without mail, the waiter
-    /// sees the commit.
+    /// and MySQL by mysql_wait::wake; one round trip). A hint. On SQLite, without datagrams, the
+    /// waiter sees the commit.
     virtual void notify_grantee(sql::connection& db, const handed_over& next,
                                 sql::deadline until) const noexcept = 0;
 
-    /// Notifies a session, after the commit, that its rows were changed: by mail, if enabled and it
-    /// has a mailbox on this machine; else by PostgreSQL's NOTIFY. A hint: the session sends its
-    /// next heartbeat at once, and finds the change. One round trip, two with the notification.
+    /// Notifies a session, after the commit, that its rows were changed: by datagram, if enabled
+    /// and it has a mailbox on this machine; else by PostgreSQL's NOTIFY. A hint: the session sends
+    /// its next heartbeat at once, and finds the change. One round trip, two with the notification.
     /// MySQL cannot reach a session that does not wait.
     virtual void notify_session(sql::connection& db, session_id session,
                                 sql::deadline until) const noexcept = 0;
@@ -255,7 +255,7 @@ protected:
 
 /// The protocol of the dialect that `statements` are written in.
 /// @param leases must outlive the protocol
-/// @param by_datagram whether the caller notifies served waiters by mail where possible
+/// @param by_datagram whether the caller notifies served waiters by datagram where possible
 /// (notify_grantee): then no statement wakes them
 [[nodiscard]] std::unique_ptr<const queue_protocol> make_queue_protocol(
     const sql::statement_set& statements, const lease_protocol& leases, bool by_datagram = true);

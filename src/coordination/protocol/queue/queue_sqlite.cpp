@@ -5,7 +5,7 @@ namespace rowlock::protocol {
 namespace {
 
 /// What a file shows outlives every process that reads it. The database wakes no waiter: one
-/// without mail sees that the file has changed.
+/// without datagrams sees that the file has changed.
 class sqlite_queue_protocol final : public two_step_queue_protocol {
 public:
     explicit sqlite_queue_protocol(const queue_parts& of)
