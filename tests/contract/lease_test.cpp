@@ -724,13 +724,15 @@ TEST_CASE("tables that the URL alone names are separate, for everything that use
 
 TEST_CASE("transient refusals are retried and do not reach the caller") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        // Outlives the client, whose threads may still run the hook of the round before.
+        std::atomic<int> failures{0};
         interception network;
         client locks{network.wrap(database.source()), database.options()};
         locks.acquire("warm up").release();
         for (const errc kind : {errc::deadlock, errc::conflict, errc::timed_out,
                                 errc::out_of_resources, errc::database_unreachable}) {
-            std::atomic<int> failures{2};
-            network.before([&](std::string_view) {
+            failures = 2;
+            network.before([&failures, kind](std::string_view) {
                 if (failures.fetch_sub(1) > 0) throw error{kind, "made by the test"};
             });
             auto lease = locks.try_acquire("job");
