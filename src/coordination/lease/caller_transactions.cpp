@@ -18,7 +18,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
-using detail::verdict;
 
 void validate(const fence_options& options) {
     require(options.statement_timeout > 0ms && options.statement_timeout <= 1min,
@@ -83,8 +82,8 @@ void caller_transactions::run(sql::connection& db, grant& held, const fence_opti
     // usable, ours does not.
     constexpr auto grace = 1s;
     const auto until = steady::now() + options.statement_timeout + grace;
-    const detail::claim lease{held.name, held.session_id, held.token.value(), held.grant_id};
-    const detail::fence_limits limits{
+    const claim lease{held.name, held.session_id, held.token.value(), held.grant_id};
+    const fence_limits limits{
         .statement = options.statement_timeout,
         .idle = options.max_idle > 0ms ? options.max_idle : context_.options.ttl};
     auto seen = verdict::current;
