@@ -102,7 +102,8 @@ own_parameters take_ours_from_url(std::string& url) {
             add(ours, std::move(name), driver::percent_decoded(each.substr(equals + 1)));
         }
     }
-    url.replace(question, std::string::npos, others);
+    url.erase(question);
+    url += others;
     return ours;
 }
 
