@@ -657,11 +657,8 @@ namespace {
 /// Runs all transitions in random order on a few names, over one connection.
 class storm {
 public:
-    storm(support::lock_database& database, std::int64_t number, reaper_options reaping)
-        : reaping_{std::move(reaping)},
-          hand_{database},
-          number_{number},
-          next_{number * 1'000'000} {
+    storm(support::lock_database& database, std::int64_t number, const reaper_options& reaping)
+        : reaping_{reaping}, hand_{database}, number_{number}, next_{number * 1'000'000} {
         reaping_.statement_timeout = 10s;
         // Eight connections share three rows, and other programs may keep the disk busy for
         // seconds.

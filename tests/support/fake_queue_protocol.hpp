@@ -223,10 +223,10 @@ private:
     }
 
     static handed_over give(rows& all, waiter_at to) {
-        const handed_over given{.session = to->second.session,
-                                .grant_id = to->second.grant_id,
-                                .token = all.grant(to->second),
-                                .to = all.sessions[to->second.session].wake};
+        handed_over given{.session = to->second.session,
+                          .grant_id = to->second.grant_id,
+                          .token = all.grant(to->second),
+                          .to = all.sessions[to->second.session].wake};
         all.waiters.erase(to);
         return given;
     }
