@@ -94,7 +94,8 @@ enum class when_cut_off : unsigned char {
     /// The call fails: errc::lock_lost if the session is over, else with the failure itself.
     fail,
     /// The call goes on until its own time limit or stop: as soon as the database answers, it opens
-    /// a new session and takes a new queue entry, at the end of the queue (event_kind::place_lost).
+    /// a new session and takes a new queue entry, at the end of the queue
+    /// (event_kind::queue_entry_lost).
     /// It waits likewise for a server that has no connection left, from the first attempt on. A
     /// thread that holds another lease of this client fails as above: that lease may be lost too.
     requeue,

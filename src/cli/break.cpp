@@ -48,7 +48,7 @@ void confirm(const break_options& options, const lease_info& row,
                       "lock? [y/N] ";
     require_consent(
         fmt::format("{}; {}.\n{}", escaped(holder_text(row)), escaped(queue_text(queue)), what),
-        "there is no terminal to ask at: give --yes to break the lock");
+        "standard input is not a terminal: give --yes to break the lock without the question");
 }
 
 void report(const break_options& options, const database& in, const char* outcome,

@@ -225,6 +225,7 @@ void add_grants(CLI::App& app, parsed& into) {
     add_database(give, giving.database);
 }
 
+// The commands that only read. A list: long, and without branches.
 void add_looks(CLI::App& app, parsed& into) {
     auto& listing = into.list;
     auto& ls = add_command(app, into, "ls", "List the locks that are held",
@@ -301,6 +302,7 @@ void add_looks(CLI::App& app, parsed& into) {
     add_database(out, breaking.database);
 }
 
+// The commands that an operator runs on the tables. A list: long, and without branches.
 void add_upkeep(CLI::App& app, parsed& into) {
     auto& reaping = into.reap;
     auto& sweep = add_command(app, into, "reap", "Remove the rows that dead holders left",

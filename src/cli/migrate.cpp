@@ -122,7 +122,7 @@ int migrate(const migrate_options& options) {
     }
     if (options.json) return success;
     for (const int version : steps) {
-        print(fmt::format("{} migration {}\n", options.down_to ? "took back" : "applied", version));
+        print(fmt::format("{} migration {}\n", options.down_to ? "reverted" : "applied", version));
     }
     return success;
 }

@@ -329,7 +329,7 @@ public:
         if (what.kind == event_kind::session_opened) {
             helper_.tell(notice::about(what.session));
         }
-        if (what.kind == event_kind::place_lost) {
+        if (what.kind == event_kind::queue_entry_lost) {
             complain("the queue entry was lost in an outage; waiting on at the end of the queue");
         }
         if (what.kind == event_kind::waiting && !what.message.empty() && what.message != said_) {

@@ -57,6 +57,7 @@ errc classify_sql_error(std::string_view message) noexcept {
 
 }  // namespace
 
+// A table of SQLite's result codes: one case each.
 errc classify_sqlite(int result_code, std::string_view message) noexcept {
     switch (result_code) {
         // Another connection committed after our snapshot: waiting does not help, starting over

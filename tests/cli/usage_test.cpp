@@ -396,7 +396,7 @@ TEST_CASE(
         CHECK(in->run({"migrate"}).out == "nothing to do\n");
         CHECK(in->run({"migrate", "--status"}).code == 0);
         CHECK(in->run({"migrate", "--down-to", "0", "--yes"}).out ==
-              "took back migration 4\ntook back migration 3\ntook back migration 2\ntook back "
+              "reverted migration 4\nreverted migration 3\nreverted migration 2\nreverted "
               "migration 1\n");
         CHECK(in->run({"migrate", "--status"}).code == 1);
         // --down-to does not migrate up.

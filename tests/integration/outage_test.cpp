@@ -35,12 +35,12 @@ class listener {
 public:
     event_callback callback() {
         return [this](const event& what) {
-            if (what.kind == event_kind::place_lost) ++places_lost;
+            if (what.kind == event_kind::queue_entry_lost) ++entries_lost;
             if (what.kind == event_kind::session_ended) ++sessions_ended;
             if (what.kind == event_kind::waiting && !what.message.empty()) ++refusals;
         };
     }
-    std::atomic<int> places_lost{0};
+    std::atomic<int> entries_lost{0};
     std::atomic<int> sessions_ended{0};
     std::atomic<int> refusals{0};
 };
@@ -99,7 +99,7 @@ TEST_CASE(
         REQUIRE(places(database, 2));
         end_session_of(database, "first");
         REQUIRE(eventually([&] { return first.stats().queued == 2; }));
-        CHECK(eventually([&] { return heard.places_lost == 1; }));
+        CHECK(eventually([&] { return heard.entries_lost == 1; }));
         held.release();
         auto next = two.get();
         CHECK(next.held());
@@ -158,7 +158,7 @@ TEST_CASE("a waiter outlasts an outage that outlasts its session and the retries
         network.end();
         CHECK(gave_up_often);
         CHECK(goes_on);
-        CHECK(heard.places_lost == 1);
+        CHECK(heard.entries_lost == 1);
         CHECK(eventually([&] { return waiter.stats().queued == 2; }));
         CHECK(waiting.wait_for(0s) == std::future_status::timeout);
         CHECK(held.held());

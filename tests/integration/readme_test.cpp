@@ -20,7 +20,7 @@ void send_reports(const std::string& url, std::function<bool(rowlock::fencing_to
     rowlock::client locks{rowlock::open(url)};                       // one per process
     if (auto lease = locks.try_acquire_for("nightly-report", 5s)) {  // empty: another has it
         bool more = true;
-        while (more && lease->held()) more = send_next(lease->token());  // held() asks no network
+        while (more && lease->held()) more = send_next(lease->token());  // held(): no round trip
     }                                                                    // released here
 }
 // README: to here

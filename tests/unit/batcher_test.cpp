@@ -37,18 +37,18 @@ struct doubling {
         ++begun;
         if (first) let_go.get_future().wait();
         const auto is = [](int number) {
-            return [number](const auto* each) { return each->ask == number; };
+            return [number](const auto* each) { return each->call == number; };
         };
         if (std::ranges::any_of(asked, is(13))) throw std::runtime_error{"no thirteen"};
         for (auto* each : asked) {
-            if (each->ask != 0) each->answer = 2 * each->ask;
+            if (each->call != 0) each->answer = 2 * each->call;
         }
         if (std::ranges::any_of(asked, is(0))) throw std::runtime_error{"not all"};
     }
     std::future<std::optional<int>> ask(int what, std::chrono::milliseconds patience = 20s) {
         return std::async(std::launch::async, [this, what, patience] {
             ++asking;
-            return sums.ask(what, patience);
+            return sums.submit(what, patience);
         });
     }
     /// Starts the first call, before any other request.
@@ -71,8 +71,8 @@ struct doubling {
 TEST_CASE("a request without others is answered by its own call") {
     doubling of;
     of.let_go.set_value();
-    CHECK(of.sums.ask(4, 1ms) == 8);
-    CHECK(of.sums.ask(5, 1ms) == 10);
+    CHECK(of.sums.submit(4, 1ms) == 8);
+    CHECK(of.sums.submit(5, 1ms) == 10);
     CHECK(of.sizes == std::vector<std::size_t>{1, 1});
 }
 
@@ -81,7 +81,7 @@ TEST_CASE("requests during a call share the next one, up to its size") {
     auto first = of.hold_up();
     std::vector<std::future<std::optional<int>>> others;
     for (const int number : {2, 3, 4, 5, 6}) others.push_back(of.ask(number));
-    REQUIRE(eventually([&] { return of.sums.gathered() == 5; }));
+    REQUIRE(eventually([&] { return of.sums.pending() == 5; }));
     of.let_go.set_value();
     CHECK(first.get() == 2);
     for (int number = 2; auto& each : others) CHECK(each.get() == 2 * number++);
@@ -93,12 +93,12 @@ TEST_CASE("a failed call fails for all requests of its batch, and for no other")
     auto first = of.hold_up();
     auto wrong = of.ask(13);
     auto right = of.ask(5);
-    REQUIRE(eventually([&] { return of.sums.gathered() == 2; }));
+    REQUIRE(eventually([&] { return of.sums.pending() == 2; }));
     of.let_go.set_value();
     CHECK(first.get() == 2);
     CHECK_THROWS_AS(wrong.get(), std::runtime_error);
     CHECK_THROWS_AS(right.get(), std::runtime_error);
-    CHECK(of.sums.ask(7, 1ms) == 14);
+    CHECK(of.sums.submit(7, 1ms) == 14);
 }
 
 TEST_CASE("a request that has its answer keeps it if the call then fails for the others") {
@@ -106,7 +106,7 @@ TEST_CASE("a request that has its answer keeps it if the call then fails for the
     auto first = of.hold_up();
     auto answered = of.ask(5);
     auto failed = of.ask(0);
-    REQUIRE(eventually([&] { return of.sums.gathered() == 2; }));
+    REQUIRE(eventually([&] { return of.sums.pending() == 2; }));
     of.let_go.set_value();
     CHECK(first.get() == 2);
     CHECK(answered.get() == 10);
@@ -116,18 +116,18 @@ TEST_CASE("a request that has its answer keeps it if the call then fails for the
 TEST_CASE("a call that hangs delays no request beyond its patience") {
     doubling of;
     auto first = of.hold_up();
-    CHECK(of.sums.ask(3, 5ms) == std::nullopt);
+    CHECK(of.sums.submit(3, 5ms) == std::nullopt);
     of.let_go.set_value();
     CHECK(first.get() == 2);
     // The request was withdrawn: the next call does not contain it.
-    CHECK(of.sums.ask(4, 1ms) == 8);
+    CHECK(of.sums.submit(4, 1ms) == 8);
     CHECK(of.sizes == std::vector<std::size_t>{1, 1});
 }
 
 TEST_CASE("as many calls run at a time as are allowed") {
     doubling of{2};
     auto first = of.hold_up();
-    CHECK(of.sums.ask(4, 1ms) == 8);
+    CHECK(of.sums.submit(4, 1ms) == 8);
     of.let_go.set_value();
     CHECK(first.get() == 2);
 }
@@ -139,10 +139,10 @@ TEST_CASE("threads that were answered together form the next batch together") {
     std::atomic<bool> over{false};
     for (int i = 0; i < 3; ++i) {
         threads.emplace_back([&] {
-            while (!over) (void)of.sums.ask(2, 20s);
+            while (!over) (void)of.sums.submit(2, 20s);
         });
     }
-    REQUIRE(eventually([&] { return of.sums.gathered() == 3; }));
+    REQUIRE(eventually([&] { return of.sums.pending() == 3; }));
     of.let_go.set_value();
     (void)held_up.get();
     const auto most = [&] {
@@ -153,17 +153,17 @@ TEST_CASE("threads that were answered together form the next batch together") {
     over = true;
     threads.clear();
     // Later, a request without others is answered too, and then at once.
-    CHECK(of.sums.ask(4, 20s) == 8);
-    CHECK(of.sums.ask(5, 20s) == 10);
+    CHECK(of.sums.submit(4, 20s) == 8);
+    CHECK(of.sums.submit(5, 20s) == 10);
     CHECK(of.sizes.back() == 1);
 }
 
 TEST_CASE("while a call hangs for longer than their patience, requests do not wait for it") {
     doubling of;
     auto first = of.hold_up();
-    REQUIRE(of.sums.ask(3, 5ms) == std::nullopt);  // one request has waited for that long
+    REQUIRE(of.sums.submit(3, 5ms) == std::nullopt);  // one request has waited for that long
     const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < 1'000; ++i) REQUIRE(of.sums.ask(3, 5ms) == std::nullopt);
+    for (int i = 0; i < 1'000; ++i) REQUIRE(of.sums.submit(3, 5ms) == std::nullopt);
     CHECK(std::chrono::steady_clock::now() - start < 5s);
     of.let_go.set_value();
     CHECK(first.get() == 2);

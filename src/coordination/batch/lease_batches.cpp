@@ -34,33 +34,34 @@ lease_batches::lease_batches(client_context& context, client_connections& connec
 std::optional<protocol::attempt> lease_batches::acquire(const protocol::grant_request& request,
                                                         std::optional<std::int64_t> known,
                                                         sql::deadline until) {
-    return acquires_.ask({request, known, until}, patience);
+    return acquires_.submit({request, known, until}, patience);
 }
 
 bool lease_batches::is_held(const std::string& name, sql::deadline until) {
-    return probes_.ask({name, until}, patience).value_or(false);
+    return probes_.submit({name, until}, patience).value_or(false);
 }
 
 std::optional<protocol::release_outcome> lease_batches::release(
     session_id session, const protocol::granted_name& granted, sql::deadline until) {
-    return releases_.ask({session, granted, until}, patience);
+    return releases_.submit({session, granted, until}, patience);
 }
 
 void lease_batches::send_acquires(std::span<acquires::item* const> asked) {
-    const auto& first = asked.front()->ask;
+    const auto& first = asked.front()->call;
     const auto db = connections_.take(first.until);
     if (asked.size() == 1) return acquire_one(*db, *asked.front());
     std::vector<acquires::item*> chosen;
     for (auto* each : asked) {
         // Of two requests for one name the second asks again. So does a request from a session that
         // was opened since.
-        const auto& wanted = each->ask.request;
+        const auto& wanted = each->call.request;
         const bool twice = std::ranges::any_of(
-            chosen, [&](const auto* it) { return it->ask.request.name == wanted.name; });
+            chosen, [&](const auto* it) { return it->call.request.name == wanted.name; });
         if (!twice && wanted.session == first.request.session) chosen.push_back(each);
     }
-    const auto unknown = std::partition(
-        chosen.begin(), chosen.end(), [](const auto* each) { return each->ask.known.has_value(); });
+    const auto unknown = std::partition(chosen.begin(), chosen.end(), [](const auto* each) {
+        return each->call.known.has_value();
+    });
     const auto known = static_cast<std::size_t>(unknown - chosen.begin());
     const std::span<acquires::item* const> all{chosen};
     // One known token alone makes no batch.
@@ -71,7 +72,7 @@ void lease_batches::send_acquires(std::span<acquires::item* const> asked) {
 }
 
 void lease_batches::acquire_one(sql::connection& db, acquires::item& asked) {
-    const auto& [request, known, until] = asked.ask;
+    const auto& [request, known, until] = asked.call;
     if (known && protocol_->reacquire(db, request, *known, until)) {
         asked.answer = {protocol::attempt::outcome::granted, *known + 1, {}};
     } else {
@@ -85,8 +86,8 @@ void lease_batches::grant_all(sql::connection& db, std::span<acquires::item* con
     std::vector<protocol::grant_request> requests;
     std::vector<std::int64_t> freed_with;
     for (const auto* each : asked) {
-        requests.push_back(each->ask.request);
-        if (known) freed_with.push_back(*each->ask.known);
+        requests.push_back(each->call.request);
+        if (known) freed_with.push_back(*each->call.known);
     }
     const auto tokens = known ? protocol_->reacquire_all(db, requests, freed_with, until)
                               : protocol_->acquire_all(db, requests, until);
@@ -97,29 +98,29 @@ void lease_batches::grant_all(sql::connection& db, std::span<acquires::item* con
 }
 
 void lease_batches::send_probes(std::span<probes::item* const> asked) {
-    const auto until = asked.front()->ask.until;
+    const auto until = asked.front()->call.until;
     std::vector<std::string_view> names;
-    for (const auto* each : asked) names.push_back(each->ask.name);
+    for (const auto* each : asked) names.push_back(each->call.name);
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
     const auto db = connections_.take(until);
     const auto held = protocol_->held(*db, names, until);
     for (auto* each : asked) {
-        const auto at = std::ranges::lower_bound(names, each->ask.name) - names.begin();
+        const auto at = std::ranges::lower_bound(names, each->call.name) - names.begin();
         each->answer = held[static_cast<std::size_t>(at)];
     }
 }
 
 void lease_batches::send_releases(std::span<releases::item* const> asked) {
-    const auto& first = asked.front()->ask;
+    const auto& first = asked.front()->call;
     const auto db = connections_.take(first.until);
     if (asked.size() == 1) return release_one(*db, *asked.front());
     std::vector<releases::item*> chosen;
     std::vector<protocol::granted_name> grants;
     for (auto* each : asked) {
-        if (each->ask.session != first.session) continue;
+        if (each->call.session != first.session) continue;
         chosen.push_back(each);
-        grants.push_back(each->ask.granted);
+        grants.push_back(each->call.granted);
     }
     const auto freed = protocol_->release_all(*db, first.session, grants, first.until);
     for (std::size_t i = 0; i < chosen.size(); ++i) {
@@ -130,7 +131,7 @@ void lease_batches::send_releases(std::span<releases::item* const> asked) {
 }
 
 void lease_batches::release_one(sql::connection& db, releases::item& asked) {
-    const auto& [session, granted, until] = asked.ask;
+    const auto& [session, granted, until] = asked.call;
     auto done = context_.queues.release(db, granted.name, session, granted.grant_id, false, until);
     if (done.next) waiting_.after_release(db, std::string{granted.name}, done, until);
     asked.answer = done;

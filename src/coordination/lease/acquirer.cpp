@@ -128,8 +128,8 @@ bool acquirer::outlasts(const acquisition& call, const error& failure) const {
 /// @throws failure if the time is up
 bool acquirer::wait_to_ask_again(acquisition& call, const error& failure) {
     const bool session_over = failure.kind() == errc::lock_lost;
-    const bool place_lost = std::exchange(call.had_place, false) || session_over;
-    context_.report({.kind = place_lost ? event_kind::place_lost : event_kind::waiting,
+    const bool entry_lost = std::exchange(call.had_entry, false) || session_over;
+    context_.report({.kind = entry_lost ? event_kind::queue_entry_lost : event_kind::waiting,
                      .name = call.name.str(),
                      .session = call.ours ? call.ours->id() : session_id{},
                      .waited = call.waited(),

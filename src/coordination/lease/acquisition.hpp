@@ -46,7 +46,7 @@ struct acquisition {
     bool look_first = false;
     bool straight_to_queue = false;
     bool alone = false;         ///< makes its (further) attempts unbatched
-    bool had_place = false;     ///< had a queue entry, not yet reported as lost
+    bool had_entry = false;     ///< had a queue entry, not yet reported as lost
     bool seen_held = false;     ///< the database has shown another holder: this is a waiter
     bool holds_others = false;  ///< its thread held other leases when it enqueued
     bool contended = false;     ///< as known from this client's last release

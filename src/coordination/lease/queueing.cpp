@@ -21,7 +21,7 @@ acquirer::answer acquirer::wait_in_queue(acquisition& call) {
     if (!mine) return std::shared_ptr<grant>{};
     context_.count(counter::queued);
     call.seen_held = true;
-    call.had_place = true;
+    call.had_entry = true;
     try {
         if (!at->wait(*mine, call.until, call.stop)) return std::shared_ptr<grant>{};
     } catch (...) {

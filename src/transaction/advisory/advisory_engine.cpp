@@ -332,14 +332,14 @@ advisory_engine::attempted advisory_engine::join(guard& lock, const place& at,
                                                  const request& wanted) {
     const tenure of = at->lock;
     ++of->users;
-    auto company = detail::advisory_protocol::company::not_ours;
+    auto status = detail::advisory_protocol::holder_state::not_ours;
     try {
         if (checkout(lock, of->on, soon())) {
             const use now{*this, of->on};
             const nanoseconds sent = clock_.now();
             {
                 const unlocked running{lock};
-                company = protocol_->holder_status(*of->on->db, of->on->session, of->key, soon());
+                status = protocol_->holder_status(*of->on->db, of->on->session, of->key, soon());
             }
             extend_trust(*of->on, sent);
         }
@@ -348,11 +348,11 @@ advisory_engine::attempted advisory_engine::join(guard& lock, const place& at,
         throw;
     }
     if (of->over) return {outcome::again};
-    if (company == detail::advisory_protocol::company::not_ours) {
+    if (status == detail::advisory_protocol::holder_state::not_ours) {
         lose(of, loss_reason::forced_release);
         return {outcome::again};
     }
-    if (company == detail::advisory_protocol::company::names_with_waiters) {
+    if (status == detail::advisory_protocol::holder_state::contended) {
         if (--of->users == 0) leave_quietly(lock, of);
         return give_way(lock, at, wanted);
     }

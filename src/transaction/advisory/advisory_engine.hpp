@@ -127,7 +127,9 @@ private:
 };
 
 /// Implements advisory_client. advisory_engine.cpp has the calls, advisory_connections.cpp the
-/// connections, advisory_watch.cpp the background thread.
+/// connections, advisory_watch.cpp the background thread. One class, with more methods than others
+/// here: a call, the connection that holds its lock and the thread that watches that connection
+/// change one state together, under one mutex.
 class advisory_engine : public std::enable_shared_from_this<advisory_engine> {
 public:
     advisory_engine(sql::connection_source source, advisory_options options);

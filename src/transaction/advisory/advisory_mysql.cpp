@@ -122,9 +122,10 @@ public:
         return answers;
     }
 
-    [[nodiscard]] company holder_status(sql::connection& /*db*/, const server_session& /*session*/,
-                                        const server_key& /*key*/,
-                                        sql::deadline /*until*/) const override {
+    [[nodiscard]] holder_state holder_status(sql::connection& /*db*/,
+                                             const server_session& /*session*/,
+                                             const server_key& /*key*/,
+                                             sql::deadline /*until*/) const override {
         refuse_shared();
     }
 

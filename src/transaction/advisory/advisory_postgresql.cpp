@@ -105,12 +105,13 @@ public:
         return answers;
     }
 
-    [[nodiscard]] company holder_status(sql::connection& db, const server_session& session,
-                                        const server_key& key, sql::deadline until) const override {
-        const auto row = run(db, company_, until, key.bits, as_number(key.pair));
+    [[nodiscard]] holder_state holder_status(sql::connection& db, const server_session& session,
+                                             const server_key& key,
+                                             sql::deadline until) const override {
+        const auto row = run(db, holder_status_, until, key.bits, as_number(key.pair));
         require_session(db, session, row.integer(0, 2));
-        if (row.integer(0, 0) == 0) return company::not_ours;
-        return row.integer(0, 1) == 0 ? company::alone : company::names_with_waiters;
+        if (row.integer(0, 0) == 0) return holder_state::not_ours;
+        return row.integer(0, 1) == 0 ? holder_state::alone : holder_state::contended;
     }
 
 private:
@@ -126,7 +127,7 @@ private:
     const sql::statement unlock_ = load("advisory_unlock");
     const sql::statement unlock_all_ = load("advisory_unlock_all");
     const sql::statement held_ = load("advisory_held");
-    const sql::statement company_ = load("advisory_company");
+    const sql::statement holder_status_ = load("advisory_holder_status");
 };
 
 }  // namespace
@@ -161,6 +162,8 @@ std::string call_of(std::string_view function, const server_key& key, advisory_m
     return "pg_catalog." + call + "(" + half(key.bits >> 32) + ", " + half(key.bits) + ")";
 }
 
+// PostgreSQL's DO takes no parameters, so its text has the values: two numbers, and the mark, which
+// has digits and dots only.
 std::string wait_text(milliseconds slice, const std::string& call, const std::string& mark) {
     static const sql::statement_set statements{sql::dialect::postgresql};
     const auto refusal =

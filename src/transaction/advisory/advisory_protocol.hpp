@@ -90,12 +90,13 @@ public:
                                                  std::span<const wanted> locks,
                                                  sql::deadline until) const = 0;
 
-    enum class company { alone, names_with_waiters, not_ours };
+    enum class holder_state { alone, contended, not_ours };
     /// Whether other sessions wait for a shared lock of ours.
     /// @throws error errc::unsupported where no lock is shared
-    [[nodiscard]] virtual company holder_status(sql::connection& db, const server_session& session,
-                                                const server_key& key,
-                                                sql::deadline until) const = 0;
+    [[nodiscard]] virtual holder_state holder_status(sql::connection& db,
+                                                     const server_session& session,
+                                                     const server_key& key,
+                                                     sql::deadline until) const = 0;
 };
 
 /// @throws error errc::unsupported for SQLite

@@ -12,7 +12,7 @@ namespace rowlock::protocol {
 namespace {
 
 /// A longer cycle is described by its beginning and its end.
-constexpr std::size_t most_told = 16;
+constexpr std::size_t longest_cycle_text = 16;
 constexpr std::size_t longest_note = 64;
 
 std::string describe(const sql::result& rows, std::size_t row) {
@@ -43,13 +43,13 @@ wait_graph::wait_graph(const sql::result& rows) {
                              .party = party_of(rows.integer<session_id>(row, 3), rows.text(row, 4)),
                              .who = describe(rows, row)});
     }
-    places_.resize(parties.size());
+    entries_of_.resize(parties.size());
     // Holders first, then the queue: an entry waits for what is sorted before it.
     std::sort(vertices_.begin(), vertices_.end(), [](const vertex& a, const vertex& b) {
         return a.name != b.name ? a.name < b.name : a.ticket < b.ticket;
     });
     for (std::size_t i = 0; i < vertices_.size(); ++i) {
-        if (vertices_[i].ticket != ticket_no{}) places_[vertices_[i].party].push_back(i);
+        if (vertices_[i].ticket != ticket_no{}) entries_of_[vertices_[i].party].push_back(i);
     }
 }
 
@@ -80,18 +80,18 @@ public:
 private:
     /// From an entry to what it waits for.
     struct step {
-        std::size_t place;
+        std::size_t entry;
         std::size_t obstacle;
     };
 
     /// Returns the last step of a cycle, or nullopt.
     std::optional<step> follow(std::size_t from) {
-        const vertex& place = graph_.vertices_[from];
+        const vertex& entry = graph_.vertices_[from];
         const auto first =
-            std::ranges::lower_bound(graph_.vertices_, place.name, {}, &vertex::name);
-        for (auto it = first; it != graph_.vertices_.end() && it->name == place.name; ++it) {
-            if (it->ticket >= place.ticket) break;
-            if (it->party == place.party) continue;
+            std::ranges::lower_bound(graph_.vertices_, entry.name, {}, &vertex::name);
+        for (auto it = first; it != graph_.vertices_.end() && it->name == entry.name; ++it) {
+            if (it->ticket >= entry.ticket) break;
+            if (it->party == entry.party) continue;
             const auto obstacle = static_cast<std::size_t>(it - graph_.vertices_.begin());
             if (it->party == start_.party) {
                 if (it->name != start_.name) return step{from, obstacle};
@@ -106,9 +106,9 @@ private:
     /// Continues with what the party of the obstacle waits for itself.
     void go_on(const step& way) {
         const vertex& obstacle = graph_.vertices_[way.obstacle];
-        for (const std::size_t next : graph_.places_[obstacle.party]) {
-            const vertex& place = graph_.vertices_[next];
-            if (from_[next] || place.ticket >= start_.ticket || place.name == obstacle.name)
+        for (const std::size_t next : graph_.entries_of_[obstacle.party]) {
+            const vertex& entry = graph_.vertices_[next];
+            if (from_[next] || entry.ticket >= start_.ticket || entry.name == obstacle.name)
                 continue;
             from_[next] = way;
             open_.push(next);
@@ -117,8 +117,8 @@ private:
 
     [[nodiscard]] std::vector<step> way_to(step last) const {
         std::vector<step> way{last};
-        while (&graph_.vertices_[way.back().place] != &start_) {
-            way.push_back(*from_[way.back().place]);
+        while (&graph_.vertices_[way.back().entry] != &start_) {
+            way.push_back(*from_[way.back().entry]);
         }
         std::ranges::reverse(way);
         return way;
@@ -127,19 +127,19 @@ private:
     [[nodiscard]] deadlock_found tell(const std::vector<step>& way) const {
         deadlock_found found{
             .grant_id = start_.grant_id, .description = describe(way), .tickets = {}};
-        for (const step& each : way) found.tickets.push_back(graph_.vertices_[each.place].ticket);
+        for (const step& each : way) found.tickets.push_back(graph_.vertices_[each.entry].ticket);
         return found;
     }
 
     [[nodiscard]] std::string describe(const std::vector<step>& way) const {
         std::string text;
         for (std::size_t i = 0; i < way.size(); ++i) {
-            if (way.size() > most_told && i == most_told / 2) {
-                text.append("(" + std::to_string(way.size() - most_told) + " more) -> ");
-                i = way.size() - most_told / 2;
+            if (way.size() > longest_cycle_text && i == longest_cycle_text / 2) {
+                text.append("(" + std::to_string(way.size() - longest_cycle_text) + " more) -> ");
+                i = way.size() - longest_cycle_text / 2;
             }
             const vertex& obstacle = graph_.vertices_[way[i].obstacle];
-            text.append(graph_.vertices_[way[i].place].name);
+            text.append(graph_.vertices_[way[i].entry].name);
             text.append(obstacle.ticket == ticket_no{} ? " (held by " : " (first waited for by ");
             text.append(obstacle.who).append(") -> ");
         }
@@ -157,8 +157,8 @@ private:
 std::vector<deadlock_found> wait_graph::cycles(session_id session) const {
     std::vector<deadlock_found> found;
     for (std::size_t i = 0; i < vertices_.size(); ++i) {
-        const vertex& place = vertices_[i];
-        if (place.ticket == ticket_no{} || place.session != session) continue;
+        const vertex& entry = vertices_[i];
+        if (entry.ticket == ticket_no{} || entry.session != session) continue;
         if (auto cycle = search{*this, i}.run()) found.push_back(std::move(*cycle));
     }
     return found;

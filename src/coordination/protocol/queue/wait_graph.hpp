@@ -40,7 +40,7 @@ private:
 
     std::vector<vertex> vertices_;  ///< by name, then by ticket
     std::vector<std::vector<std::size_t>>
-        places_;  ///< each party's entries, as indices into vertices_
+        entries_of_;  ///< each party's entries, as indices into vertices_
 };
 
 }  // namespace rowlock::protocol

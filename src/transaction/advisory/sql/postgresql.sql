@@ -1,4 +1,4 @@
--- statement advisory_company
+-- statement advisory_holder_status
 -- Whether this session still holds a lock, and how many other sessions wait for it: a reader that joined
 -- past a waiting writer could keep that writer out indefinitely.
 -- $1 key  $2 1 if the key is a pair of integers
