@@ -45,7 +45,7 @@ struct options {
 int number(const std::string& option, const std::string& text, int most) {
     char* end = nullptr;
     const long value = std::strtol(text.c_str(), &end, 10);
-    if (text.empty() || *end != '\0' || value < 0 || value > most) refuse(option + " is no good");
+    if (text.empty() || *end != '\0' || value < 0 || value > most) refuse(option + " is not valid");
     return static_cast<int>(value);
 }
 

@@ -45,7 +45,7 @@ public:
 
     [[nodiscard]] const std::string& str() const noexcept { return text_; }
     /// The counter, or microseconds since 1970 (UTC).
-    /// @throws error errc::invalid_options if it is no number (SQLite: a time kept as text)
+    /// @throws error errc::invalid_options if it is not a number (SQLite: a time kept as text)
     [[nodiscard]] std::int64_t number() const;
 
     friend bool operator==(const row_version&, const row_version&) = default;

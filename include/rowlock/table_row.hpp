@@ -70,7 +70,7 @@ public:
     /// @throws error errc::database_error if it is NULL or no integer
     [[nodiscard]] std::int64_t integer(std::string_view column) const;
     /// Empty for NULL.
-    /// @throws error errc::database_error if it is no integer
+    /// @throws error errc::database_error if it is not an integer
     [[nodiscard]] std::optional<std::int64_t> maybe_integer(std::string_view column) const;
 
 private:

@@ -204,7 +204,7 @@ std::string opening(examination& patient) {
 
 enum class trial : bool { passed, denied };
 
-/// @throws error also if the database accepts no writes at all: that is no missing right
+/// @throws error also if the database accepts no writes at all: that is not a missing right
 trial try_in_vain(examination& patient, const std::string& begin, const std::string& statement) {
     patient.query(begin);
     try {

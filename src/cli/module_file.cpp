@@ -50,7 +50,8 @@ class walk {
 public:
     walk(const module_folder& to, const trusted_owners& trusted)
         : trusted_{trusted}, others_{to.group_may_write ? mode_t{S_IWOTH} : S_IWGRP | S_IWOTH} {
-        if (!to.path.is_absolute()) refuse(to.path, "is no absolute path: install rowlock anew");
+        if (!to.path.is_absolute())
+            refuse(to.path, "is not an absolute path: install rowlock anew");
         push(to.path);
         start();
         while (!rest_.empty()) step();
@@ -109,7 +110,7 @@ private:
         at_ = next;
         scan(opened.get());
         if (S_ISLNK(seen_.st_mode)) return follow(opened.get());
-        if (!S_ISDIR(seen_.st_mode)) refuse(at_, "is no folder: install rowlock anew");
+        if (!S_ISDIR(seen_.st_mode)) refuse(at_, "is not a folder: install rowlock anew");
         here_ = std::move(opened);
     }
 
@@ -155,7 +156,7 @@ void* load_module(const module_folder& from, const std::string& file, const std:
     }
     struct stat what {};
     if (::fstat(opened.get(), &what) != 0 || !S_ISREG(what.st_mode)) {
-        refuse(name, "is no plain file: install rowlock anew");
+        refuse(name, "is not a regular file: install rowlock anew");
     }
     to.check(what, name);
     const auto path = fmt::format("{}/self/fd/{}", proc, opened.get());

@@ -43,7 +43,7 @@ bool is_stream(int number) {
     return ::getsockopt(number, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
 }
 
-/// The socket's inode, which no other open socket has; 0 if it is no socket. Read from /proc and
+/// The socket's inode, which no other open socket has; 0 if it is not a socket. Read from /proc and
 /// not from the descriptor, which may be another thread's that is just closing it.
 unsigned long socket_inode(int number) {
     constexpr std::string_view prefix = "socket:[";

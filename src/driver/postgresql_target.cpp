@@ -207,7 +207,7 @@ void check_parts(const settings& given) {
     }
     for (const std::string& port : split(text_or_empty(given, "port"))) {
         const bool digits = std::ranges::all_of(port, [](char c) { return c >= '0' && c <= '9'; });
-        if (!digits || port.size() > 5) refuse_url("has a port that is no number");
+        if (!digits || port.size() > 5) refuse_url("has a port that is not a number");
     }
     const std::string database = text_or_empty(given, "dbname");
     if (database.find("://") != std::string::npos || database.find('=') != std::string::npos) {

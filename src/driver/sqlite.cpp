@@ -684,7 +684,7 @@ void make_file(const target& of, const std::string& folder) {
     if (::stat(of.path.c_str(), &found) == 0) {
         if (S_ISREG(found.st_mode)) return;
         throw error{errc::invalid_url,
-                    of.path + (S_ISDIR(found.st_mode) ? " is a folder" : " is no regular file") +
+                    of.path + (S_ISDIR(found.st_mode) ? " is a folder" : " is not a regular file") +
                         "; name a file"};
     }
     if (errno != ENOENT) fail_by_errno(of, errno);

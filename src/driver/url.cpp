@@ -47,7 +47,7 @@ std::uint16_t parse_port(std::string_view digits) {
     if (failure != std::errc{} || stop != end || number == 0 ||
         number > std::numeric_limits<std::uint16_t>::max()) {
         refuse(
-            "has a port that is no number from 1 to 65535; characters such as @ : / ? # % in a "
+            "has a port that is not a number from 1 to 65535; characters such as @ : / ? # % in a "
             "user name or password are written percent-encoded");
     }
     return static_cast<std::uint16_t>(number);

@@ -192,7 +192,7 @@ void migrator::run_script(const migration& step, std::string_view script) {
 }
 
 /// On MySQL each statement commits by itself, and there is no IF NOT EXISTS for columns: what an
-/// interrupted run has already added or dropped is no failure.
+/// interrupted run has already added or dropped is not a failure.
 void migrator::run_step(std::string_view statement) {
     constexpr int duplicate_column = 1060;
     constexpr int nothing_to_drop = 1091;

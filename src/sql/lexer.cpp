@@ -245,7 +245,7 @@ bool lexer::begins_string() const {
     return text_[at_] == '\'' || (text_[at_] == '"' && mysql());
 }
 
-/// Returns the length of the $$ or $tag$ that starts here, or 0. $1 is no quote.
+/// Returns the length of the $$ or $tag$ that starts here, or 0. $1 is not a quote.
 std::size_t lexer::dollar_mark() const {
     if (!postgresql()) return 0;
     auto end = at_ + 1;

@@ -68,7 +68,7 @@ TEST_CASE("SOCI connection strings that would break a promise are refused") {
     CHECK_NOTHROW((void)rowlock::soci::open("mysql", "password='x reconnect=1' host=h"));
 }
 
-TEST_CASE("names of tables are no part of a SOCI connection string: the source takes them") {
+TEST_CASE("names of tables are not part of a SOCI connection string: the source takes them") {
     const auto is_refused = [](const std::string& backend, const std::string& text) {
         try {
             (void)rowlock::soci::open(backend, text);

@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                         fuzz::is_utf8(text) && !fuzz::has_control(text);
     try {
         const rowlock::lock_name name{text};
-        fuzz::require(may_be, "what breaks the rules is no name", text);
+        fuzz::require(may_be, "what breaks the rules is not a name", text);
         fuzz::require(name.str() == text, "a name is kept as it was given", text);
     } catch (const rowlock::error& refused) {
         fuzz::require(!may_be, "what keeps to the rules is a name", text);

@@ -203,7 +203,7 @@ TEST_CASE("two clients that meet a new server at once raise the token floor once
         const auto second = database.connect();
         protocol.open_session(*first, {session_id{1}, "owner", "host", "program", 1, 60s}, soon());
         CHECK(database.number("select floor from rowlock_token_floor") ==
-              0);  // the first server a session is opened on is no change
+              0);  // the first server a session is opened on is not a change
         database.run("update rowlock_token_floor set server_identity = 'before', floor = 17");
         first->query("begin", soon());
         protocol.open_session(*first, {session_id{2}, "owner", "host", "program", 1, 60s}, soon());

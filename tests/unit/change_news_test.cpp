@@ -28,7 +28,7 @@ TEST_CASE("a later revision is news and makes a heartbeat due at once") {
     CHECK(news.announced() == 5);
 }
 
-TEST_CASE("the known revision and earlier ones are no news") {
+TEST_CASE("the known revision and earlier ones are not news") {
     change_news news;
     news.revision = 4;
     CHECK_FALSE(news.is_news(4));
@@ -37,7 +37,7 @@ TEST_CASE("the known revision and earlier ones are no news") {
     CHECK(news.news_at() == never);
 }
 
-TEST_CASE("a replayed notification is no news, before and after its heartbeat") {
+TEST_CASE("a replayed notification is not news, before and after its heartbeat") {
     change_news news;
     CHECK(news.tell(1, 10s));
     CHECK_FALSE(news.is_news(1));

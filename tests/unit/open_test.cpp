@@ -93,7 +93,7 @@ TEST_CASE("no error contains text that may be a password") {
     }
 }
 
-TEST_CASE("a URL says where the tables are, which is no part of the description") {
+TEST_CASE("a URL says where the tables are, which is not part of the description") {
     const auto tables = [](const std::string& url) { return open(url).tables(); };
     const table_names app{.prefix = "app_"};
 #ifdef ROWLOCK_HAS_POSTGRESQL

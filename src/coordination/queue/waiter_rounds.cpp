@@ -147,7 +147,7 @@ void waiter_rounds::leave_dead_connection() {
 void waiter_rounds::drop_broken_connection(const error& failure) noexcept {
     auto* const db = link_.get();
     if (db == nullptr) return;
-    // The server is no primary (any more): the next connection may reach one.
+    // The server is not a primary (any more): the next connection may reach one.
     if (failure.kind() == errc::read_only) db->discard();
     if (db->alive() && !db->discarded()) return;
     disconnect();

@@ -46,7 +46,7 @@ public:
     void turn_passed() noexcept { unheard_ = true; }
     /// Returns true if the message moves the next heartbeat forward. Any local user may write to
     /// our mailbox and any role of the database to our channel: a message without proof is dropped.
-    /// So is one that is no news, such as a replay of an overheard message. Any thread.
+    /// So is one that is not news, such as a replay of an overheard message. Any thread.
     [[nodiscard]] bool accept(session& ours, std::string_view said) const;
 
 private:

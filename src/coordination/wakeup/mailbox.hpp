@@ -19,11 +19,11 @@ namespace rowlock::wakeup {
 /// many for it (PostgreSQL signals every listener), cannot notify (SQLite), or takes a round trip
 /// and a connection (MySQL).
 ///
-/// A datagram socket in the abstract namespace of Linux: it is no file, so a crash leaves nothing
-/// behind, and it needs no writable folder. It is reached from the same network namespace only; the
-/// database notifies clients elsewhere. A message is a hint: it may be lost, late, doubled or
-/// forged. Every process there may send, and may read the names of all mailboxes in /proc/net/unix:
-/// they reveal nothing. A message that is to be believed carries a proof.
+/// A datagram socket in the abstract namespace of Linux: it is not a file, so a crash leaves
+/// nothing behind, and it needs no writable folder. It is reached from the same network namespace
+/// only; the database notifies clients elsewhere. A message is a hint: it may be lost, late,
+/// doubled or forged. Every process there may send, and may read the names of all mailboxes in
+/// /proc/net/unix: they reveal nothing. A message that is to be believed carries a proof.
 class mailbox {
 public:
     /// So many datagrams at once, none of them of use, are a flood. A true message then finds the

@@ -36,7 +36,7 @@ bool take(sql::connection& db, const std::string& lock, int seconds, sql::deadli
     return row.maybe_integer(0, 0) == 1;
 }
 
-// False if the server refused, which is no failure here.
+// False if the server refused, which is not a failure here.
 bool allowed(sql::connection& db, const std::string& statement, sql::deadline until) {
     try {
         db.query(statement, until);

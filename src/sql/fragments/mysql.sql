@@ -21,7 +21,7 @@ timestampdiff(microsecond, '1970-01-01', sysdate(6))
 -- Whether session m can be granted anything. Every statement that grants asks this of the session that gets
 -- the lease, as (select 1 from rowlock_session m where m.id = … and {live}) = 1:
 -- - At READ COMMITTED the subqueries of a single-table UPDATE and of INSERT … SELECT lock nothing, so no
---   heartbeat waits for a grant and no grant for a heartbeat. A scalar subquery is no semi-join: an optimizer
+--   heartbeat waits for a grant and no grant for a heartbeat. A scalar subquery is not a semi-join: an optimizer
 --   that makes a join of EXISTS or IN makes a multi-table UPDATE of it, which would lock what it reads.
 -- - The subquery sees what was committed when the statement began, or later. A session that ends afterwards
 --   leaves a lease that names an ended session, which is free; one that expires afterwards is ended by the

@@ -19,7 +19,7 @@ sql::statement load(std::string_view name) {
 [[noreturn]] void refuse_key(const char* what) {
     throw error{
         errc::unsupported,
-        std::string{what} + " is no key of GET_LOCK: use a name or advisory_key::verbatim()"};
+        std::string{what} + " is not a key of GET_LOCK: use a name or advisory_key::verbatim()"};
 }
 
 [[noreturn]] void refuse_shared() {

@@ -142,7 +142,7 @@ server_key postgresql_key(const advisory_key& key, std::string_view domain) {
             return {.bits = key.bits(), .pair = true};
         case advisory_key::kind::verbatim:
             throw error{errc::unsupported,
-                        "verbatim text is no key of pg_advisory_lock: use a name, "
+                        "verbatim text is not a key of pg_advisory_lock: use a name, "
                         "advisory_key::number() or advisory_key::pair()"};
     }
     throw error{errc::invalid_options, "an advisory key of an unknown kind"};

@@ -15,8 +15,8 @@ public:
     /// One round trip. @throws error errc::schema_outdated if the table is missing
     static column_types of(sql::connection& db, std::string_view table, sql::deadline until);
 
-    /// Returns null if there is no column of that name. Letters beyond ASCII must be written as in
-    /// the catalog.
+    /// Returns null if there is no column of that name. Letters beyond ASCII must be written as
+    /// in the catalog.
     [[nodiscard]] const column_type* find(std::string_view column) const noexcept;
     /// @throws error errc::schema_outdated if there is no column of that name
     [[nodiscard]] const column_type& at(std::string_view column) const;

@@ -26,7 +26,7 @@ std::string seen_expression(const table_shape& of) {
     if (!of.version_is_time) return of.version;
     switch (of.speaks) {
         case sql::dialect::postgresql:
-            // Infinity has no successor, so it is no version.
+            // Infinity has no successor, so it is not a version.
             return "case when pg_catalog.isfinite(" + of.version + ") then (extract(epoch from " +
                    of.version + ") operator(pg_catalog.*) 1000000)::bigint end";
         case sql::dialect::mysql:

@@ -252,7 +252,7 @@ row_version moved(const known_table& table, const row_version& seen, const sql::
 
 std::int64_t row_version::number() const {
     if (const auto number = whole_number(text_)) return *number;
-    refuse("this version is no number");
+    refuse("this version is not a number");
 }
 
 const update_result& update_result::or_throw() const {

@@ -54,7 +54,7 @@ void require_lockable(sql::dialect speaks, std::string_view table, const descrip
     const auto& [type, detail, ignored, named] = lines.front();
     if (speaks == sql::dialect::postgresql) {
         if (type != "r" && type != "p")
-            refuse_table(table, "it is no table; lock the table beneath");
+            refuse_table(table, "it is not a table; lock the table beneath");
         if (detail == "1") {
             refuse_table(table,
                          "other tables inherit from it, and its unique indexes do not "
@@ -62,7 +62,7 @@ void require_lockable(sql::dialect speaks, std::string_view table, const descrip
         }
     } else if (speaks == sql::dialect::mysql) {
         if (type != "BASE TABLE" && type != "SYSTEM VERSIONED") {
-            refuse_table(table, "it is no table; lock the table beneath");
+            refuse_table(table, "it is not a table; lock the table beneath");
         }
         if (detail != "InnoDB") refuse_table(table, "its storage engine has no row locks");
     } else if (type != "table") {

@@ -411,7 +411,7 @@ sql::result lock_on_sqlite(sql::connection& db, row_keys& keys, const known_key&
         const auto take = keys.statement("delete from " + key.table + " where 0");
         db.execute(take, {}, steady_clock::now() + std::max(wait, at_once));
     }
-    // Qualified: SQLite treats a quoted name that is no column as a string.
+    // Qualified: SQLite treats a quoted name that is not a column as a string.
     const auto text = "select " + select_list(sql::dialect::sqlite, wanted, "t.") + " from " +
                       key.table + " as t" + condition(key, "t.");
     return db.execute(keys.statement(text), bound.values(), deadline_of(wanted));

@@ -22,9 +22,9 @@ public:
 
     /// One cycle for each entry of `session` that is the youngest of a cycle.
     ///
-    /// A party that waits for what it holds itself, or has several entries at one name, is no cycle
-    /// here: a lease is bound to no thread, and another may release it. A mutex refuses that by
-    /// itself.
+    /// A party that waits for what it holds itself, or has several entries at one name, is not a
+    /// cycle here: a lease is bound to no thread, and another may release it. A mutex refuses that
+    /// by itself.
     [[nodiscard]] std::vector<deadlock_found> cycles(session_id session) const;
 
 private:
