@@ -3,7 +3,6 @@
 #include "sql/run_statement.hpp"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 namespace rowlock::detail {
@@ -20,13 +19,12 @@ constexpr auto long_time = 20ms;
 constexpr std::int64_t fewest_pages = 32;
 constexpr std::int64_t most_pages = 4096;
 
-/// Pauses for as long as the server has worked for us: other clients find a processor, and on
-/// SQLite the file, free half of the time.
-void rest_after(steady_clock::duration work) {
-    std::this_thread::sleep_for(std::min<steady_clock::duration>(work, long_time));
-}
-
 }  // namespace
+
+// Other clients find a processor, and on SQLite the file, free half of the time.
+void table_scan::rest_after(steady_clock::duration work) const {
+    options_.pause(std::min<steady_clock::duration>(work, long_time));
+}
 
 void table_scan::over_pages(const by_pages& visit) const {
     const auto extent = run(db_, pieces_, until());
@@ -38,9 +36,9 @@ void table_scan::over_pages(const by_pages& visit) const {
     pages next;
     while (next.page < end && !stop_.stop_requested()) {
         next.past = std::min(next.page + count, end);
-        const auto began = steady_clock::now();
+        const auto began = options_.now();
         const auto rest = visit(next);
-        const auto took = steady_clock::now() - began;
+        const auto took = options_.now() - began;
         if (rest) {
             count = std::max(rest->page - next.page + 1, at_once);  // the pages that held one batch
             next = {rest->page, rest->row, 0};
@@ -57,13 +55,13 @@ void table_scan::over_pages(const by_pages& visit) const {
 void table_scan::over_names(const by_names& visit) const {
     std::string after;
     while (!stop_.stop_requested()) {
-        const auto began = steady_clock::now();
+        const auto began = options_.now();
         const auto found = run(db_, pieces_, until(), after, options_.batch);
         if (found.empty()) return visit(after, nullptr);
         std::string upto{found.text(0, 0)};
         visit(after, upto);
         after = std::move(upto);
-        rest_after(steady_clock::now() - began);
+        rest_after(options_.now() - began);
     }
 }
 

@@ -7,12 +7,17 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <thread>
 
 namespace rowlock::detail {
 
 struct walk_options {
     int batch = 0;                         ///< rows that a statement may change
     std::chrono::milliseconds patience{};  ///< for a statement of the scan's own
+    /// Times each piece, and pauses after it. Unit tests replace both.
+    std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
+    std::function<void(std::chrono::steady_clock::duration)> pause =
+        [](std::chrono::steady_clock::duration time) { std::this_thread::sleep_for(time); };
 };
 
 /// Scans the table of leases once in pieces, so that no statement lasts long or locks much, however
@@ -52,6 +57,9 @@ private:
     [[nodiscard]] sql::deadline until() const {
         return std::chrono::steady_clock::now() + options_.patience;
     }
+
+    /// Pauses for as long as the server has worked for us, and no longer than 20 ms.
+    void rest_after(std::chrono::steady_clock::duration work) const;
 
     sql::connection& db_;
     const sql::statement pieces_;

@@ -1,7 +1,6 @@
 #include "housekeeping/table_scan.hpp"
 
 #include "sql/statements.hpp"
-#include "support/waits.hpp"
 
 #include <doctest/doctest.h>
 
@@ -13,7 +12,6 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -70,9 +68,17 @@ struct walker {
                sql::load_statement(of.speaks(), of.speaks() == sql::dialect::postgresql
                                                     ? "lease_pages"
                                                     : "next_name"),
-               {3, 5s},
+               {.batch = 3,
+                .patience = 5s,
+                .now = [this] { return now; },
+                .pause = [this](std::chrono::steady_clock::duration time) { paused += time; }},
                token} {}
+    walker(const walker&) = delete;
+    walker& operator=(const walker&) = delete;
+    ~walker() = default;
 
+    std::chrono::steady_clock::time_point now{};
+    std::chrono::steady_clock::duration paused{};
     std::stop_source stop{};
     std::stop_token token{stop.get_token()};
     table_scan walk;
@@ -80,14 +86,15 @@ struct walker {
 
 using place = std::optional<table_scan::place>;
 
-/// The pages that the statements of a scan saw, if none finds more rows than it may change.
+/// The pages that the statements of a scan saw, if none finds more rows than it may change and each
+/// takes `each`.
 std::vector<table_scan::pages> stretches_of(table_of_leases table,
                                             std::chrono::milliseconds each = 0ms) {
-    const walker by{table};
+    walker by{table};
     std::vector<table_scan::pages> seen;
     by.walk.over_pages([&](const table_scan::pages& in) -> place {
         seen.push_back(in);
-        std::this_thread::sleep_for(each);
+        by.now += each;
         return std::nullopt;
     });
     return seen;
@@ -113,11 +120,45 @@ TEST_CASE("a scan by pages sees each page once") {
 }
 
 TEST_CASE("a scan by pages reads more at a time while that is quick") {
-    // It reads the clock, and on a busy machine not every scan is quick.
-    CHECK(support::eventually([] {
-        const auto seen = stretches_of(table_of_leases{100'000, 1});
-        return length_of(seen[0]) == 32 && length_of(seen[1]) == 64 && seen.size() < 40;
-    }));
+    const auto seen = stretches_of(table_of_leases{100'000, 1}, 9ms);
+    REQUIRE(seen.size() > 8);
+    for (std::size_t i = 0; i < 7; ++i) CHECK(length_of(seen[i]) == 32 << i);
+    CHECK(length_of(seen[8]) == 4096);  // and no more
+}
+
+TEST_CASE("a scan by pages reads less at a time after a slow statement") {
+    table_of_leases table{100'000, 1};
+    walker by{table};
+    std::vector<std::int64_t> lengths;
+    by.walk.over_pages([&](const table_scan::pages& in) -> place {
+        lengths.push_back(length_of(in));
+        if (lengths.size() < 3) by.now += 5ms;
+        if (lengths.size() == 3) by.now += 21ms;
+        if (lengths.size() > 3) by.now += 15ms;
+        return std::nullopt;
+    });
+    REQUIRE(lengths.size() > 4);
+    CHECK(lengths[2] == 128);
+    CHECK(lengths[3] == 64);
+    CHECK(lengths[4] == 64);  // neither quick nor slow
+}
+
+TEST_CASE("a scan pauses for as long as each statement took, and no longer than 20 ms") {
+    table_of_leases table{96, 1};
+    walker by{table};
+    by.walk.over_pages([&](const table_scan::pages&) -> place {
+        by.now += 15ms;
+        return std::nullopt;
+    });
+    CHECK(by.paused == 3 * 15ms);
+    table_of_leases names{{"a", "b"}};
+    walker slow{names};
+    slow.walk.over_names([&](const std::string&, const sql::value&) { slow.now += 1s; });
+    CHECK(slow.paused == 0ms);  // nothing follows the last piece
+    table_of_leases more{{"a", "b", "c", "d"}};
+    walker slower{more};
+    slower.walk.over_names([&](const std::string&, const sql::value&) { slower.now += 1s; });
+    CHECK(slower.paused == 20ms);
 }
 
 TEST_CASE("a slow scan by pages does not read more at a time, nor less than the minimum") {
