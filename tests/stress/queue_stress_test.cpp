@@ -228,6 +228,7 @@ void lose_waiters(support::lock_database& database) {
                        [](const auto& a, const auto& b) { return a.process < b.process; });
     std::string order;
     for (const auto& each : holds) order += ' ' + std::to_string(each.process);
+    for (const auto& note : past.notes) order += "\n  " + note;  // such as an entry that was lost
     CHECK_MESSAGE(ordered, "served in this order:", order);
     const auto took = holds.back().acquired - from;
     MESSAGE(name_of(database), ": the last was served after ", took / 1000, " ms, the ttl being ",

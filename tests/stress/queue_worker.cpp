@@ -243,7 +243,9 @@ private:
             log_.line("W", what.name, boot_time());
         } else if (what.kind == lease_acquired) {
             log_.line("A", what.name, what.token.value());
-        } else if (what.kind == lease_lost || what.kind == outcome_unknown) {
+        } else if (what.kind == lease_lost || what.kind == outcome_unknown ||
+                   what.kind == heartbeat_late || what.kind == heartbeat_failed ||
+                   what.kind == queue_entry_lost || what.kind == session_ended) {
             log_.line("#", std::string{to_string(what.kind)}, what.name, what.token.value(),
                       std::string{to_string(what.reason)}, what.message);
         }
