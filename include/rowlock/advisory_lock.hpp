@@ -18,7 +18,7 @@
 
 /// Advisory locks: names that the database server itself locks for a connection, without any table.
 /// They cost one round trip, pass on in well under a millisecond and end with the connection. There
-/// is not a fencing token: the data cannot tell a holder that was paused or cut off from its
+/// is no fencing token: the data cannot tell a holder that was paused or cut off from its
 /// successor. Where that matters use a lease and fence() (client.hpp, transaction.hpp).
 ///
 /// PostgreSQL: pg_advisory_lock; waiting needs the language plpgsql, which every user may use

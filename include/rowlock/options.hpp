@@ -125,7 +125,7 @@ struct client_options {
     std::chrono::milliseconds margin{0};
     /// The longest pause between two polls of the queues that the client waits in (one statement
     /// for all its waiters). The holder's expiry is checked exactly when due. 1 s bounds the cost
-    /// of a lost wake-up and is not load. Up to one day.
+    /// of a lost wake-up and costs little. Up to one day.
     std::chrono::milliseconds poll_interval{std::chrono::seconds{1}};
     /// See wakeup_mode.
     rowlock::wakeup_mode wake_ups = wakeup_mode::automatic;

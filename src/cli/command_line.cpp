@@ -225,7 +225,8 @@ void add_grants(CLI::App& app, parsed& into) {
     add_database(give, giving.database);
 }
 
-// The commands that only read. A list: long, and without branches.
+// The commands that show locks, and `break`, which shows one first. A list: long, and without
+// branches.
 void add_looks(CLI::App& app, parsed& into) {
     auto& listing = into.list;
     auto& ls = add_command(app, into, "ls", "List the locks that are held",

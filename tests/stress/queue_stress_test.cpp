@@ -195,15 +195,8 @@ void stand_in_line(support::lock_database& database, std::int64_t place) {
     CHECK(stands);
 }
 
-bool lost_its_entry(const stress::history& past, pid_t process) {
-    const auto beginning = std::to_string(process) + ": ";
-    return std::ranges::any_of(past.notes, [&](const std::string& note) {
-        return note.starts_with(beginning) && note.find("queue entry lost") != std::string::npos;
-    });
-}
-
 void lose_waiters(support::lock_database& database) {
-    constexpr auto ttl = 5s;
+    constexpr auto ttl = 5s;  // a session that ends on a busy machine enqueues again
     constexpr int waiters = 20;
     const std::vector<std::size_t> killed{0, 6, 7, 12, 19};  // head, middle, tail
     rowlock::client holder{database.source(), database.options({.ttl = 10s})};
@@ -230,11 +223,6 @@ void lose_waiters(support::lock_database& database) {
     auto holds = past.holds;
     std::sort(holds.begin(), holds.end(),
               [](const auto& a, const auto& b) { return a.token < b.token; });
-    const micros last = holds.back().acquired;
-    // The server may stall for seconds on a busy machine. A session that ends then enqueues again.
-    const auto requeued =
-        std::erase_if(holds, [&](const auto& each) { return lost_its_entry(past, each.process); });
-    CHECK(requeued <= 3);
     const bool ordered =
         std::is_sorted(holds.begin(), holds.end(),
                        [](const auto& a, const auto& b) { return a.process < b.process; });
@@ -242,7 +230,7 @@ void lose_waiters(support::lock_database& database) {
     for (const auto& each : holds) order += ' ' + std::to_string(each.process);
     for (const auto& note : past.notes) order += "\n  " + note;  // such as an entry that was lost
     CHECK_MESSAGE(ordered, "served in this order:", order);
-    const auto took = last - from;
+    const auto took = holds.back().acquired - from;
     MESSAGE(name_of(database), ": the last was served after ", took / 1000, " ms, the ttl being ",
             milliseconds{ttl}.count(), " ms");
     CHECK(took < in_micros(ttl + poll + tolerance));
