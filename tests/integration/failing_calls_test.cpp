@@ -344,3 +344,24 @@ TEST_CASE("a failed system call is reported as an error of its kind, and leaves 
         nothing_is_held(database);
     }
 }
+
+TEST_CASE("a client that is destroyed before its heartbeat could cancel a queue entry cancels it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql, support::backend::mariadb) {
+        client locks{database.source(), patient(database)};
+        const auto held = locks.acquire("held");
+        REQUIRE(eventually([&] { return locks.stats().heartbeats > 0; }));
+        {
+            // The call has a connection. Its client gets none for the waiter loop, which fails the
+            // wait, and none for the heartbeat, which would cancel the entry.
+            std::optional<client> rival;
+            rival.emplace(database.source(), patient(database));
+            const failing_system_call failing{system_call::socket, 2, 1'000};
+            CHECK_THROWS_AS((void)rival->try_acquire_for("held", 10s), const error&);
+            CHECK(rival->stats().queued == 1);
+            CHECK(database.number("select count(*) from rowlock_waiter") == 1);
+            rival.reset();
+        }
+        CHECK(database.number("select count(*) from rowlock_waiter") == 0);
+        CHECK(held.held());
+    }
+}

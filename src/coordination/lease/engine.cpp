@@ -213,6 +213,9 @@ bool engine::end_own_session(session& ours, waiting_threads::leftovers& rest, sq
             rest.names = context_.queues.leave(db, ours.id(), rest.names, until);
         } else {
             context_.leases.end_session(db, ours.id(), until);
+            for (const auto& each : ours.grants().unresolved()) {
+                if (each.queued) rest.entries.push_back(each.grant_id);
+            }
             context_.queues.cancel(db, rest.entries, until);
         }
     } catch (const std::exception& failure) {
