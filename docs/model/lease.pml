@@ -78,8 +78,8 @@ bit lease_locked;
 bit ticket_locked[CLIENTS + 1];
 bit beating[CLIENTS + 1];   /* a heartbeat has locked the session's row */
 
-byte told[CLIENTS + 1];     /* notified: grant id and token */
-byte told_token[CLIENTS + 1];
+byte notified[CLIENTS + 1];     /* notified: grant id and token */
+byte notified_token[CLIENTS + 1];
 
 byte epoch;                 /* crashes so far: a statement sent before the last one is lost */
 
@@ -113,7 +113,7 @@ bit dead[CLIENTS + 1];      /* killed */
 bit trust[CLIENTS + 1];     /* the trust window is open; once closed it stays closed */
 bit believes[CLIENTS + 1];  /* the client believes that it holds */
 byte knows[CLIENTS + 1];    /* the grant id that it has requested and not yet released */
-bit due[CLIENTS + 1];       /* its waiting room must check the queue */
+bit due[CLIENTS + 1];       /* its waiter loop must check the queue */
 bit at_work[CLIENTS + 1];   /* and is doing so */
 bit waiting[CLIENTS + 1];   /* queued, and neither notified nor lost */
 bit running[CLIENTS + 1];   /* an acquire is in flight, */
@@ -231,7 +231,7 @@ inline write_grant(to_s, to_g, to_t, from_s) {
     top_grant = ((to_t) >= top -> (to_g) : top_grant);
     top = ((to_t) > top -> (to_t) : top);
     present = 1; token = to_t; holder = to_s; grant = to_g;
-    told[to_s] = to_g; told_token[to_s] = to_t
+    notified[to_s] = to_g; notified_token[to_s] = to_t
 }
 
 /* What a grant with the id g skips: a token that is reserved for another. */
@@ -581,7 +581,7 @@ inline pass_on(my, id, did, whom) {
 
 /* --- processes ---------------------------------------------------------------------------------- */
 
-/* A client: the thread that locks, and what its waiting room does while that thread waits. */
+/* A client: the thread that locks, and what its waiter loop does while that thread waits. */
 proctype client(byte s) {
     STATEMENT;
     byte g, t, got, whom, rounds, attempt, connected;
@@ -686,12 +686,12 @@ look:
             waiting[s] = 1;
             connected = EPOCH;
             if
-            :: told[s] == g
-            :: told[s] != g && !LIVE(s) -> got = 1
-            :: told[s] != g && LIVE(s) && ticket[s] == 0 && MINE(s, g) ->
-                told[s] = g; told_token[s] = token
-            :: told[s] != g && LIVE(s) && ticket[s] == 0 && !MINE(s, g) -> got = 2
-            :: told[s] != g && LIVE(s) && ticket[s] != 0 && FREE -> due[s] = 1
+            :: notified[s] == g
+            :: notified[s] != g && !LIVE(s) -> got = 1
+            :: notified[s] != g && LIVE(s) && ticket[s] == 0 && MINE(s, g) ->
+                notified[s] = g; notified_token[s] = token
+            :: notified[s] != g && LIVE(s) && ticket[s] == 0 && !MINE(s, g) -> got = 2
+            :: notified[s] != g && LIVE(s) && ticket[s] != 0 && FREE -> due[s] = 1
             :: else
             fi
         }
@@ -704,13 +704,13 @@ look:
 
 in_line:
     if
-    :: atomic { told[s] == g -> waiting[s] = 0 }; goto granted
+    :: atomic { notified[s] == g -> waiting[s] = 0 }; goto granted
     :: !trust[s] -> goto lost
 #ifdef CRASH
     :: epoch != connected -> goto look
 #endif
     /* cancel.sql waits for a grant that has the ticket. */
-    :: atomic { cancels > 0 && told[s] != g && !ticket_locked[s] ->
+    :: atomic { cancels > 0 && notified[s] != g && !ticket_locked[s] ->
                 d_step {
                     cancels--;
                     waiting[s] = 0;
@@ -742,7 +742,7 @@ granted:
         :: trust[s] -> believe(s)
         :: else -> goto lost
         fi;
-        d_step { t = told_token[s]; told[s] = 0; told_token[s] = 0; got = 0; whom = 0 }
+        d_step { t = notified_token[s]; notified[s] = 0; notified_token[s] = 0; got = 0; whom = 0 }
     }
 holding:
     if
@@ -871,7 +871,7 @@ lost:
     atomic {
         !beating[s];
         d_step {
-            waiting[s] = 0; knows[s] = 0; told[s] = 0; told_token[s] = 0;
+            waiting[s] = 0; knows[s] = 0; notified[s] = 0; notified_token[s] = 0;
             END_SESSION(s);
             due[s] = 1
         }
@@ -881,7 +881,7 @@ lost:
 killed:
     doubt(s);
     d_step {
-        waiting[s] = 0; knows[s] = 0; told[s] = 0; told_token[s] = 0; trust[s] = 0; dead[s] = 1
+        waiting[s] = 0; knows[s] = 0; notified[s] = 0; notified_token[s] = 0; trust[s] = 0; dead[s] = 1
     }
 
 finished:
@@ -900,8 +900,8 @@ finished:
 #endif
 #define SERVABLE ((!present || FREE) && WAITED)
 
-/* The thread of the waiting room, as far as it serves other waiters. */
-proctype room(byte s) {
+/* The thread of the waiter loop, as far as it serves other waiters. */
+proctype waiter_loop(byte s) {
     STATEMENT;
 end:
     do
@@ -1212,7 +1212,7 @@ init {
         do
         :: s <= CLIENTS ->
             run client(s);
-            run room(s);
+            run waiter_loop(s);
             run clock(s);
 #if BEATS > 0
             run heartbeat(s);

@@ -151,7 +151,7 @@ void refuse_unread_variables() {
 }
 
 /// What a URL or a conninfo gives to a parameter.
-std::optional<std::string_view> said_in(std::string_view url, std::string_view parameter) {
+std::optional<std::string_view> value_in(std::string_view url, std::string_view parameter) {
     constexpr std::string_view blanks = " \t\n";
     for (auto at = url.find(parameter); at != std::string_view::npos;
          at = url.find(parameter, at + 1)) {
@@ -175,8 +175,8 @@ struct naming_option {
 
 std::string with_name(std::string url, const naming_option& given) {
     if (!given.name) return url;
-    if (const auto said = said_in(url, given.parameter)) {
-        if (*said == *given.name) return url;
+    if (const auto value = value_in(url, given.parameter)) {
+        if (*value == *given.name) return url;
         throw failure{usage, fmt::format("{} {} contradicts {} in the URL: leave one of them out",
                                          given.option, *given.name, given.parameter)};
     }
@@ -235,8 +235,8 @@ sql::table_names names_without_url(const database_options& options) {
     for (const auto& [option, parameter, name] :
          {naming_option{"--schema", "rowlock_schema", options.schema},
           naming_option{"--prefix", "rowlock_prefix", options.prefix}}) {
-        const auto said = said_in(url, parameter);
-        if (!said || (name && *said == *name)) continue;
+        const auto value = value_in(url, parameter);
+        if (!value || (name && *value == *name)) continue;
         throw failure{usage,
                       fmt::format("--dialect prints without the URL, which has {}: give the same "
                                   "by {}, or leave --dialect out",

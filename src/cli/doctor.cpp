@@ -252,11 +252,11 @@ void check_rights(examination& patient) {
 void check_queues(examination& patient) {
     const auto& names = patient.where().source.tables();
     auto& db = patient.connection();
-    const auto query = sql::load_statement(db.speaks(), "dead_places", {.tables = names});
+    const auto query = sql::load_statement(db.speaks(), "dead_entries", {.tables = names});
     const auto row = db.execute(query, {}, soon());
-    const auto places = row.integer(0, 0);
+    const auto waiters = row.integer(0, 0);
     const auto dead = row.integer(0, 1);
-    const std::string seen = fmt::format("{} waiters, {} of them dead", places, dead);
+    const std::string seen = fmt::format("{} waiters, {} of them dead", waiters, dead);
     if (dead < 100) return patient.ok("queues", seen);
     patient.warn("queues", seen,
                  "no reaper runs: give a client one, or run `rowlock reap` by cron");

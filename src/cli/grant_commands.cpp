@@ -148,8 +148,8 @@ private:
     bool wait_on(const error& failed) {
         constexpr auto between_rounds = 1s;
         if (options_.wait && since_start() + between_rounds >= *options_.wait) return false;
-        if (said_ != failed.what()) complain(message_of(failed) + "; waiting on");
-        said_ = failed.what();
+        if (last_report_ != failed.what()) complain(message_of(failed) + "; waiting on");
+        last_report_ = failed.what();
         if (const int number = signals_.wait(between_rounds); number != 0) {
             signals_.put_back(number);
         }
@@ -283,7 +283,7 @@ private:
     blocked_signals& signals_;
     script_lease_request wish_;
     const steady_clock::time_point start_ = steady_clock::now();
-    std::string said_;  ///< the last report of why we wait
+    std::string last_report_;  ///< the last report of why we wait
     session_id session_{};
     grant_id grant_id_{};
     steady_clock::time_point beaten_{};

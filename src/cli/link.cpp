@@ -49,11 +49,11 @@ void link::listen(sql::connection& db, std::string_view channel, sql::deadline u
     silent_ = true;
 }
 
-bool link::was_told(std::string_view secret) {
+bool link::was_notified(std::string_view secret) {
     if (channel_.empty()) return false;
     const bool by_anybody = db_->speaks() == sql::dialect::postgresql;
-    return std::ranges::any_of(notifications_->take(), [&](const auto& said) {
-        return !by_anybody || wakeup::is_proved(said.payload, secret);
+    return std::ranges::any_of(notifications_->take(), [&](const auto& message) {
+        return !by_anybody || wakeup::is_proved(message.payload, secret);
     });
 }
 

@@ -42,7 +42,7 @@ public:
     /// Whether the database has sent a notification since listen() that carries this secret; for a
     /// file: whether it was written. Check it before a wait for descriptor(): a statement may
     /// already have read the notification, and then the descriptor does not show it.
-    [[nodiscard]] bool was_told(std::string_view secret);
+    [[nodiscard]] bool was_notified(std::string_view secret);
     /// Turns readable when the database has sent a notification; -1 if it sends none.
     [[nodiscard]] int descriptor() const noexcept;
 

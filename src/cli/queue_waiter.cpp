@@ -81,7 +81,7 @@ std::optional<grant_of_script> queue_waiter::poll() {
         for (bool again = true; again && !got && steady_clock::now() < until;) {
             got = step(db, until, again);
         }
-        if (!got && link_.was_told(address_.secret)) wait_ = 0ms;
+        if (!got && link_.was_notified(address_.secret)) wait_ = 0ms;
         return got;
     });
     if (std::exchange(late_, false) && !served) too_late_.count();
@@ -89,7 +89,7 @@ std::optional<grant_of_script> queue_waiter::poll() {
 }
 
 milliseconds queue_waiter::rest() const {
-    if (link_.was_told(address_.secret)) return 0ms;
+    if (link_.was_notified(address_.secret)) return 0ms;
     const auto rest = looked_at_ + first_pause - steady_clock::now();
     return std::max(std::chrono::ceil<milliseconds>(rest), 0ms);
 }
@@ -229,10 +229,10 @@ std::optional<grant_of_script> queue_waiter::accept(sql::connection& db, sql::de
 void queue_waiter::next_pause(const protocol::queue_entry& seen) {
     const bool moved = seen.position != position_;
     position_ = seen.position;
-    const bool told = link_.descriptor() >= 0;
+    const bool notified = link_.descriptor() >= 0;
     pause_ = moved || pause_ == 0ms
                  ? first_pause
-                 : std::min(told ? longest_pause : longest_blind_pause, pause_ * 3 / 2);
+                 : std::min(notified ? longest_pause : longest_blind_pause, pause_ * 3 / 2);
     wait_ = base::shortened(pause_);
     if (seen.remaining > 0us) {
         wait_ = std::min(wait_, std::chrono::ceil<milliseconds>(seen.remaining) + 1ms);

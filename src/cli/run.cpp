@@ -146,7 +146,7 @@ public:
     void end() {
         const std::lock_guard lock{mutex_};
         why_.reset();
-        if (std::exchange(said_at_, std::nullopt)) complain("the database answers again");
+        if (std::exchange(reported_at_, std::nullopt)) complain("the database answers again");
     }
     /// At most once in five seconds, once a heartbeat is overdue. @param left until the command
     /// must be stopped
@@ -155,8 +155,8 @@ public:
         const nanoseconds unanswered = window_ - left;
         const std::lock_guard lock{mutex_};
         if (!why_ || left <= 0ns || unanswered < ttl_ / 3) return;
-        if (said_at_ && now - *said_at_ < 5s) return;
-        said_at_ = now;
+        if (reported_at_ && now - *reported_at_ < 5s) return;
+        reported_at_ = now;
         complain(fmt::format("database unreachable for {} ({}); the command will be stopped in {}",
                              to_text(std::chrono::floor<milliseconds>(unanswered)), *why_,
                              to_text(std::chrono::floor<milliseconds>(left))));
@@ -166,7 +166,7 @@ private:
     const nanoseconds ttl_, window_;
     std::mutex mutex_;
     std::optional<std::string> why_;
-    std::optional<nanoseconds> said_at_;
+    std::optional<nanoseconds> reported_at_;
 };
 
 /// Main's side while the command runs.
@@ -214,9 +214,9 @@ private:
         if (left > 0ns) {
             if (now + left > trusted_until_ + 1ms) unreachable_.end();
             trusted_until_ = std::max(trusted_until_, now + left);
-            if (told_ != trusted_until_) {
-                told_ = trusted_until_;
-                helper_.tell({notice::kind::trust, 0, told_.count()});
+            if (reported_trust_ != trusted_until_) {
+                reported_trust_ = trusted_until_;
+                helper_.tell({notice::kind::trust, 0, reported_trust_.count()});
             }
         } else if (group_ != 0 && !finished_ && now >= latest_kill() &&
                    has_living_members(group_)) {
@@ -297,7 +297,7 @@ private:
     std::stop_callback<std::function<void()>> on_lost_{held_.lost(),
                                                        [this] { lost_signal_.set(); }};
     nanoseconds trusted_until_{0};
-    nanoseconds told_{0};
+    nanoseconds reported_trust_{0};
     pid_t group_ = 0;
     int code_ = 0;
     bool lost_ = false;
@@ -332,8 +332,9 @@ public:
         if (what.kind == event_kind::queue_entry_lost) {
             complain("the queue entry was lost in an outage; waiting on at the end of the queue");
         }
-        if (what.kind == event_kind::waiting && !what.message.empty() && what.message != said_) {
-            said_ = what.message;
+        if (what.kind == event_kind::waiting && !what.message.empty() &&
+            what.message != last_report_) {
+            last_report_ = what.message;
             complain(what.message + "; waiting on");
         }
     }
@@ -344,7 +345,7 @@ private:
     supervisor& helper_;
     outage unreachable_;
     std::atomic<loss_reason> reason_{loss_reason::none};
-    std::string said_;  ///< the last of the messages printed once
+    std::string last_report_;  ///< the last of the messages printed once
 };
 
 client_options options_for_run(const run_options& options, const database& in,

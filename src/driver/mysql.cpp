@@ -704,7 +704,7 @@ target understand(const std::string& text) {
         throw error{errc::invalid_url,
                     "the MySQL URL says ssl-mode=DISABLED and has parameters for TLS"};
     }
-    std::string places;
+    std::string addresses;
     bool local = true;
     std::vector<driver::url_host> hosts{static_cast<const driver::url_host&>(from)};
     hosts.insert(hosts.end(), from.more_hosts.begin(), from.more_hosts.end());
@@ -714,8 +714,8 @@ target understand(const std::string& text) {
             each.host.find(':') == std::string::npos ? each.host : "[" + each.host + "]";
         local = local && (!socket.empty() || is_local(each.host));
         made.hosts.push_back({{each.host, each.port == 0 ? default_port : each.port}});
-        if (!places.empty()) places += ",";
-        places += host + (each.port == 0 ? "" : ":" + std::to_string(each.port));
+        if (!addresses.empty()) addresses += ",";
+        addresses += host + (each.port == 0 ? "" : ":" + std::to_string(each.port));
     }
     if (local && !made.says_mode && !made.needs_tls) made.refuses_tls = true;
     auto& settings = made.settings;
@@ -738,8 +738,9 @@ target understand(const std::string& text) {
         made.plugins = local ? of_this_machine : hashing;
         if (!made.needs_tls) made.safe_plugins = challenged;
     }
-    made.description = from.scheme + "://" + (from.user.empty() ? "" : from.user + "@") + places +
-                       "/" + from.database + (socket.empty() ? "" : "?socket=" + socket);
+    made.description = from.scheme + "://" + (from.user.empty() ? "" : from.user + "@") +
+                       addresses + "/" + from.database +
+                       (socket.empty() ? "" : "?socket=" + socket);
     return made;
 }
 
@@ -758,10 +759,10 @@ error::server_report believed(error::server_report report) {
     constexpr std::string_view separator = " - ";
     const auto found = report.message.find(doubt);
     if (report.native_code != no_connection || found == std::string::npos) return report;
-    const std::string_view said = std::string_view{report.message}.substr(found + doubt.size());
+    const std::string_view cause = std::string_view{report.message}.substr(found + doubt.size());
     const auto [end, failed] =
-        std::from_chars(said.data(), said.data() + said.size(), report.native_code);
-    const std::string_view rest = said.substr(static_cast<std::size_t>(end - said.data()));
+        std::from_chars(cause.data(), cause.data() + cause.size(), report.native_code);
+    const std::string_view rest = cause.substr(static_cast<std::size_t>(end - cause.data()));
     if (failed == std::errc{} && rest.starts_with(separator)) {
         report.message = std::string{rest.substr(separator.size())};
     }

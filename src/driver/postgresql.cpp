@@ -142,7 +142,7 @@ public:
             send_behind(found->second, sent);
             flush(until);
         } catch (...) {
-            posted_.pop_back();  // the caller is told by the exception
+            posted_.pop_back();  // the exception informs the caller
             throw;
         }
         return true;
@@ -538,9 +538,9 @@ private:
 
     // Reports to the first caller whose answer is due.
     void tell(const sql::result* table, const error* failure) {
-        const auto told = std::move(posted_.front().on_answer);
+        const auto on_answer = std::move(posted_.front().on_answer);
         posted_.pop_front();
-        told(table, failure);
+        on_answer(table, failure);
     }
 
     // Returns false if the deadline passed first.

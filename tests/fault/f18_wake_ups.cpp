@@ -98,7 +98,8 @@ void pass_on_unheard(trial& in, support::lock_database& database) {
 void neither_hear_nor_look(trial& in, support::lock_database& database) {
     support::interception network;
     network.before([](std::string_view what) {
-        const bool looks = what == "places" || what == "places_at" || what.starts_with("served");
+        const bool looks =
+            what == "entries" || what == "entries_by_id" || what.starts_with("served");
         if (looks) support::interception::refuse_to_send();
     });
     rowlock::client holder{database.source(), database.options()};

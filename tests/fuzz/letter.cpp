@@ -7,12 +7,12 @@
 #include <algorithm>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using rowlock::wakeup::announced_grant;
+    using rowlock::wakeup::decode_look;
     using rowlock::wakeup::decode_wakeup;
+    using rowlock::wakeup::encode_look;
     using rowlock::wakeup::encode_wakeup;
     using rowlock::wakeup::is_proved;
-    using rowlock::wakeup::said_grant;
-    using rowlock::wakeup::said_to_look;
-    using rowlock::wakeup::told_to_look;
     const std::string secret = "0123456789abcdef0123456789abcdef";
     const std::string foreign = fuzz::input{data, size}.all();
     if (const auto heard = decode_wakeup(foreign)) {
@@ -21,15 +21,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         fuzz::require(decode_wakeup(encode_wakeup(*heard, secret)) == heard,
                       "what was understood can be said", foreign);
     }
-    if (const auto revision = told_to_look(foreign)) {
+    if (const auto revision = decode_look(foreign)) {
         fuzz::require(!decode_wakeup(foreign), "one or the other", foreign);
-        fuzz::require(told_to_look(said_to_look(*revision, secret)) == revision,
+        fuzz::require(decode_look(encode_look(*revision, secret)) == revision,
                       "what was understood can be said", foreign);
     }
     fuzz::require(!is_proved(foreign, secret), "a foreign proof is not valid", foreign);
     fuzz::input numbers{data, size};
-    const said_grant meant{rowlock::grant_id{numbers.number()}, numbers.number(),
-                           numbers.byte() % 2 == 1};
+    const announced_grant meant{rowlock::grant_id{numbers.number()}, numbers.number(),
+                                numbers.byte() % 2 == 1};
     const std::string said = encode_wakeup(meant, secret);
     fuzz::require(decode_wakeup(said) == meant, "an encoded message is decoded", said);
     fuzz::require(is_proved(said, secret), "an encoded message has a valid proof", said);

@@ -262,14 +262,14 @@ TEST_CASE("a program that knows all but the tables causes no statement of a hold
         const std::string later = "look " + std::to_string(known + 1);
         // Among them the wake-up that was overheard at the request.
         auto texts = lies({grant_id{known + 1}, known + 1},
-                          {wakeup::said_to_look(known, victim.secret),
+                          {wakeup::encode_look(known, victim.secret),
                            wakeup::encode_wakeup({grant_id{known + 1}, known + 1}, victim.secret)});
         for (const auto& text :
              {std::string{"look"}, later, later + ' ', later + ' ' + zeros,
-              wakeup::said_to_look(known + 1, zeros), wakeup::said_to_look(known + 1, ""),
-              later + wakeup::said_to_look(known, victim.secret).substr(6),
-              wakeup::said_to_look(-1, victim.secret),
-              wakeup::said_to_look(std::numeric_limits<std::int64_t>::max(), zeros)}) {
+              wakeup::encode_look(known + 1, zeros), wakeup::encode_look(known + 1, ""),
+              later + wakeup::encode_look(known, victim.secret).substr(6),
+              wakeup::encode_look(-1, victim.secret),
+              wakeup::encode_look(std::numeric_limits<std::int64_t>::max(), zeros)}) {
             texts.push_back(text);
         }
         // Longer than the second between two heartbeats that wake-ups cause.
@@ -297,7 +297,7 @@ TEST_CASE("control: a reader of rowlock's tables causes at most a heartbeat a se
         while (steady::now() - start < 2s) {
             std::vector<std::string> texts;
             for (int i = 0; i < 20; ++i) {
-                texts.push_back(wakeup::said_to_look(++revision, victim.secret));
+                texts.push_back(wakeup::encode_look(++revision, victim.secret));
             }
             REQUIRE(stranger.say(victim, texts));
         }
@@ -319,7 +319,7 @@ TEST_CASE("a client may be destroyed while wake-ups arrive") {
         std::jthread saying{[&](const std::stop_token& stop) {
             const auto way = support::mailbox_sender(victim);
             for (std::int64_t revision = 1; !stop.stop_requested(); ++revision) {
-                static_cast<void>(way.post(wakeup::said_to_look(revision, victim.secret)));
+                static_cast<void>(way.post(wakeup::encode_look(revision, victim.secret)));
             }
         }};
         held.reset();

@@ -163,7 +163,7 @@ TEST_CASE("a grant that was read is reported once it is on the disk, and not bef
 
     SUBCASE("found by a poll") {
         watched_client b{server.source(), options};
-        b.keep("places");
+        b.keep("entries");
         auto told = wait_for_job(b);
         REQUIRE(b.has_kept());
         const auto held_log = server.hold_log();
@@ -178,7 +178,7 @@ TEST_CASE("a grant that was read is reported once it is on the disk, and not bef
     SUBCASE("found by the cancellation") {
         options.retry.max_backoff = 2ms;
         watched_client b{server.source(), options};
-        b.refuse("places");  // so that no poll finds the grant first
+        b.refuse("entries");  // so that no poll finds the grant first
         auto told = wait_for_job(b, 2s);
         session_id session{};
         static_cast<void>(first_place(look, session));
@@ -324,7 +324,7 @@ TEST_CASE("after a crash that lost a grant which was read no token repeats; cont
         CAPTURE(then);
         std::optional<holder> at{std::in_place, server.source()};
         watched_client b{server.source(), {.ttl = 30s, .wake_ups = wakeup_mode::polling}};
-        b.keep("places");
+        b.keep("entries");
         auto told = wait_for_job(b, 40s);
         session_id session{};
         const auto place = first_place(at->look, session);
@@ -348,7 +348,7 @@ TEST_CASE("after a crash that lost a grant which was read no token repeats; cont
         const protocol_connection hand{server.source()};
         REQUIRE(of_lease(hand, "token") == token);
         REQUIRE(of_lease(hand, "session") == 1);
-        b.keep("places");  // it queues, and is not granted before the checks below
+        b.keep("entries");  // it queues, and is not granted before the checks below
         REQUIRE(b.has_kept());
         std::int64_t other = 0;
         if (then == "reclaim") {

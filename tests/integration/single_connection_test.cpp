@@ -317,7 +317,7 @@ TEST_CASE("a waiter is notified of its grant while its client pauses after a fai
                                             .retry = {.backoff = 30s, .max_backoff = 30s}})};
             auto held = holder.acquire("job");
             network.before([&](std::string_view what) {
-                if (what != "places" && what != "places_at") return;
+                if (what != "entries" && what != "entries_by_id") return;
                 ++failed;
                 throw error{errc::conflict, "for this test"};
             });

@@ -213,7 +213,7 @@ TEST_CASE("a waiter notices a release between its failed try and its first poll"
         }
         SUBCASE("before its owner polls the queue") {
             network.before([&](std::string_view what) {
-                if (what == "places" && !released.exchange(true)) lease.release();
+                if (what == "entries" && !released.exchange(true)) lease.release();
             });
         }
         const auto start = steady::now();

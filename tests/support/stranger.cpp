@@ -115,7 +115,7 @@ bool stranger::say(const wakeup::wake_address& to, const std::vector<std::string
     return (to.mailbox && post(mailbox, texts, times)) || said;
 }
 
-std::vector<std::string> lies(const wakeup::said_grant& of,
+std::vector<std::string> lies(const wakeup::announced_grant& of,
                               const std::vector<std::string>& overheard) {
     const auto words = to_string(of.grant_id) + ' ' + std::to_string(of.token);
     const std::string zeros(32, '0');

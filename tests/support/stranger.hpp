@@ -41,7 +41,7 @@ private:
 
 /// All wake-ups that a program without the secret can forge for a grant whose id and next token it
 /// knows: without a proof, with guessed proofs, and with the proofs of other wake-ups.
-[[nodiscard]] std::vector<std::string> lies(const rowlock::wakeup::said_grant& of,
+[[nodiscard]] std::vector<std::string> lies(const rowlock::wakeup::announced_grant& of,
                                             const std::vector<std::string>& overheard = {});
 
 }  // namespace support

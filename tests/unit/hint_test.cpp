@@ -12,12 +12,12 @@
 #include <string>
 
 using namespace rowlock;
+using wakeup::announced_grant;
+using wakeup::decode_look;
 using wakeup::decode_wakeup;
+using wakeup::encode_look;
 using wakeup::encode_wakeup;
 using wakeup::is_proved;
-using wakeup::said_grant;
-using wakeup::said_to_look;
-using wakeup::told_to_look;
 
 namespace {
 
@@ -27,7 +27,7 @@ const std::string secret = "00112233445566778899aabbccddeeff";
 
 TEST_CASE("a wake-up about a grant is decoded, and proved only by its secret") {
     for (const auto number : {std::int64_t{1}, std::numeric_limits<std::int64_t>::max()}) {
-        const said_grant meant{grant_id{number}, number, number == 1};
+        const announced_grant meant{grant_id{number}, number, number == 1};
         const auto said = encode_wakeup(meant, secret);
         CHECK(said.size() <= 128);
         CHECK(decode_wakeup(said) == meant);
@@ -65,16 +65,16 @@ TEST_CASE("a wake-up with any changed character is not proved") {
 TEST_CASE(
     "a wake-up about changed rows is decoded, proved only by its secret, and is not a grant") {
     for (const auto revision : {std::int64_t{0}, std::numeric_limits<std::int64_t>::max()}) {
-        const auto said = said_to_look(revision, secret);
+        const auto said = encode_look(revision, secret);
         CHECK(said.size() <= 128);
-        CHECK(told_to_look(said) == revision);
+        CHECK(decode_look(said) == revision);
         CHECK_FALSE(decode_wakeup(said));
         CHECK(is_proved(said, secret));
         CHECK_FALSE(is_proved(said, "00112233445566778899aabbccddeefe"));
     }
-    CHECK_FALSE(told_to_look(encode_wakeup({rowlock::grant_id{7}, 9}, secret)));
+    CHECK_FALSE(decode_look(encode_wakeup({rowlock::grant_id{7}, 9}, secret)));
     // A proof is not valid for another revision, nor for a grant.
-    const auto said = said_to_look(7, secret);
+    const auto said = encode_look(7, secret);
     for (const std::string words :
          {"look 8", "look 07", "look  7", "7 9 0", "Look 7", "look 7 7"}) {
         const auto other = words + said.substr(said.size() - 33);
@@ -83,7 +83,7 @@ TEST_CASE(
     }
     for (const std::string other : {"", "look", "look ", "look 7", "look 7 ", "look x 7"}) {
         CAPTURE(other);
-        CHECK_FALSE(told_to_look(other));
+        CHECK_FALSE(decode_look(other));
     }
 }
 

@@ -31,13 +31,13 @@ bool grant_verifier::handed_over(const protocol::handed_over& next) {
     return true;
 }
 
-bool grant_verifier::on_message(std::string_view said, bool by_database) {
-    const auto next = wakeup::decode_wakeup(said);
+bool grant_verifier::on_message(std::string_view message, bool by_database) {
+    const auto next = wakeup::decode_wakeup(message);
     if (!next) return false;
     const auto which = parts_.registry.find(next->grant_id);
-    if (!which || !wakeup::is_proved(said, which->ours->address().secret)) return false;
+    if (!which || !wakeup::is_proved(message, which->ours->address().secret)) return false;
     parts_.context.count(counter::wake_ups);
-    told_by_name_ = true;
+    notified_by_name_ = true;
     // A datagram is sent once the commit was confirmed. A client that may read an SQLite file need
     // not be allowed to write it: there the row is read. And our node of a cluster may show only
     // later what was committed on another, and the grant would be refuted.

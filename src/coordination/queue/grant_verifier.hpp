@@ -27,7 +27,7 @@ public:
     /// A message says so. Ignores one without a proof: every local user may write to our mailbox,
     /// every role of the database to our channel. Returns false if the message was of no use.
     /// @param by_database whether the database delivered it
-    bool on_message(std::string_view said, bool by_database);
+    bool on_message(std::string_view message, bool by_database);
 
     /// Verifies the grants that are due: one round trip each.
     void verify_due();
@@ -38,8 +38,8 @@ public:
     bool read_served(sql::connection& db, sql::deadline until);
 
     /// Whether the latest grant came by name, by a message, and not by a poll.
-    [[nodiscard]] bool told_by_name() const noexcept { return told_by_name_; }
-    void set_told_by_name(bool by_name) noexcept { told_by_name_ = by_name; }
+    [[nodiscard]] bool notified_by_name() const noexcept { return notified_by_name_; }
+    void set_notified_by_name(bool by_name) noexcept { notified_by_name_ = by_name; }
 
 private:
     void verify(const waiter_tasks::unverified& one);
@@ -49,7 +49,7 @@ private:
     const loop_parts& parts_;
     loop_connection& link_;
     const wakeup::wakeup_source& source_;
-    bool told_by_name_ = false;
+    bool notified_by_name_ = false;
 };
 
 }  // namespace rowlock::detail

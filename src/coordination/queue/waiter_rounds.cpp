@@ -103,7 +103,7 @@ void waiter_rounds::attend(std::shared_ptr<session> ours) {
     current_ = {attended_->id(), {attended_, &attended_->address()}, {}};
     if (attended_->mailbox() != nullptr) current_.box = {attended_, attended_->mailbox()};
     mail_.attend(current_.box);
-    verifier_.set_told_by_name(false);
+    verifier_.set_notified_by_name(false);
 }
 
 /// PostgreSQL: on a shared connection the loop listens for holders, too, whether or not a thread
@@ -159,12 +159,12 @@ std::size_t waiter_rounds::connections() const noexcept {
     return (link_.is_connected() ? 1u : 0u) + source_->connections();
 }
 
-bool waiter_rounds::on_message(std::string_view said, bool by_database) {
-    if (attended_ && parts_.keeper.beats().accept(*attended_, said)) {
+bool waiter_rounds::on_message(std::string_view message, bool by_database) {
+    if (attended_ && parts_.keeper.beats().accept(*attended_, message)) {
         parts_.keeper.poke();
         return true;
     }
-    return verifier_.on_message(said, by_database);
+    return verifier_.on_message(message, by_database);
 }
 
 /// On the thread that sleeps in the server, as the next two.

@@ -64,7 +64,7 @@ public:
     [[nodiscard]] std::size_t connections() const noexcept;
 
 private:
-    bool on_message(std::string_view said, bool by_database) override;
+    bool on_message(std::string_view message, bool by_database) override;
     void on_commit() override { poller_.committed(); }
     void on_sleep(bool again) override;
     void on_woken() noexcept override;

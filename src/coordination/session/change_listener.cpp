@@ -32,15 +32,15 @@ bool change_listener::read_wakeups(session& ours, sql::connection* db) noexcept 
     if (context_.now() < deaf_until_) return false;
     bool news = false;
     try {
-        std::vector<std::string> said;
+        std::vector<std::string> messages;
         bool closed = false;
         try {
-            read_what_was_said(ours, db, said);
+            read_messages(ours, db, messages);
         } catch (const error&) {
             closed = true;  // the next step opens another connection
         }
-        for (const auto& each : said) news = accept(ours, each) || news;
-        if (!news && !said.empty()) deaf_until_ = context_.now() + mailbox::rest_from_flood;
+        for (const auto& each : messages) news = accept(ours, each) || news;
+        if (!news && !messages.empty()) deaf_until_ = context_.now() + mailbox::rest_from_flood;
         return news || closed;
     } catch (const std::exception&) {
         return news;  // no memory
@@ -50,24 +50,24 @@ bool change_listener::read_wakeups(session& ours, sql::connection* db) noexcept 
 /// Once the waiters' thread runs, the mailbox is its own, and on a shared connection so are the
 /// notifications: no message for a waiter is taken here. Neither read blocks.
 /// @throws error if the heartbeat's connection turned out to be closed
-void change_listener::read_what_was_said(const session& ours, sql::connection* db,
-                                         std::vector<std::string>& into) {
+void change_listener::read_messages(const session& ours, sql::connection* db,
+                                    std::vector<std::string>& into) {
     waiting_.while_unchanged([&](bool running) {
         if (ours.mailbox() != nullptr && !running) into = ours.mailbox()->take();
         if (db == nullptr || listens_for_ == session_id{}) return;
         if (context_.shares_connection() && running) return;
         for (int some = 0; some < most_takes; ++some) {
-            auto said = db->notifications()->take();
-            if (said.empty()) return;
-            for (auto& each : said) into.push_back(std::move(each.payload));
+            auto received = db->notifications()->take();
+            if (received.empty()) return;
+            for (auto& each : received) into.push_back(std::move(each.payload));
         }
     });
 }
 
-bool change_listener::accept(session& ours, std::string_view said) const {
-    const auto revision = wakeup::told_to_look(said);
+bool change_listener::accept(session& ours, std::string_view message) const {
+    const auto revision = wakeup::decode_look(message);
     if (!revision || !ours.news().is_news(*revision)) return false;
-    if (!wakeup::is_proved(said, ours.address().secret)) return false;
+    if (!wakeup::is_proved(message, ours.address().secret)) return false;
     return ours.news().tell(*revision, context_.now());
 }
 

@@ -47,11 +47,10 @@ public:
     /// Returns true if the message moves the next heartbeat forward. Any local user may write to
     /// our mailbox and any role of the database to our channel: a message without proof is dropped.
     /// So is one that is not news, such as a replay of an overheard message. Any thread.
-    [[nodiscard]] bool accept(session& ours, std::string_view said) const;
+    [[nodiscard]] bool accept(session& ours, std::string_view message) const;
 
 private:
-    void read_what_was_said(const session& ours, sql::connection* db,
-                            std::vector<std::string>& into);
+    void read_messages(const session& ours, sql::connection* db, std::vector<std::string>& into);
     [[nodiscard]] bool hears_notifications() const noexcept;
     [[nodiscard]] bool may_listen_on(sql::connection& db, sql::deadline until);
 

@@ -45,8 +45,8 @@ public:
     /// concurrently: heartbeats only move the expiry forward.
     beaten send(session& ours, sql::connection& db, sql::deadline until);
     /// See change_listener::accept().
-    [[nodiscard]] bool accept(session& ours, std::string_view said) const {
-        return listener_.accept(ours, said);
+    [[nodiscard]] bool accept(session& ours, std::string_view message) const {
+        return listener_.accept(ours, message);
     }
     /// See change_listener::turn_passed().
     void turn_passed() noexcept { listener_.turn_passed(); }

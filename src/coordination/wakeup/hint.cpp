@@ -65,39 +65,39 @@ std::string notification_channel(const wake_address& of) {
     return "rowlock_" + std::to_string(of.number);
 }
 
-std::string encode_wakeup(const said_grant& grant, std::string_view secret) {
+std::string encode_wakeup(const announced_grant& grant, std::string_view secret) {
     return with_proof(to_string(grant.grant_id) + ' ' + std::to_string(grant.token) +
                           (grant.asynchronous ? " 1" : " 0"),
                       secret);
 }
 
-std::optional<said_grant> decode_wakeup(std::string_view said) noexcept {
-    said_grant read_out;
-    if (!read(first_word(said), read_out.grant_id) || !read(first_word(said), read_out.token))
+std::optional<announced_grant> decode_wakeup(std::string_view message) noexcept {
+    announced_grant read_out;
+    if (!read(first_word(message), read_out.grant_id) || !read(first_word(message), read_out.token))
         return {};
-    const auto asynchronous = first_word(said);
+    const auto asynchronous = first_word(message);
     if (asynchronous != "0" && asynchronous != "1") return {};
     read_out.asynchronous = asynchronous == "1";
-    if (said.size() != proof_digits) return {};
+    if (message.size() != proof_digits) return {};
     return read_out;
 }
 
-std::string said_to_look(std::int64_t revision, std::string_view secret) {
+std::string encode_look(std::int64_t revision, std::string_view secret) {
     return with_proof("look " + std::to_string(revision), secret);
 }
 
-std::optional<std::int64_t> told_to_look(std::string_view said) noexcept {
+std::optional<std::int64_t> decode_look(std::string_view message) noexcept {
     std::int64_t revision = 0;
-    if (first_word(said) != "look" || !read(first_word(said), revision)) return {};
-    if (said.size() != proof_digits) return {};
+    if (first_word(message) != "look" || !read(first_word(message), revision)) return {};
+    if (message.size() != proof_digits) return {};
     return revision;
 }
 
-bool is_proved(std::string_view said, std::string_view secret) {
-    if (secret.size() != secret_digits || said.size() <= proof_digits) return false;
-    const auto words = said.substr(0, said.size() - proof_digits - 1);
-    const auto proof = said.substr(said.size() - proof_digits);
-    if (said[words.size()] != ' ') return false;
+bool is_proved(std::string_view message, std::string_view secret) {
+    if (secret.size() != secret_digits || message.size() <= proof_digits) return false;
+    const auto words = message.substr(0, message.size() - proof_digits - 1);
+    const auto proof = message.substr(message.size() - proof_digits);
+    if (message[words.size()] != ' ') return false;
     const auto right = proof_of(words, secret);
     // Compares all of them, so that the time does not reveal how many are right.
     unsigned different = 0;

@@ -28,28 +28,28 @@ struct wake_address {
 [[nodiscard]] std::string notification_channel(const wake_address& of);
 
 /// A queue entry was served.
-struct said_grant {
+struct announced_grant {
     rowlock::grant_id grant_id{};
     std::int64_t token = 0;
     bool asynchronous = false;  ///< the commit may not be on disk yet
-    friend bool operator==(const said_grant&, const said_grant&) = default;
+    friend bool operator==(const announced_grant&, const announced_grant&) = default;
 };
 
-/// "<grant id> <token> <1 if asynchronous, else 0> <proof>". The fragment `said` of PostgreSQL's
-/// statements writes the same.
-[[nodiscard]] std::string encode_wakeup(const said_grant& grant, std::string_view secret);
+/// "<grant id> <token> <1 if asynchronous, else 0> <proof>". The fragment `proved_words` of
+/// PostgreSQL's statements writes the same.
+[[nodiscard]] std::string encode_wakeup(const announced_grant& grant, std::string_view secret);
 
 /// Parses such a text, whatever its proof is worth. Returns nullopt if it is something else.
-[[nodiscard]] std::optional<said_grant> decode_wakeup(std::string_view said) noexcept;
+[[nodiscard]] std::optional<announced_grant> decode_wakeup(std::string_view message) noexcept;
 
 /// "look <revision> <proof>": another client has changed rows of the session, whose revision
 /// is this by now. The session sends its next heartbeat earlier, and finds the change.
-[[nodiscard]] std::string said_to_look(std::int64_t revision, std::string_view secret);
+[[nodiscard]] std::string encode_look(std::int64_t revision, std::string_view secret);
 
 /// Parses the revision, whatever the proof is worth. Returns nullopt for any other text.
-[[nodiscard]] std::optional<std::int64_t> told_to_look(std::string_view said) noexcept;
+[[nodiscard]] std::optional<std::int64_t> decode_look(std::string_view message) noexcept;
 
 /// Whether the text ends with a proof made with this secret.
-[[nodiscard]] bool is_proved(std::string_view said, std::string_view secret);
+[[nodiscard]] bool is_proved(std::string_view message, std::string_view secret);
 
 }  // namespace rowlock::wakeup

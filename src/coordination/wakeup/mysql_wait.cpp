@@ -110,13 +110,13 @@ std::string as_text(sql::connection& db, session_id session, grant_id grant_id) 
     return "kill query if(" + say + " >= 0, " + mysql_wait_thread + ", " + mysql_wait_thread + ")";
 }
 
-void note_told(sql::connection& db, grant_id grant_id) {
+void note_woken(sql::connection& db, grant_id grant_id) {
     *sql::memory_of(db).wakeup_lock = grant_id;
 }
 
 bool wake(sql::connection& db, session_id session, grant_id grant_id, sql::deadline until) {
     const auto text = as_text(db, session, grant_id);
-    note_told(db, grant_id);
+    note_woken(db, grant_id);
     return allowed(db, text, until);
 }
 

@@ -69,8 +69,8 @@ enum class ending : unsigned char { woken, slept, lock_free };
 bool wake(sql::connection& db, session_id session, grant_id grant_id, sql::deadline until);
 
 /// wake() as a text, to run behind the commit of the grant (sql::connection::transact). Call
-/// note_told() once that has run.
+/// note_woken() once that has run.
 [[nodiscard]] std::string as_text(sql::connection& db, session_id session, grant_id grant_id);
-void note_told(sql::connection& db, grant_id grant_id);
+void note_woken(sql::connection& db, grant_id grant_id);
 
 }  // namespace rowlock::mysql_wait

@@ -34,7 +34,7 @@ public:
 
     /// A message came, which may be forged. Returns false if it was of no use.
     /// @param by_database whether the database delivered it, behind the commit that it reports
-    virtual bool on_message(std::string_view said, bool by_database) = 0;
+    virtual bool on_message(std::string_view message, bool by_database) = 0;
     /// Another client committed to the file of the database.
     virtual void on_commit() = 0;
 

@@ -21,7 +21,7 @@ clock_timestamp()
 -- fragment timeline
 pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)
 
--- fragment said
+-- fragment proved_words
 -- The words of t with the proof that the sender can read the session's row, as wakeup::encode_wakeup makes
 -- it: half of SHA-256 over the secret and the words.
 t.words || ' '
@@ -39,7 +39,7 @@ t.words || ' '
 -- Whether session m can be granted anything.
 ({unexpired} and {here})
 
--- fragment in_line
+-- fragment in_queue
 -- Whether w is a ticket in the queue of the name $1, for reads that begin where the queue does. Older tickets
 -- were served, except one whose enqueue drew it 256 tickets ago and committed only now. Its owner finds that
 -- its ticket was overtaken, and has the watermark set back (reset_watermark).
@@ -57,7 +57,7 @@ w.name = $1::text
 -- Whether a live waiter waits for the name $1. A ticket whose session has expired blocks no client: it can
 -- never be served.
 exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
-         where {in_line} and {live})
+         where {in_queue} and {live})
 
 -- fragment waited_n
 -- The same for the name n.name.
@@ -80,11 +80,11 @@ l.session as session,
 (extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint as remaining,
 case when not {free} then 0 when {reserved_for} is not null then 2 else {waited}::int end as waited
 
--- fragment places
+-- fragment entry_states
 -- The state of the queue entries `mine`, from a WITH on; the columns read_entries reads: whether my
 -- session $1 lives; name, grant id, ticket, position (0: my session is dead), whether the lease may be
 -- granted, its session, whether that has expired, its remaining time in µs, whether reads of this queue would
--- miss the entry (fragment in_line). One row with NULLs if there is no entry.
+-- miss the entry (fragment in_queue). One row with NULLs if there is no entry.
 -- Positions are counted once for each queue, not once for each entry: a thousand entries in one queue are one
 -- pass over it. OFFSET 0 makes the planner look sessions up by key: it has no statistics for a short queue,
 -- and would read all sessions.

@@ -16,8 +16,8 @@ using base::fast_path;
 using sql::value;
 using std::chrono::microseconds;
 
-bool post(const wakeup::wake_address& to, std::string_view said) noexcept {
-    return wakeup::mailbox_sender{to.number, to.mailbox}.post(said);
+bool post(const wakeup::wake_address& to, std::string_view message) noexcept {
+    return wakeup::mailbox_sender{to.number, to.mailbox}.post(message);
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ common_queue_protocol::common_queue_protocol(const queue_parts& of)
       by_datagram_{of.by_datagram},
       held_leases_{of.statements("held_leases")},
       enqueue_{of.statements("enqueue")},
-      places_{of.statements("places")},
+      entries_{of.statements("entries")},
       served_{of.statements("served")},
       names_with_waiters_{of.statements("names_with_waiters")},
       queues_of_session_{of.statements("queues_of_session")},
@@ -95,7 +95,7 @@ void common_queue_protocol::enqueue(sql::connection& db, const grant_request& re
 
 queue_entries common_queue_protocol::entries_of(sql::connection& db, session_id session,
                                                 sql::deadline until) const {
-    return read_entries(run(db, places_, until, session));
+    return read_entries(run(db, entries_, until, session));
 }
 
 std::optional<queue_grant> common_queue_protocol::served(
@@ -105,10 +105,10 @@ std::optional<queue_grant> common_queue_protocol::served(
 }
 
 std::vector<std::optional<queue_grant>> common_queue_protocol::served(
-    sql::connection& db, session_id session, std::span<const granted_name> places,
+    sql::connection& db, session_id session, std::span<const granted_name> entries,
     sql::deadline until) const {
     std::vector<std::optional<queue_grant>> all;
-    for (const auto& each : places) {
+    for (const auto& each : entries) {
         all.push_back(read_served(db, each.name, session, each.grant_id, until));
     }
     return all;
@@ -155,10 +155,10 @@ void common_queue_protocol::notify_grantee(sql::connection& db, const handed_ove
                                            sql::deadline until) const noexcept {
     if (next.woken) return;
     try {
-        const auto said =
+        const auto message =
             wakeup::encode_wakeup({next.grant_id, next.token, next.asynchronous}, next.to.secret);
-        if (by_datagram_ && post(next.to, said)) return;
-        wake(db, next, said, until);
+        if (by_datagram_ && post(next.to, message)) return;
+        wake(db, next, message, until);
     } catch (...) {
         // The connection broke, or there is no memory. The grant is committed.
     }
@@ -169,9 +169,9 @@ void common_queue_protocol::notify_session(sql::connection& db, session_id sessi
     try {
         const auto change = leases_.change_of(db, session, until);
         if (!change) return;
-        const auto said = wakeup::said_to_look(change->revision, change->to.secret);
-        if (by_datagram_ && post(change->to, said)) return;
-        notify(db, change->to, said, until);
+        const auto message = wakeup::encode_look(change->revision, change->to.secret);
+        if (by_datagram_ && post(change->to, message)) return;
+        notify(db, change->to, message, until);
     } catch (...) {
         // The connection broke, the secret may not be read, or there is no memory. The change is
         // committed.
@@ -306,7 +306,7 @@ std::optional<handed_over> two_step_queue_protocol::grant_to(sql::connection& db
         if (const auto committed = db.transact(steps, waking, until)) {
             if (!*committed) return std::nullopt;
             done.woken = !waking.empty();
-            if (done.woken) mysql_wait::note_told(db, next.grant_id);
+            if (done.woken) mysql_wait::note_woken(db, next.grant_id);
             return done;
         }
     }

@@ -36,7 +36,7 @@ public:
                                       session_id session, grant_id grant_id, sql::deadline until,
                                       std::optional<std::int64_t> reported) const override;
     std::vector<std::optional<queue_grant>> served(sql::connection& db, session_id session,
-                                                   std::span<const granted_name> places,
+                                                   std::span<const granted_name> entries,
                                                    sql::deadline until) const override;
     std::optional<queue_grant> read_served(sql::connection& db, std::string_view name,
                                            session_id session, grant_id grant_id,
@@ -59,12 +59,12 @@ public:
 protected:
     explicit common_queue_protocol(const queue_parts& of);
 
-    /// Wakes a session that was served through the database; `said` says so.
-    virtual void wake(sql::connection& db, const handed_over& next, std::string_view said,
+    /// Wakes a session that was served through the database; `message` says so.
+    virtual void wake(sql::connection& db, const handed_over& next, std::string_view message,
                       sql::deadline until) const = 0;
-    /// Sends a session `said` through the database, if that can notify.
-    virtual void notify(sql::connection& db, const wakeup::wake_address& to, std::string_view said,
-                        sql::deadline until) const = 0;
+    /// Sends a session `message` through the database, if that can notify.
+    virtual void notify(sql::connection& db, const wakeup::wake_address& to,
+                        std::string_view message, sql::deadline until) const = 0;
 
     /// Puts back the row of a lease that the reaper has deleted and that has a waiter.
     void restore_lease(sql::connection& db, std::string_view name, sql::deadline until) const;
@@ -74,7 +74,7 @@ protected:
     const sql::statement held_leases_;
 
 private:
-    const sql::statement enqueue_, places_, served_, names_with_waiters_, queues_of_session_,
+    const sql::statement enqueue_, entries_, served_, names_with_waiters_, queues_of_session_,
         deadlocks_, restore_lease_;
 };
 
@@ -165,7 +165,7 @@ std::vector<std::string> distinct_names(sql::connection& db, const sql::statemen
 
 [[nodiscard]] std::vector<grant_id> first_column(const sql::result& rows);
 
-/// Reads the columns of `places`: one row for each entry, or one with NULLs.
+/// Reads the columns of `entries`: one row for each entry, or one with NULLs.
 [[nodiscard]] queue_entries read_entries(const sql::result& rows);
 
 /// Reads the rows of `held_leases`.

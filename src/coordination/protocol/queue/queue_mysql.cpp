@@ -37,12 +37,12 @@ public:
     }
 
     std::vector<std::optional<queue_grant>> served(sql::connection& db, session_id session,
-                                                   std::span<const granted_name> places,
+                                                   std::span<const granted_name> entries,
                                                    sql::deadline until) const override {
-        auto all = two_step_queue_protocol::served(db, session, places, until);
+        auto all = two_step_queue_protocol::served(db, session, entries, until);
         std::vector<granted_name> found;
         for (std::size_t i = 0; i < all.size(); ++i) {
-            if (all[i]) found.push_back(places[i]);
+            if (all[i]) found.push_back(entries[i]);
         }
         if (found.empty()) return all;
         const auto ours = leases_.make_durable(db, session, found, until);
@@ -112,14 +112,14 @@ private:
         return mysql_wait::as_text(db, next.session, next.grant_id);
     }
 
-    void wake(sql::connection& db, const handed_over& next, std::string_view /*said*/,
+    void wake(sql::connection& db, const handed_over& next, std::string_view /*message*/,
               sql::deadline until) const override {
         mysql_wait::wake(db, next.session, next.grant_id, until);
     }
 
     /// A session that does not wait cannot be reached.
     void notify(sql::connection& /*db*/, const wakeup::wake_address& /*to*/,
-                std::string_view /*said*/, sql::deadline /*until*/) const override {}
+                std::string_view /*message*/, sql::deadline /*until*/) const override {}
 
     const sql::statement tickets_, woken_for_;
 };

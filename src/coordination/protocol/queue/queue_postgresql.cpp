@@ -80,7 +80,7 @@ public:
     explicit postgresql_queue_protocol(const queue_parts& of)
         : common_queue_protocol{of},
           cancel_{of.statements("cancel")},
-          places_at_{of.statements("places_at")},
+          entries_by_id_{of.statements("entries_by_id")},
           reset_watermark_{of.statements("reset_watermark")},
           grant_next_{of.statements("grant_next")},
           release_unwaited_{of.statements("release_unwaited")},
@@ -100,7 +100,7 @@ public:
     queue_entries entries_at(sql::connection& db, session_id session,
                              std::span<const grant_id> grant_ids,
                              sql::deadline until) const override {
-        return read_entries(run(db, places_at_, until, session, array_of(grant_ids)));
+        return read_entries(run(db, entries_by_id_, until, session, array_of(grant_ids)));
     }
 
     void reset_watermark(sql::connection& db, std::string_view name, ticket_no ticket,
@@ -165,18 +165,18 @@ public:
     }
 
 private:
-    void wake(sql::connection& db, const handed_over& next, std::string_view said,
+    void wake(sql::connection& db, const handed_over& next, std::string_view message,
               sql::deadline until) const override {
-        notify(db, next.to, said, until);
+        notify(db, next.to, message, until);
     }
 
-    void notify(sql::connection& db, const wakeup::wake_address& to, std::string_view said,
+    void notify(sql::connection& db, const wakeup::wake_address& to, std::string_view message,
                 sql::deadline until) const override {
         static const sql::statement statement{"select pg_notify($1, $2)"};
-        run(db, statement, until, wakeup::notification_channel(to), said);
+        run(db, statement, until, wakeup::notification_channel(to), message);
     }
 
-    const sql::statement cancel_, places_at_, reset_watermark_, grant_next_, release_unwaited_,
+    const sql::statement cancel_, entries_by_id_, reset_watermark_, grant_next_, release_unwaited_,
         hand_over_, confirm_and_read_next_, hand_over_to_, leave_;
 };
 

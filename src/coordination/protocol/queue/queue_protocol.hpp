@@ -144,7 +144,7 @@ public:
     /// The same for several entries of one session: one round trip for each, and one commit for
     /// all.
     virtual std::vector<std::optional<queue_grant>> served(sql::connection& db, session_id session,
-                                                           std::span<const granted_name> places,
+                                                           std::span<const granted_name> entries,
                                                            sql::deadline until) const = 0;
     /// The same as read, for a caller that makes the grant durable before it reports it.
     virtual std::optional<queue_grant> read_served(sql::connection& db, std::string_view name,

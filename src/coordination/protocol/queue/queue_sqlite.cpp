@@ -47,10 +47,10 @@ private:
         return {};
     }
 
-    void wake(sql::connection& /*db*/, const handed_over& /*next*/, std::string_view /*said*/,
+    void wake(sql::connection& /*db*/, const handed_over& /*next*/, std::string_view /*message*/,
               sql::deadline /*until*/) const override {}
     void notify(sql::connection& /*db*/, const wakeup::wake_address& /*to*/,
-                std::string_view /*said*/, sql::deadline /*until*/) const override {}
+                std::string_view /*message*/, sql::deadline /*until*/) const override {}
 
     const sql::statement cancel_, release_unwaited_;
 };

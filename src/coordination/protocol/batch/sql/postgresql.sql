@@ -5,7 +5,7 @@
 -- The write waits for the row's lock and then compares the token again: a row that is free at one token is
 -- never held at it again, and any promise was made while it was held. Our session and the queue are read from
 -- the snapshot, as in `acquire` and with its proof; a dead waiter's ticket counts here as well.
--- The queue is read from its beginning (fragment in_line), and ORDER BY makes the planner use its key; with
+-- The queue is read from its beginning (fragment in_queue), and ORDER BY makes the planner use its key; with
 -- EXISTS the planner reads all queues until a row matches, and here usually none does.
 -- A token below the floor is left to `acquire`, which goes past it.
 -- If the reply is lost, the grant id finds the row again.
@@ -48,7 +48,7 @@ returning l.grant_id
 -- row was free and not locked, k has locked it and judged its newest version; the write after that finds it
 -- by its ctid, or not at all if that version is younger than this snapshot: then it is left to `acquire` too.
 -- Our session and the queues are read from the snapshot, as in `acquire`.
--- A queue is read from its beginning (fragment in_line), and by its key: with EXISTS the planner assumes that
+-- A queue is read from its beginning (fragment in_queue), and by its key: with EXISTS the planner assumes that
 -- any row will do to begin with, and reads all queues. CASE: only for names without a row is the queue read
 -- from the front.
 -- New rows are inserted in name order, so that two clients wait for each other's in one direction only, and

@@ -37,7 +37,7 @@ select distinct w.name
  where w.name > $1 and {live} and {free}
  order by w.name limit $2
 
--- statement places
+-- statement entries
 -- All queue entries of a session, in one snapshot; reads only. Positions are counted once for each queue, not
 -- once for each entry: a thousand entries in one queue are one pass over it.
 -- $1 my session

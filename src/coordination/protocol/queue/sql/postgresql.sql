@@ -24,22 +24,22 @@ with k as materialized (
 delete from rowlock_waiter w using k
  where w.name = k.name and w.ticket = k.ticket returning w.grant_id
 
--- statement places
--- All queue entries of a session, in one snapshot; reads only. Result: fragment places.
+-- statement entries
+-- All queue entries of a session, in one snapshot; reads only. Result: fragment entry_states.
 -- $1 my session
 with mine as materialized (
          select w.name, w.grant_id, w.ticket from rowlock_waiter w where w.session = $1::bigint),
-     {places}
+     {entry_states}
 
--- statement places_at
--- Some queue entries of a session, like `places`, by their grant ids: to read one that was just added. By
+-- statement entries_by_id
+-- Some queue entries of a session, like `entries`, by their grant ids: to read one that was just added. By
 -- session the server would step over the index entries of all tickets the session had before, until vacuum
 -- comes.
 -- $1 my session  $2 grant ids, as an array's text
 with mine as materialized (
          select w.name, w.grant_id, w.ticket from rowlock_waiter w
           where w.grant_id = any ($2::text::bigint[]) and w.session = $1::bigint),
-     {places}
+     {entry_states}
 
 -- statement served
 -- Whether a queue entry was served: the lease is this grant. Reads only.
@@ -166,7 +166,7 @@ with p as materialized (
      h as materialized (
          select p.name, p.token, p.served, p.reserved_for from p
           where exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
-                         where {in_line} and {live}
+                         where {in_queue} and {live}
                            and w.grant_id = coalesce(p.reserved_for, w.grant_id))),
      f as materialized (
          select case when l.served < h.served then l.served end as rewound
@@ -177,7 +177,7 @@ with p as materialized (
                 m.wake_address, m.wake_secret,
                 (select f.rewound from f) as rewound
            from rowlock_waiter w join rowlock_session m on m.id = w.session
-          where exists (select from f) and {in_line} and {live}
+          where exists (select from f) and {in_queue} and {live}
             and w.grant_id = coalesce((select h.reserved_for from h), w.grant_id)
           order by w.ticket limit 1 for update of w),
      d as (
@@ -194,7 +194,7 @@ with p as materialized (
            from c where l.name = $1::text
          returning l.session, l.grant_id, l.token),
      n as materialized (
-         select pg_notify('rowlock_' || t.wake_address::text, {said})
+         select pg_notify('rowlock_' || t.wake_address::text, {proved_words})
            from (select c.wake_address, c.wake_secret,
                         u.grant_id::text || ' ' || u.token::text || ' 0' as words from u, c) t)
 select (select count(*) from h), (select count(*) from h where h.name is null),
@@ -247,7 +247,7 @@ with mine as materialized (
          returning l.name, l.session, l.grant_id, l.token)
 select (u.name is not null)::int, u.session, u.grant_id, u.token,
        case when u.session is not null
-            then (select pg_notify('rowlock_' || t.wake_address::text, {said})::text
+            then (select pg_notify('rowlock_' || t.wake_address::text, {proved_words})::text
                     from (select c.wake_address, c.wake_secret,
                                  u.grant_id::text || ' ' || u.token::text || ' 0' as words from c) t)
             when $4::int = 1 then set_config('synchronous_commit', 'off', true) end
@@ -286,7 +286,7 @@ select distinct n.name
 -- client gets the lease, and none ever gets this token, as every other grant skips it. Two things follow: the
 -- waiter, notified before the crash, can hold no token that another was given; and its own transactions are
 -- behind this one in the log, so none of them survives without it. Queue scans that begin where this leaves
--- the watermark must find the next waiter ($11; fragment in_line): a promise to an entry that no scan finds
+-- the watermark must find the next waiter ($11; fragment in_queue): a promise to an entry that no scan finds
 -- would stop the queue.
 -- $1 name  $2 my session  $3 grant id  $4 ticket  $5 its session  $6 its grant id  $7 thread  $8 note
 -- $9 own deadline in µs, or NULL  $10 1 = asynchronously  $11 grant id of the next waiter, or NULL
@@ -316,7 +316,7 @@ select u.token,
        case when $10::int = 1 then set_config('synchronous_commit', 'off', true) end,
        case when not exists (select from d) then ('rowlock: the waiter has gone, token ' || u.token::text)::int end,
        case when $13::int = 1
-            then (select pg_notify('rowlock_' || $14::bigint::text, {said})::text
+            then (select pg_notify('rowlock_' || $14::bigint::text, {proved_words})::text
                     from (select $15::text as wake_secret,
                                  $6::bigint::text || ' ' || u.token::text || ' ' || $10::int::text as words) t) end
   from u
@@ -364,7 +364,7 @@ select mine.token, (extract(epoch from mine.deadline - clock_timestamp()) operat
   from mine left join next on true
 
 -- statement reset_watermark
--- Sets the watermark back, so that queue scans find this ticket, which was overtaken: see fragment in_line.
+-- Sets the watermark back, so that queue scans find this ticket, which was overtaken: see fragment in_queue.
 -- It waits for the lease's row as grant_next does; a client that could not lock it tries again.
 -- $1 name  $2 ticket
 update rowlock_lease set served = $2::bigint where name = $1::text and served > $2::bigint
@@ -395,7 +395,7 @@ select distinct w.name
  where w.name > $1::text and {live} and {free}
  order by w.name limit $2::bigint
 
--- statement dead_places
+-- statement dead_entries
 -- How many entries there are in all queues, and how many of them belong to dead sessions: those block no
 -- waiter, and the reaper removes them. For people; reads only.
 select count(*),

@@ -50,7 +50,7 @@ update rowlock_lease
    and not exists (select 1 from rowlock_waiter w cross join rowlock_session m
                     where w.name = $1 and m.id = w.session and {live})
 
--- statement dead_places
+-- statement dead_entries
 -- How many entries there are in all queues, and how many of them belong to dead sessions: those block no
 -- waiter, and the reaper removes them. For people; reads only.
 select count(*),

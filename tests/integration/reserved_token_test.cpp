@@ -762,7 +762,7 @@ private:
 /// The statements that would detect that a grant is not in the table.
 const std::vector<std::string> doubts{"confirm_and_read_next", "session_leases"};
 /// Those, and the statement that would find its queue entry, to be cancelled.
-const std::vector<std::string> all_doubts{"confirm_and_read_next", "session_leases", "places"};
+const std::vector<std::string> all_doubts{"confirm_and_read_next", "session_leases", "entries"};
 /// The statement that leads to a second release of what a crash has brought back.
 const std::vector<std::string> repairs{"session_leases"};
 
@@ -900,7 +900,7 @@ TEST_CASE("a queue entry that a crash brought back after its release blocks no w
         }));
     };
     SUBCASE("after it has read its queue entries") {
-        at.c->step_in_after("places", serve);
+        at.c->step_in_after("entries", serve);
     }
     SUBCASE("after it has read its leases") {
         at.c->step_in_after("session_leases", serve);
