@@ -75,6 +75,8 @@ constexpr std::array table{
     row{1206, errc::out_of_resources},  // lock table full
     row{1226, errc::out_of_resources},
     row{1461, errc::out_of_resources},  // max_prepared_stmt_count
+    row{2001, errc::out_of_resources},  // no descriptor for a socket
+    row{2004, errc::out_of_resources},  // likewise
     row{2008, errc::out_of_resources},
 
     // It is unknown whether the commit happened

@@ -103,6 +103,33 @@ TEST_CASE("a lease granted to a thread that stopped waiting goes on after one mo
     }
 }
 
+TEST_CASE("a destroyed client cancels the entry of an enqueue whose reply was lost") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        const auto held = holder.acquire("job");
+        std::atomic<bool> lost{false};
+        std::atomic<bool> ended{false};
+        interception network;
+        network.after([&](std::string_view what) {
+            if (what == "enqueue" && !lost.exchange(true)) interception::lose_reply();
+        });
+        // Until the session ends no cancellation of the heartbeat's gets through.
+        network.before([&](std::string_view what) {
+            if (what == "end_session") ended = true;
+            if (cancels(what) && !ended) throw error{errc::timed_out, "held up"};
+        });
+        {
+            client slow{network.wrap(database.source()), database.options({.ttl = 60s})};
+            CHECK_FALSE(slow.try_acquire_for("job", 200ms));
+            CHECK(lost);
+            CHECK(slow.stats().unknown_outcomes == 1);
+            CHECK(database.number("select count(*) from rowlock_waiter") >= 1);
+        }
+        CHECK(ended);
+        CHECK(database.number("select count(*) from rowlock_waiter") == 0);
+    }
+}
+
 TEST_CASE("a grant to a thread that stopped waiting is released, however slow the statements are") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
