@@ -125,7 +125,7 @@ TEST_CASE("a thousand waiting threads use a few connections and share each poll"
                 });
             }
             CHECK(eventually([&] { return waiter.stats().queued == many; }, 30s));
-            // Heartbeat, watchdog, waiting room, MySQL wait thread, events, and the MySQL driver's
+            // Heartbeat, watchdog, waiter loop, MySQL wait thread, events, and the MySQL driver's
             // thread for each connection.
             CHECK(threads_of_this_process() - threads_before - many <= 6 + 8);
             const int connections = support::connections_of_this_process() - connections_before;

@@ -130,7 +130,7 @@ TEST_CASE("a holder that waits for another lock, or has waited, is woken too") {
         }
         theirs.reset();
         waiting.get().release();
-        // Its waiting room is open, without a waiter.
+        // Its waiter loop is open, without a waiter.
         const auto again = acquire_soon(holder, "job");
         ask(other, again);
     }

@@ -156,7 +156,7 @@ struct relay {
         held = got_second.get();
     }
     /// PostgreSQL: waits until the holder knows the next waiter, so that its release passes the
-    /// lease on. Its waiting room learns that by `confirm_and_read_next`, some time after the
+    /// lease on. Its waiter loop learns that by `confirm_and_read_next`, some time after the
     /// hand-over. A release of another name makes the same thread check for waiters, after all that
     /// it did with the answer to `confirm_and_read_next`.
     void let_the_holder_learn_who_is_next() {

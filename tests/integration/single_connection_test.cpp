@@ -226,7 +226,7 @@ public:
               return steady::now();
           })} {
         REQUIRE(places(database, 1));
-        // Its waiting room listens before it polls.
+        // Its waiter loop listens before it polls.
         REQUIRE(eventually([&] { return locks.stats().polls >= 1; }));
     }
     ~distant_waiter() { link.cut(); }

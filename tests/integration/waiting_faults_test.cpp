@@ -219,7 +219,7 @@ TEST_CASE("a fork while threads wait: the child may not use the client, the pare
         auto held = holder.acquire("job");
         auto waiting = std::async(std::launch::async, [&] { return acquire_soon(*waiter, "job"); });
         REQUIRE(places(database, 1));
-        // The waiting room is running, and may hold its mutex at the fork.
+        // The waiter loop is running, and may hold its mutex at the fork.
         for (int i = 0; i < 25; ++i) {
             const pid_t child = fork();
             if (child == 0) {

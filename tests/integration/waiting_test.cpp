@@ -383,7 +383,7 @@ TEST_CASE("control: without that check the waiter is not served") {
 }
 
 // shows: promise-9
-TEST_CASE("waiters survive the loss of every connection, including the waiting room's") {
+TEST_CASE("waiters survive the loss of every connection, including the waiter loop's") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client holder{database.source(), database.options()};
@@ -398,7 +398,7 @@ TEST_CASE("waiters survive the loss of every connection, including the waiting r
         if (database.which() == support::backend::postgresql) {
             CHECK(database.number("select count(*) from (select pg_terminate_backend(pid) from "
                                   "pg_stat_activity where (query ilike 'listen %' or query like "
-                                  "'%rowlock places%') and pid <> pg_backend_pid() and "
+                                  "'%rowlock entries%') and pid <> pg_backend_pid() and "
                                   "client_port in " +
                                   support::ports_of_this_process() + ") as gone") > 0);
         }

@@ -218,13 +218,13 @@ bool kill_one(support::lock_database& database, const std::string& candidates, u
 
 bool kill_a_listener(support::lock_database& database, unsigned choice) {
     if (database.speaks() == dialect::postgresql) {
-        // The waiting room's connection: the last statement was LISTEN, or one that only it runs.
+        // The waiter loop's connection: the last statement was LISTEN, or one that only it runs.
         return kill_one(
             database,
             "select pid from pg_stat_activity a where pid <> pg_backend_pid() and "
             "((query ilike 'listen %' and exists (select from rowlock_session s "
             "where position(s.id::text in a.query) > 0)) or "
-            "(query ~ '^/. rowlock (places|deadlocks|served|grant_next|names_with_waiters) ' "
+            "(query ~ '^/. rowlock (entries|deadlocks|served|grant_next|names_with_waiters) ' "
             "and query like '%rowlock_%'))",
             choice);
     }
