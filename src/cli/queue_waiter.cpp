@@ -58,6 +58,12 @@ void serve_after(sql::connection& db, const protocol::queue_protocol& queue,
     for (const std::string& name : queue.queues_of_session(db, ended_session, until)) {
         serve_next(db, queue, name, until);
     }
+    try {
+        while (queue.delete_entries_of(db, ended_session, until)) {
+        }
+    } catch (const error&) {
+        // They block no waiter, and the reaper deletes them.
+    }
 }
 
 bool give_back(sql::connection& db, const link& to, const std::string& name, session_id session,

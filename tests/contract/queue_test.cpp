@@ -330,6 +330,27 @@ TEST_CASE("queues_of_session() reports the queues that the end of a session affe
     }
 }
 
+TEST_CASE("the entries of an ended session are deleted, and no others") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const protocol_connection hand{database};
+        for (const std::int64_t session : {1, 2}) hand.open(session_id{session});
+        for (const std::int64_t id : {11, 12, 13}) {
+            hand.enqueue("a", session_id{1}, grant_id{id});
+            hand.enqueue("b", session_id{2}, grant_id{id + 10});
+        }
+        hand.delete_entries_of(session_id{1});
+        CHECK(database.number("select count(*) from rowlock_waiter") == 6);  // it lives
+        hand.end(session_id{1});
+        hand.delete_entries_of(session_id{1});
+        CHECK(database.number("select count(*) from rowlock_waiter where session = 1") == 0);
+        CHECK(hand.entries_of(session_id{2}).waiting.size() == 3);
+        hand.delete_entries_of(session_id{1});
+        hand.enqueue("a", session_id{3}, grant_id{31});  // of a session whose row is gone
+        hand.delete_entries_of(session_id{3});
+        CHECK(database.number("select count(*) from rowlock_waiter") == 3);
+    }
+}
+
 TEST_CASE("PostgreSQL: the end of a session reads only leases with waiters") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const protocol_connection hand{database};

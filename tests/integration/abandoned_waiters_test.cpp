@@ -2,6 +2,7 @@
 
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/protocol_session.hpp"
 #include "support/queues.hpp"
 #include <rowlock/driver/sqlite.hpp>
 #include <rowlock/rowlock.hpp>
@@ -127,6 +128,29 @@ TEST_CASE("a destroyed client cancels the entry of an enqueue whose reply was lo
         }
         CHECK(ended);
         CHECK(database.number("select count(*) from rowlock_waiter") == 0);
+    }
+}
+
+TEST_CASE("the client that ends an expired session deletes its entries in all queues") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const support::protocol_connection hand{database};
+        for (const std::int64_t dead : {1, 2}) {
+            const session_id session{dead};
+            hand.open(session);
+            REQUIRE(hand.try_acquire("job " + std::to_string(dead), session, grant_id{dead}));
+            hand.enqueue("report", session, grant_id{10 + dead});
+            hand.enqueue("backup", session, grant_id{20 + dead});
+        }
+        database.run("update rowlock_session set expires_at = opened_at");
+        client other{database.source(), database.options()};
+        CHECK(other.try_acquire_for("job 1", 10s).has_value());
+        const auto entries_of = [&](int dead) {
+            return database.number("select count(*) from rowlock_waiter where session = " +
+                                   std::to_string(dead));
+        };
+        CHECK(eventually([&] { return entries_of(1) == 0; }));
+        CHECK(entries_of(2) == 2);  // expired, but not ended
+        CHECK(other.try_acquire_for("report", 10s).has_value());
     }
 }
 

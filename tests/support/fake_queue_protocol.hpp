@@ -191,6 +191,16 @@ public:
         });
     }
 
+    bool delete_entries_of(sql::connection& /*db*/, session_id session,
+                           sql::deadline /*until*/) const override {
+        in_.call([&](rows& all) {
+            if (all.live(session)) return;
+            std::erase_if(all.waiters,
+                          [&](const auto& each) { return each.second.session == session; });
+        });
+        return false;
+    }
+
     std::vector<deadlock_found> deadlocks(sql::connection& /*db*/, session_id /*session*/,
                                           sql::deadline /*until*/) const override {
         return in_.call([](rows& /*all*/) { return std::vector<deadlock_found>{}; });

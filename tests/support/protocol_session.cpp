@@ -146,6 +146,11 @@ protocol_connection::names protocol_connection::queues_of_session(session_id ses
     return sorted(queue_.queues_of_session(*db_, session, soon()));
 }
 
+void protocol_connection::delete_entries_of(session_id session) const {
+    while (queue_.delete_entries_of(*db_, session, soon())) {
+    }
+}
+
 std::vector<protocol::deadlock_found> protocol_connection::deadlocks(session_id session) const {
     return queue_.deadlocks(*db_, session, soon());
 }

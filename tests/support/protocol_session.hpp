@@ -90,6 +90,7 @@ public:
     [[nodiscard]] names leave(rowlock::session_id session, const names& asked) const;
     /// Sorted.
     [[nodiscard]] names queues_of_session(rowlock::session_id session) const;
+    void delete_entries_of(rowlock::session_id session) const;
     [[nodiscard]] std::vector<rowlock::protocol::deadlock_found> deadlocks(
         rowlock::session_id session) const;
 

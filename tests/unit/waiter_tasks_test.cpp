@@ -102,7 +102,7 @@ TEST_CASE("a lease that is to be granted is taken once, and again where its row 
     CHECK(at.work == 0);
 }
 
-TEST_CASE("an ended session stays until its queues were found") {
+TEST_CASE("an ended session stays until its queues were found; then its entries are deleted") {
     fixture at;
     at.tasks.session_ended(rowlock::session_id{7});
     CHECK(at.work == 1);
@@ -111,6 +111,11 @@ TEST_CASE("an ended session stays until its queues were found") {
     CHECK(at.tasks.next_ended_session() == rowlock::session_id{7});
     at.tasks.session_done(rowlock::session_id{7});
     CHECK_FALSE(at.tasks.next_ended_session());
+    CHECK(at.tasks.next_due() == 0ms);  // its entries are to be deleted
+    CHECK(at.tasks.next_session_with_entries() == rowlock::session_id{7});
+    CHECK(at.tasks.next_session_with_entries() == rowlock::session_id{7});
+    at.tasks.entries_deleted(rowlock::session_id{7});
+    CHECK_FALSE(at.tasks.next_session_with_entries());
     CHECK(at.tasks.next_due() == alarm::never);
 }
 
@@ -143,9 +148,11 @@ TEST_CASE("what is left at the end is handed to another connection") {
     fixture at;
     at.tasks.check_for_waiters("checked", 10ms);
     at.tasks.serve_next("served", 10ms);
+    at.tasks.session_ended(rowlock::session_id{8});
+    at.tasks.session_done(rowlock::session_id{8});
     at.tasks.session_ended(rowlock::session_id{7});
     auto rest = at.tasks.close();
     std::ranges::sort(rest.names);
     CHECK(rest.names == std::vector<std::string>{"checked", "served"});
-    CHECK(rest.sessions == std::vector<rowlock::session_id>{rowlock::session_id{7}});
+    CHECK(rest.sessions == std::vector{rowlock::session_id{7}, rowlock::session_id{8}});
 }

@@ -205,7 +205,7 @@ bool engine::end_own_session(session& ours, waiting_threads::leftovers& rest, sq
                .session = ours.id()};
     // The row can be deleted if nothing names it. A held lease does; a queue entry or an unresolved
     // grant may.
-    const bool alone = ours.grants().held_count() == 0 && rest.entries.empty() &&
+    const bool alone = ours.grants().held_count() == 0 && !rest.has_entries &&
                        ours.grants().unresolved_count() == 0;
     try {
         auto& db = keeper_.beats().connection(until);
@@ -213,10 +213,6 @@ bool engine::end_own_session(session& ours, waiting_threads::leftovers& rest, sq
             rest.names = context_.queues.leave(db, ours.id(), rest.names, until);
         } else {
             context_.leases.end_session(db, ours.id(), until);
-            for (const auto& each : ours.grants().unresolved()) {
-                if (each.queued) rest.entries.push_back(each.grant_id);
-            }
-            context_.queues.cancel(db, rest.entries, until);
         }
     } catch (const std::exception& failure) {
         done.message = std::string{"the session could not be ended; it expires: "} + failure.what();

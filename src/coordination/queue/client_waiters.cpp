@@ -110,8 +110,16 @@ void client_waiters::hand_over_last(sql::connection& db, const std::vector<std::
         }
     }
     for (const auto& name : waited_for) {
-        if (const auto next = context.queues.grant_next(db, name, until)) {
-            wake(context, sessions, db, *next, until);
+        try {
+            if (const auto next = context.queues.grant_next(db, name, until)) {
+                wake(context, sessions, db, *next, until);
+            }
+        } catch (const error&) {
+            if (!db.alive()) throw;  // else its row is locked, and its waiters poll
+        }
+    }
+    for (const auto id : ended) {
+        while (context.queues.delete_entries_of(db, id, until)) {
         }
     }
 }

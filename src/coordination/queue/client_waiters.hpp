@@ -50,8 +50,8 @@ public:
     void begin_close() noexcept;
     /// Ends the loop, fails the threads that still wait, and returns the work that is left.
     waiting_threads::leftovers finish_close() const noexcept;
-    /// The last act of a client: hands its leases to waiters. Two or more round trips if there is
-    /// something to hand over.
+    /// The last act of a client: hands its leases to waiters, and deletes the entries of its ended
+    /// sessions. Two or more round trips if there is anything to do.
     void hand_over_last(sql::connection& db, const std::vector<std::string>& names,
                         const std::vector<session_id>& ended, sql::deadline until);
 

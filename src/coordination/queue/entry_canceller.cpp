@@ -98,4 +98,22 @@ void entry_canceller::give_back_unwanted() {
     }
 }
 
+void entry_canceller::delete_entries_of_ended_sessions(const std::function<void()>& between,
+                                                       const std::atomic<bool>& stopping) {
+    while (!stopping) {
+        const auto ended = parts_.tasks.next_session_with_entries();
+        if (!ended) return;
+        bool more = false;
+        try {
+            more = parts_.queues().delete_entries_of(*link_, *ended, link_.write_deadline());
+            link_.wrote();
+        } catch (const error&) {
+            link_.wrote_too_slowly();
+            if (!link_.get()->alive()) throw;
+        }
+        if (!more) parts_.tasks.entries_deleted(*ended);
+        between();
+    }
+}
+
 }  // namespace rowlock::detail

@@ -4,6 +4,8 @@
 #include "coordination/queue/loop_parts.hpp"
 #include <rowlock/ids.hpp>
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,6 +21,10 @@ public:
     void cancel_given_up();
     /// Hands unwanted grants to their next waiters: one round trip each, or two.
     void give_back_unwanted();
+    /// Deletes the entries of sessions that have ended. What is locked is left to the reaper.
+    /// @param between called after each statement that deletes
+    void delete_entries_of_ended_sessions(const std::function<void()>& between,
+                                          const std::atomic<bool>& stopping);
 
 private:
     void answer(const std::shared_ptr<waiter>& which, bool deleted);

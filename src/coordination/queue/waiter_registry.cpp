@@ -217,16 +217,15 @@ std::vector<std::shared_ptr<waiter>> waiter_registry::of_session(session_id id) 
     return found;
 }
 
-std::vector<grant_id> waiter_registry::close() noexcept {
-    std::vector<grant_id> entries;
+bool waiter_registry::close() noexcept {
     std::optional<error> over;
     const guard lock{mutex_};
     closed_ = true;
+    const bool waited = !waiters_.empty();
     try {
         over.emplace(errc::lock_lost, "the client was destroyed while waiting");
-        for (const auto& [grant_id, each] : waiters_) entries.push_back(grant_id);
     } catch (...) {
-        // No memory: the session's end ends its entries.
+        // No memory for the message.
     }
     while (!waiters_.empty()) {
         const auto which = waiters_.begin()->second;
@@ -234,7 +233,7 @@ std::vector<grant_id> waiter_registry::close() noexcept {
     }
     given_up_.clear();
     unwanted_.clear();  // they end with the session
-    return entries;
+    return waited;
 }
 
 /// With the mutex held.

@@ -125,9 +125,9 @@ public:
         for (const auto& [grant_id, each] : waiters_) use(*each);
     }
 
-    /// Fails all waits, and all that begin from now on. Returns the grant ids of the entries that
-    /// may still be in the queues; none if there is no memory for them.
-    std::vector<grant_id> close() noexcept;
+    /// Fails all waits, and all that begin from now on. Returns whether there were any: their
+    /// entries may still be in the queues.
+    bool close() noexcept;
 
 private:
     void end_locked(waiter& which, waiter::state how, const error* why = nullptr) noexcept;

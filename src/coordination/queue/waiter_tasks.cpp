@@ -66,7 +66,7 @@ void waiter_tasks::read_served() noexcept {
 
 nanoseconds waiter_tasks::next_due() const noexcept {
     const guard lock{mutex_};
-    if (read_served_ || !ended_.empty()) return nanoseconds{0};
+    if (read_served_ || !ended_.empty() || !with_entries_.empty()) return nanoseconds{0};
     nanoseconds next = std::min(to_serve_.next_due(), checks_.next_due());
     for (const auto& each : unverified_) next = std::min(next, each.at);
     return next;
@@ -116,6 +116,21 @@ std::optional<session_id> waiter_tasks::next_ended_session() const noexcept {
 void waiter_tasks::session_done(session_id id) noexcept {
     const guard lock{mutex_};
     std::erase(ended_, id);
+    try {
+        with_entries_.push_back(id);
+    } catch (...) {
+        // No memory: the reaper deletes its entries.
+    }
+}
+
+std::optional<session_id> waiter_tasks::next_session_with_entries() const noexcept {
+    const guard lock{mutex_};
+    return with_entries_.empty() ? std::nullopt : std::optional{with_entries_.back()};
+}
+
+void waiter_tasks::entries_deleted(session_id id) noexcept {
+    const guard lock{mutex_};
+    std::erase(with_entries_, id);
 }
 
 std::optional<waiter_tasks::unverified> waiter_tasks::next_unverified(nanoseconds now) const {
@@ -137,6 +152,7 @@ waiter_tasks::leftovers waiter_tasks::close() noexcept {
         for (const auto& [name, when] : to_serve_) rest.names.push_back(name);
         for (const auto& [name, when] : checks_) rest.names.push_back(name);
         rest.sessions = std::move(ended_);
+        rest.sessions.insert(rest.sessions.end(), with_entries_.begin(), with_entries_.end());
     } catch (...) {
         // No memory: other clients' polls find what is left.
     }

@@ -69,7 +69,11 @@ public:
     void retry_serving(const std::string& name, const task& when);
     /// A session that has ended, until session_done().
     [[nodiscard]] std::optional<session_id> next_ended_session() const noexcept;
+    /// Its queues are planned, and its entries can be deleted.
     void session_done(session_id id) noexcept;
+    /// A session whose entries are to be deleted, until entries_deleted().
+    [[nodiscard]] std::optional<session_id> next_session_with_entries() const noexcept;
+    void entries_deleted(session_id id) noexcept;
     /// A grant to be verified now, until verified().
     [[nodiscard]] std::optional<unverified> next_unverified(nanoseconds now) const;
     void verified(const unverified& done) noexcept;
@@ -91,6 +95,7 @@ private:
     nanoseconds vain_check_{0};  ///< when a check found no waiter
     task_list to_serve_;
     std::vector<session_id> ended_;
+    std::vector<session_id> with_entries_;  ///< ended; they may have entries left
     std::vector<unverified> unverified_;
     bool read_served_ = false;
 };

@@ -97,7 +97,7 @@ public:
     void stop() noexcept { loop_.stop(); }
     /// Work left after the loop has ended, for another connection.
     struct leftovers {
-        std::vector<grant_id> entries{};   ///< grant ids of entries to be cancelled
+        bool has_entries = false;          ///< of threads that waited to the end
         std::vector<std::string> names{};  ///< to be checked for waiters
         std::vector<session_id> sessions{};
     };

@@ -14,6 +14,7 @@ public:
     explicit mysql_queue_protocol(const queue_parts& of)
         : two_step_queue_protocol{of},
           tickets_{of.statements("tickets")},
+          dead_tickets_{of.statements("dead_tickets")},
           woken_for_{of.statements("woken_for")} {}
 
     std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
@@ -24,6 +25,13 @@ public:
             deleted.insert(deleted.end(), part.begin(), part.end());
         });
         return deleted;
+    }
+
+    bool delete_entries_of(sql::connection& db, session_id session,
+                           sql::deadline until) const override {
+        const auto tickets = run(db, dead_tickets_, until, session);
+        static_cast<void>(delete_tickets(db, tickets, until));
+        return !tickets.empty();
     }
 
     std::optional<queue_grant> served(sql::connection& db, std::string_view name,
@@ -121,7 +129,7 @@ private:
     void notify(sql::connection& /*db*/, const wakeup::wake_address& /*to*/,
                 std::string_view /*message*/, sql::deadline /*until*/) const override {}
 
-    const sql::statement tickets_, woken_for_;
+    const sql::statement tickets_, dead_tickets_, woken_for_;
 };
 
 }  // namespace

@@ -80,6 +80,7 @@ public:
     explicit postgresql_queue_protocol(const queue_parts& of)
         : common_queue_protocol{of},
           cancel_{of.statements("cancel")},
+          delete_entries_of_{of.statements("delete_entries_of")},
           entries_by_id_{of.statements("entries_by_id")},
           reset_watermark_{of.statements("reset_watermark")},
           grant_next_{of.statements("grant_next")},
@@ -95,6 +96,12 @@ public:
                                  sql::deadline until) const override {
         if (grant_ids.empty()) return {};
         return first_column(run(db, cancel_, until, array_of(grant_ids)));
+    }
+
+    bool delete_entries_of(sql::connection& db, session_id session,
+                           sql::deadline until) const override {
+        run(db, delete_entries_of_, until, session);
+        return false;
     }
 
     queue_entries entries_at(sql::connection& db, session_id session,
@@ -176,8 +183,8 @@ private:
         run(db, statement, until, wakeup::notification_channel(to), message);
     }
 
-    const sql::statement cancel_, entries_by_id_, reset_watermark_, grant_next_, release_unwaited_,
-        hand_over_, confirm_and_read_next_, hand_over_to_, leave_;
+    const sql::statement cancel_, delete_entries_of_, entries_by_id_, reset_watermark_, grant_next_,
+        release_unwaited_, hand_over_, confirm_and_read_next_, hand_over_to_, leave_;
 };
 
 std::optional<handed_over> postgresql_queue_protocol::hand_over_to(

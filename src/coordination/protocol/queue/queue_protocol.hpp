@@ -226,9 +226,17 @@ public:
                                            sql::deadline until) const = 0;
 
     /// The names with live waiters whose lease this (ended) session has, or in whose queue it has
-    /// an entry; one snapshot. The client that ended the session runs grant_next for them.
+    /// an entry; one snapshot. The client that ended the session runs grant_next for them, then
+    /// delete_entries_of.
     virtual std::vector<std::string> queues_of_session(sql::connection& db, session_id session,
                                                        sql::deadline until) const = 0;
+
+    /// Deletes the queue entries of a session that has ended, if any: they can never be served, and
+    /// each read of their queues steps over them. Changes nothing if the session is live. Returns
+    /// whether there may be more, for another call. One round trip; on MySQL one to read, and if
+    /// there are any one for each of up to 16, and the commit.
+    virtual bool delete_entries_of(sql::connection& db, session_id session,
+                                   sql::deadline until) const = 0;
 
     /// Deadlock cycles in which an entry of this session is the youngest: the other members cannot
     /// get what they wait for before it gives way. One recursive statement, reads only.

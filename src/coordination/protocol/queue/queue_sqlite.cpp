@@ -11,6 +11,7 @@ public:
     explicit sqlite_queue_protocol(const queue_parts& of)
         : two_step_queue_protocol{of},
           cancel_{of.statements("cancel")},
+          delete_entries_of_{of.statements("delete_entries_of")},
           release_unwaited_{of.statements("release_unwaited")} {}
 
     std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
@@ -20,6 +21,12 @@ public:
             for (const auto grant_id : first_column(rows)) deleted.push_back(grant_id);
         });
         return deleted;
+    }
+
+    bool delete_entries_of(sql::connection& db, session_id session,
+                           sql::deadline until) const override {
+        run(db, delete_entries_of_, until, session);
+        return false;
     }
 
     release_outcome release(sql::connection& db, std::string_view name, session_id session,
@@ -52,7 +59,7 @@ private:
     void notify(sql::connection& /*db*/, const wakeup::wake_address& /*to*/,
                 std::string_view /*message*/, sql::deadline /*until*/) const override {}
 
-    const sql::statement cancel_, release_unwaited_;
+    const sql::statement cancel_, delete_entries_of_, release_unwaited_;
 };
 
 }  // namespace

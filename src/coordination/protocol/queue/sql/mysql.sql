@@ -15,6 +15,19 @@ select w.grant_id, w.ticket from rowlock_waiter w
  where w.grant_id in ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
  order by w.ticket
 
+-- statement dead_tickets
+-- Some tickets of a session that has ended or is gone, to be deleted by primary key. Locks nothing. A dead session
+-- stays dead, so the judgement cannot become stale. They are sorted afterwards: a sorted limit may be read along
+-- the primary key, through the tickets of all sessions.
+-- $1 session
+-- → grant id, ticket
+select d.grant_id, d.ticket
+  from (select w.grant_id, w.ticket from rowlock_waiter w
+         where w.session = $1
+           and not exists (select 1 from rowlock_session m where m.id = $1 and m.ended = 0)
+         limit 16) d
+ order by d.ticket
+
 -- statement delete_waiter
 -- Removes a ticket, by primary key: by another key this deadlocks with enqueuers.
 -- $1 ticket

@@ -24,6 +24,21 @@ with k as materialized (
 delete from rowlock_waiter w using k
  where w.name = k.name and w.ticket = k.ticket returning w.grant_id
 
+-- statement delete_entries_of
+-- Deletes the queue entries of a session that has ended or is gone. A dead session stays dead, so the judgement
+-- cannot become stale; an entry that its client adds afterwards is left to the reaper. One that a grant has
+-- locked is skipped: the grant deletes it, or was rolled back, and then the reaper does. Locks nothing but
+-- tickets, in their order. A crash may bring them back, so the commit does not wait for the disk.
+-- $1 session
+with c as materialized (
+         select set_config('synchronous_commit', 'off', true)),
+     k as materialized (
+         select w.name, w.ticket from c, rowlock_waiter w
+          where w.session = $1::bigint
+            and not exists (select from rowlock_session m where m.id = $1::bigint and not m.ended)
+          order by w.ticket for update of w skip locked)
+delete from rowlock_waiter w using k where w.name = k.name and w.ticket = k.ticket
+
 -- statement entries
 -- All queue entries of a session, in one snapshot; reads only. Result: fragment entry_states.
 -- $1 my session

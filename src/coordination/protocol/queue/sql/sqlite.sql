@@ -13,6 +13,13 @@ delete from rowlock_waiter
  where grant_id in ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 returning grant_id
 
+-- statement delete_entries_of
+-- Deletes the queue entries of a session that has ended or is gone.
+-- $1 session
+delete from rowlock_waiter
+ where session = $1
+   and not exists (select 1 from rowlock_session m where m.id = $1 and m.ended = 0)
+
 -- statement delete_waiter
 -- Removes a ticket that was served.
 -- $1 ticket
