@@ -383,7 +383,8 @@ TEST_CASE("a release whose reply was lost is repeated, and never frees a newer g
 TEST_CASE("a release that the database forgot in a crash is repeated after the reconnect") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
-        client locks{network.wrap(database.source()), database.options({.ttl = 1500ms})};
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 20s, .heartbeat = 300ms})};
         auto lease = locks.acquire("job");
         const auto other = locks.acquire("still held");
         lease.release();
@@ -415,7 +416,8 @@ TEST_CASE("a release that the database forgot in a crash is repeated after the r
 TEST_CASE("a comparison during the end of a release is repeated") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         interception network;
-        client locks{network.wrap(database.source()), database.options({.ttl = 1500ms})};
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 20s, .heartbeat = 300ms})};
         auto lease = locks.acquire("job");
         const auto session = to_string(lease.session_id());
         const auto held_rows = [&] {
