@@ -78,7 +78,7 @@ bit lease_locked;
 bit ticket_locked[CLIENTS + 1];
 bit beating[CLIENTS + 1];   /* a heartbeat has locked the session's row */
 
-byte notified[CLIENTS + 1];     /* notified: grant id and token */
+byte notified[CLIENTS + 1]; /* of a grant: its id and token */
 byte notified_token[CLIENTS + 1];
 
 byte epoch;                 /* crashes so far: a statement sent before the last one is lost */

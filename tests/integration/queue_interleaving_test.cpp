@@ -279,6 +279,33 @@ TEST_CASE(
     }
 }
 
+TEST_CASE(
+    "the entries of an ended session are deleted beside a grant that has locked one of them") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const two_waiters at{database};
+        at.free();
+        at.hand.enqueue("elsewhere", session_id{2}, grant_id{24});
+        at.blocker.run("begin");
+        at.blocker.run("update " + at.lease +
+                       " set session = 2, grant_id = 22, token = token + 1 where name = 'job'");
+        REQUIRE(at.blocker.changed_by("delete from " + at.waiter + " where grant_id = 22") == 1);
+        at.hand.end(session_id{2});
+        auto deleting = in_background([&] { at.other.delete_entries_of(session_id{2}); });
+        if (database.speaks() == sql::dialect::postgresql) {
+            deleting.get();  // it skips the locked one
+            CHECK(database.number("select count(*) from rowlock_waiter where grant_id = 24") == 0);
+            at.blocker.run("commit");
+        } else {
+            REQUIRE(somebody_waits_for_a_row(database));
+            at.blocker.run("commit");
+            deleting.get();
+        }
+        CHECK(database.number("select count(*) from rowlock_waiter where session = 2") == 0);
+        CHECK(at.other.grant_next("job").value().grant_id == grant_id{33});
+        CHECK_FALSE(at.stuck());
+    }
+}
+
 // shows: promise-9
 TEST_CASE("control: a failed comparison that is not repeated leaves the queue unserved") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
