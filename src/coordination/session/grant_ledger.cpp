@@ -31,6 +31,7 @@ void grant_ledger::hold(const std::shared_ptr<grant>& granted) {
     const std::lock_guard lock{mutex_};
     auto& known = entries_.try_emplace(granted->grant_id).first->second;
     if (known.now == state::held) return;
+    if (known.now == state::unresolved) --unresolved_;
     known = {.now = state::held, .granted = granted};
 }
 
@@ -80,12 +81,15 @@ void grant_ledger::remember(unresolved_grant what) {
     ever_unknown_ = ever_unknown_ || !what.surely_ended;
     if (known.now == state::unresolved) return amend(known.record, what);
     if (known.now == state::held) what.holder = std::move(known.granted);
+    ++unresolved_;
     known = {.now = state::unresolved, .record = std::move(what), .place = ++last_place_};
 }
 
 std::vector<unresolved_grant> grant_ledger::unresolved() const {
     const std::lock_guard lock{mutex_};
+    if (unresolved_ == 0) return {};
     std::vector<const entry*> in_order;
+    in_order.reserve(unresolved_);
     for (const auto& [id, known] : entries_) {
         if (known.now == state::unresolved) in_order.push_back(&known);
     }
@@ -98,7 +102,9 @@ std::vector<unresolved_grant> grant_ledger::unresolved() const {
 
 void grant_ledger::resolved(grant_id grant_id) {
     const std::lock_guard lock{mutex_};
-    if (state_of(grant_id) == state::unresolved) entries_.erase(grant_id);
+    if (state_of(grant_id) != state::unresolved) return;
+    entries_.erase(grant_id);
+    --unresolved_;
 }
 
 void grant_ledger::postpone(grant_id grant_id) {
@@ -112,10 +118,12 @@ bool grant_ledger::is_unresolved(grant_id grant_id) const {
 }
 
 std::size_t grant_ledger::unresolved_count() const {
-    return count([](const entry& known) { return known.now == state::unresolved; });
+    const std::lock_guard lock{mutex_};
+    return unresolved_;
 }
 
 std::size_t grant_ledger::unresolved_due(nanoseconds now) const {
+    if (unresolved_count() == 0) return 0;
     return count([now](const entry& known) {
         return known.now == state::unresolved && known.record.is_due(now);
     });

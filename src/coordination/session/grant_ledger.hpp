@@ -110,6 +110,7 @@ private:
 
     mutable std::mutex mutex_;
     std::unordered_map<grant_id, entry> entries_;
+    std::size_t unresolved_ = 0;  ///< hardly ever any: each heartbeat asks, and need not search
     std::uint64_t last_place_ = 0;
     bool ever_unknown_ = false;
 };
