@@ -26,6 +26,9 @@ class engine;
 struct hold;
 }  // namespace detail
 
+struct page;
+struct semaphore_info;
+
 /// The holder of a lock, for people. Text comes from other programs: escape it for a terminal.
 struct holder_info {
     session_id session{};
@@ -193,6 +196,9 @@ public:
 private:
     friend class mutex;
     friend class recursive_mutex;
+    friend class semaphore;
+    friend std::vector<semaphore_info> list_semaphores(client& locks, std::string_view prefix,
+                                                       const page& page);
 
     using time_point = std::chrono::steady_clock::time_point;
 

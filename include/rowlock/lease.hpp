@@ -72,6 +72,7 @@ public:
 
 private:
     friend class client;
+    friend class semaphore;
     friend struct detail::grant_of;
     explicit lease(std::shared_ptr<detail::grant> grant) noexcept;
 

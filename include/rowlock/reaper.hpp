@@ -37,6 +37,9 @@ struct reap_report {
     std::int64_t leases_handed_over = 0;  ///< free ones, given to their first waiter
     std::int64_t leases_freed = 0;        ///< of ended sessions or past their deadline
     std::int64_t waiters_removed = 0;     ///< of ended sessions
+    std::int64_t permits_returned = 0;    ///< of ended sessions or past their deadline
+    std::int64_t permits_granted = 0;     ///< how many waiters for permits were served
+    std::int64_t counters_corrected = 0;  ///< of semaphores: they were not the sum of their holds
     std::int64_t sessions_deleted = 0;    ///< ended and referenced by nothing
     std::int64_t leases_deleted = 0;      ///< idle past retention, under the settled token floor
     std::int64_t leases_pending = 0;      ///< idle past retention, to be deleted after the grace

@@ -97,6 +97,7 @@ struct parsed {
     list_options list;
     history_options history;
     name_options show, held;
+    semaphore_options semaphore;
     break_options break_lock;
     reap_options reap;
     migrate_options migrate;
@@ -301,6 +302,41 @@ void add_looks(CLI::App& app, parsed& into) {
     out.add_flag("-y,--yes", breaking.yes, "Do not ask");
     add_json(out, breaking.json);
     add_database(out, breaking.database);
+}
+
+void add_semaphores(CLI::App& app, parsed& into) {
+    using what = semaphore_options::what;
+    auto& options = into.semaphore;
+    auto& group = *app.add_subcommand("semaphore", "Set, show and list semaphores");
+    group.footer(
+        "\nExamples:\n  rowlock semaphore set billing 3\n  rowlock semaphore show billing\n"
+        "  rowlock semaphore ls\n");
+    group.require_subcommand(1);
+    // For all three, before or after their names.
+    add_json(group, options.json);
+    add_database(group, options.database);
+    const auto add = [&](const char* name, const char* help, what action) -> CLI::App& {
+        auto& command = add_command(group, into, name, help,
+                                    [&options, action] { return semaphore(action, options); });
+        command.fallthrough();
+        return command;
+    };
+    auto& setting =
+        add("set", "Set how many permits there are, and make it if it is new", what::set);
+    add_name(setting, options.name);
+    setting.add_option("PERMITS", options.capacity, "The capacity; no holder is disturbed")
+        ->required();
+
+    auto& looking = add("show", "Show one, and who holds its permits", what::show);
+    add_name(looking, options.name);
+    looking.add_option("--limit", options.limit, "At most this many holders")
+        ->check(CLI::Range(1, 10'000));
+
+    auto& listing = add("ls", "List them", what::list);
+    listing.add_option("PREFIX", options.name, "Only names that start with this");
+    listing.add_option("--limit", options.limit, "At most this many")
+        ->check(CLI::Range(1, 1'000'000));
+    listing.add_option("--after", options.after, "Continue after this name")->type_name("NAME");
 }
 
 // The commands that an operator runs on the tables. A list: long, and without branches.
@@ -514,6 +550,7 @@ int parse_and_run(int argc, char** argv) {
     add_run(app, into);
     add_grants(app, into);
     add_looks(app, into);
+    add_semaphores(app, into);
     add_upkeep(app, into);
     require_known_command(app, arguments);
     try {

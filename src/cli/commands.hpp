@@ -5,6 +5,7 @@
 #include <rowlock/reaper.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -68,6 +69,17 @@ struct name_options {
 int show(const name_options& options);
 /// Prints nothing: the exit code is the answer.
 int held(const name_options& options);
+
+struct semaphore_options {
+    enum class what : unsigned char { set, show, list };
+    database_options database;
+    std::string name;  ///< list: a prefix, or empty
+    std::string after;
+    std::int64_t capacity = 0;  ///< set
+    int limit = 1000;           ///< list, and the holders that show prints
+    bool json = false;
+};
+int semaphore(semaphore_options::what what, const semaphore_options& options);
 
 struct break_options {
     database_options database;

@@ -16,6 +16,9 @@ void print_report(const reap_report& done, bool as_json) {
                      {"sessions_deleted", done.sessions_deleted},
                      {"leases_deleted", done.leases_deleted},
                      {"leases_pending", done.leases_pending},
+                     {"permits_returned", done.permits_returned},
+                     {"permits_granted", done.permits_granted},
+                     {"counters_corrected", done.counters_corrected},
                      {"history_deleted", done.history_deleted}}));
 }
 

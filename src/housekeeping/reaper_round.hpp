@@ -2,6 +2,7 @@
 
 #include "coordination/protocol/lease/lease_protocol.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "housekeeping/table_scan.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/statements.hpp"
@@ -79,6 +80,9 @@ protected:
 private:
     std::int64_t serve_waiters();
     bool serve(const std::string& name);
+    void tend_semaphores();
+    void tend(const protocol::neglected_semaphore& one);
+    std::int64_t remove_permit_waiters();
     std::int64_t delete_sessions();
     std::vector<session_id> ended_sessions();
     std::unordered_set<session_id> ended_holders();
@@ -87,6 +91,7 @@ private:
     std::int64_t delete_old_history();
 
     const std::unique_ptr<const protocol::queue_protocol> queue_;
+    const std::unique_ptr<const protocol::semaphore_protocol> semaphores_;
     const std::string history_;  ///< the name of its table
     const sql::statement reap_sessions_, free_with_waiters_, ended_sessions_, ended_holders_,
         publish_floor_, idle_leases_, raise_floor_, history_there_, old_history_, delete_history_;

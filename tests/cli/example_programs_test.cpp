@@ -38,6 +38,7 @@ const std::vector<program> programs{
     {"12_optimistic", nullptr},
     {"13_row_session", nullptr},
     {"14_advisory_lock", nullptr, on::postgresql},
+    {"15_semaphore", nullptr},
 };
 
 tool::arguments command(const program& one, const std::string& url) {

@@ -390,14 +390,14 @@ TEST_CASE(
     "migrate makes the tables, reports their version, prints them for a DBA, and takes them back") {
     for (const auto& in : tool::all_tables(tool::tables_wanted::none)) {
         CAPTURE(std::string{in->name()});
-        CHECK(
-            in->run({"migrate"}).out ==
-            "applied migration 1\napplied migration 2\napplied migration 3\napplied migration 4\n");
+        CHECK(in->run({"migrate"}).out ==
+              "applied migration 1\napplied migration 2\napplied migration 3\napplied migration 4\n"
+              "applied migration 5\n");
         CHECK(in->run({"migrate"}).out == "nothing to do\n");
         CHECK(in->run({"migrate", "--status"}).code == 0);
         CHECK(in->run({"migrate", "--down-to", "0", "--yes"}).out ==
-              "reverted migration 4\nreverted migration 3\nreverted migration 2\nreverted "
-              "migration 1\n");
+              "reverted migration 5\nreverted migration 4\nreverted migration 3\nreverted "
+              "migration 2\nreverted migration 1\n");
         CHECK(in->run({"migrate", "--status"}).code == 1);
         // --down-to does not migrate up.
         CHECK(in->run({"migrate", "--down-to", "2", "--yes"}).code == 64);

@@ -87,7 +87,7 @@ bool inserts_session(std::string_view columns) {
     return std::ranges::any_of(all, [](const auto& each) { return trimmed(each) == "session"; });
 }
 
-/// Whether the statement writes a session into a row of rowlock_lease.
+/// Whether the statement writes a session into a row of rowlock_lease or rowlock_permit.
 bool grants(std::string_view statement) {
     const std::string text = in_words(statement);
     const auto any = [&](std::string_view begin, std::string_view then, auto judge) {
@@ -100,7 +100,8 @@ bool grants(std::string_view statement) {
         return false;
     };
     return any("update rowlock_lease", " set ", sets_session) ||
-           any("insert into rowlock_lease", "(", inserts_session);
+           any("insert into rowlock_lease", "(", inserts_session) ||
+           any("insert into rowlock_permit ", "(", inserts_session);
 }
 
 std::set<std::string> granting_statements(sql::dialect speaks) {
@@ -117,10 +118,12 @@ constexpr session_id giver{1};
 constexpr session_id taker{2};
 
 enum class before : unsigned char {
-    free,    ///< "job" was freed at token 7
-    absent,  ///< no session has had it
-    held,    ///< session 1 has it by grant 11 at token 7, and session 2 waits with grant 22
-    left,    ///< freed at token 7, and session 2 waits with grant 22
+    free,            ///< "job" was freed at token 7
+    absent,          ///< no session has had it
+    held,            ///< session 1 has it by grant 11 at token 7, and session 2 waits with grant 22
+    left,            ///< freed at token 7, and session 2 waits with grant 22
+    counted,         ///< "job" is a semaphore of five permits, and none is used
+    permits_waited,  ///< and session 2 waits for one with grant 22
 };
 
 using parameters = std::vector<value>;
@@ -174,6 +177,15 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
         all.insert({"insert_all",
                     {before::absent, same(lists({taker, 0, 1}, {"job", 22, none, none, none}))}});
     }
+    const parameters permit{"job", taker, 22, 1, none, none, none};
+    if (speaks == sql::dialect::postgresql) {
+        auto take = permit;
+        add(take, 1);
+        all.insert({"take_permits", {before::counted, same(take)}});
+        all.insert({"grant_permits", {before::permits_waited, same({"job"})}});
+    } else {
+        all.insert({"insert_permit", {before::counted, same(permit)}});
+    }
     if (speaks == sql::dialect::postgresql) {
         const parameters group{taker, "{job}", "{22}", "{null}", "{null}", "{null}"};
         all.insert({"acquire_all", {before::free, same(group)}});
@@ -209,13 +221,18 @@ public:
         : in_{in}, leases_{in.protocol()}, db_{in.connect()}, other_{in.connect()} {}
 
     void set(before from, state now) {
-        for (const auto* table : {"waiter", "lease", "session"}) {
+        for (const auto* table :
+             {"waiter", "lease", "session", "permit_waiter", "permit", "semaphore"}) {
             in_.run(std::string{"delete from rowlock_"} + table);
         }
         for (const auto id : {giver, taker}) {
             leases_.open_session(*other_, {id, "owner", "host", "program", 1, 60s}, soon());
         }
-        if (from != before::absent) in_.write_late_grant("job", giver, grant_id{11});
+        if (from == before::counted || from == before::permits_waited) {
+            make_semaphore(from == before::permits_waited);
+        } else if (from != before::absent) {
+            in_.write_late_grant("job", giver, grant_id{11});
+        }
         if (from == before::free || from == before::left) {
             in_.run("update rowlock_lease set session = null, grant_id = null");
         }
@@ -239,7 +256,9 @@ public:
     [[nodiscard]] bool granted() {
         return in_.number(
                    "select count(*) from rowlock_lease where session = 2 "
-                   "and grant_id is not null and token > 0") == 1;
+                   "and grant_id is not null and token > 0") +
+                   in_.number("select count(*) from rowlock_permit where session = 2") ==
+               1;
     }
 
     /// Whether a heartbeat succeeds while the statement has run and is not committed.
@@ -249,6 +268,15 @@ public:
     [[nodiscard]] sql::connection& db() { return *db_; }
 
 private:
+    void make_semaphore(bool waited) {
+        in_.run("insert into rowlock_semaphore (name, capacity) values ('job', 5)");
+        if (!waited) return;
+        in_.run(
+            "insert into rowlock_permit_waiter (name, session, grant_id, permits, enqueued_at) "
+            "values ('job', 2, 22, 1, " +
+            std::string{in_.speaks() == sql::dialect::postgresql ? "clock_timestamp()" : "1"} +
+            ")");
+    }
     void change_taker(const std::string& what) {
         in_.run("update rowlock_session set " + what + " where id = 2");
     }
@@ -276,6 +304,8 @@ TEST_CASE("statements that grant a lease are found by what they write") {
     CHECK(grants("with u as (update rowlock_lease as l set session = c.session from c) select 1"));
     CHECK(grants("update rowlock_lease l force index (primary)\n set a = f(b, c),session=$1;"));
     CHECK(grants("insert into rowlock_lease as l (name, token, session) select 1"));
+    CHECK(grants("insert into rowlock_permit (name, session) select 1"));
+    CHECK_FALSE(grants("insert into rowlock_permit_waiter (name, session) select 1"));
     CHECK_FALSE(grants("update rowlock_lease set session = null where session = $1"));
     CHECK_FALSE(grants("update rowlock_lease set token = 1 where session = $1"));
     CHECK_FALSE(grants("insert into rowlock_lease (name, token) select 1, 2"));

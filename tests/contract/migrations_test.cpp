@@ -1,4 +1,5 @@
 #include "contract/scratch_database.hpp"
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "housekeeping/reaping.hpp"
 #include "schema/catalog.hpp"
 #include "schema/migrator.hpp"
@@ -58,17 +59,18 @@ struct sqlite {
 using versions = std::vector<int>;
 const versions nothing;
 // The library's migrations, there and back.
-constexpr int latest = 4;
-const versions all_up{1, 2, 3, 4};
-const versions all_down{4, 3, 2, 1};
+constexpr int latest = 5;
+const versions all_up{1, 2, 3, 4, 5};
+const versions all_down{5, 4, 3, 2, 1};
 
 rowlock::sql::deadline soon() {
     return std::chrono::steady_clock::now() + 30s;
 }
 
 std::vector<std::string> all_tables(const std::string& prefix = "rowlock_") {
-    return {prefix + "lease",       prefix + "migration", prefix + "session",
-            prefix + "token_floor", prefix + "version",   prefix + "waiter"};
+    return {prefix + "lease",         prefix + "migration", prefix + "permit",
+            prefix + "permit_waiter", prefix + "semaphore", prefix + "session",
+            prefix + "token_floor",   prefix + "version",   prefix + "waiter"};
 }
 
 template <typename Call>
@@ -195,6 +197,21 @@ std::vector<std::string> accesses(dialect speaks, const table_names& names) {
         postgresql ? "select ticket from rowlock_waiter for update"
                    : "select ticket from rowlock_waiter",
         "delete from rowlock_waiter where ticket = 1",
+        "insert into rowlock_semaphore (name, capacity) values ('n', 2)",
+        "update rowlock_semaphore set used = used + 1",
+        postgresql ? "select used from rowlock_semaphore for update"
+                   : "select used from rowlock_semaphore",
+        "insert into rowlock_permit (name, grant_id, session, permits, token, acquired_at) values "
+        "('n', 1, 1, 1, 1, " +
+            now + ")",
+        "update rowlock_permit set acquired_at = " + now,
+        "delete from rowlock_permit where name = 'n'",
+        "insert into rowlock_permit_waiter (name, session, grant_id, permits, enqueued_at) values "
+        "('n', 1, 1, 1, " +
+            now + ")",
+        postgresql ? "select ticket from rowlock_permit_waiter for update"
+                   : "select ticket from rowlock_permit_waiter",
+        "delete from rowlock_permit_waiter where ticket = 1",
         "delete from rowlock_lease where name = 'n'",
         "delete from rowlock_session where id = 1",
         "insert into rowlock_version (resource, version, created_at, updated_at) values ('r', 1, " +
@@ -215,6 +232,37 @@ void need(bool holds, int line = __builtin_LINE()) {
 
 /// Runs the statements of clients and the reaper, from the first session to the last deleted row.
 /// @throws error what the database denied
+/// Every kind of access to the tables of semaphores.
+void use_permits(rowlock::sql::connection& db, const rowlock::sql::statement_set& statements) {
+    const auto semaphores = rowlock::protocol::make_semaphore_protocol(statements);
+    const auto leases = rowlock::protocol::make_lease_protocol(statements);
+    constexpr rowlock::session_id session{21};
+    leases->open_session(db, {session, "o", "h", "p", 1, 1min}, soon());
+    const auto of = [&](std::int64_t grant) {
+        return rowlock::protocol::grant_request{.name = "s",
+                                                .session = session,
+                                                .grant_id = rowlock::grant_id{grant},
+                                                .thread = {},
+                                                .note = {},
+                                                .deadline_us = {},
+                                                .permits = 1};
+    };
+    semaphores->set_capacity(db, "s", 1, soon());
+    need(semaphores->permits_of(db, session, soon()).empty());
+    need(semaphores->acquire(db, of(211), soon()).what ==
+         rowlock::protocol::attempt::outcome::granted);
+    need(semaphores->served(db, "s", session, rowlock::grant_id{211}, soon()).has_value());
+    semaphores->enqueue(db, of(212), soon());
+    semaphores->enqueue(db, of(213), soon());
+    const std::vector given_up{rowlock::grant_id{213}};
+    need(semaphores->cancel(db, given_up, soon()) == given_up);
+    need(semaphores->release(db, "s", session, rowlock::grant_id{211}, true, soon()).freed);
+    need(semaphores->grant_next(db, "s", soon()).served.size() == 1);
+    leases->end_session(db, session, soon());
+    need(semaphores->sweep(db, "s", soon()) == 1);
+    leases->delete_session(db, session, soon());
+}
+
 void use_everything(const connection_source& source) {
     const support::protocols protocols{
         rowlock::sql::statement_set{source.speaks(), {.tables = source.tables()}}};
@@ -253,6 +301,8 @@ void use_everything(const connection_source& source) {
     leases.end_session(*db, rowlock::session_id{12}, soon());
     for (const std::int64_t session : {11, 12, 13})
         leases.delete_session(*db, rowlock::session_id{session}, soon());
+
+    use_permits(*db, rowlock::sql::statement_set{source.speaks(), {.tables = source.tables()}});
 
     const rowlock::versions resources{source.tables()};
     const auto made = resources.create(*db, rowlock::lock_name{"r"});
@@ -432,16 +482,16 @@ TEST_CASE_TEMPLATE("tables of a newer library are refused and left alone", Datab
     if (!db) return;
     const longer_catalog newer{Database::speaks, "create table rowlock_extra (a integer);\n",
                                "drop table rowlock_extra;\n"};
-    CHECK(newer.migrate(db->source(), newer.latest()) == versions{1, 2, 3, 4, 5});
+    CHECK(newer.migrate(db->source(), newer.latest()) == versions{1, 2, 3, 4, 5, 6});
     for (const auto& failure : {failure_of([&] { migrate(db->source()); }),
                                 failure_of([&] { migrate(db->source(), {}, 0); }),
                                 failure_of([&] { (void)schema_status(db->source()); }),
                                 failure_of([&] { require_current(db->source()); })}) {
         CHECK(failure.kind() == errc::schema_outdated);
         CHECK(contains(failure.what(),
-                       "the database has migration 5, this rowlock knows up to 4: upgrade"));
+                       "the database has migration 6, this rowlock knows up to 5: upgrade"));
     }
-    CHECK(db->tables().size() == 7);
+    CHECK(db->tables().size() == 10);
     CHECK(newer.migrate(db->source(), latest) == versions{newer.latest()});
     CHECK_NOTHROW(require_current(db->source()));
     CHECK(db->tables() == all_tables());
@@ -536,7 +586,7 @@ TEST_CASE_TEMPLATE(
         "create table if not exists rowlock_extra (a integer);\ncreate table nonsense;\n",
         "drop table if exists rowlock_extra;\n"};
     const auto failure = failure_of([&] { broken.migrate(db->source(), broken.latest()); });
-    CHECK(contains(failure.what(), "migration 5 (next): "));
+    CHECK(contains(failure.what(), "migration 6 (next): "));
     if (Database::speaks == dialect::mysql) {
         CHECK(schema_status(db->source()).version == latest);
     } else {
@@ -546,13 +596,13 @@ TEST_CASE_TEMPLATE(
     CHECK(migrate(db->source()).size() == (Database::speaks == dialect::mysql ? 0 : latest));
     CHECK_THROWS_AS(broken.migrate(db->source(), broken.latest()), error);
     CHECK(schema_status(db->source()).version == latest);
-    CHECK(db->tables().size() == (Database::speaks == dialect::mysql ? 7 : 6));
+    CHECK(db->tables().size() == (Database::speaks == dialect::mysql ? 10 : 9));
 
     const longer_catalog corrected{Database::speaks,
                                    "create table if not exists rowlock_extra (a integer);\n",
                                    "drop table if exists rowlock_extra;\n"};
-    CHECK(corrected.migrate(db->source(), corrected.latest()) == versions{5});
-    CHECK(corrected.migrate(db->source(), 0) == versions{5, 4, 3, 2, 1});
+    CHECK(corrected.migrate(db->source(), corrected.latest()) == versions{6});
+    CHECK(corrected.migrate(db->source(), 0) == versions{6, 5, 4, 3, 2, 1});
     CHECK(db->tables().empty());
 }
 
@@ -679,9 +729,11 @@ TEST_CASE_TEMPLATE(
     const auto grants = documented_grants(Database::speaks, place, app.name());
     for (const auto& sql : grants) db->run(sql);
     const auto clear = [&] {
-        for (const auto* const each : {"session", "lease", "waiter", "version"}) {
+        for (const auto* const each :
+             {"session", "lease", "waiter", "version", "permit", "permit_waiter"}) {
             db->run("delete from " + place + ".rowlock_" + each);
         }
+        db->run("update " + place + ".rowlock_semaphore set used = 0");
     };
     use_everything(app.source().with_tables(names));
     clear();
@@ -721,16 +773,24 @@ TEST_CASE_TEMPLATE("granted rights survive the migrations", Database, postgresql
     const table_names names{.schema = is_postgresql ? "place" : ""};
     migrate(db->source().with_tables(names), {}, 1);
     const scratch_role app{*db};
-    for (const auto& sql :
-         documented_grants(Database::speaks, is_postgresql ? "place" : db->name(), app.name())) {
-        db->run(sql);
-    }
+    // A table that a migration makes has no rights yet.
+    const auto is_of_semaphores = [](const std::string& sql) {
+        return contains(sql, "rowlock_semaphore") || contains(sql, "rowlock_permit");
+    };
+    const auto grant = [&](bool of_semaphores) {
+        for (const auto& sql :
+             documented_grants(Database::speaks, is_postgresql ? "place" : db->name(), app.name()))
+            if (is_of_semaphores(sql) == of_semaphores) db->run(sql);
+    };
+    grant(false);
     for (const int version : {latest, 1, latest}) {
         migrate(db->source().with_tables(names), {}, version);
+        if (version == latest) grant(true);
         db->run("delete from " + (is_postgresql ? "place"s : db->name()) + ".rowlock_version");
         CAPTURE(version);
         const auto connection = app.source().connect(soon());
         for (const auto& sql : accesses(Database::speaks, names)) {
+            if (version != latest && is_of_semaphores(sql)) continue;
             CAPTURE(sql);
             CHECK_NOTHROW(connection->query(sql, soon()));
         }
@@ -843,11 +903,11 @@ TEST_CASE(
     db->run("create schema \"Own's\"");
     const longer_catalog newer{dialect::postgresql, "create table rowlock_extra (a integer);\n",
                                "drop table rowlock_extra;\n"};
-    CHECK(newer.migrate(with_path("\"Own's\", public"), newer.latest()) == versions{5});
+    CHECK(newer.migrate(with_path("\"Own's\", public"), newer.latest()) == versions{6});
     CHECK(
         db->run("select schemaname from pg_tables where tablename = 'rowlock_extra'").text(0, 0) ==
         "public");
-    CHECK(newer.migrate(with_path("\"Own's\", public"), 0) == versions{5, 4, 3, 2, 1});
+    CHECK(newer.migrate(with_path("\"Own's\", public"), 0) == versions{6, 5, 4, 3, 2, 1});
     CHECK(db->tables().empty());
     CHECK(migrate(with_path("\"Own's\", public")) == all_up);
     CHECK(

@@ -102,7 +102,9 @@ TEST_CASE("a lease that is to be granted is taken once, and again where its row 
     CHECK(at.work == 0);
 }
 
-TEST_CASE("an ended session stays until its queues were found; then its entries are deleted") {
+TEST_CASE(
+    "an ended session stays until its queues were found; then its permits are taken back, and then "
+    "its entries deleted") {
     fixture at;
     at.tasks.session_ended(rowlock::session_id{7});
     CHECK(at.work == 1);
@@ -112,6 +114,12 @@ TEST_CASE("an ended session stays until its queues were found; then its entries 
     at.tasks.session_done(rowlock::session_id{7});
     CHECK_FALSE(at.tasks.next_ended_session());
     CHECK(at.tasks.next_due() == 0ms);  // its entries are to be deleted
+    CHECK_FALSE(at.tasks.next_session_with_entries().has_value());
+    CHECK(at.tasks.next_session_with_permits() == rowlock::session_id{7});
+    CHECK(at.tasks.next_session_with_permits() == rowlock::session_id{7});
+    CHECK(at.tasks.next_due() == 0ns);
+    at.tasks.permits_taken_back(rowlock::session_id{7});
+    CHECK_FALSE(at.tasks.next_session_with_permits().has_value());
     CHECK(at.tasks.next_session_with_entries() == rowlock::session_id{7});
     CHECK(at.tasks.next_session_with_entries() == rowlock::session_id{7});
     at.tasks.entries_deleted(rowlock::session_id{7});

@@ -17,12 +17,13 @@ using base::fast_path;
 using std::chrono::microseconds;
 using steady = std::chrono::steady_clock;
 using outcome = protocol::attempt::outcome;
+using protocol::hold_kind;
 
 }  // namespace
 
 std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_point until,
                                          const std::stop_token& stop,
-                                         const acquire_options& options) {
+                                         const acquire_options& options, std::int64_t permits) {
     context_.fork.require_same_process();
     validate(options);
     acquisition call{.context = context_,
@@ -31,11 +32,13 @@ std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_poi
                      .options = options,
                      .stop = stop,
                      .until = until,
-                     .thread = thread_label()};
+                     .thread = thread_label(),
+                     .permits = permits};
     // If the last release found a waiter, the queue most likely still exists.
-    call.contended = !call.barging() && call.has_time() && waiting_.contended().has(name.str());
+    call.contended = call.kind() == hold_kind::lease && !call.barging() && call.has_time() &&
+                     waiting_.contended().has(name.str());
     call.straight_to_queue = call.contended;
-    call.alone = call.straight_to_queue;
+    call.alone = call.straight_to_queue || call.kind() == hold_kind::permits;
     while (!stop.stop_requested()) {
         try {
             if (const auto found = ask(call)) return *found;
@@ -93,7 +96,7 @@ acquirer::answer acquirer::wait_for_holder(acquisition& call, const protocol::le
         return std::nullopt;
     }
     if (!call.has_time()) {
-        tokens_.remember_held(call.name.str());
+        if (call.kind() == hold_kind::lease) tokens_.remember_held(call.name.str());
         return std::shared_ptr<grant>{};
     }
     if (auto waited = wait_in_queue(call)) return waited;
@@ -186,9 +189,10 @@ std::optional<protocol::attempt> acquirer::attempt_together(acquisition& call,
 protocol::attempt acquirer::attempt_alone(acquisition& call, sql::connection& db,
                                           sql::deadline until) {
     call.use(sessions_.ensure(db, until));
+    if (call.kind() == hold_kind::permits) call.ours->ask_for_permits();
     keeper_.beat_if_late(*call.ours, db, until);
     if (const auto found = find_lost_attempt(call, db, until)) return *found;
-    if (call.look_first) {
+    if (call.look_first && call.kind() == hold_kind::lease) {
         if (const auto seen = probe(call, db, until)) return *seen;
     }
     return send(call, db, until);
@@ -199,7 +203,8 @@ std::optional<protocol::attempt> acquirer::find_lost_attempt(acquisition& call, 
                                                              sql::deadline until) {
     for (const auto& lost : call.unknown) {
         const auto token =
-            context_.leases.find_grant(db, call.name.str(), call.ours->id(), lost.grant_id, until);
+            context_.holds(call.kind())
+                .find_grant(db, call.name.str(), call.ours->id(), lost.grant_id, until);
         if (!token) continue;
         call.grant_id = lost.grant_id;
         call.sent = lost.sent;  // its deadline counts from its own sending
@@ -220,15 +225,22 @@ std::optional<protocol::attempt> acquirer::probe(acquisition& call, sql::connect
 }
 
 protocol::attempt acquirer::send(acquisition& call, sql::connection& db, sql::deadline until) {
-    auto found =
-        *call.send_as_new([&] { return context_.leases.acquire(db, call.request(), until); });
+    auto found = *call.send_as_new(
+        [&] { return context_.holds(call.kind()).acquire(db, call.request(), until); });
     if (found.what == outcome::held && found.seen.holder_expired) {
         // The session is ended first, in its own commit; only then may the lease row change (I3).
         end_expired(db, found.seen.session, until);
         found.what = outcome::contested;
     }
     // Faster clients win once or twice; then check the floor: without it nothing is ever granted.
-    if (found.what == outcome::contested && call.contention.made() >= 2) {
+    // Permits of clients that have vanished; a waiter takes them back itself.
+    if (call.kind() == hold_kind::permits && found.what == outcome::held && !found.seen.waited &&
+        waiting_.take_back_permits(db, call.name.str(), until).any) {
+        call.contention.forget();
+        found.what = outcome::contested;
+    }
+    if (found.what == outcome::contested && call.kind() == hold_kind::lease &&
+        call.contention.made() >= 2) {
         context_.leases.require_token_floor(db, until);
     }
     return found;
@@ -259,11 +271,12 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const protocol::attem
     std::shared_ptr<grant> made;
     try {
         made = grants_.make(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent,
-                            max_duration, call.thread);
+                            max_duration, call.thread, call.permits);
     } catch (...) {
         // Out of memory: the grant cannot be held.
-        grants_.leave_unresolved(*call.ours, call.name.str(),
-                                 {.grant_id = call.grant_id, .not_after = context_.now()});
+        grants_.leave_unresolved(
+            *call.ours, call.name.str(),
+            {.grant_id = call.grant_id, .kind = call.kind(), .not_after = context_.now()});
         throw;
     }
     if (made->held()) {
@@ -273,9 +286,10 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const protocol::attem
     }
     made->now = grant::state::lost;
     made->stopped = true;  // no caller received it
-    grants_.leave_unresolved(
-        *call.ours, made->name,
-        {.grant_id = made->grant_id, .not_after = context_.now() + context_.statement_bound()});
+    grants_.leave_unresolved(*call.ours, made->name,
+                             {.grant_id = made->grant_id,
+                              .kind = made->kind(),
+                              .not_after = context_.now() + context_.statement_bound()});
     if (!call.ours->trust()->open(context_.now())) {
         sessions_.lose(*call.ours, loss_reason::trust_window_passed);
     }

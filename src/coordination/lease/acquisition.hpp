@@ -31,6 +31,7 @@ struct acquisition {
     const std::stop_token& stop;
     steady::time_point until;
     std::string thread;
+    std::int64_t permits = 0;  ///< wanted of the semaphore `name`; 0: a lease
     steady::time_point began = steady::now();
 
     std::shared_ptr<session> ours{};
@@ -59,6 +60,9 @@ struct acquisition {
         return until > began && until != steady::time_point::max();
     }
     [[nodiscard]] bool has_time() const { return steady::now() < until; }
+    [[nodiscard]] protocol::hold_kind kind() const {
+        return permits > 0 ? protocol::hold_kind::permits : protocol::hold_kind::lease;
+    }
     [[nodiscard]] bool barging() const { return options.queueing == queueing::barging; }
     [[nodiscard]] std::chrono::microseconds waited() const {
         return std::chrono::duration_cast<std::chrono::microseconds>(steady::now() - began);
@@ -74,7 +78,8 @@ struct acquisition {
                 .thread = thread,
                 .note = options.note,
                 .deadline_us = deadline_us,
-                .barging = barging()};
+                .barging = barging(),
+                .permits = permits};
     }
 
     /// Whether the holder is a lost attempt of this call that took effect meanwhile.
@@ -130,9 +135,10 @@ struct acquisition {
         unknown.clear();
     }
     void give_up(rowlock::grant_id lost) noexcept {
-        grants.leave_unresolved(
-            *ours, name.str(),
-            {.grant_id = lost, .not_after = context.now() + context.statement_bound()});
+        grants.leave_unresolved(*ours, name.str(),
+                                {.grant_id = lost,
+                                 .kind = kind(),
+                                 .not_after = context.now() + context.statement_bound()});
     }
     ~acquisition() { hand_over(); }
 };

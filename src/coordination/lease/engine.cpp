@@ -54,6 +54,7 @@ engine::engine(sql::connection_source source, client_options options)
                   .reconcile = reconciler_,
                   .waiting = waiting_}},
       admin_{context_, retries_, waiting_},
+      semaphores_{context_, retries_, waiting_},
       transactions_{{.context = context_,
                      .connections = connections_,
                      .sessions = sessions_,
@@ -222,10 +223,9 @@ bool engine::end_own_session(session& ours, waiting_threads::leftovers& rest, sq
 }
 
 void engine::hand_over_last(const waiting_threads::leftovers& rest, sql::deadline until) noexcept {
-    if (rest.names.empty() && rest.sessions.empty()) return;
+    if (rest.names.empty() && rest.semaphores.empty() && rest.sessions.empty()) return;
     try {
-        waiting_.hand_over_last(keeper_.beats().connection(until), rest.names, rest.sessions,
-                                until);
+        waiting_.hand_over_last(keeper_.beats().connection(until), rest, until);
     } catch (...) {
         // Database out of reach: waiters poll for themselves.
     }

@@ -6,6 +6,7 @@
 #include "coordination/lease/lease_admin.hpp"
 #include "coordination/lease/reclaimer.hpp"
 #include "coordination/lease/releaser.hpp"
+#include "coordination/lease/semaphore_admin.hpp"
 #include "coordination/lease/token_cache.hpp"
 #include "coordination/queue/client_waiters.hpp"
 #include "coordination/session/client_connections.hpp"
@@ -50,6 +51,7 @@ public:
     [[nodiscard]] releaser& releases() noexcept { return releaser_; }
     [[nodiscard]] reclaimer& reclaims() noexcept { return reclaimer_; }
     [[nodiscard]] lease_admin& admin() noexcept { return admin_; }
+    [[nodiscard]] semaphore_admin& semaphores() noexcept { return semaphores_; }
     [[nodiscard]] caller_transactions& transactions() noexcept { return transactions_; }
 
     [[nodiscard]] client_stats stats() const;
@@ -90,6 +92,7 @@ private:
     releaser releaser_;
     reclaimer reclaimer_;
     lease_admin admin_;
+    semaphore_admin semaphores_;
     caller_transactions transactions_;
 
     std::mutex holds_mutex_;

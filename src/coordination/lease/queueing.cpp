@@ -49,18 +49,19 @@ acquirer::answer acquirer::wait_in_queue(acquisition& call) {
 std::shared_ptr<waiter> acquirer::enqueue(acquisition& call, waiting_threads& at,
                                           sql::connection& db, sql::deadline until) {
     call.use(sessions_.ensure(db, until));
+    if (call.kind() == protocol::hold_kind::permits) call.ours->ask_for_permits();
     auto mine = expect_waiter(call, at);
     const auto abandon = [&](bool sent) {
         if (!at.withdraw(*mine)) return false;
         if (sent) {
-            grants_.give_back(*call.ours, mine->name, mine->grant_id);
+            grants_.give_back(*call.ours, mine->kind(), mine->name, mine->grant_id);
         } else {
             call.ours->grants().forget(mine->grant_id);
         }
         return true;
     };
     try {
-        context_.queues.enqueue(db, call.request(), until);
+        context_.holds(call.kind()).enqueue(db, call.request(), until);
     } catch (const error& failure) {
         if (abandon(failure.kind() == errc::outcome_unknown)) throw;
     } catch (...) {
@@ -77,7 +78,7 @@ std::shared_ptr<waiter> acquirer::expect_waiter(acquisition& call, waiting_threa
     std::shared_ptr<waiter> mine;
     try {
         mine = at.expect(call.name.str(), call.grant_id, call.ours, call.thread,
-                         call.options.max_duration.has_value());
+                         call.options.max_duration.has_value(), call.permits);
     } catch (...) {
         call.ours->grants().forget(call.grant_id);  // nothing was sent
         throw;

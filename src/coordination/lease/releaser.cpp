@@ -74,9 +74,10 @@ void releaser::leave_to_heartbeat(grant& held, const char* why) noexcept {
 
 /// Returns true if this call freed the lease. A waiter then has it, or will be looked for.
 bool releaser::send(grant& held, bool& unknown) {
-    const bool contended = held.queued || waiting_.contended().has(held.name);
+    const bool is_lease = held.kind() == protocol::hold_kind::lease;
+    const bool contended = is_lease && (held.queued || waiting_.contended().has(held.name));
     // A release that waits for a fenced transaction must not delay other threads.
-    bool together = !contended && !held.fenced;
+    bool together = is_lease && !contended && !held.fenced;
     const auto attempt = [&](sql::deadline until) {
         try {
             if (std::exchange(together, false)) {
@@ -91,10 +92,10 @@ bool releaser::send(grant& held, bool& unknown) {
     // The last part of the time is for a driver that cancels an unanswered statement.
     const auto cancelling = std::min<milliseconds>(250ms, context_.options.statement_timeout / 4);
     const auto done = retries_.repeat(context_.statement_deadline() - cancelling, {}, attempt);
-    if (done && done->freed && !done->next) {
+    if (is_lease && done && done->freed && !done->next) {
         tokens_.remember_free(held.name, held.token.value());
     }
-    if (unknown) waiting_.lease_freed(held.name, true);
+    if (unknown) waiting_.freed(held.kind(), held.name, true);
     return done && done->freed;
 }
 
@@ -102,10 +103,10 @@ protocol::release_outcome releaser::send_alone(grant& held, bool contended, sql:
     const auto db = connections_.take(until);
     protocol::release_outcome released{true, hand_over_to_next(*db, held, until)};
     if (!released.next) {
-        released = context_.queues.release(*db, held.name, held.session_id, held.grant_id,
-                                           contended, until);
+        released = context_.holds(held.kind())
+                       .release(*db, held.name, held.session_id, held.grant_id, contended, until);
     }
-    if (released.freed) waiting_.after_release(*db, held.name, released, until);
+    if (released.freed) waiting_.after_release(*db, held.kind(), held.name, released, until);
     return released;
 }
 
@@ -159,6 +160,7 @@ std::optional<protocol::handed_over> releaser::hand_over_to_next(sql::connection
 /// background or by the end of the session.
 bool releaser::send_pipelined(const std::shared_ptr<grant>& held) {
     if (context_.options.releasing != release_mode::pipelined) return false;
+    if (held->kind() != protocol::hold_kind::lease) return false;
     if (!context_.traits().pipelines || held->queued || held->fenced) return false;
     if (waiting_.contended().has(held->name) || !batches_.alone() || !held->held()) return false;
     const auto db = connections_.take_idle();

@@ -1,9 +1,12 @@
 #include "coordination/queue/client_waiters.hpp"
 
 #include "coordination/queue/wake.hpp"
+#include "sql/out_of_reach.hpp"
 #include <rowlock/error.hpp>
 
 namespace rowlock::detail {
+
+using sql::unless_out_of_reach;
 
 std::shared_ptr<waiting_threads> client_waiters::threads() {
     const std::lock_guard lock{mutex_};
@@ -47,9 +50,27 @@ void client_waiters::lease_freed_soon(const std::string& name) noexcept {
     }
 }
 
-void client_waiters::after_release(sql::connection& db, const std::string& name,
-                                   const protocol::release_outcome& done,
+void client_waiters::permits_freed(const std::string& name, bool reply_lost) noexcept {
+    try {
+        const auto at = threads();
+        at->permits_freed(name);
+        if (reply_lost) at->poll_soon();
+    } catch (...) {
+        // As above.
+    }
+}
+
+void client_waiters::after_release(sql::connection& db, protocol::hold_kind kind,
+                                   const std::string& name, const protocol::release_outcome& done,
                                    sql::deadline until) noexcept {
+    if (kind == protocol::hold_kind::permits) {
+        try {
+            if (contended_semaphores_.has(name)) return serve_permits(db, name, until);
+        } catch (...) {
+            // Its row is locked, the connection broke, or out of memory: the loop does it.
+        }
+        return permits_freed(name);
+    }
     if (done.unwaited) return;
     if (!done.next) return lease_freed(name);
     wake(parts_.context, parts_.sessions, db, *done.next, until);
@@ -61,8 +82,41 @@ void client_waiters::after_release(sql::connection& db, const std::string& name,
     }
 }
 
-void client_waiters::fail(const error& why, std::string_view name) {
-    if (const auto at = made()) at->fail(why, name);
+void client_waiters::serve_permits(sql::connection& db, const std::string& name,
+                                   sql::deadline until) {
+    const auto at = made();
+    for (bool more = true; more;) {
+        const auto granted = parts_.context.semaphores.grant_next(db, name, until);
+        more = granted.more;
+        for (const auto& next : granted.served) {
+            wake(parts_.context, parts_.sessions, db, next, until);
+            if (at) at->handed_over(next);
+        }
+        if (!granted.served.empty()) contended_semaphores_.note(name);
+    }
+}
+
+waiters::permits_taken_back client_waiters::take_back_permits(sql::connection& db,
+                                                              const std::string& name,
+                                                              sql::deadline until) {
+    const auto& context = parts_.context;
+    const auto holders = context.semaphores.holders_of(db, name, until);
+    permits_taken_back done{.any = false, .remaining = holders.remaining};
+    if (holders.expired) {
+        for (const auto id : context.semaphores.expired_holders(db, name, until)) {
+            if (!context.leases.end_expired_session(db, id, until)) continue;
+            session_ended(id);
+            done.any = true;
+        }
+    }
+    if (!done.any && !holders.over) return done;
+    done.any = context.semaphores.sweep(db, name, until) > 0 || done.any;
+    permits_freed(name);
+    return done;
+}
+
+void client_waiters::fail(const error& why, protocol::hold_kind kind, std::string_view name) {
+    if (const auto at = made()) at->fail(why, kind, name);
 }
 
 void client_waiters::poll_soon() noexcept {
@@ -100,11 +154,21 @@ waiting_threads::leftovers client_waiters::finish_close() const noexcept {
     return at ? at->close() : waiting_threads::leftovers{};
 }
 
-void client_waiters::hand_over_last(sql::connection& db, const std::vector<std::string>& names,
-                                    const std::vector<session_id>& ended, sql::deadline until) {
-    auto& [context, sessions, connections, grants, keeper, contended, self, clock] = parts_;
-    auto waited_for = context.queues.names_with_waiters(db, names, until);
-    for (const auto id : ended) {
+void client_waiters::hand_over_last(sql::connection& db, const waiting_threads::leftovers& rest,
+                                    sql::deadline until) {
+    hand_over_leases(db, rest, until);
+    for (const auto id : rest.sessions) {
+        while (parts_.context.queues.delete_entries_of(db, id, until)) {
+        }
+    }
+    unless_out_of_reach([&] { hand_over_permits(db, rest, until); });
+}
+
+void client_waiters::hand_over_leases(sql::connection& db, const waiting_threads::leftovers& rest,
+                                      sql::deadline until) {
+    const auto& context = parts_.context;
+    auto waited_for = context.queues.names_with_waiters(db, rest.names, until);
+    for (const auto id : rest.sessions) {
         for (auto& name : context.queues.queues_of_session(db, id, until)) {
             waited_for.push_back(std::move(name));
         }
@@ -112,14 +176,31 @@ void client_waiters::hand_over_last(sql::connection& db, const std::vector<std::
     for (const auto& name : waited_for) {
         try {
             if (const auto next = context.queues.grant_next(db, name, until)) {
-                wake(context, sessions, db, *next, until);
+                wake(context, parts_.sessions, db, *next, until);
             }
         } catch (const error&) {
             if (!db.alive()) throw;  // else its row is locked, and its waiters poll
         }
     }
-    for (const auto id : ended) {
-        while (context.queues.delete_entries_of(db, id, until)) {
+}
+
+void client_waiters::hand_over_permits(sql::connection& db, const waiting_threads::leftovers& rest,
+                                       sql::deadline until) {
+    const auto& semaphores = parts_.context.semaphores;
+    auto names = rest.semaphores;
+    for (const auto id : rest.sessions) {
+        for (auto& name : semaphores.names_of(db, id, until)) names.push_back(std::move(name));
+    }
+    for (const auto& name : names) {
+        try {
+            semaphores.sweep(db, name, until);
+            serve_permits(db, name, until);
+        } catch (const error&) {
+            if (!db.alive()) throw;  // as above
+        }
+    }
+    for (const auto id : rest.sessions) {
+        while (semaphores.delete_entries_of(db, id, until)) {
         }
     }
 }

@@ -32,10 +32,15 @@ public:
     void session_ended(session_id session) noexcept override;
     void lease_freed(const std::string& name, bool reply_lost) noexcept override;
     using waiters::lease_freed;
-    void after_release(sql::connection& db, const std::string& name,
+    void permits_freed(const std::string& name, bool reply_lost) noexcept override;
+    using waiters::permits_freed;
+    void after_release(sql::connection& db, protocol::hold_kind kind, const std::string& name,
                        const protocol::release_outcome& done,
                        sql::deadline until) noexcept override;
-    void fail(const error& why, std::string_view name) override;
+    void serve_permits(sql::connection& db, const std::string& name, sql::deadline until) override;
+    permits_taken_back take_back_permits(sql::connection& db, const std::string& name,
+                                         sql::deadline until) override;
+    void fail(const error& why, protocol::hold_kind kind, std::string_view name) override;
     void poll_soon() noexcept override;
     bool listen_again() noexcept override;
     [[nodiscard]] bool is_running() const noexcept override { return made() != nullptr; }
@@ -50,13 +55,19 @@ public:
     void begin_close() noexcept;
     /// Ends the loop, fails the threads that still wait, and returns the work that is left.
     waiting_threads::leftovers finish_close() const noexcept;
-    /// The last act of a client: hands its leases to waiters, and deletes the entries of its ended
-    /// sessions. Two or more round trips if there is anything to do.
-    void hand_over_last(sql::connection& db, const std::vector<std::string>& names,
-                        const std::vector<session_id>& ended, sql::deadline until);
+    /// The last act of a client: hands its leases and permits to waiters, and deletes the entries
+    /// of its ended sessions. Two or more round trips if there is anything to do.
+    void hand_over_last(sql::connection& db, const waiting_threads::leftovers& rest,
+                        sql::deadline until);
 
 private:
+    void hand_over_leases(sql::connection& db, const waiting_threads::leftovers& rest,
+                          sql::deadline until);
+    void hand_over_permits(sql::connection& db, const waiting_threads::leftovers& rest,
+                           sql::deadline until);
+
     contended_names contended_;
+    contended_names contended_semaphores_;
     const waiting_threads::surroundings parts_;
     mutable std::mutex mutex_;
     bool closed_ = false;

@@ -1,26 +1,37 @@
 #include "coordination/queue/entry_canceller.hpp"
 
+#include "sql/out_of_reach.hpp"
+
 #include <algorithm>
 
 namespace rowlock::detail {
 
+using protocol::hold_kind;
+using sql::unless_out_of_reach;
+
 void entry_canceller::cancel_given_up() {
-    auto given_up = parts_.registry.take_given_up();
-    if (given_up.empty()) return;
+    const auto given_up = parts_.registry.take_given_up();
     try {
-        std::vector<grant_id> ids;
-        for (const auto& each : given_up) ids.push_back(each->grant_id);
-        const auto deleted = parts_.queues().cancel(*link_, ids, link_.write_deadline());
-        link_.wrote();
-        while (!given_up.empty()) {
-            const auto& last = given_up.back();
-            answer(last, std::ranges::find(deleted, last->grant_id) != deleted.end());
-            given_up.pop_back();
-        }
+        for (const auto kind : {hold_kind::lease, hold_kind::permits}) cancel(given_up, kind);
     } catch (...) {
         link_.wrote_too_slowly();
         parts_.registry.retry_given_up();
         throw;
+    }
+}
+
+/// Deletes the entries of one kind.
+void entry_canceller::cancel(const std::vector<std::shared_ptr<waiter>>& all, hold_kind kind) {
+    std::vector<grant_id> ids;
+    for (const auto& each : all) {
+        if (each->kind() == kind) ids.push_back(each->grant_id);
+    }
+    if (ids.empty()) return;
+    const auto deleted = parts_.context.holds(kind).cancel(*link_, ids, link_.write_deadline());
+    link_.wrote();
+    for (const auto& each : all) {
+        if (each->kind() != kind) continue;
+        answer(each, std::ranges::find(deleted, each->grant_id) != deleted.end());
     }
 }
 
@@ -32,18 +43,19 @@ void entry_canceller::answer(const std::shared_ptr<waiter>& which, bool deleted)
     // Served meanwhile by another thread: its own thread has the grant, or it is unwanted.
     if (registry.is_over(*which)) return;
     if (!deleted && registry.has_left(*which)) {
-        deleted = hand_over(which->name, which->ours->id(), which->grant_id);
+        deleted = hand_over(which->kind(), which->name, which->ours->id(), which->grant_id);
     } else if (!deleted) {
         const nanoseconds sent = parts_.context.now();
-        const auto granted = parts_.queues().served(*link_, which->name, which->ours->id(),
-                                                    which->grant_id, link_.soon());
+        const auto granted =
+            parts_.context.holds(which->kind())
+                .served(*link_, which->name, which->ours->id(), which->grant_id, link_.soon());
         if (granted) return registry.serve(*which, {granted->token, sent, granted->deadline_us});
     }
     const bool ended = registry.end(*which, waiter::state::cancelled, [&] {
         if (deleted) {
             which->ours->grants().forget(which->grant_id);
         } else {
-            parts_.grants.give_back(*which->ours, which->name, which->grant_id);
+            parts_.grants.give_back(*which->ours, which->kind(), which->name, which->grant_id);
         }
     });
     if (!ended) {
@@ -57,17 +69,22 @@ void entry_canceller::answer(const std::shared_ptr<waiter>& which, bool deleted)
     }
     parts_.context.count(counter::cancelled);
     // A grant_next may have chosen the entry and found it gone.
-    parts_.tasks.check_now(which->name, parts_.now());
+    if (which->kind() == hold_kind::permits) {
+        parts_.tasks.serve_permits_now(which->name, parts_.now());
+    } else {
+        parts_.tasks.check_now(which->name, parts_.now());
+    }
 }
 
 /// Hands a grant that served a thread that had left to the next waiter. Returns false if there is
 /// no such grant, or its row is locked.
-bool entry_canceller::hand_over(const std::string& name, session_id session, grant_id grant_id) {
+bool entry_canceller::hand_over(hold_kind kind, const std::string& name, session_id session,
+                                grant_id grant_id) {
     try {
-        const auto done =
-            parts_.queues().release(*link_, name, session, grant_id, true, link_.write_deadline());
+        const auto done = parts_.context.holds(kind).release(*link_, name, session, grant_id, true,
+                                                             link_.write_deadline());
         link_.wrote();
-        if (done.freed) parts_.owner.after_release(*link_, name, done, link_.soon());
+        if (done.freed) parts_.owner.after_release(*link_, kind, name, done, link_.soon());
         return done.freed;
     } catch (const error& failure) {
         if (!sql::is_locked(*link_, failure)) throw;
@@ -84,7 +101,7 @@ void entry_canceller::give_back_unwanted() {
         // The grant stays known here until it is freed, or the heartbeat has it on its list: a
         // comparison with the database in between finds nothing to give back.
         try {
-            if (hand_over(granted->name, granted->session_id, granted->grant_id)) {
+            if (hand_over(granted->kind(), granted->name, granted->session_id, granted->grant_id)) {
                 granted->now = grant::state::released;
                 parts_.grants.forget(*granted);
                 continue;
@@ -105,7 +122,11 @@ void entry_canceller::delete_entries_of_ended_sessions(const std::function<void(
         if (!ended) return;
         bool more = false;
         try {
-            more = parts_.queues().delete_entries_of(*link_, *ended, link_.write_deadline());
+            const auto until = link_.write_deadline();
+            more = parts_.queues().delete_entries_of(*link_, *ended, until);
+            unless_out_of_reach([&] {
+                more = parts_.context.semaphores.delete_entries_of(*link_, *ended, until) || more;
+            });
             link_.wrote();
         } catch (const error&) {
             link_.wrote_too_slowly();

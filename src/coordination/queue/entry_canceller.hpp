@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace rowlock::detail {
 
@@ -17,7 +18,8 @@ class entry_canceller {
 public:
     entry_canceller(const loop_parts& parts, loop_connection& link) : parts_{parts}, link_{link} {}
 
-    /// One round trip for all, and one for each entry that is gone.
+    /// One round trip for all of leases, one for all of semaphores, and one for each entry that is
+    /// gone.
     void cancel_given_up();
     /// Hands unwanted grants to their next waiters: one round trip each, or two.
     void give_back_unwanted();
@@ -28,7 +30,9 @@ public:
 
 private:
     void answer(const std::shared_ptr<waiter>& which, bool deleted);
-    bool hand_over(const std::string& name, session_id session, grant_id grant_id);
+    void cancel(const std::vector<std::shared_ptr<waiter>>& all, protocol::hold_kind kind);
+    bool hand_over(protocol::hold_kind kind, const std::string& name, session_id session,
+                   grant_id grant_id);
 
     const loop_parts& parts_;
     loop_connection& link_;

@@ -45,10 +45,23 @@ void entry_poller::poll_if_due() {
 }
 
 void entry_poller::poll(const std::shared_ptr<session>& ours,
-                        const std::vector<std::shared_ptr<waiter>>& queued) {
+                        std::vector<std::shared_ptr<waiter>> queued) {
     if (!ours->trust()->open(parts_.context.now())) {
         return lose(*ours, loss_reason::trust_window_passed);
     }
+    const auto of_semaphores = std::stable_partition(
+        queued.begin(), queued.end(),
+        [](const auto& each) { return each->kind() == protocol::hold_kind::lease; });
+    const std::vector<std::shared_ptr<waiter>> permits{of_semaphores, queued.end()};
+    queued.erase(of_semaphores, queued.end());
+    if (!permits.empty() && !permits_.poll(*ours, permits, round_.began, round_.found)) {
+        return lose(*ours, parts_.sessions.why_over(*ours, *link_, link_.soon()));
+    }
+    if (!queued.empty()) poll_leases(ours, queued);
+}
+
+void entry_poller::poll_leases(const std::shared_ptr<session>& ours,
+                               const std::vector<std::shared_ptr<waiter>>& queued) {
     std::vector<grant_id> ids;
     for (const auto& each : queued) ids.push_back(each->grant_id);
     const auto seen = round_.whole
@@ -89,7 +102,7 @@ void entry_poller::act_on(const protocol::queue_entry& entry, session& ours) {
         if (ours.grants().is_unresolved(entry.grant_id)) return;
         round_.strays.insert(entry.grant_id);
         if (strays_.contains(entry.grant_id)) {
-            parts_.grants.give_back(ours, entry.name, entry.grant_id);
+            parts_.grants.give_back(ours, protocol::hold_kind::lease, entry.name, entry.grant_id);
         }
         return;
     }
@@ -146,8 +159,9 @@ void entry_poller::ask_after(session& ours, std::vector<std::shared_ptr<waiter>>
             continue;
         }
         // If it turns up after all, on a server that lags behind, no thread waits for it any more.
-        parts_.registry.end(which, waiter::state::vanished,
-                            [&] { parts_.grants.give_back(ours, which.name, which.grant_id); });
+        parts_.registry.end(which, waiter::state::vanished, [&] {
+            parts_.grants.give_back(ours, protocol::hold_kind::lease, which.name, which.grant_id);
+        });
     }
 }
 

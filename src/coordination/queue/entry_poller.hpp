@@ -4,6 +4,7 @@
 #include "coordination/queue/grant_verifier.hpp"
 #include "coordination/queue/loop_connection.hpp"
 #include "coordination/queue/loop_parts.hpp"
+#include "coordination/queue/permit_poller.hpp"
 #include "coordination/wakeup/wakeup_source.hpp"
 #include <rowlock/ids.hpp>
 
@@ -22,14 +23,16 @@ public:
                  wakeup::wakeup_source& source)
         : parts_{parts}, link_{link}, verifier_{verifier}, source_{source} {}
 
-    /// If a poll is due: one round trip, and some for what it finds.
+    /// If a poll is due: one round trip for entries in the queues of leases, those of permit_poller
+    /// for entries in the queues of semaphores, and some for what it finds.
     void poll_if_due();
     /// SQLite: another client committed to the file.
     void committed();
 
 private:
-    void poll(const std::shared_ptr<session>& ours,
-              const std::vector<std::shared_ptr<waiter>>& queued);
+    void poll(const std::shared_ptr<session>& ours, std::vector<std::shared_ptr<waiter>> queued);
+    void poll_leases(const std::shared_ptr<session>& ours,
+                     const std::vector<std::shared_ptr<waiter>>& queued);
     void act_on(const protocol::queue_entry& entry, session& ours);
     void reset_watermark(const protocol::queue_entry& entry);
     void observe(waiter& which, const protocol::queue_entry& entry);
@@ -44,6 +47,7 @@ private:
     grant_verifier& verifier_;
     wakeup::wakeup_source& source_;
     deadlock_breaker deadlocks_{parts_, link_};
+    permit_poller permits_{parts_, link_, verifier_};
 
     /// The latest poll.
     struct round {

@@ -19,7 +19,7 @@ constexpr auto idle_deadline = 1s;
 bool grant_verifier::handed_over(const protocol::handed_over& next) {
     const auto which = parts_.registry.find(next.grant_id);
     if (!which) return false;  // it was reported already, or is to be given back
-    if (which->has_deadline) {
+    if (which->has_deadline || which->kind() == protocol::hold_kind::permits) {
         parts_.tasks.verify({which, nullptr, next.token, parts_.now()});
         return true;
     }
@@ -42,7 +42,8 @@ bool grant_verifier::on_message(std::string_view message, bool by_database) {
     // not be allowed to write it: there the row is read. And our node of a cluster may show only
     // later what was committed on another, and the grant would be refuted.
     const bool believed =
-        by_database || (parts_.context.traits().secrets_prove_writers && !link_.in_cluster());
+        which->kind() == protocol::hold_kind::lease &&
+        (by_database || (parts_.context.traits().secrets_prove_writers && !link_.in_cluster()));
     // The transaction that wrote the grant sent this, delivered after its commit, or it was sent
     // after that: durable, or keeping a promise that was. So the grant is believed, and then
     // verified. The message does not contain a deadline: with one, the row is read first.
@@ -87,11 +88,18 @@ void grant_verifier::verify(const waiter_tasks::unverified& one) {
     one.granted->next_until = sent + found->next->alive;
 }
 
-/// On the connection that will most likely send the release, too, whose server process then has
-/// everything at hand. It may have died while it was idle: the loop does not wait long to find out.
+/// A lease on the connection that will most likely send the release, too, whose server process then
+/// has everything at hand. It may have died while it was idle: the loop does not wait long to find
+/// out.
 std::optional<protocol::confirmed_grant> grant_verifier::read(const waiter_tasks::unverified& one) {
     const auto& name = one.which->name;
     const auto id = one.which->ours->id();
+    if (one.which->kind() == protocol::hold_kind::permits) {
+        const auto granted =
+            parts_.context.semaphores.served(*link_, name, id, one.which->grant_id, link_.soon());
+        if (!granted) return std::nullopt;
+        return protocol::confirmed_grant{*granted, std::nullopt};
+    }
     const auto confirm = [&](sql::connection& db, sql::deadline until) {
         return parts_.queues().confirm_and_read_next(db, name, id, one.which->grant_id, one.durably,
                                                      until);
@@ -126,11 +134,17 @@ bool grant_verifier::read_served(sql::connection& db, sql::deadline until) {
     const session_id session = parts_.registry.waiting_session();
     std::vector<std::string> names;
     std::unordered_map<grant_id, std::shared_ptr<waiter>> standing;
+    bool waits_for_permits = false;
     for (auto& each : parts_.registry.of_session(session)) {
+        if (each->kind() == protocol::hold_kind::permits) {
+            waits_for_permits = true;
+            continue;
+        }
         names.push_back(each->name);
         standing.emplace(each->grant_id, std::move(each));
     }
-    if (names.empty()) return false;
+    if (waits_for_permits) parts_.pacing.want();  // one poll reads all entries
+    if (names.empty()) return waits_for_permits;
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
     if (names.size() > many) {
@@ -156,7 +170,7 @@ bool grant_verifier::read_served(sql::connection& db, sql::deadline until) {
             is_doubtful = true;
         }
     }
-    return is_doubtful;
+    return is_doubtful || waits_for_permits;
 }
 
 }  // namespace rowlock::detail

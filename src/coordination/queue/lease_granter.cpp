@@ -1,14 +1,39 @@
 #include "coordination/queue/lease_granter.hpp"
 
 #include "coordination/queue/wake.hpp"
+#include "sql/out_of_reach.hpp"
 
 namespace rowlock::detail {
+
+using sql::unless_out_of_reach;
 
 void lease_granter::find_queues_of_ended_sessions() {
     while (const auto ended = parts_.tasks.next_ended_session()) {
         const auto names = parts_.queues().queues_of_session(*link_, *ended, link_.soon());
         for (const auto& name : names) parts_.tasks.serve_next(name, parts_.now());
         parts_.tasks.session_done(*ended);
+    }
+}
+
+void lease_granter::take_back_permits_of_ended_sessions() {
+    while (const auto ended = parts_.tasks.next_session_with_permits()) {
+        unless_out_of_reach([&] { take_back_permits(*ended); });
+        parts_.tasks.permits_taken_back(*ended);
+    }
+}
+
+void lease_granter::take_back_permits(session_id ended) {
+    const auto& semaphores = parts_.context.semaphores;
+    for (const auto& name : semaphores.names_of(*link_, ended, link_.soon())) {
+        try {
+            semaphores.sweep(*link_, name, link_.write_deadline());
+            link_.wrote();
+        } catch (const error&) {
+            link_.wrote_too_slowly();
+            if (!link_.get()->alive())
+                throw;  // else a row is locked: waiters find it by their polls
+        }
+        parts_.tasks.serve_permits_now(name, parts_.now());
     }
 }
 
@@ -36,12 +61,32 @@ void lease_granter::check_for_waiters() {
 
 void lease_granter::serve_due(const std::function<void()>& between,
                               const std::atomic<bool>& stopping) {
-    auto names = parts_.tasks.take_names_to_serve(parts_.now());
+    serve_all(
+        parts_.tasks.take_names_to_serve(parts_.now()), between, stopping,
+        [&](const std::string& name) { serve_next(name); },
+        [&](const std::string& name, const task& when) { parts_.tasks.retry_serving(name, when); });
+}
+
+void lease_granter::serve_permits_due(const std::function<void()>& between,
+                                      const std::atomic<bool>& stopping) {
+    serve_all(
+        parts_.tasks.take_semaphores_to_serve(parts_.now()), between, stopping,
+        [&](const std::string& name) {
+            parts_.owner.serve_permits(*link_, name, link_.write_deadline());
+        },
+        [&](const std::string& name, const task& when) {
+            parts_.tasks.retry_serving_permits(name, when);
+        });
+}
+
+template <typename Serve, typename Retry>
+void lease_granter::serve_all(waiter_tasks::due_names names, const std::function<void()>& between,
+                              const std::atomic<bool>& stopping, Serve serve, Retry retry) {
     while (!names.empty()) {
         const auto name = names.back().first;
         auto& when = names.back().second;
         try {
-            if (!stopping) serve_next(name);
+            if (!stopping) serve(name);
             link_.wrote();
         } catch (...) {
             const bool locked = is_row_locked();
@@ -49,10 +94,10 @@ void lease_granter::serve_due(const std::function<void()>& between,
             // Another transaction has the row. The loop neither waits there nor forgets the name.
             when = when.postponed(parts_.now());
             if (!locked) {
-                for (const auto& [rest, its] : names) parts_.tasks.retry_serving(rest, its);
+                for (const auto& [rest, its] : names) retry(rest, its);
                 throw;
             }
-            parts_.tasks.retry_serving(name, when);
+            retry(name, when);
         }
         names.pop_back();
         between();

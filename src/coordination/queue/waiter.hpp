@@ -33,18 +33,20 @@ struct waiter {
     enum class state : unsigned char { asked, waiting, served, vanished, failed, cancelled };
 
     waiter(std::string name_, rowlock::grant_id grant_id_, std::shared_ptr<session> ours_,
-           std::string thread_, bool has_deadline_)
+           std::string thread_, bool has_deadline_, std::int64_t permits_ = 0)
         : name{std::move(name_)},
           grant_id{grant_id_},
           ours{std::move(ours_)},
           thread{std::move(thread_)},
-          has_deadline{has_deadline_} {}
+          has_deadline{has_deadline_},
+          permits{permits_} {}
 
     const std::string name;
     const rowlock::grant_id grant_id;
     const std::shared_ptr<session> ours;
-    const std::string thread;  ///< label of the waiting thread, for deadlock detection
-    const bool has_deadline;   ///< the lease will have a deadline of its own
+    const std::string thread;    ///< label of the waiting thread, for deadlock detection
+    const bool has_deadline;     ///< the lease will have a deadline of its own
+    const std::int64_t permits;  ///< wanted of the semaphore `name`; 0: it waits for a lease
     std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 
     bool contended = false;     ///< the lease was just handed to another waiter: there is no hurry
@@ -63,6 +65,9 @@ struct waiter {
     std::optional<error> failure{};
     std::condition_variable_any changed{};
 
+    [[nodiscard]] protocol::hold_kind kind() const noexcept {
+        return permits > 0 ? protocol::hold_kind::permits : protocol::hold_kind::lease;
+    }
     [[nodiscard]] bool over() const noexcept { return now > state::waiting; }
 };
 

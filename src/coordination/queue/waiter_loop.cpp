@@ -38,9 +38,9 @@ void waiter_loop::close() noexcept {
     rounds_.close();
 }
 
-void waiter_loop::fail(const error& failure, std::optional<std::string_view> name) {
-    for (const auto& each : parts_.registry.fail_all(failure, name)) {
-        parts_.grants.give_back(*each->ours, each->name, each->grant_id);
+void waiter_loop::fail(const error& failure, std::optional<waiter_registry::waited_name> only) {
+    for (const auto& each : parts_.registry.fail_all(failure, only)) {
+        parts_.grants.give_back(*each->ours, each->kind(), each->name, each->grant_id);
     }
 }
 

@@ -9,9 +9,9 @@ using guard = std::unique_lock<std::mutex>;
 
 std::shared_ptr<waiter> waiter_registry::expect(std::string name, grant_id grant_id,
                                                 std::shared_ptr<session> ours, std::string thread,
-                                                bool has_deadline) {
+                                                bool has_deadline, std::int64_t permits) {
     auto made = std::make_shared<waiter>(std::move(name), grant_id, std::move(ours),
-                                         std::move(thread), has_deadline);
+                                         std::move(thread), has_deadline, permits);
     const guard lock{mutex_};
     waiters_.emplace(grant_id, made);
     if (closed_) {
@@ -93,12 +93,13 @@ void waiter_registry::fail(waiter& which, const error& failure) noexcept {
     if (!which.over()) end_locked(which, waiter::state::failed, &failure);
 }
 
-std::vector<std::shared_ptr<waiter>> waiter_registry::fail_all(
-    const error& failure, std::optional<std::string_view> name) {
+std::vector<std::shared_ptr<waiter>> waiter_registry::fail_all(const error& failure,
+                                                               std::optional<waited_name> only) {
     std::vector<std::shared_ptr<waiter>> all;
     const guard lock{mutex_};
     for (const auto& [grant_id, each] : waiters_) {
-        if (!name || each->name == *name) all.push_back(each);
+        if (only && (each->kind() != only->kind || each->name != only->name)) continue;
+        all.push_back(each);
     }
     for (const auto& each : all) end_locked(*each, waiter::state::failed, &failure);
     return all;

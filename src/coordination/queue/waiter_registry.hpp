@@ -48,7 +48,7 @@ public:
     /// Call before the ticket is sent: from then on it may be served.
     std::shared_ptr<waiter> expect(std::string name, grant_id grant_id,
                                    std::shared_ptr<session> ours, std::string thread,
-                                   bool has_deadline);
+                                   bool has_deadline, std::int64_t permits = 0);
     /// The ticket is in the queue. Returns false if the wait is over already.
     bool enqueued(waiter& which) noexcept;
     /// The ticket was not sent, or that is unknown. Returns false if it was served all the same.
@@ -81,9 +81,13 @@ public:
     }
     /// Fails one wait, unless it is over.
     void fail(waiter& which, const error& failure) noexcept;
-    /// Fails all waits for `name`, or all, and returns them.
+    struct waited_name {
+        protocol::hold_kind kind;
+        std::string_view name;
+    };
+    /// Fails all waits for one name, or all, and returns them.
     std::vector<std::shared_ptr<waiter>> fail_all(const error& failure,
-                                                  std::optional<std::string_view> name);
+                                                  std::optional<waited_name> only);
     /// Fails all waits in a session that is lost.
     void session_lost(session_id id, const error* why) noexcept;
     /// A poll saw the entry at this position. Returns false if that is nothing new.

@@ -16,6 +16,14 @@ constexpr nanoseconds together = 1ms;
 constexpr nanoseconds together_in_vain = 5ms;
 constexpr nanoseconds together_again = 10ms;
 
+void add(std::vector<session_id>& sessions, session_id id) noexcept {
+    try {
+        sessions.push_back(id);
+    } catch (...) {
+        // No memory: the reaper takes its permits back, and deletes its entries.
+    }
+}
+
 }  // namespace
 
 void waiter_tasks::check_for_waiters(std::string_view name, nanoseconds now) {
@@ -47,6 +55,19 @@ void waiter_tasks::serve_next(std::string name, nanoseconds now) {
     to_serve_.plan(std::move(name), {now});
 }
 
+void waiter_tasks::serve_permits(std::string_view name, nanoseconds now) {
+    const guard lock{mutex_};
+    const nanoseconds at = now + together;
+    const bool is_first = at < semaphores_to_serve_.next_due();
+    semaphores_to_serve_.plan(std::string{name}, {at});
+    if (is_first) on_work_();
+}
+
+void waiter_tasks::serve_permits_now(const std::string& name, nanoseconds now) {
+    const guard lock{mutex_};
+    semaphores_to_serve_.plan(name, {now});
+}
+
 void waiter_tasks::session_ended(session_id id) {
     const guard lock{mutex_};
     ended_.push_back(id);
@@ -66,8 +87,11 @@ void waiter_tasks::read_served() noexcept {
 
 nanoseconds waiter_tasks::next_due() const noexcept {
     const guard lock{mutex_};
-    if (read_served_ || !ended_.empty() || !with_entries_.empty()) return nanoseconds{0};
-    nanoseconds next = std::min(to_serve_.next_due(), checks_.next_due());
+    if (read_served_ || !ended_.empty() || !with_permits_.empty() || !with_entries_.empty()) {
+        return nanoseconds{0};
+    }
+    nanoseconds next =
+        std::min({to_serve_.next_due(), semaphores_to_serve_.next_due(), checks_.next_due()});
     for (const auto& each : unverified_) next = std::min(next, each.at);
     return next;
 }
@@ -108,6 +132,16 @@ void waiter_tasks::retry_serving(const std::string& name, const task& when) {
     to_serve_.plan(name, when);
 }
 
+waiter_tasks::due_names waiter_tasks::take_semaphores_to_serve(nanoseconds now) {
+    const guard lock{mutex_};
+    return semaphores_to_serve_.take_due(now);
+}
+
+void waiter_tasks::retry_serving_permits(const std::string& name, const task& when) {
+    const guard lock{mutex_};
+    semaphores_to_serve_.plan(name, when);
+}
+
 std::optional<session_id> waiter_tasks::next_ended_session() const noexcept {
     const guard lock{mutex_};
     return ended_.empty() ? std::nullopt : std::optional{ended_.back()};
@@ -116,11 +150,18 @@ std::optional<session_id> waiter_tasks::next_ended_session() const noexcept {
 void waiter_tasks::session_done(session_id id) noexcept {
     const guard lock{mutex_};
     std::erase(ended_, id);
-    try {
-        with_entries_.push_back(id);
-    } catch (...) {
-        // No memory: the reaper deletes its entries.
-    }
+    add(with_permits_, id);
+}
+
+std::optional<session_id> waiter_tasks::next_session_with_permits() const noexcept {
+    const guard lock{mutex_};
+    return with_permits_.empty() ? std::nullopt : std::optional{with_permits_.back()};
+}
+
+void waiter_tasks::permits_taken_back(session_id id) noexcept {
+    const guard lock{mutex_};
+    std::erase(with_permits_, id);
+    add(with_entries_, id);
 }
 
 std::optional<session_id> waiter_tasks::next_session_with_entries() const noexcept {
@@ -151,8 +192,11 @@ waiter_tasks::leftovers waiter_tasks::close() noexcept {
     try {
         for (const auto& [name, when] : to_serve_) rest.names.push_back(name);
         for (const auto& [name, when] : checks_) rest.names.push_back(name);
+        for (const auto& [name, when] : semaphores_to_serve_) rest.semaphores.push_back(name);
         rest.sessions = std::move(ended_);
-        rest.sessions.insert(rest.sessions.end(), with_entries_.begin(), with_entries_.end());
+        for (const auto* each : {&with_permits_, &with_entries_}) {
+            rest.sessions.insert(rest.sessions.end(), each->begin(), each->end());
+        }
     } catch (...) {
         // No memory: other clients' polls find what is left.
     }

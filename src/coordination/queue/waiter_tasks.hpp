@@ -47,6 +47,11 @@ public:
     void check_for_a_while(std::string_view name, nanoseconds now);
     /// The lease is free, or may be: it is granted to the next waiter. For the loop's thread.
     void serve_next(std::string name, nanoseconds now);
+    /// A commit that has returned freed permits of a semaphore, or may have: they are granted to
+    /// waiters. Wakes the loop.
+    void serve_permits(std::string_view name, nanoseconds now);
+    /// The same, at once. For the loop's thread: does not wake it.
+    void serve_permits_now(const std::string& name, nanoseconds now);
     /// A commit that has returned ended a session.
     void session_ended(session_id id);
     /// Does not wake the loop, which most often is the caller.
@@ -67,10 +72,15 @@ public:
     void forget_checks() noexcept;
     [[nodiscard]] due_names take_names_to_serve(nanoseconds now);
     void retry_serving(const std::string& name, const task& when);
+    [[nodiscard]] due_names take_semaphores_to_serve(nanoseconds now);
+    void retry_serving_permits(const std::string& name, const task& when);
     /// A session that has ended, until session_done().
     [[nodiscard]] std::optional<session_id> next_ended_session() const noexcept;
-    /// Its queues are planned, and its entries can be deleted.
+    /// Its queues are planned; its permits can be taken back, and then its entries be deleted.
     void session_done(session_id id) noexcept;
+    /// A session whose permits are to be taken back, until permits_taken_back().
+    [[nodiscard]] std::optional<session_id> next_session_with_permits() const noexcept;
+    void permits_taken_back(session_id id) noexcept;
     /// A session whose entries are to be deleted, until entries_deleted().
     [[nodiscard]] std::optional<session_id> next_session_with_entries() const noexcept;
     void entries_deleted(session_id id) noexcept;
@@ -80,7 +90,8 @@ public:
 
     /// Work that is left for another connection, once the loop has ended.
     struct leftovers {
-        std::vector<std::string> names{};  ///< to be checked for waiters
+        std::vector<std::string> names{};       ///< to be checked for waiters
+        std::vector<std::string> semaphores{};  ///< the same
         std::vector<session_id> sessions{};
     };
     [[nodiscard]] leftovers close() noexcept;
@@ -94,8 +105,10 @@ private:
     task_list checks_;
     nanoseconds vain_check_{0};  ///< when a check found no waiter
     task_list to_serve_;
+    task_list semaphores_to_serve_;
     std::vector<session_id> ended_;
-    std::vector<session_id> with_entries_;  ///< ended; they may have entries left
+    std::vector<session_id> with_permits_;  ///< ended; they may have permits left
+    std::vector<session_id> with_entries_;  ///< the same of entries
     std::vector<unverified> unverified_;
     bool read_served_ = false;
 };

@@ -37,8 +37,9 @@ waiter_registry::hooks waiting_threads::registry_hooks() {
                 [this](const waiter& which, const waiter_registry::served_entry& found) {
                     std::optional<std::chrono::microseconds> deadline;
                     if (found.deadline_us) deadline.emplace(*found.deadline_us);
-                    auto made = parts_.grants.make(*which.ours, which.name, which.grant_id,
-                                                   found.token, found.sent, deadline, which.thread);
+                    auto made =
+                        parts_.grants.make(*which.ours, which.name, which.grant_id, found.token,
+                                           found.sent, deadline, which.thread, which.permits);
                     made->queued = true;
                     return made;
                 },
@@ -93,8 +94,8 @@ void waiting_threads::poll_soon() noexcept {
 waiting_threads::leftovers waiting_threads::close() noexcept {
     subscription_.reset();
     loop_.close();
-    auto [names, sessions] = tasks_.close();
-    return {registry_.close(), std::move(names), std::move(sessions)};
+    auto [names, semaphores, sessions] = tasks_.close();
+    return {registry_.close(), std::move(names), std::move(semaphores), std::move(sessions)};
 }
 
 void report_position(client_context& context, const waiter& which, std::int64_t position) {

@@ -48,9 +48,9 @@ public:
     /// Call before the ticket is sent: from then on it may be served.
     std::shared_ptr<waiter> expect(std::string name, grant_id grant_id,
                                    std::shared_ptr<session> ours, std::string thread,
-                                   bool has_deadline) {
+                                   bool has_deadline, std::int64_t permits = 0) {
         return registry_.expect(std::move(name), grant_id, std::move(ours), std::move(thread),
-                                has_deadline);
+                                has_deadline, permits);
     }
     /// The ticket is in the queue.
     void enqueued(waiter& which);
@@ -68,15 +68,17 @@ public:
     void handed_over(const protocol::handed_over& next);
     /// A commit that has returned freed a lease.
     void lease_freed(std::string_view name) { tasks_.check_for_waiters(name, parts_.now()); }
+    /// A commit that has returned freed permits of a semaphore.
+    void permits_freed(std::string_view name) { tasks_.serve_permits(name, parts_.now()); }
     /// A transaction that is still open will free it soon.
     void lease_freed_soon(std::string_view name) { tasks_.check_for_a_while(name, parts_.now()); }
     /// A commit that has returned ended a session.
     void session_ended(session_id id) { tasks_.session_ended(id); }
     /// Our session is lost: all waits in it fail.
     void session_lost(session_id id, loss_reason why) noexcept;
-    /// Fails all waiting threads with this error, or those that wait for `name`.
-    void fail(const error& failure, std::optional<std::string_view> name) {
-        loop_.fail(failure, name);
+    /// Fails the threads that wait for this name with this error.
+    void fail(const error& failure, protocol::hold_kind kind, std::string_view name) {
+        loop_.fail(failure, waiter_registry::waited_name{kind, name});
     }
     /// Something changed that has no known name: all entries are polled.
     void poll_soon() noexcept;
@@ -97,8 +99,9 @@ public:
     void stop() noexcept { loop_.stop(); }
     /// Work left after the loop has ended, for another connection.
     struct leftovers {
-        bool has_entries = false;          ///< of threads that waited to the end
-        std::vector<std::string> names{};  ///< to be checked for waiters
+        bool has_entries = false;               ///< of threads that waited to the end
+        std::vector<std::string> names{};       ///< to be checked for waiters
+        std::vector<std::string> semaphores{};  ///< the same
         std::vector<session_id> sessions{};
     };
     leftovers close() noexcept;

@@ -7,6 +7,7 @@
 #include "base/loss_notifier.hpp"
 #include "coordination/protocol/lease/lease_protocol.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "coordination/session/counters.hpp"
 #include "coordination/session/grant.hpp"
 #include "coordination/session/link_timing.hpp"
@@ -45,14 +46,20 @@ public:
 private:
     const std::unique_ptr<const protocol::lease_protocol> lease_protocol_;
     const std::unique_ptr<const protocol::queue_protocol> queue_protocol_;
+    const std::unique_ptr<const protocol::hold_protocol> lease_holds_;
+    const std::unique_ptr<const protocol::semaphore_protocol> semaphore_protocol_;
 
 public:
     const protocol::lease_protocol& leases;
     const protocol::queue_protocol& queues;
+    const protocol::semaphore_protocol& semaphores;
     link_timing link;
     /// The engine that grants refer to.
     std::weak_ptr<engine> owner{};
 
+    [[nodiscard]] const protocol::hold_protocol& holds(protocol::hold_kind kind) const noexcept {
+        return kind == protocol::hold_kind::permits ? semaphores : *lease_holds_;
+    }
     [[nodiscard]] nanoseconds now() const noexcept { return clock.now(); }
     [[nodiscard]] sql::dialect speaks() const noexcept { return source.speaks(); }
     [[nodiscard]] const sql::database_traits& traits() const noexcept {

@@ -3,6 +3,7 @@
 #include "base/clock.hpp"
 #include "base/fork_guard.hpp"
 #include "base/trust_window.hpp"
+#include "coordination/protocol/hold/hold_protocol.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/events.hpp>
@@ -11,6 +12,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -29,7 +31,8 @@ struct grant {
     enum class state : unsigned char { held, released_in, releasing, released, lost };
 
     std::string name;
-    std::string thread;  ///< the acquiring thread's label, for deadlock detection
+    std::string thread;        ///< the acquiring thread's label, for deadlock detection
+    std::int64_t permits = 0;  ///< of the semaphore `name`; 0: it is a lease
     fencing_token token;
     rowlock::grant_id grant_id{};
     rowlock::session_id session_id{};
@@ -59,6 +62,9 @@ struct grant {
     std::atomic<bool> watched{false};  ///< lost() was called: callbacks may be registered
     std::stop_source lost_signal{};
 
+    [[nodiscard]] protocol::hold_kind kind() const noexcept {
+        return permits > 0 ? protocol::hold_kind::permits : protocol::hold_kind::lease;
+    }
     [[nodiscard]] bool held() noexcept;
     [[nodiscard]] nanoseconds remaining() noexcept;
 };

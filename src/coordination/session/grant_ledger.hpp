@@ -20,6 +20,7 @@ namespace rowlock::detail {
 struct unresolved_grant {
     std::string name{};
     rowlock::grant_id grant_id{};
+    protocol::hold_kind kind = protocol::hold_kind::lease;
     nanoseconds not_after{0};   ///< on our clock
     bool surely_ended = false;  ///< known to have ended: its row is cleared, nothing is reported
     bool queued = false;        ///< it may have a ticket

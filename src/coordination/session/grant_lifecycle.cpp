@@ -8,10 +8,11 @@ namespace rowlock::detail {
 std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, grant_id grant_id,
                                              std::int64_t token, nanoseconds sent,
                                              std::optional<std::chrono::microseconds> max_duration,
-                                             std::string thread) {
+                                             std::string thread, std::int64_t permits) {
     auto made = std::make_shared<grant>();
     made->name = std::move(name);
     made->thread = std::move(thread);
+    made->permits = permits;
     made->token = fencing_token{token};
     made->grant_id = grant_id;
     made->session_id = ours.id();
@@ -78,6 +79,7 @@ void grant_lifecycle::leave_denied(session& ours, const grant& lost) noexcept {
     const nanoseconds now = context_.now();
     leave_unresolved(ours, lost.name,
                      {.grant_id = lost.grant_id,
+                      .kind = lost.kind(),
                       .not_after = now,
                       .surely_ended = true,
                       .queued = lost.queued,
@@ -88,9 +90,11 @@ void grant_lifecycle::clear_row(grant& passed) noexcept {
     if (passed.row_given_up.exchange(true)) return;
     const auto ours = sessions_.current(passed.session_id);
     if (!ours) return;
-    leave_unresolved(
-        *ours, passed.name,
-        {.grant_id = passed.grant_id, .not_after = context_.now(), .surely_ended = true});
+    leave_unresolved(*ours, passed.name,
+                     {.grant_id = passed.grant_id,
+                      .kind = passed.kind(),
+                      .not_after = context_.now(),
+                      .surely_ended = true});
 }
 
 void grant_lifecycle::give_back(grant& unwanted) noexcept {
@@ -100,15 +104,18 @@ void grant_lifecycle::give_back(grant& unwanted) noexcept {
     const auto ours = sessions_.current(unwanted.session_id);
     // The end of a lost session may wait only for this holder.
     if (!ours) return hooks_.on_work();
-    leave_unresolved(
-        *ours, unwanted.name,
-        {.grant_id = unwanted.grant_id, .not_after = context_.now(), .surely_ended = true});
+    leave_unresolved(*ours, unwanted.name,
+                     {.grant_id = unwanted.grant_id,
+                      .kind = unwanted.kind(),
+                      .not_after = context_.now(),
+                      .surely_ended = true});
 }
 
-void grant_lifecycle::give_back(session& ours, const std::string& name,
+void grant_lifecycle::give_back(session& ours, protocol::hold_kind kind, const std::string& name,
                                 grant_id grant_id) noexcept {
     leave_unresolved(ours, name,
                      {.grant_id = grant_id,
+                      .kind = kind,
                       .not_after = context_.now() + context_.statement_bound(),
                       .queued = true});
 }
@@ -116,9 +123,10 @@ void grant_lifecycle::give_back(session& ours, const std::string& name,
 bool grant_lifecycle::leave_unanswered(const grant& released) noexcept {
     const auto ours = sessions_.current(released.session_id);
     if (!ours) return false;
-    leave_unresolved(
-        *ours, released.name,
-        {.grant_id = released.grant_id, .not_after = context_.now() + context_.statement_bound()});
+    leave_unresolved(*ours, released.name,
+                     {.grant_id = released.grant_id,
+                      .kind = released.kind(),
+                      .not_after = context_.now() + context_.statement_bound()});
     return true;
 }
 

@@ -33,10 +33,11 @@ public:
 
     /// @param sent when the statement was sent that granted it, or that read what is left of it
     /// @param max_duration from then to its own deadline, if it has one
+    /// @param permits of a semaphore; 0: a lease
     std::shared_ptr<grant> make(session& ours, std::string name, grant_id grant_id,
                                 std::int64_t token, nanoseconds sent,
                                 std::optional<std::chrono::microseconds> max_duration,
-                                std::string thread);
+                                std::string thread, std::int64_t permits = 0);
     /// The database confirmed that the grant is over.
     void forget(const grant& ended) noexcept;
 
@@ -58,7 +59,8 @@ public:
     /// waiter.
     void give_back(grant& unwanted) noexcept;
     /// Gives back an abandoned queue entry, and any grant that results from it.
-    void give_back(session& ours, const std::string& name, grant_id grant_id) noexcept;
+    void give_back(session& ours, protocol::hold_kind kind, const std::string& name,
+                   grant_id grant_id) noexcept;
     /// The reply to its release was lost or refused. Returns false if its session is over.
     bool leave_unanswered(const grant& released) noexcept;
     /// Adds the grant to those the heartbeat resolves. If there is no memory for that, the session

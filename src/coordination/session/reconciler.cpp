@@ -10,6 +10,9 @@
 #include <vector>
 
 namespace rowlock::detail {
+
+using protocol::hold_kind;
+
 namespace {
 
 /// SQLite's clock moves a millisecond at a time.
@@ -87,19 +90,27 @@ void reconciler::compare_if_wanted(session& ours, sql::connection& db, sql::dead
 }
 
 /// A change by hand moves no revision. Every third heartbeat therefore reads the rows of the held
-/// leases by name: a lease that its row no longer shows is detected within five. A row that seems
-/// not to be ours triggers the full comparison, which reads again.
+/// leases by name, and those of permits: one that its row no longer shows is detected within five.
+/// A row that seems not to be ours triggers the full comparison, which reads again.
 void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline until) {
     constexpr int beats_between = 3;
     if (++ours.beats_since_read < beats_between) return;
     ours.beats_since_read = 0;
     const auto held = ours.grants().held();
     std::vector<std::string> names;
-    for (const auto& each : held) names.push_back(each->name);
-    if (names.empty()) return;
+    for (const auto& each : held) {
+        if (each->kind() == hold_kind::lease) names.push_back(each->name);
+    }
     std::unordered_map<grant_id, std::int64_t> tokens;
-    for (const auto& row : context_.queues.held_of(db, ours.id(), names, until)) {
-        tokens.emplace(row.grant_id, row.granted.token);
+    if (!names.empty()) {
+        for (const auto& row : context_.queues.held_of(db, ours.id(), names, until)) {
+            tokens.emplace(row.grant_id, row.granted.token);
+        }
+    }
+    if (names.size() < held.size()) {
+        for (const auto& row : context_.semaphores.permits_of(db, ours.id(), until)) {
+            tokens.emplace(row.grant_id, row.token);
+        }
     }
     for (const auto& each : held) {
         if (!is_there(tokens, *each) && each->now == grant::state::held) want();
@@ -131,29 +142,32 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
     const auto held = ours.grants().held();
     // Queue entries first: one that is served before it is cancelled then appears among the leases.
     cancel_orphans(ours, db, until);
-    const auto rows = context_.leases.leases_of(db, ours.id(), until);
+    const auto rows = rows_of(ours, db, until);
     std::unordered_map<grant_id, std::int64_t> tokens;
-    for (const auto& row : rows) tokens.emplace(row.grant_id, row.token);
+    for (const auto& row : rows) tokens.emplace(row.hold.grant_id, row.hold.token);
     // First the work that needs no row of the table: the statements below may wait for a lock.
     std::vector<std::shared_ptr<grant>> lost;
     for (const auto& granted : held) {
         if (!is_there(tokens, *granted) && grants_.deny(*granted)) lost.push_back(granted);
     }
-    for (const auto& each : lost) raise_floor_past(*each, db, until);
+    for (const auto& each : lost) {
+        if (each->kind() == hold_kind::lease) raise_floor_past(*each, db, until);
+    }
     for (const auto& row : rows) {
-        if (ours.grants().knows(row.grant_id)) {
+        const auto id = row.hold.grant_id;
+        if (ours.grants().knows(id)) {
             // The release of this grant may have been committed and answered, then lost in the
             // crash that caused this comparison, before its thread called forget(): compare once
             // more.
-            if (is_ending(held, row.grant_id)) want();
+            if (is_ending(held, id)) want();
             continue;
         }
-        if (ours.grants().is_unresolved(row.grant_id)) continue;
+        if (ours.grants().is_unresolved(id)) continue;
         try {
             release_orphan(ours, row, db, sql::row_lock_deadline(db, until, row_patience_));
         } catch (const error& failure) {
             if (!sql::is_locked(db, failure)) {
-                fail_waiters(db, row.name, failure);
+                fail_waiters(db, row.kind, row.hold.name, failure);
                 throw;
             }
             postpone();
@@ -162,15 +176,29 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
     }
 }
 
+std::vector<reconciler::held_row> reconciler::rows_of(const session& ours, sql::connection& db,
+                                                      sql::deadline until) const {
+    std::vector<held_row> all;
+    for (auto& each : context_.leases.leases_of(db, ours.id(), until)) {
+        all.push_back({hold_kind::lease, std::move(each)});
+    }
+    if (!ours.asked_for_permits()) return all;
+    for (auto& each : context_.semaphores.permits_of(db, ours.id(), until)) {
+        all.push_back({hold_kind::permits, std::move(each)});
+    }
+    return all;
+}
+
 /// Releases a row of our session whose grant id is unknown here.
-void reconciler::release_orphan(session& ours, const protocol::session_lease& row,
-                                sql::connection& db, sql::deadline until) {
-    const auto done = context_.queues.release(db, row.name, ours.id(), row.grant_id, true, until);
+void reconciler::release_orphan(session& ours, const held_row& row, sql::connection& db,
+                                sql::deadline until) {
+    const auto& [name, grant_id, token, deadline_us] = row.hold;
+    const auto done = context_.holds(row.kind).release(db, name, ours.id(), grant_id, true, until);
     if (!done.freed) return;
-    waiting_.after_release(db, row.name, done, until);
+    waiting_.after_release(db, row.kind, name, done, until);
     context_.report({.kind = event_kind::resolved,
-                     .name = row.name,
-                     .token = fencing_token{row.token},
+                     .name = name,
+                     .token = fencing_token{token},
                      .session = ours.id(),
                      .message = "a grant that no part of this client holds was released"});
 }
@@ -179,17 +207,25 @@ void reconciler::release_orphan(session& ours, const protocol::session_lease& ro
 /// because a crash lost the hand-over that had served them. An entry that merely ended between the
 /// read and the check of what we know is not there to cancel.
 void reconciler::cancel_orphans(session& ours, sql::connection& db, sql::deadline until) {
-    for (const auto& place : context_.queues.entries_of(db, ours.id(), until).waiting) {
-        if (ours.grants().knows(place.grant_id) || ours.grants().is_unresolved(place.grant_id))
-            continue;
-        const std::array<grant_id, 1> id{place.grant_id};
-        if (context_.queues.cancel(db, id, until).empty()) continue;
-        waiting_.lease_freed(place.name);
-        context_.report({.kind = event_kind::resolved,
-                         .name = place.name,
-                         .session = ours.id(),
-                         .message = "a queue entry without a waiter was cancelled"});
+    for (const auto& each : context_.queues.entries_of(db, ours.id(), until).waiting) {
+        cancel_orphan(ours, hold_kind::lease, each.name, each.grant_id, db, until);
     }
+    if (!ours.asked_for_permits()) return;
+    for (const auto& each : context_.semaphores.entries_of(db, ours.id(), until).waiting) {
+        cancel_orphan(ours, hold_kind::permits, each.name, each.grant_id, db, until);
+    }
+}
+
+void reconciler::cancel_orphan(session& ours, hold_kind kind, const std::string& name,
+                               grant_id grant_id, sql::connection& db, sql::deadline until) {
+    if (ours.grants().knows(grant_id) || ours.grants().is_unresolved(grant_id)) return;
+    const std::array id{grant_id};
+    if (context_.holds(kind).cancel(db, id, until).empty()) return;
+    waiting_.freed(kind, name);
+    context_.report({.kind = event_kind::resolved,
+                     .name = name,
+                     .session = ours.id(),
+                     .message = "a queue entry without a waiter was cancelled"});
 }
 
 void reconciler::resolve_unknown(session& ours, sql::connection& db, sql::deadline until) {
@@ -206,7 +242,7 @@ void reconciler::resolve_unknown(session& ours, sql::connection& db, sql::deadli
             if (!sql::is_locked(db, failure)) {
                 ours.grants().postpone(unknown.grant_id);  // the others run first the next time
                 resolve_last_ = true;
-                fail_waiters(db, unknown.name, failure);
+                fail_waiters(db, unknown.kind, unknown.name, failure);
                 throw;
             }
             postpone();
@@ -217,24 +253,25 @@ void reconciler::resolve_unknown(session& ours, sql::connection& db, sql::deadli
 
 /// A lease that cannot be given back (tables of another version, or a missing right) stays held
 /// while our session lives. Our own threads would wait for it indefinitely.
-void reconciler::fail_waiters(const sql::connection& db, std::string_view name, const error& why) {
+void reconciler::fail_waiters(const sql::connection& db, hold_kind kind, std::string_view name,
+                              const error& why) {
     if (why.kind() != errc::schema_outdated && why.kind() != errc::access_denied) return;
-    if (db.alive()) waiting_.fail(why, name);
+    if (db.alive()) waiting_.fail(why, kind, name);
 }
 
 void reconciler::resolve(session& ours, const unresolved_grant& unknown, sql::connection& db,
                          sql::deadline until) {
-    const auto& queues = context_.queues;
+    const auto& holds = context_.holds(unknown.kind);
     // Read before the release is sent: the release does not resolve a row created later.
     const nanoseconds sent = context_.now();
     // The queue entry first: once it is gone it cannot become a grant.
     const std::array<grant_id, 1> place{unknown.grant_id};
-    const bool cancelled = unknown.queued && !queues.cancel(db, place, until).empty();
+    const bool cancelled = unknown.queued && !holds.cancel(db, place, until).empty();
     const auto done =
         cancelled ? protocol::release_outcome{false, {}}
-                  : queues.release(db, unknown.name, ours.id(), unknown.grant_id, true, until);
-    if (done.freed) waiting_.after_release(db, unknown.name, done, until);
-    if (cancelled) waiting_.lease_freed(unknown.name);
+                  : holds.release(db, unknown.name, ours.id(), unknown.grant_id, true, until);
+    if (done.freed) waiting_.after_release(db, unknown.kind, unknown.name, done, until);
+    if (cancelled) waiting_.freed(unknown.kind, unknown.name);
     if (!done.freed && !cancelled && sent <= unknown.not_after) return;
     ours.grants().resolved(unknown.grant_id);
     if (unknown.surely_ended) return;

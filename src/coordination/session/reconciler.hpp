@@ -8,7 +8,9 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace rowlock::detail {
 
@@ -51,10 +53,21 @@ private:
     void compare_held(session& ours, sql::connection& db, sql::deadline until);
     void compare(session& ours, sql::connection& db, sql::deadline until);
     void cancel_orphans(session& ours, sql::connection& db, sql::deadline until);
-    void release_orphan(session& ours, const protocol::session_lease& row, sql::connection& db,
+    /// A row of our session.
+    struct held_row {
+        protocol::hold_kind kind = protocol::hold_kind::lease;
+        protocol::session_lease hold{};
+    };
+    [[nodiscard]] std::vector<held_row> rows_of(const session& ours, sql::connection& db,
+                                                sql::deadline until) const;
+    void cancel_orphans_of_semaphores(session& ours, sql::connection& db, sql::deadline until);
+    void release_orphan(session& ours, const held_row& row, sql::connection& db,
                         sql::deadline until);
+    void cancel_orphan(session& ours, protocol::hold_kind kind, const std::string& name,
+                       grant_id grant_id, sql::connection& db, sql::deadline until);
     void raise_floor_past(const grant& lost, sql::connection& db, sql::deadline until);
-    void fail_waiters(const sql::connection& db, std::string_view name, const error& why);
+    void fail_waiters(const sql::connection& db, protocol::hold_kind kind, std::string_view name,
+                      const error& why);
     void postpone() noexcept;
 
     client_context& context_;

@@ -48,6 +48,10 @@ public:
 
     [[nodiscard]] grant_ledger& grants() noexcept { return grants_; }
     [[nodiscard]] const grant_ledger& grants() const noexcept { return grants_; }
+    /// Permits were asked for in this session: it may have rows and entries of semaphores.
+    void ask_for_permits() noexcept { asked_for_permits_ = true; }
+    [[nodiscard]] bool asked_for_permits() const noexcept { return asked_for_permits_; }
+
     [[nodiscard]] change_news& news() noexcept { return news_; }
     [[nodiscard]] const change_news& news() const noexcept { return news_; }
 
@@ -70,6 +74,7 @@ private:
     std::atomic<nanoseconds::rep> last_beat_;
 
     grant_ledger grants_;
+    std::atomic<bool> asked_for_permits_{false};
     change_news news_;
 };
 

@@ -1,11 +1,13 @@
 #pragma once
 
+#include "coordination/protocol/hold/hold_protocol.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/events.hpp>
 #include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -13,8 +15,9 @@
 
 namespace rowlock::detail {
 
-/// What the parts that keep a session alive ask of the part in which threads wait for leases. All
-/// functions are thread-safe, and none makes a round trip but after_release().
+/// What the parts that keep a session alive ask of the part in which threads wait for leases and
+/// permits. All functions are thread-safe, and none makes a round trip but after_release(),
+/// serve_permits() and take_back_permits().
 class waiters {
 public:
     waiters() = default;
@@ -31,13 +34,39 @@ public:
     /// served a thread of ours.
     virtual void lease_freed(const std::string& name, bool reply_lost) noexcept = 0;
     void lease_freed(const std::string& name) noexcept { lease_freed(name, false); }
+    /// The same of a semaphore's permits.
+    virtual void permits_freed(const std::string& name, bool reply_lost) noexcept = 0;
+    void permits_freed(const std::string& name) noexcept { permits_freed(name, false); }
+    /// One of the two.
+    void freed(protocol::hold_kind kind, const std::string& name,
+               bool reply_lost = false) noexcept {
+        if (kind == protocol::hold_kind::permits) return permits_freed(name, reply_lost);
+        lease_freed(name, reply_lost);
+    }
     /// Wakes the waiter that the release served, in one round trip where the statement did not wake
-    /// it. If it served none, a ticket may have been committed after its snapshot.
-    virtual void after_release(sql::connection& db, const std::string& name,
-                               const protocol::release_outcome& done,
+    /// it. If it served none, a ticket may have been committed after its snapshot. Permits that
+    /// waiters are expected for are granted to them: one round trip, two if there are any, and one
+    /// to wake each.
+    virtual void after_release(sql::connection& db, protocol::hold_kind kind,
+                               const std::string& name, const protocol::release_outcome& done,
                                sql::deadline until) noexcept = 0;
-    /// Fails the threads that wait for `name`.
-    virtual void fail(const error& why, std::string_view name) = 0;
+    /// Grants a semaphore's free permits to its waiters, of this client or of another, and wakes
+    /// them. One round trip, one more if any are granted, and one to wake each.
+    virtual void serve_permits(sql::connection& db, const std::string& name,
+                               sql::deadline until) = 0;
+    /// What take_back_permits() found.
+    struct permits_taken_back {
+        bool any = false;
+        /// Until the next hold ends without a heartbeat; 0 if there is none.
+        std::chrono::microseconds remaining{0};
+    };
+    /// Ends the sessions that hold permits and have expired, each in a commit of its own (I3), and
+    /// takes back what ended sessions and holds past their deadline have. It serves no waiter: that
+    /// is planned. One round trip if there is nothing, one more for each session, and some.
+    virtual permits_taken_back take_back_permits(sql::connection& db, const std::string& name,
+                                                 sql::deadline until) = 0;
+    /// Fails the threads that wait for the lease, or for permits of the semaphore, `name`.
+    virtual void fail(const error& why, protocol::hold_kind kind, std::string_view name) = 0;
     /// All entries of ours are polled soon.
     virtual void poll_soon() noexcept = 0;
 

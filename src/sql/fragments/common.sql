@@ -50,3 +50,22 @@ coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now},
 -- The live waiters of the name n.name. One step into the index by (name, ticket) if there are none.
 from rowlock_waiter w {join} rowlock_session m
 where w.name = n.name and m.id = w.session and {live}
+
+-- fragment permits_waited
+-- Whether a live session waits for permits of the semaphore $1.
+exists (select 1 from rowlock_permit_waiter w {join} rowlock_session m
+         where w.name = $1 and m.id = w.session and {live})
+
+-- fragment hold_over
+-- Whether hold s of permits, left-joined to its session m, has ended: its session has, or its own deadline has
+-- passed. An expired session is ended first, by a conditional write that serialises with its heartbeat (I3).
+(m.id is null or m.ended = 1 or coalesce(s.deadline <= {now}, 0))
+
+-- fragment semaphore_info
+-- The columns that read_semaphore reads, of semaphore p: name, capacity, used, its live waiters, and how many
+-- permits those wait for.
+p.name, p.capacity, p.used,
+(select count(*) from rowlock_permit_waiter w {join} rowlock_session m
+  where w.name = p.name and m.id = w.session and {live}),
+(select coalesce(sum(w.permits), 0) from rowlock_permit_waiter w {join} rowlock_session m
+  where w.name = p.name and m.id = w.session and {live})

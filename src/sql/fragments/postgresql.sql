@@ -245,3 +245,23 @@ $2
 -- fragment refusal
 -- The caller of advisory_wait writes it.
 $3
+
+-- fragment permits_waited
+-- Whether a live session waits for permits of the semaphore $1.
+exists (select from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
+         where w.name = $1::text and {live})
+
+-- fragment hold_over
+-- Whether hold s of permits, left-joined to its session m, has ended: its session has, or its own deadline has
+-- passed. An expired session is ended first, by a conditional write that serialises with its heartbeat (I3).
+(m.id is null or m.ended or coalesce(s.deadline <= clock_timestamp(), false))
+
+-- fragment semaphore_info
+-- The columns that read_semaphore reads, of semaphore p: name, capacity, used, its live waiters, and how many
+-- permits those wait for.
+p.name, p.capacity, p.used,
+(select count(*) from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
+  where w.name = p.name and {live}),
+(select coalesce(sum(w.permits), 0)::bigint
+   from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
+  where w.name = p.name and {live})

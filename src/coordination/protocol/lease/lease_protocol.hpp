@@ -36,7 +36,8 @@ struct grant_request {
     std::string_view thread;
     std::string_view note;
     std::optional<std::int64_t> deadline_us;
-    bool barging = false;  ///< also past waiters in the queue
+    bool barging = false;      ///< also past waiters in the queue
+    std::int64_t permits = 0;  ///< of a semaphore; 0: a lease
 };
 
 /// The state of a lease in one snapshot.

@@ -1,0 +1,53 @@
+#include "base/require.hpp"
+#include "coordination/lease/engine.hpp"
+#include "coordination/lease/validation.hpp"
+#include <rowlock/semaphore.hpp>
+
+namespace rowlock {
+
+void semaphore::set_capacity(std::int64_t permits) {
+    locks_.engine_->semaphores().set_capacity(name_, permits);
+}
+
+bool semaphore::create(std::int64_t permits) {
+    return locks_.engine_->semaphores().create(name_, permits);
+}
+
+permits semaphore::acquire(std::int64_t count, const permit_options& options) {
+    return *acquire_until(count, time_point::max(), {}, options);
+}
+
+std::optional<permits> semaphore::try_acquire(std::int64_t count, const permit_options& options) {
+    return acquire_until(count, time_point::min(), {}, options);
+}
+
+std::int64_t semaphore::available() {
+    const auto seen = inspect();
+    return seen ? seen->available() : 0;
+}
+
+std::optional<semaphore_info> semaphore::inspect() {
+    return locks_.engine_->semaphores().inspect(name_);
+}
+
+std::vector<permit_holder> semaphore::holders(int limit) {
+    return locks_.engine_->semaphores().holders(name_, limit);
+}
+
+std::optional<permits> semaphore::acquire_until(std::int64_t count, time_point until,
+                                                std::stop_token stop,
+                                                const permit_options& options) {
+    require(count >= 1, "ask a semaphore for one permit or more");
+    const auto alive = locks_.engine_;  // until the call learns of the client's destruction
+    const acquire_options how{.note = options.note, .max_duration = options.max_duration};
+    auto granted = alive->acquires().acquire(name_, until, stop, how, count);
+    if (!granted) return std::nullopt;
+    return permits{lease{std::move(granted)}, count};
+}
+
+std::vector<semaphore_info> list_semaphores(client& locks, std::string_view prefix,
+                                            const page& page) {
+    return locks.engine_->semaphores().list(prefix, page);
+}
+
+}  // namespace rowlock

@@ -1,0 +1,37 @@
+#pragma once
+
+#include "coordination/queue/client_waiters.hpp"
+#include "coordination/session/client_context.hpp"
+#include "coordination/session/retry_loop.hpp"
+#include <rowlock/lock_name.hpp>
+#include <rowlock/semaphore.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace rowlock::detail {
+
+/// What a client shows of semaphores, and how it changes them. Needs no session.
+class semaphore_admin {
+public:
+    semaphore_admin(client_context& context, retry_loop& retries, client_waiters& waiting)
+        : context_{context}, retries_{retries}, waiting_{waiting} {}
+
+    void set_capacity(const lock_name& name, std::int64_t permits);
+    bool create(const lock_name& name, std::int64_t permits);
+    std::optional<semaphore_info> inspect(const lock_name& name);
+    std::vector<semaphore_info> list(std::string_view prefix, const page& page);
+    std::vector<permit_holder> holders(const lock_name& name, int limit);
+
+private:
+    template <typename Call>
+    auto on_connection(Call call);
+
+    client_context& context_;
+    retry_loop& retries_;
+    client_waiters& waiting_;
+};
+
+}  // namespace rowlock::detail

@@ -1,0 +1,61 @@
+#pragma once
+
+#include "coordination/protocol/lease/lease_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
+#include <rowlock/ids.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace rowlock::protocol {
+
+/// What a grant is of.
+enum class hold_kind : unsigned char {
+    lease,    ///< of a name that one client has at a time
+    permits,  ///< some of a semaphore's permits
+};
+
+/// What a client asks alike for every kind of hold: to get one, to wait for it, to give it back,
+/// and what became of each. One implementation a kind. Thread-safe.
+class hold_protocol {
+public:
+    virtual ~hold_protocol() = default;
+    hold_protocol(const hold_protocol&) = delete;
+    hold_protocol& operator=(const hold_protocol&) = delete;
+
+    /// One attempt. After a lost reply ask find_grant().
+    virtual attempt acquire(sql::connection& db, const grant_request& request,
+                            sql::deadline until) const = 0;
+    /// The token of a grant whose reply was lost, made durable.
+    virtual std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
+                                                   session_id session, grant_id grant_id,
+                                                   sql::deadline until) const = 0;
+    /// Adds a queue entry, and touches nothing else.
+    virtual void enqueue(sql::connection& db, const grant_request& request,
+                         sql::deadline until) const = 0;
+    /// Cancels queue entries; returns those that this call deleted.
+    virtual std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
+                                         sql::deadline until) const = 0;
+    /// The grant that served an entry, made durable; nullopt if there is none.
+    virtual std::optional<queue_grant> served(sql::connection& db, std::string_view name,
+                                              session_id session, grant_id grant_id,
+                                              sql::deadline until) const = 0;
+    /// Ends a grant. `freed` is false if it was over. If no waiter was served in the same commit,
+    /// the caller checks the queue afterwards.
+    virtual release_outcome release(sql::connection& db, std::string_view name, session_id session,
+                                    grant_id grant_id, bool contended,
+                                    sql::deadline until) const = 0;
+
+protected:
+    hold_protocol() = default;
+};
+
+/// Leases, by the protocols of leases and of their queues, which must outlive it.
+[[nodiscard]] std::unique_ptr<const hold_protocol> make_lease_holds(const lease_protocol& leases,
+                                                                    const queue_protocol& queues);
+
+}  // namespace rowlock::protocol

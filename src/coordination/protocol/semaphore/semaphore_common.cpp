@@ -1,0 +1,304 @@
+#include "coordination/protocol/semaphore/semaphore_dialects.hpp"
+#include "sql/run_statement.hpp"
+#include "sql/transaction_scope.hpp"
+#include <rowlock/error.hpp>
+
+#include <utility>
+
+namespace rowlock::protocol {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using outcome = attempt::outcome;
+
+error invalid(std::string_view name, const std::string& why) {
+    return {errc::invalid_options, "semaphore \"" + std::string{name} + "\": " + why};
+}
+
+void require_permits(const grant_request& request) {
+    if (request.permits < 1) throw invalid(request.name, "ask for one permit or more");
+}
+
+/// Sums of permits stay far below what a number can count.
+void require_capacity(std::string_view name, std::int64_t capacity) {
+    constexpr std::int64_t most = 1'000'000'000'000;
+    if (capacity < 0 || capacity > most) {
+        throw invalid(name, "its capacity must be from 0 to 1000000000000");
+    }
+}
+
+std::vector<std::string> names_in(const sql::result& rows) {
+    std::vector<std::string> names;
+    names.reserve(rows.rows());
+    for (std::size_t row = 0; row < rows.rows(); ++row) names.emplace_back(rows.text(row, 0));
+    return names;
+}
+
+/// Reads the columns of the fragment semaphore_info.
+semaphore_info read_semaphore(const sql::result& rows, std::size_t row) {
+    return {.name = std::string{rows.text(row, 0)},
+            .capacity = rows.integer(row, 1),
+            .used = rows.integer(row, 2),
+            .waiting = rows.integer(row, 3),
+            .wanted = rows.integer(row, 4)};
+}
+
+std::string text_of(const sql::result& rows, std::size_t row, std::size_t column) {
+    return rows.is_null(row, column) ? std::string{} : std::string{rows.text(row, column)};
+}
+
+milliseconds time_of(const sql::result& rows, std::size_t row, std::size_t column) {
+    return std::chrono::floor<milliseconds>(microseconds{rows.integer(row, column)});
+}
+
+}  // namespace
+
+common_semaphore_protocol::common_semaphore_protocol(const sql::statement_set& statements)
+    : set_capacity_{statements("set_capacity")},
+      create_{statements("create_semaphore")},
+      enqueue_{statements("enqueue_for_permits")},
+      state_{statements("semaphore_state")},
+      find_{statements("find_permits")},
+      entries_{statements("permit_entries")},
+      holders_{statements("permit_holders")},
+      expired_{statements("expired_holders")},
+      permits_of_{statements("permits_of")},
+      names_of_{statements("semaphores_of_session")},
+      neglected_{statements("semaphores_to_tend")},
+      lock_{statements("lock_semaphore")},
+      correct_{statements("correct_counter")},
+      inspect_{statements("inspect_semaphore")},
+      list_{statements("list_semaphores")},
+      holders_for_people_{statements("holders_of_permits")} {}
+
+attempt common_semaphore_protocol::acquire(sql::connection& db, const grant_request& request,
+                                           sql::deadline until) const {
+    require_permits(request);
+    if (const auto token = take(db, request, until)) return {outcome::granted, *token, {}};
+    return judge(db, request, until);
+}
+
+/// Why nothing could be taken, or what was taken after all.
+attempt common_semaphore_protocol::judge(sql::connection& db, const grant_request& request,
+                                         sql::deadline until) const {
+    const auto seen = state_of(db, request.name, request.session, until);
+    if (!seen.capacity) throw invalid(request.name, "it has no capacity yet: set one first");
+    if (request.permits > *seen.capacity) {
+        throw invalid(request.name,
+                      std::to_string(request.permits) + " permits were asked for, and it has " +
+                          std::to_string(*seen.capacity) + " in all: this could never succeed");
+    }
+    attempt found{outcome::held, 0, {.session_live = seen.session_live, .waited = seen.waited}};
+    if (!seen.session_live) {
+        found.what = outcome::session_dead;
+    } else if (!seen.waited && seen.has(request.permits)) {
+        found.what = outcome::contested;  // given back meanwhile
+    }
+    return found;
+}
+
+std::optional<std::int64_t> common_semaphore_protocol::find_grant(sql::connection& db,
+                                                                  std::string_view name,
+                                                                  session_id session,
+                                                                  grant_id grant_id,
+                                                                  sql::deadline until) const {
+    const auto found = served(db, name, session, grant_id, until);
+    return found ? std::optional{found->token} : std::nullopt;
+}
+
+void common_semaphore_protocol::enqueue(sql::connection& db, const grant_request& request,
+                                        sql::deadline until) const {
+    require_permits(request);
+    try {
+        sql::run(db, enqueue_, until, request.name, request.session, request.grant_id,
+                 request.permits, sql::text_or_null(request.thread),
+                 sql::text_or_null(request.note), request.deadline_us);
+    } catch (const error& failure) {
+        // A repetition. A statement without a conflict clause reports it as an error.
+        if (failure.kind() != errc::unique_violation) throw;
+    }
+}
+
+release_outcome common_semaphore_protocol::release(sql::connection& db, std::string_view name,
+                                                   session_id session, grant_id grant_id,
+                                                   bool /*contended*/, sql::deadline until) const {
+    return {give(db, name, session, grant_id, until), std::nullopt};
+}
+
+void common_semaphore_protocol::set_capacity(sql::connection& db, std::string_view name,
+                                             std::int64_t capacity, sql::deadline until) const {
+    require_capacity(name, capacity);
+    sql::run(db, set_capacity_, until, name, capacity);
+}
+
+bool common_semaphore_protocol::create(sql::connection& db, std::string_view name,
+                                       std::int64_t capacity, sql::deadline until) const {
+    require_capacity(name, capacity);
+    try {
+        return sql::run(db, create_, until, name, capacity).affected() == 1;
+    } catch (const error& failure) {
+        // A statement without a conflict clause reports it as an error.
+        if (failure.kind() != errc::unique_violation) throw;
+        return false;
+    }
+}
+
+std::int64_t common_semaphore_protocol::sweep(sql::connection& db, std::string_view name,
+                                              sql::deadline until) const {
+    std::int64_t permits = 0;
+    for (;;) {
+        const auto some = sweep_some(db, name, until);
+        if (some == 0) return permits;
+        permits += some;
+    }
+}
+
+common_semaphore_protocol::state common_semaphore_protocol::state_of(sql::connection& db,
+                                                                     std::string_view name,
+                                                                     session_id session,
+                                                                     sql::deadline until) const {
+    const auto row = sql::run(db, state_, until, name, session);
+    return {.capacity = row.maybe_integer(0, 0),
+            .used = row.maybe_integer(0, 1).value_or(0),
+            .session_live = row.integer(0, 2) != 0,
+            .waited = row.integer(0, 3) != 0};
+}
+
+std::optional<common_semaphore_protocol::found_hold> common_semaphore_protocol::read(
+    sql::connection& db, std::string_view name, session_id session, grant_id grant_id,
+    sql::deadline until) const {
+    const auto row = sql::run(db, find_, until, name, session, grant_id);
+    if (row.empty()) return std::nullopt;
+    return found_hold{{row.integer(0, 0), row.maybe_integer(0, 1)}, row.integer(0, 2)};
+}
+
+permit_entries common_semaphore_protocol::entries_of(sql::connection& db, session_id session,
+                                                     sql::deadline until) const {
+    const auto rows = sql::run(db, entries_, until, session);
+    permit_entries found{rows.integer(0, 0) != 0, {}};
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        if (rows.is_null(row, 1)) continue;
+        found.waiting.push_back({.name = std::string{rows.text(row, 1)},
+                                 .grant_id = rows.integer<grant_id>(row, 2),
+                                 .ticket = rows.integer<ticket_no>(row, 3),
+                                 .position = rows.integer(row, 4),
+                                 .servable = rows.integer(row, 5) != 0});
+    }
+    return found;
+}
+
+permit_holders common_semaphore_protocol::holders_of(sql::connection& db, std::string_view name,
+                                                     sql::deadline until) const {
+    const auto row = sql::run(db, holders_, until, name);
+    return {.expired = row.integer(0, 0) != 0,
+            .over = row.integer(0, 1) != 0,
+            .remaining = microseconds{row.maybe_integer(0, 2).value_or(0)}};
+}
+
+std::vector<session_id> common_semaphore_protocol::expired_holders(sql::connection& db,
+                                                                   std::string_view name,
+                                                                   sql::deadline until) const {
+    const auto rows = sql::run(db, expired_, until, name);
+    std::vector<session_id> found;
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        found.push_back(rows.integer<session_id>(row, 0));
+    }
+    return found;
+}
+
+std::vector<session_lease> common_semaphore_protocol::permits_of(sql::connection& db,
+                                                                 session_id session,
+                                                                 sql::deadline until) const {
+    const auto rows = sql::run(db, permits_of_, until, session);
+    std::vector<session_lease> found;
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        found.push_back({std::string{rows.text(row, 0)}, rows.integer<grant_id>(row, 1),
+                         rows.integer(row, 2), rows.maybe_integer(row, 3)});
+    }
+    return found;
+}
+
+std::vector<std::string> common_semaphore_protocol::names_of(sql::connection& db,
+                                                             session_id session,
+                                                             sql::deadline until) const {
+    return names_in(sql::run(db, names_of_, until, session));
+}
+
+std::vector<neglected_semaphore> common_semaphore_protocol::neglected(sql::connection& db,
+                                                                      std::string_view after,
+                                                                      std::int64_t limit,
+                                                                      sql::deadline until) const {
+    const auto rows = sql::run(db, neglected_, until, after, limit);
+    std::vector<neglected_semaphore> found;
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        found.push_back({std::string{rows.text(row, 0)}, rows.integer(row, 1)});
+    }
+    return found;
+}
+
+bool common_semaphore_protocol::correct(sql::connection& db, std::string_view name,
+                                        sql::deadline until) const {
+    sql::transaction_scope transaction{db, until};
+    sql::run(db, lock_, until, name);
+    const bool changed = sql::run(db, correct_, until, name).affected() == 1;
+    transaction.commit(until);
+    return changed;
+}
+
+std::optional<semaphore_info> common_semaphore_protocol::inspect(sql::connection& db,
+                                                                 std::string_view name,
+                                                                 sql::deadline until) const {
+    const auto row = sql::run(db, inspect_, until, name);
+    if (row.empty()) return std::nullopt;
+    return read_semaphore(row, 0);
+}
+
+std::vector<semaphore_info> common_semaphore_protocol::list(sql::connection& db,
+                                                            std::string_view prefix,
+                                                            const page& page,
+                                                            sql::deadline until) const {
+    // As the list of leases.
+    const std::string end = std::string{prefix} + "\xF4\x8F\xBF\xBF";
+    const auto rows = sql::run(db, list_, until, prefix, end, page.after, page.limit);
+    std::vector<semaphore_info> all;
+    for (std::size_t row = 0; row < rows.rows(); ++row) all.push_back(read_semaphore(rows, row));
+    return all;
+}
+
+std::vector<permit_holder> common_semaphore_protocol::holders(sql::connection& db,
+                                                              std::string_view name, int limit,
+                                                              sql::deadline until) const {
+    const auto rows = sql::run(db, holders_for_people_, until, name, limit);
+    std::vector<permit_holder> all;
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        all.push_back({.who = {.session = rows.integer<session_id>(row, 0),
+                               .grant_id = rows.integer<grant_id>(row, 1),
+                               .owner = std::string{rows.text(row, 2)},
+                               .host = std::string{rows.text(row, 3)},
+                               .program = std::string{rows.text(row, 4)},
+                               .thread = text_of(rows, row, 5),
+                               .note = text_of(rows, row, 6),
+                               .pid = rows.integer(row, 7),
+                               .held_for = time_of(rows, row, 8),
+                               .remaining = time_of(rows, row, 9)},
+                       .token = fencing_token{rows.integer(row, 11)},
+                       .permits = rows.integer(row, 10)});
+    }
+    return all;
+}
+
+std::unique_ptr<const semaphore_protocol> make_semaphore_protocol(
+    const sql::statement_set& statements) {
+    switch (statements.speaks()) {
+        case sql::dialect::postgresql:
+            return make_postgresql_semaphores(statements);
+        case sql::dialect::mysql:
+            return make_mysql_semaphores(statements);
+        case sql::dialect::sqlite:
+            break;
+    }
+    return make_sqlite_semaphores(statements);
+}
+
+}  // namespace rowlock::protocol

@@ -1,0 +1,102 @@
+#pragma once
+
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "sql/statements.hpp"
+
+/// What the implementations of semaphore_protocol share. For them alone: others call
+/// make_semaphore_protocol().
+namespace rowlock::protocol {
+
+[[nodiscard]] std::unique_ptr<const semaphore_protocol> make_postgresql_semaphores(
+    const sql::statement_set& statements);
+[[nodiscard]] std::unique_ptr<const semaphore_protocol> make_mysql_semaphores(
+    const sql::statement_set& statements);
+[[nodiscard]] std::unique_ptr<const semaphore_protocol> make_sqlite_semaphores(
+    const sql::statement_set& statements);
+
+/// The operations that are the same on every database.
+class common_semaphore_protocol : public semaphore_protocol {
+public:
+    attempt acquire(sql::connection& db, const grant_request& request,
+                    sql::deadline until) const override;
+    std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
+                                           session_id session, grant_id grant_id,
+                                           sql::deadline until) const override;
+    void enqueue(sql::connection& db, const grant_request& request,
+                 sql::deadline until) const override;
+    release_outcome release(sql::connection& db, std::string_view name, session_id session,
+                            grant_id grant_id, bool contended, sql::deadline until) const override;
+    void set_capacity(sql::connection& db, std::string_view name, std::int64_t capacity,
+                      sql::deadline until) const override;
+    bool create(sql::connection& db, std::string_view name, std::int64_t capacity,
+                sql::deadline until) const override;
+    std::int64_t sweep(sql::connection& db, std::string_view name,
+                       sql::deadline until) const override;
+    [[nodiscard]] permit_entries entries_of(sql::connection& db, session_id session,
+                                            sql::deadline until) const override;
+    [[nodiscard]] permit_holders holders_of(sql::connection& db, std::string_view name,
+                                            sql::deadline until) const override;
+    [[nodiscard]] std::vector<session_id> expired_holders(sql::connection& db,
+                                                          std::string_view name,
+                                                          sql::deadline until) const override;
+    [[nodiscard]] std::vector<session_lease> permits_of(sql::connection& db, session_id session,
+                                                        sql::deadline until) const override;
+    [[nodiscard]] std::vector<std::string> names_of(sql::connection& db, session_id session,
+                                                    sql::deadline until) const override;
+    [[nodiscard]] std::vector<neglected_semaphore> neglected(sql::connection& db,
+                                                             std::string_view after,
+                                                             std::int64_t limit,
+                                                             sql::deadline until) const override;
+    bool correct(sql::connection& db, std::string_view name, sql::deadline until) const override;
+    [[nodiscard]] std::optional<semaphore_info> inspect(sql::connection& db, std::string_view name,
+                                                        sql::deadline until) const override;
+    [[nodiscard]] std::vector<semaphore_info> list(sql::connection& db, std::string_view prefix,
+                                                   const page& page,
+                                                   sql::deadline until) const override;
+    [[nodiscard]] std::vector<permit_holder> holders(sql::connection& db, std::string_view name,
+                                                     int limit, sql::deadline until) const override;
+
+protected:
+    explicit common_semaphore_protocol(const sql::statement_set& statements);
+
+    /// The token, or nullopt if nothing was taken. Durable when it returns.
+    virtual std::optional<std::int64_t> take(sql::connection& db, const grant_request& request,
+                                             sql::deadline until) const = 0;
+    /// Returns false if this hold is over already.
+    virtual bool give(sql::connection& db, std::string_view name, session_id session,
+                      grant_id grant_id, sql::deadline until) const = 0;
+    /// Ends a batch of holds that are over. Returns how many permits they had; 0: there are none.
+    virtual std::int64_t sweep_some(sql::connection& db, std::string_view name,
+                                    sql::deadline until) const = 0;
+
+    /// A semaphore, and the session that asks.
+    struct state {
+        std::optional<std::int64_t> capacity;  ///< nullopt: there is none
+        std::int64_t used;
+        bool session_live;
+        bool waited;
+        [[nodiscard]] bool has(std::int64_t permits) const {
+            return capacity && permits <= *capacity - used;
+        }
+    };
+    [[nodiscard]] state state_of(sql::connection& db, std::string_view name, session_id session,
+                                 sql::deadline until) const;
+    struct found_hold {
+        queue_grant granted;
+        std::int64_t permits;
+    };
+    /// As read: it may not be durable.
+    [[nodiscard]] std::optional<found_hold> read(sql::connection& db, std::string_view name,
+                                                 session_id session, grant_id grant_id,
+                                                 sql::deadline until) const;
+
+private:
+    [[nodiscard]] attempt judge(sql::connection& db, const grant_request& request,
+                                sql::deadline until) const;
+
+    const sql::statement set_capacity_, create_, enqueue_, state_, find_, entries_, holders_,
+        expired_, permits_of_, names_of_, neglected_, lock_, correct_, inspect_, list_,
+        holders_for_people_;
+};
+
+}  // namespace rowlock::protocol

@@ -1,0 +1,136 @@
+#pragma once
+
+#include "coordination/protocol/hold/hold_protocol.hpp"
+#include "sql/statements.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/ids.hpp>
+#include <rowlock/semaphore.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Semaphores: a number of permits, of which each hold has some. Each transition is one conditional
+/// statement or one short transaction, and every end of a hold lowers the counter in the same one:
+/// `used` is the sum of the holds in every committed state. No state, no retries, no clocks. The
+/// rule of the queues holds here too: after each release, sweep, set_capacity, enqueue and cancel
+/// the client calls grant_next, in a commit of its own.
+namespace rowlock::protocol {
+
+/// The state of one of our entries in the queue of a semaphore.
+struct permit_entry {
+    std::string name;
+    rowlock::grant_id grant_id;
+    ticket_no ticket;
+    std::int64_t position;  ///< 1 = is served next; dead waiters are not counted
+    bool servable;          ///< the first waiter of its queue can be served: run grant_next
+};
+
+struct permit_entries {
+    bool session_live;  ///< our session is live
+    std::vector<permit_entry> waiting;
+};
+
+/// Whether permits can be taken back from holders.
+struct permit_holders {
+    bool expired = false;  ///< a session has expired, and must be ended first (expired_holders)
+    bool over = false;     ///< there are holds that have ended: sweep
+    /// Until the next of the others ends without a heartbeat; 0 if there is none.
+    std::chrono::microseconds remaining{0};
+};
+
+/// A semaphore for the reaper.
+struct neglected_semaphore {
+    std::string name;
+    std::int64_t difference;  ///< of the counter and the sum of the holds
+};
+
+/// Waiters that were given permits.
+struct granted_permits {
+    std::vector<handed_over> served{};
+    bool more = false;  ///< there may be others that fit
+};
+
+/// As hold_protocol, where acquire() writes nothing if it takes nothing. One implementation a
+/// dialect (make_semaphore_protocol). Thread-safe.
+///
+/// @throws error of acquire() and enqueue(): errc::invalid_options for less than one permit, more
+/// than the capacity, a semaphore without a capacity
+class semaphore_protocol : public hold_protocol {
+public:
+    /// Makes a semaphore, or changes its capacity; below what is used, nothing is granted until
+    /// enough has been given back. Idempotent. One round trip.
+    virtual void set_capacity(sql::connection& db, std::string_view name, std::int64_t capacity,
+                              sql::deadline until) const = 0;
+    /// Makes a semaphore. Returns false, and changes nothing, if it is there. One round trip.
+    virtual bool create(sql::connection& db, std::string_view name, std::int64_t capacity,
+                        sql::deadline until) const = 0;
+
+    /// Serves a prefix of the queue that fits: no request overtakes another. Idempotent; any client
+    /// may run it, and repeats it while there may be more. What was granted may not be durable, and
+    /// the tokens of MySQL and SQLite are hints: a waiter reads its own (served). If it fails after
+    /// some were served, it returns those, with `more`.
+    [[nodiscard]] virtual granted_permits grant_next(sql::connection& db, std::string_view name,
+                                                     sql::deadline until) const = 0;
+    /// Takes back what ended sessions and holds past their deadline have; returns how many permits.
+    virtual std::int64_t sweep(sql::connection& db, std::string_view name,
+                               sql::deadline until) const = 0;
+
+    /// All entries of a session in the queues of semaphores, in one statement; reads only.
+    [[nodiscard]] virtual permit_entries entries_of(sql::connection& db, session_id session,
+                                                    sql::deadline until) const = 0;
+    [[nodiscard]] virtual permit_holders holders_of(sql::connection& db, std::string_view name,
+                                                    sql::deadline until) const = 0;
+    /// Some of the sessions that hold permits and have expired, but are not ended.
+    [[nodiscard]] virtual std::vector<session_id> expired_holders(sql::connection& db,
+                                                                  std::string_view name,
+                                                                  sql::deadline until) const = 0;
+    /// As read: a caller relies on none of them before find_grant().
+    [[nodiscard]] virtual std::vector<session_lease> permits_of(sql::connection& db,
+                                                                session_id session,
+                                                                sql::deadline until) const = 0;
+    /// The semaphores that the end of this session concerns: sweep() and grant_next() each.
+    [[nodiscard]] virtual std::vector<std::string> names_of(sql::connection& db, session_id session,
+                                                            sql::deadline until) const = 0;
+    /// As queue_protocol::delete_entries_of.
+    virtual bool delete_entries_of(sql::connection& db, session_id session,
+                                   sql::deadline until) const = 0;
+
+    // For the reaper.
+    /// A batch of semaphores, by name, with something to sweep, to grant or to correct.
+    [[nodiscard]] virtual std::vector<neglected_semaphore> neglected(sql::connection& db,
+                                                                     std::string_view after,
+                                                                     std::int64_t limit,
+                                                                     sql::deadline until) const = 0;
+    /// Sets a counter to the sum of its holds. Returns whether it was another number.
+    virtual bool correct(sql::connection& db, std::string_view name, sql::deadline until) const = 0;
+    /// Removes a batch of entries of sessions that have ended; returns how many.
+    virtual std::int64_t remove_dead_entries(sql::connection& db, std::int64_t batch,
+                                             sql::deadline until) const = 0;
+
+    // For people; one round trip each.
+    [[nodiscard]] virtual std::optional<semaphore_info> inspect(sql::connection& db,
+                                                                std::string_view name,
+                                                                sql::deadline until) const = 0;
+    [[nodiscard]] virtual std::vector<semaphore_info> list(sql::connection& db,
+                                                           std::string_view prefix,
+                                                           const page& page,
+                                                           sql::deadline until) const = 0;
+    [[nodiscard]] virtual std::vector<permit_holder> holders(sql::connection& db,
+                                                             std::string_view name, int limit,
+                                                             sql::deadline until) const = 0;
+
+protected:
+    semaphore_protocol() = default;
+};
+
+/// The protocol of the dialect that `statements` are written in.
+[[nodiscard]] std::unique_ptr<const semaphore_protocol> make_semaphore_protocol(
+    const sql::statement_set& statements);
+
+}  // namespace rowlock::protocol

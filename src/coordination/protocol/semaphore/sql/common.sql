@@ -1,0 +1,123 @@
+-- statement semaphore_state
+-- How a semaphore stands; reads only.
+-- $1 name  $2 my session
+-- → capacity and used, NULL if there is none; whether my session lives, whether a live session waits for permits
+select p.capacity, p.used,
+       (select count(*) from rowlock_session m where m.id = $2 and {live}),
+       {permits_waited}
+  from (select 1 as one) as one left join rowlock_semaphore p on p.name = $1
+
+-- statement find_permits
+-- Finds a hold by its grant id: of a take whose reply was lost, or of an entry that may have been served.
+-- $1 name  $2 my session  $3 grant id
+-- → token, what is left of its own deadline in µs, or NULL; permits
+select s.token, s.deadline - {now}, s.permits
+  from rowlock_permit s
+ where s.name = $1 and s.grant_id = $3 and s.session = $2
+
+-- statement permit_entries
+-- All entries of a session in the queues of semaphores, in one snapshot; reads only.
+-- $1 my session
+-- → whether my session lives; name, grant id, ticket, position (0: my session is dead), whether the first
+--   waiter of the queue can be served. One row with NULLs if there is no entry.
+select (select count(*) from rowlock_session m where m.id = $1 and {live}),
+       mine.name, mine.grant_id, mine.ticket, coalesce(q.place, 0),
+       coalesce(q.first_permits <= p.capacity - p.used, 0)
+  from (select 1 as one) as one
+       left join rowlock_permit_waiter mine on mine.session = $1
+       left join rowlock_semaphore p on p.name = mine.name
+       left join (select w.ticket,
+                         row_number() over (partition by w.name order by w.ticket) as place,
+                         first_value(w.permits) over (partition by w.name order by w.ticket) as first_permits
+                    from (select distinct o.name from rowlock_permit_waiter o where o.session = $1) n
+                         {join} rowlock_permit_waiter w {join} rowlock_session m
+                   where w.name = n.name and m.id = w.session and {live}) q
+              on q.ticket = mine.ticket
+ order by mine.ticket
+
+-- statement permit_holders
+-- Whether a semaphore has permits to be taken back, or when; reads only.
+-- $1 name
+-- → whether a session that holds permits has expired, but is not ended; whether there are holds that have ended;
+--   until the next of the others ends without a heartbeat, in µs. NULL: none.
+select coalesce(max(m.ended = 0 and m.expires_at <= {now}), 0),
+       coalesce(max({hold_over}), 0),
+       min(case when not {hold_over} and m.expires_at > {now}
+                then coalesce({least}(m.expires_at, s.deadline), m.expires_at) end) - {now}
+  from rowlock_permit s left join rowlock_session m on m.id = s.session
+ where s.name = $1
+
+-- statement expired_holders
+-- Some of the sessions that hold permits of a semaphore and have expired, but are not ended; reads only. Each is
+-- ended by a conditional write of its own, before its permits may be taken back (I3).
+-- $1 name
+select distinct m.id
+  from rowlock_permit s join rowlock_session m on m.id = s.session
+ where s.name = $1 and m.ended = 0 and m.expires_at <= {now}
+ limit 64
+
+-- statement permits_of
+-- The holds of a session, to compare a holder's belief with the table. By the index on session, reads only.
+-- $1 session
+-- → name, grant id, token, what is left of its own deadline in µs, or NULL
+select s.name, s.grant_id, s.token, s.deadline - {now}
+  from rowlock_permit s where s.session = $1
+
+-- statement semaphores_of_session
+-- The semaphores that the end of a session concerns: it has permits of them, or an entry in their queue.
+-- $1 session
+select s.name from rowlock_permit s where s.session = $1
+union
+select w.name from rowlock_permit_waiter w where w.session = $1
+
+-- statement semaphores_to_tend
+-- A batch of semaphores for the reaper: those with holds that have ended, with a waiter that may be served, or
+-- with a counter that is not the sum of its holds, which should never be. One snapshot, reads only.
+-- $1 after which name  $2 batch
+-- → name, used less the sum
+select t.name, t.difference
+  from (select p.name, p.used - (select coalesce(sum(s.permits), 0)
+                                   from rowlock_permit s where s.name = p.name) as difference,
+               p.used < p.capacity as has_free
+          from rowlock_semaphore p where p.name > $1) t
+ where t.difference <> 0
+    or exists (select 1 from rowlock_permit s left join rowlock_session m on m.id = s.session
+                where s.name = t.name and {hold_over})
+    or t.has_free and exists (select 1 from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
+                               where w.name = t.name and {live})
+ order by t.name limit $2
+
+-- statement correct_counter
+-- Sets a counter to the sum of its holds. The transaction has locked it before (lock_semaphore), so what this reads
+-- is younger than the lock.
+-- $1 name
+update rowlock_semaphore
+   set used = (select coalesce(sum(s.permits), 0) from rowlock_permit s where s.name = $1)
+ where name = $1
+   and used <> (select coalesce(sum(s.permits), 0) from rowlock_permit s where s.name = $1)
+
+-- statement inspect_semaphore
+-- A semaphore, for people. Reads only.
+-- $1 name
+-- → {semaphore_info}
+select {semaphore_info} from rowlock_semaphore p where p.name = $1
+
+-- statement list_semaphores
+-- A page of semaphores, for people, by name. Reads only.
+-- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many
+-- → {semaphore_info}
+select {semaphore_info} from rowlock_semaphore p
+ where p.name >= $1 and p.name < $2 and p.name > $3
+ order by p.name limit $4
+
+-- statement holders_of_permits
+-- The holders of a semaphore's permits, for people, the oldest first. Reads only.
+-- $1 name  $2 how many at most
+-- → session, grant id, owner, host, program, thread, note, pid, µs held, what is left of it in µs, permits, token
+select s.session, s.grant_id, m.owner, m.host, m.program, s.thread, s.note, m.pid,
+       {now} - s.acquired_at,
+       coalesce({least}(m.expires_at, s.deadline), m.expires_at) - {now},
+       s.permits, s.token
+  from rowlock_permit s join rowlock_session m on m.id = s.session
+ where s.name = $1 and not {hold_over}
+ order by s.token limit $2

@@ -1,0 +1,128 @@
+-- statement set_capacity
+-- Makes a semaphore, or changes how many permits it has; less than `used` is allowed. Then check the queue.
+-- $1 name  $2 capacity
+insert into rowlock_semaphore (name, capacity) values ($1, $2)
+on duplicate key update capacity = $2
+
+-- statement create_semaphore
+-- Makes a semaphore; 1062 if it is there.
+-- $1 name  $2 capacity
+insert into rowlock_semaphore (name, capacity) values ($1, $2)
+
+-- statement lock_semaphore
+-- Locks a counter. In the next statement of the transaction no take and no grant is under way, and a give that is
+-- has not lowered the counter: its hold is still seen.
+-- $1 name
+select p.used from rowlock_semaphore p where p.name = $1 for update
+
+-- statement enqueue_for_permits
+-- Adds a queue entry, like enqueue; 1062 if it is there.
+-- $1 name  $2 my session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
+insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at)
+values ($1, $2, $3, $4, $5, $6, $7, {now})
+
+-- statement permit_tickets
+-- The tickets of queue entries, to be deleted by primary key, like tickets.
+-- $1 … $16 grant ids; may repeat
+-- → grant id, ticket
+select w.grant_id, w.ticket from rowlock_permit_waiter w
+ where w.grant_id in ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+ order by w.ticket
+
+-- statement dead_permit_tickets_of
+-- Some tickets of a session that has ended or is gone, to be deleted by primary key, like dead_tickets.
+-- $1 session
+-- → grant id, ticket
+select d.grant_id, d.ticket
+  from (select w.grant_id, w.ticket from rowlock_permit_waiter w
+         where w.session = $1
+           and not exists (select 1 from rowlock_session m where m.id = $1 and m.ended = 0)
+         limit 16) d
+ order by d.ticket
+
+-- statement dead_permit_tickets
+-- A batch of tickets of sessions that have ended or are gone, to be deleted by primary key. Locks nothing.
+-- $1 batch
+-- → grant id, ticket
+select w.grant_id, w.ticket
+  from rowlock_permit_waiter w left join rowlock_session s on s.id = w.session
+ where s.id is null or s.ended = 1
+ order by w.ticket limit $1
+
+-- statement delete_permit_waiter
+-- Removes a ticket, by primary key: by another key this deadlocks with enqueuers.
+-- $1 ticket
+delete from rowlock_permit_waiter where ticket = $1
+
+-- statement insert_permit
+-- Writes a hold, in the transaction that has raised the counter and its token. Inserts nothing for a session that
+-- does not live here.
+-- $1 name  $2 session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
+insert into rowlock_permit (name, session, grant_id, permits, thread, note, deadline, token, acquired_at)
+select $1, $2, $3, $4, $5, $6, {now} + $7, p.token, {now}
+  from rowlock_semaphore p
+ where p.name = $1 and (select 1 from rowlock_session m where m.id = $2 and {live}) = 1
+
+-- statement use_permits
+-- Raises the counter for a waiter, if enough permits are free. In the same transaction its ticket is deleted, then
+-- insert_permit follows: all or nothing. Counter first, ticket second: who cancels a ticket waits for nothing more.
+-- $1 name  $2 permits
+update rowlock_semaphore
+   set used = used + $2, token = greatest(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1
+ where name = $1 and $2 <= capacity - used
+
+-- statement return_permits
+-- Lowers the counter, in the transaction that has deleted the hold.
+-- $1 name  $2 permits
+update rowlock_semaphore set used = used - $2 where name = $1
+
+-- statement delete_permit
+-- Ends one hold, by primary key: a second release changes nothing. Hold first, counter second: no grant waits
+-- for a hold, so no circle closes. return_permits follows in the same transaction.
+-- $1 name  $2 grant id  $3 session
+delete from rowlock_permit where name = $1 and grant_id = $2 and session = $3
+
+-- statement next_permit_waiter
+-- The first live waiter for permits, and how many are free, in one snapshot; locks nothing. It is served by
+-- use_permits and the deletion of its ticket, which find out what has changed since. A waiter behind it is not
+-- looked at before it has been served or has gone. FORCE INDEX: see the fragment first_waiter.
+-- $1 name
+-- → the token of the next grant, permits that are free; the ticket, its session, grant id, permits, thread, note,
+--   own deadline in µs, its session's wake-up address, secret and mailbox. No row without a live waiter.
+select greatest(p.token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1, p.capacity - p.used,
+       w.ticket, w.session, w.grant_id, w.permits, w.thread, w.note, w.deadline_us,
+       m.wake_address, m.wake_secret, m.mailbox
+  from rowlock_semaphore p
+       straight_join rowlock_permit_waiter w force index (rowlock_permit_waiter_name_ticket)
+       straight_join rowlock_session m
+ where p.name = $1 and w.name = $1 and m.id = w.session and {live}
+ order by w.ticket limit 1
+
+-- statement holds_over
+-- Some holds of sessions that have ended or are gone, and some past their own deadline; locks nothing. Both
+-- judgements stay true once they are.
+-- $1 name
+-- → grant id, session, permits
+select s.grant_id, s.session, s.permits
+  from rowlock_permit s left join rowlock_session m on m.id = s.session
+ where s.name = $1 and {hold_over}
+ order by s.grant_id limit 64
+
+-- statement confirm_permit
+-- Makes a hold that was read durable by a later commit of our own. Changes the row, so that there is something
+-- to commit.
+-- $1 name  $2 my session  $3 grant id
+update rowlock_permit set acquired_at = acquired_at + 1
+ where name = $1 and grant_id = $3 and session = $2
+
+-- statement take_permits
+-- Raises the counter, if enough permits are free and no live session waits for some: the update locks the row and
+-- judges what it holds then. insert_permit follows in the same transaction. Waiters and our session are as of the
+-- beginning of the statement, or later, and read without locks: a ticket that commits later was requested at the
+-- same time.
+-- $1 name  $2 my session  $3 permits
+update rowlock_semaphore
+   set used = used + $3, token = greatest(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1
+ where name = $1 and $3 <= capacity - used
+   and coalesce({permits_waited}, 1) = 0
+   and (select 1 from rowlock_session m where m.id = $2 and {live}) = 1

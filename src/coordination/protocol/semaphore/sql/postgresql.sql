@@ -1,0 +1,312 @@
+-- statement take_permits
+-- Takes permits, if enough are free and no live session waits for some. The counter decides: the update locks
+-- its row, and after a wait for that lock `n <= capacity - used` is judged again on the row as it is. The hold is
+-- inserted in the same statement, so `used` is the sum of the holds in every committed state. Waiters and our
+-- session are judged as of the beginning of the statement, as in acquire: a ticket that commits later was
+-- requested at the same time. A session that ends meanwhile leaves a hold that sweep_permits ends.
+-- The row is hot, so the commit is asynchronous ($8) and the row's lock does not last for the disk: no caller learns
+-- of the grant before flush_commits has returned. Behind a pooler the connection may outlive a crash of the server
+-- between the two, so there the commit is durable.
+-- $1 name  $2 my session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
+-- $8 1 = asynchronously
+-- → token; no row if nothing was taken
+with u as (
+         update rowlock_semaphore p
+            set used = p.used + $4::bigint,
+                token = greatest(p.token, (select f.floor from rowlock_token_floor f)) + 1
+          where p.name = $1::text and $4::bigint <= p.capacity - p.used
+            and not {permits_waited}
+            and exists (select from rowlock_session m where m.id = $2::bigint and {live})
+            and ($8::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')
+         returning p.token)
+insert into rowlock_permit (name, grant_id, session, permits, token, thread, note, acquired_at, deadline)
+select $1::text, $3::bigint, $2::bigint, $4::bigint, u.token, $5::text, $6::text, clock_timestamp(),
+       clock_timestamp() + $7::bigint::float8 * interval '1 microsecond'
+  from u
+returning token
+
+-- statement flush_commits
+-- A commit that writes one record to the log and no table, and waits for the disk, and for a standby where
+-- commits do: every commit of this server before it is as durable as it is when it returns. Needs no right.
+select pg_catalog.pg_logical_emit_message(true, 'rowlock'::text, ''::text)
+
+-- statement give_permits
+-- Ends one hold: deletes it and lowers the counter in one statement. It names the grant, so a second release
+-- changes nothing. Hold first, counter second, as in sweep_permits: no grant waits for a hold, so no circle
+-- closes. The commit is asynchronous ($4), for the reason of take_permits. If a crash loses it the hold is back, and
+-- its client, whose connection broke, compares and ends it again: the next grant that a client learns of lies
+-- behind it in the log. Behind a pooler the client may not notice the crash, so there the commit is durable.
+-- Then check the queue (grant_permits).
+-- $1 name  $2 my session  $3 grant id  $4 1 = asynchronously
+-- → how many holds were ended, 1 or 0
+with d as (
+         delete from rowlock_permit s
+          where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint
+         returning s.permits),
+     u as (
+         update rowlock_semaphore p set used = p.used - d.permits
+           from d
+          where p.name = $1::text
+            and ($4::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')
+         returning 1)
+select (select count(*) from d), (select count(*) from u)
+
+-- statement grant_permits
+-- Gives permits to the first waiter, and to those behind it as far as the permits go: the longest prefix of the
+-- queue that fits, so no request overtakes a larger one. Locks the counter's row, then tickets, then inserts;
+-- it waits for no hold. What is free is read under the lock; a ticket that was deleted since the statement
+-- began is skipped by the re-check of its lock. A ticket that commits meanwhile is not seen: its client checks
+-- after its commit. Only sessions that live on this server are given any. The commit is asynchronous for the
+-- reason of take_permits: a waiter reads its hold, and then flushes, before its caller learns of it. At most 64
+-- at a time: then there may be more.
+-- $1 name
+-- → of each that was served: session, grant id, token; its session's wake-up address, secret and mailbox
+with f as materialized (
+         select greatest(p.token, (select o.floor from rowlock_token_floor o)) as token,
+                p.capacity - p.used as free
+           from rowlock_semaphore p
+          where p.name = $1::text and p.used < p.capacity and {permits_waited}
+            and set_config('synchronous_commit', 'off', true) = 'off'
+            for update of p),
+     k as materialized (
+         select w.ticket, w.session, w.grant_id, w.permits, w.thread, w.note, w.deadline_us,
+                m.wake_address, m.wake_secret, m.mailbox
+           from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
+          where exists (select from f) and w.name = $1::text and {live}
+          order by w.ticket limit 64 for update of w),
+     c as materialized (
+         select q.*
+           from (select k.*, (sum(k.permits) over (order by k.ticket))::bigint as until_here,
+                        row_number() over (order by k.ticket) as place from k) q
+          where q.until_here <= (select f.free from f)),
+     d as (
+         delete from rowlock_permit_waiter w using c where w.name = $1::text and w.ticket = c.ticket),
+     i as (
+         insert into rowlock_permit (name, grant_id, session, permits, token, thread, note,
+                                     acquired_at, deadline)
+         select $1::text, c.grant_id, c.session, c.permits, f.token + c.place, c.thread, c.note,
+                clock_timestamp(),
+                clock_timestamp() + c.deadline_us::float8 * interval '1 microsecond'
+           from c, f),
+     u as (
+         update rowlock_semaphore p set used = p.used + b.permits, token = b.token
+           from (select sum(c.permits)::bigint as permits, max(f.token + c.place) as token
+                   from c, f having count(*) > 0) b
+          where p.name = $1::text)
+select c.session, c.grant_id, f.token + c.place, c.wake_address, c.wake_secret, c.mailbox
+  from c, f order by c.ticket
+
+-- statement sweep_permits
+-- Ends the holds of sessions that have ended or are gone, and those past their own deadline: a thousand at a
+-- time. Both judgements stay true once they are: a dead session stays dead. Holds that another transaction has
+-- locked are left for a later sweep. If a crash loses the commit, another sweep ends them again. Then check
+-- the queue (grant_permits).
+-- $1 name
+-- → how many holds, how many permits
+with k as materialized (
+         select s.grant_id
+           from rowlock_permit s left join rowlock_session m on m.id = s.session
+          where s.name = $1::text and {hold_over}
+          order by s.grant_id limit 1000 for update of s skip locked),
+     d as (
+         delete from rowlock_permit s using k
+          where s.name = $1::text and s.grant_id = k.grant_id
+         returning s.permits),
+     u as (
+         update rowlock_semaphore p set used = p.used - (select sum(d.permits)::bigint from d)
+          where p.name = $1::text and exists (select from d)
+            and set_config('synchronous_commit', 'off', true) = 'off'
+         returning 1)
+select (select count(*) from d), (select coalesce(sum(d.permits), 0)::bigint from d), (select count(*) from u)
+
+-- statement set_capacity
+-- Makes a semaphore, or changes how many permits it has; less than `used` is allowed. Durable. Then check the
+-- queue (grant_permits).
+-- $1 name  $2 capacity
+insert into rowlock_semaphore as p (name, capacity) values ($1::text, $2::bigint)
+on conflict (name) do update set capacity = excluded.capacity where p.capacity <> excluded.capacity
+
+-- statement create_semaphore
+-- Makes a semaphore, unless it is there.
+-- $1 name  $2 capacity
+insert into rowlock_semaphore (name, capacity) values ($1::text, $2::bigint)
+on conflict (name) do nothing
+
+-- statement semaphore_state
+-- How a semaphore stands; reads only.
+-- $1 name  $2 my session
+-- → capacity and used, NULL if there is none; whether my session lives, whether a live session waits for permits
+select p.capacity, p.used,
+       (select count(*) from rowlock_session m where m.id = $2::bigint and {live}),
+       {permits_waited}::int
+  from (values (1)) as one left join rowlock_semaphore p on p.name = $1::text
+
+-- statement find_permits
+-- Finds a hold by its grant id: of a take whose reply was lost, or of an entry that may have been served.
+-- $1 name  $2 my session  $3 grant id
+-- → token, what is left of its own deadline in µs, or NULL; permits
+select s.token,
+       (extract(epoch from s.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+       s.permits
+  from rowlock_permit s
+ where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint
+
+-- statement enqueue_for_permits
+-- Adds a queue entry, like enqueue.
+-- $1 name  $2 my session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
+with c as materialized (
+         select set_config('synchronous_commit', 'off', true))
+insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at)
+select $1::text, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint, clock_timestamp() from c
+on conflict (grant_id) do nothing
+
+-- statement cancel_permit_entries
+-- Cancels queue entries, like cancel.
+-- $1 grant ids, as an array's text
+-- → the grant ids whose tickets this call deleted
+with k as materialized (
+         select w.name, w.ticket from rowlock_permit_waiter w
+          where w.grant_id = any ($1::text::bigint[])
+          order by w.ticket for update of w)
+delete from rowlock_permit_waiter w using k
+ where w.name = k.name and w.ticket = k.ticket returning w.grant_id
+
+-- statement delete_permit_entries_of
+-- Deletes the queue entries of a session that has ended or is gone, like delete_entries_of.
+-- $1 session
+with c as materialized (
+         select set_config('synchronous_commit', 'off', true)),
+     k as materialized (
+         select w.name, w.ticket from c, rowlock_permit_waiter w
+          where w.session = $1::bigint
+            and not exists (select from rowlock_session m where m.id = $1::bigint and not m.ended)
+          order by w.ticket for update of w skip locked)
+delete from rowlock_permit_waiter w using k where w.name = k.name and w.ticket = k.ticket
+
+-- statement permit_entries
+-- All entries of a session in the queues of semaphores, in one snapshot; reads only.
+-- $1 my session
+-- → whether my session lives; name, grant id, ticket, position (0: my session is dead), whether the first
+--   waiter of the queue can be served. One row with NULLs if there is no entry.
+with mine as materialized (
+         select w.name, w.grant_id, w.ticket from rowlock_permit_waiter w where w.session = $1::bigint),
+     place as materialized (
+         select w.ticket, row_number() over (partition by w.name order by w.ticket) as position,
+                pg_catalog.first_value(w.permits) over (partition by w.name order by w.ticket) as first
+           from (select distinct mine.name from mine) n
+                join rowlock_permit_waiter w on w.name = n.name
+                join rowlock_session m on m.id = w.session
+          where {live})
+select (select count(*) from rowlock_session m where m.id = $1::bigint and {live}),
+       mine.name, mine.grant_id, mine.ticket, coalesce(place.position, 0),
+       coalesce(place.first <= p.capacity - p.used, false)::int
+  from (values (1)) as one
+       left join mine on true
+       left join place on place.ticket = mine.ticket
+       left join rowlock_semaphore p on p.name = mine.name
+ order by mine.ticket
+
+-- statement permit_holders
+-- Whether a semaphore has permits to be taken back, or when; reads only.
+-- $1 name
+-- → whether a session that holds permits has expired, but is not ended; whether there are holds that have ended
+--   (sweep_permits); until the next of the others ends without a heartbeat, in µs. NULL: none.
+select coalesce(bool_or(not m.ended and m.expires_at <= clock_timestamp()), false)::int,
+       coalesce(bool_or({hold_over}), false)::int,
+       (extract(epoch from min(least(m.expires_at, s.deadline))
+                               filter (where not {hold_over} and m.expires_at > clock_timestamp())
+                           - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
+  from rowlock_permit s left join rowlock_session m on m.id = s.session
+ where s.name = $1::text
+
+-- statement expired_holders
+-- Some of the sessions that hold permits of a semaphore and have expired, but are not ended; reads only. Each is
+-- ended by a conditional write of its own, before its permits may be taken back (I3).
+-- $1 name
+select distinct m.id
+  from rowlock_permit s join rowlock_session m on m.id = s.session
+ where s.name = $1::text and not m.ended and m.expires_at <= clock_timestamp()
+ limit 64
+
+-- statement permits_of
+-- The holds of a session, to compare a holder's belief with the table. By the index on session, reads only.
+-- $1 session
+-- → name, grant id, token, what is left of its own deadline in µs, or NULL
+select s.name, s.grant_id, s.token,
+       (extract(epoch from s.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
+  from rowlock_permit s where s.session = $1::bigint
+
+-- statement semaphores_of_session
+-- The semaphores that the end of a session concerns: it has permits of them, or an entry in their queue.
+-- $1 session
+select s.name from rowlock_permit s where s.session = $1::bigint
+union
+select w.name from rowlock_permit_waiter w where w.session = $1::bigint
+
+-- statement semaphores_to_tend
+-- A batch of semaphores for the reaper: those with holds that have ended, with a waiter that may be served, or
+-- with a counter that is not the sum of its holds, which should never be. One snapshot, reads only.
+-- $1 after which name  $2 batch
+-- → name, used less the sum
+select t.name, t.difference
+  from (select p.name, p.used - (select coalesce(sum(s.permits), 0)::bigint
+                                   from rowlock_permit s where s.name = p.name) as difference,
+               p.used < p.capacity as free
+          from rowlock_semaphore p where p.name > $1::text) t
+ where t.difference <> 0
+    or exists (select from rowlock_permit s left join rowlock_session m on m.id = s.session
+                where s.name = t.name and {hold_over})
+    or t.free and exists (select from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
+                           where w.name = t.name and {live})
+ order by t.name limit $2::bigint
+
+-- statement lock_semaphore
+-- Locks a counter. In the next statement of the transaction no take and no grant is under way, and a give that is
+-- has not lowered the counter: its hold is still seen.
+-- $1 name
+select p.used from rowlock_semaphore p where p.name = $1::text for update
+
+-- statement correct_counter
+-- Sets a counter to the sum of its holds. The transaction has locked it before (lock_semaphore): the snapshot of
+-- this statement is younger than the lock.
+-- $1 name
+update rowlock_semaphore p
+   set used = (select coalesce(sum(s.permits), 0)::bigint from rowlock_permit s where s.name = $1::text)
+ where p.name = $1::text
+   and p.used <> (select coalesce(sum(s.permits), 0)::bigint from rowlock_permit s where s.name = $1::text)
+
+-- statement reap_permit_waiters
+-- Removes a batch of tickets of sessions that have ended or are gone, like reap_waiters.
+-- $1 batch
+with k as materialized (
+         select w.name, w.ticket
+           from rowlock_permit_waiter w left join rowlock_session s on s.id = w.session
+          where s.id is null or s.ended
+          order by w.ticket limit $1::bigint for update of w skip locked)
+delete from rowlock_permit_waiter w using k where w.name = k.name and w.ticket = k.ticket
+
+-- statement inspect_semaphore
+-- A semaphore, for people. Reads only.
+-- $1 name
+-- → {semaphore_info}
+select {semaphore_info} from rowlock_semaphore p where p.name = $1::text
+
+-- statement list_semaphores
+-- A page of semaphores, for people, by name. Reads only.
+-- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many
+-- → {semaphore_info}
+select {semaphore_info} from rowlock_semaphore p
+ where p.name >= $1::text and p.name < $2::text and p.name > $3::text
+ order by p.name limit $4::bigint
+
+-- statement holders_of_permits
+-- The holders of a semaphore's permits, for people, the oldest first. Reads only.
+-- $1 name  $2 how many at most
+-- → session, grant id, owner, host, program, thread, note, pid, µs held, what is left of it in µs, permits, token
+select s.session, s.grant_id, m.owner, m.host, m.program, s.thread, s.note, m.pid,
+       (extract(epoch from clock_timestamp() - s.acquired_at) operator(pg_catalog.*) 1000000)::bigint,
+       (extract(epoch from least(m.expires_at, s.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+       s.permits, s.token
+  from rowlock_permit s join rowlock_session m on m.id = s.session
+ where s.name = $1::text and not {hold_over}
+ order by s.token limit $2::bigint

@@ -1,0 +1,95 @@
+#include "coordination/queue/permit_poller.hpp"
+
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+namespace rowlock::detail {
+
+using protocol::hold_kind;
+
+bool permit_poller::poll(session& ours, const std::vector<std::shared_ptr<waiter>>& queued,
+                         nanoseconds began, poll_result& found) {
+    const auto seen = parts_.context.semaphores.entries_of(*link_, ours.id(), link_.soon());
+    parts_.context.count(counter::polls);
+    if (!seen.session_live) return false;
+    strays_before_ = std::exchange(strays_, {});
+    full_.clear();
+    std::unordered_map<grant_id, std::int64_t> positions;
+    for (const auto& each : seen.waiting) {
+        positions.emplace(each.grant_id, each.position);
+        act_on(each, ours);
+    }
+    for (const auto& name : full_) look_at_holders(name, began, found);
+    for (const auto& each : queued) {
+        const auto entry = positions.find(each->grant_id);
+        if (entry == positions.end()) {
+            found.changed = true;
+            ask_after(ours, *each);
+            continue;
+        }
+        found.best_position = std::min(found.best_position, entry->second);
+        each->progress.observe(began, each->position, entry->second);
+        if (!parts_.registry.moved(*each, entry->second)) continue;
+        found.changed = true;
+        report_position(parts_.context, *each, entry->second);
+    }
+    return true;
+}
+
+void permit_poller::act_on(const protocol::permit_entry& entry, session& ours) {
+    if (!ours.grants().knows(entry.grant_id)) {
+        // Over since this was read; or an insertion that came late, for which no thread waits: then
+        // the next poll finds it, too.
+        if (ours.grants().is_unresolved(entry.grant_id)) return;
+        strays_.insert(entry.grant_id);
+        if (strays_before_.contains(entry.grant_id)) {
+            parts_.grants.give_back(ours, hold_kind::permits, entry.name, entry.grant_id);
+        }
+        return;
+    }
+    if (entry.servable) {
+        parts_.tasks.serve_permits_now(entry.name, parts_.now());
+    } else {
+        full_.insert(entry.name);
+    }
+}
+
+void permit_poller::look_at_holders(const std::string& name, nanoseconds began,
+                                    poll_result& found) {
+    // Holds with deadlines of their own may end one after the other.
+    constexpr nanoseconds least = std::chrono::milliseconds{20};
+    try {
+        const auto seen = parts_.owner.take_back_permits(*link_, name, link_.write_deadline());
+        link_.wrote();
+        if (seen.remaining > std::chrono::microseconds{0}) {
+            found.holder_expires(began + std::max<nanoseconds>(seen.remaining, least));
+        }
+        if (seen.any) found.recheck_by(parts_.now());  // there may be more
+    } catch (const error& failure) {
+        // A row is locked: the next poll tries again.
+        if (!sql::is_locked(*link_, failure)) throw;
+        link_.wrote_too_slowly();
+    }
+}
+
+/// Its ticket is not there: it was served, or the server lost it in a crash, or another client
+/// deleted it.
+void permit_poller::ask_after(session& ours, waiter& missing) {
+    if (parts_.registry.is_over(missing)) return;
+    const nanoseconds sent = parts_.context.now();
+    const auto served = parts_.context.semaphores.served(*link_, missing.name, ours.id(),
+                                                         missing.grant_id, link_.soon());
+    if (served) {
+        verifier_.set_notified_by_name(false);
+        return parts_.registry.serve(missing, {served->token, sent, served->deadline_us});
+    }
+    // If it turns up after all, on a server that lags behind, no thread waits for it any more.
+    parts_.registry.end(missing, waiter::state::vanished, [&] {
+        parts_.grants.give_back(ours, hold_kind::permits, missing.name, missing.grant_id);
+    });
+}
+
+}  // namespace rowlock::detail

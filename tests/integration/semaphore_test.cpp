@@ -1,0 +1,505 @@
+// Semaphores as clients use them: limits, fairness and wake-ups over several clients, and what
+// becomes of permits when a holder vanishes, a reply is lost, or a row is changed by hand.
+// shows: promise-12
+
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "support/event_log.hpp"
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/waits.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::interception;
+using support::kind_of;
+using support::lock_database;
+
+namespace {
+
+/// Longer than any disk has stalled.
+constexpr auto patience = 30s;
+
+permits acquire_soon(semaphore& from, std::int64_t count, const permit_options& options = {}) {
+    auto got = from.try_acquire_for(count, patience, options);
+    if (!got) throw std::runtime_error{"no permits came"};
+    return std::move(*got);
+}
+
+std::future<permits> waits(semaphore& from, std::int64_t count) {
+    return std::async(std::launch::async, [&from, count] { return acquire_soon(from, count); });
+}
+
+/// Waits until that many entries are in the queues.
+bool entries(lock_database& database, std::int64_t count) {
+    return eventually(
+        [&] { return database.number("select count(*) from rowlock_permit_waiter") == count; });
+}
+
+bool used(semaphore& of, std::int64_t count) {
+    return eventually([&] { return of.inspect().value().used == count; });
+}
+
+/// Whether every counter is the sum of its holds.
+bool counts(lock_database& database) {
+    return database.number(
+               "select count(*) from rowlock_semaphore p where p.used <> (select "
+               "coalesce(sum(s.permits), 0) from rowlock_permit s where s.name = p.name)") == 0;
+}
+
+/// Whether this is the statement that commits the first half of a release.
+bool gives(std::string_view what) {
+    return what == "give_permits" || what == "return_permits";
+}
+
+}  // namespace
+
+TEST_CASE("a semaphore lets so many callers in, and gives a permit back once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client others{database.source(), database.options()};
+        semaphore api{locks, "api"};
+        semaphore same{others, "api"};
+        CHECK_FALSE(api.inspect().has_value());
+        CHECK(api.available() == 0);
+        CHECK(kind_of([&] { (void)api.try_acquire(); }) == errc::invalid_options);
+        CHECK(api.create(3));
+        CHECK_FALSE(same.create(5));
+        auto first = api.acquire(2, {.note = "two"});
+        CHECK(first.held());
+        CHECK(first.count() == 2);
+        CHECK(first.name() == "api");
+        CHECK(first.remaining() > 0ms);
+        auto second = same.try_acquire();
+        REQUIRE(second.has_value());
+        CHECK(second->token() > first.token());
+        CHECK_FALSE(same.try_acquire().has_value());
+        CHECK_FALSE(same.try_acquire_for(1, 50ms).has_value());
+        CHECK(entries(database, 0));
+        CHECK(api.available() == 0);
+        const auto holders = same.holders();
+        REQUIRE(holders.size() == 2);
+        CHECK(holders[0].permits == 2);
+        CHECK(holders[0].who.note == "two");
+        CHECK(holders[0].token == first.token());
+
+        first.release();
+        CHECK_FALSE(first.held());
+        first.release();  // nothing more
+        CHECK(api.available() == 2);
+        { const auto moved = std::move(*second); }
+        CHECK(used(api, 0));
+        CHECK(counts(database));
+        CHECK(kind_of([&] { (void)api.try_acquire(4); }) == errc::invalid_options);
+        CHECK(kind_of([&] { (void)api.try_acquire(0); }) == errc::invalid_options);
+        CHECK(kind_of([&] { api.set_capacity(-1); }) == errc::invalid_options);
+        CHECK(kind_of([&] { (void)api.holders(0); }) == errc::invalid_options);
+    }
+}
+
+TEST_CASE("permits that are given back wake a waiter of another client, without a poll") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client others{database.source(), database.options({.poll_interval = 1min})};
+        semaphore api{locks, "api"};
+        semaphore same{others, "api"};
+        api.set_capacity(2);
+        for (int i = 0; i < 3; ++i) {
+            auto held = api.acquire(2);
+            auto waiting = waits(same, 1);
+            REQUIRE(entries(database, 1));
+            held.release();
+            CHECK(waiting.get().held());
+        }
+        CHECK(used(api, 0));
+        CHECK(others.stats().held == 0);
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a large request is served before smaller ones behind it, over clients") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client others{database.source(), database.options()};
+        semaphore api{locks, "api"};
+        semaphore same{others, "api"};
+        api.set_capacity(4);
+        auto one = api.acquire(1);
+        auto three = api.acquire(3);
+        auto large = waits(same, 4);
+        REQUIRE(entries(database, 1));
+        auto small = waits(api, 1);
+        REQUIRE(entries(database, 2));
+        three.release();
+        CHECK_FALSE(same.try_acquire().has_value());  // no newcomer passes either
+        CHECK(small.wait_for(300ms) == std::future_status::timeout);
+        one.release();
+        auto got = large.get();
+        CHECK(got.count() == 4);
+        CHECK(small.wait_for(0s) == std::future_status::timeout);
+        got.release();
+        CHECK(small.get().token() > got.token());
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a waiter for permits that gives up lets the next one through") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.poll_interval = 1min})};
+        client others{database.source(), database.options({.poll_interval = 1min})};
+        semaphore api{locks, "api"};
+        semaphore same{others, "api"};
+        api.set_capacity(3);
+        auto held = api.acquire(2);
+        std::stop_source stop;
+        auto large =
+            std::async(std::launch::async, [&] { return same.acquire(3, stop.get_token()); });
+        REQUIRE(entries(database, 1));
+        auto small = waits(api, 1);
+        REQUIRE(entries(database, 2));
+        stop.request_stop();
+        CHECK_FALSE(large.get().has_value());
+        CHECK(small.get().held());
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a larger capacity serves waiters at once, a smaller one disturbs no holder") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client others{database.source(), database.options({.poll_interval = 1min})};
+        semaphore api{locks, "api"};
+        semaphore same{others, "api"};
+        api.set_capacity(1);
+        auto held = api.acquire();
+        auto waiting = waits(same, 1);
+        REQUIRE(entries(database, 1));
+        api.set_capacity(2);
+        auto second = waiting.get();
+        CHECK(second.held());
+        api.set_capacity(1);
+        CHECK(held.held());
+        CHECK(second.held());
+        CHECK(api.available() == 0);
+        held.release();
+        CHECK_FALSE(api.try_acquire().has_value());
+        second.release();
+        CHECK(api.try_acquire().has_value());
+    }
+}
+
+TEST_CASE("a destroyed client hands its permits to a waiter at once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        auto locks = std::make_unique<client>(database.source(), database.options());
+        client others{database.source(), database.options({.poll_interval = 1min})};
+        semaphore api{*locks, "api"};
+        semaphore same{others, "api"};
+        api.set_capacity(2);
+        auto held = api.acquire(2);
+        auto waiting = waits(same, 2);
+        REQUIRE(entries(database, 1));
+        locks.reset();
+        CHECK_FALSE(held.held());
+        CHECK(waiting.get().held());
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE(
+    "permits of a client that vanished come back, and not before it knows that they are lost") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client cut_off{network.wrap(database.source()),
+                       database.options({.ttl = 1s, .poll_interval = 100ms})};
+        client others{database.source(), database.options({.poll_interval = 100ms})};
+        semaphore api{cut_off, "api"};
+        semaphore same{others, "api"};
+        api.set_capacity(2);
+        auto held = api.acquire(2);
+        auto waiting = std::async(std::launch::async, [&] {
+            auto got = acquire_soon(same, 1);
+            // The holder's own clock has told it before.
+            return std::pair{got.held(), held.held()};
+        });
+        REQUIRE(entries(database, 1));
+        network.before([](std::string_view) { interception::refuse_to_send(); });
+        const auto [got, still_held] = waiting.get();
+        CHECK(got);
+        CHECK_FALSE(still_held);
+        CHECK(eventually([&] { return held.lost().stop_requested(); }));
+        CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
+        network.before({});
+        CHECK(counts(database));
+        CHECK(same.inspect().value().used == 0);
+    }
+}
+
+TEST_CASE("an attempt takes permits from a client that vanished, with no waiter to do it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client cut_off{network.wrap(database.source()), database.options({.ttl = 500ms})};
+        client others{database.source(), database.options()};
+        semaphore api{cut_off, "api"};
+        semaphore same{others, "api"};
+        api.set_capacity(1);
+        const auto held = api.acquire();
+        network.before([](std::string_view) { interception::refuse_to_send(); });
+        CHECK(eventually([&] { return same.try_acquire().has_value(); }));
+        CHECK_FALSE(held.held());
+        network.before({});
+    }
+}
+
+TEST_CASE("permits of many clients that vanished come back together") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        constexpr int vanished = 30;
+        client others{database.source(), database.options({.poll_interval = 10s})};
+        semaphore same{others, "api"};
+        for (const bool waits_before : {false, true}) {
+            CAPTURE(waits_before);
+            same.set_capacity(vanished);
+            // Sessions without a client, of one permit each.
+            const bool postgresql = database.speaks() == sql::dialect::postgresql;
+            const std::string now = postgresql ? "clock_timestamp()" : "1";
+            const auto protocol = protocol::make_semaphore_protocol(database.statements());
+            const auto db = database.connect();
+            for (int i = 1; i <= vanished; ++i) {
+                const session_id id{(waits_before ? 1000 : 2000) + i};
+                database.protocol().open_session(*db, {id, "owner", "host", "program", 1, 1min},
+                                                 support::soon());
+                const protocol::grant_request one{
+                    .name = "api",
+                    .session = id,
+                    .grant_id = grant_id{static_cast<std::int64_t>(id)},
+                    .thread = {},
+                    .note = {},
+                    .deadline_us = {},
+                    .permits = 1};
+                REQUIRE(protocol->acquire(*db, one, support::soon()).what ==
+                        protocol::attempt::outcome::granted);
+            }
+            const auto expire = [&] {
+                database.run(
+                    "update rowlock_session set expires_at = " +
+                    std::string{postgresql ? "clock_timestamp() - interval '1 second'" : "1"} +
+                    " where id between 1001 and 2999");
+            };
+            if (!waits_before) expire();
+            auto waiting = waits(same, vanished);
+            if (waits_before) {
+                REQUIRE(entries(database, 1));
+                expire();
+            }
+            CHECK(waiting.get().held());
+            CHECK(used(same, 0));
+            CHECK(counts(database));
+        }
+    }
+}
+
+TEST_CASE("a role without rights on the tables of semaphores can wait for leases") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        interception network;
+        network.before([](std::string_view what) {
+            for (const auto* const each :
+                 {"semaphores_of_session", "delete_permit_entries_of", "dead_permit_tickets_of"}) {
+                if (what == each) throw error{errc::access_denied, "no right"};
+            }
+        });
+        client locks{network.wrap(database.source()), database.options({.poll_interval = 100ms})};
+        client holder{database.source(), database.options()};
+        for (int i = 0; i < 3; ++i) {
+            const auto held = holder.acquire("job");
+            auto waiting = std::async(std::launch::async, [&] {
+                return locks.try_acquire_for("job", patience).has_value();
+            });
+            REQUIRE(eventually([&] { return !holder.waiters("job").empty(); }));
+            // An end of the holder's session that this client finds.
+            database.run("update rowlock_session set expires_at = " +
+                         std::string{database.speaks() == sql::dialect::postgresql
+                                         ? "clock_timestamp() - interval '1 second'"
+                                         : "1"} +
+                         " where id = (select session from rowlock_lease where name = 'job')");
+            CHECK(waiting.get());
+        }
+    }
+}
+
+TEST_CASE("a hold of permits ends at its own deadline, and a waiter gets them") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client others{database.source(), database.options({.poll_interval = 1min})};
+        semaphore api{locks, "api"};
+        semaphore same{others, "api"};
+        api.set_capacity(1);
+        auto held = acquire_soon(api, 1, {.max_duration = 600ms});
+        auto waiting = waits(same, 1);
+        const auto got = waiting.get();  // long before a poll interval is over
+        CHECK(got.held());
+        CHECK_FALSE(held.held());
+        CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("permits whose reply was lost are found, and those given back meanwhile are not kept") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options({.ttl = 3s})};
+        semaphore api{locks, "api"};
+        api.set_capacity(3);
+        // Behind the commit: on PostgreSQL the take, elsewhere the end of the transaction.
+        std::atomic<bool> took{false};
+        std::atomic<bool> lost{false};
+        network.after([&](std::string_view what) {
+            took = took || what == "take_permits";
+            const bool commits = database.speaks() == sql::dialect::postgresql
+                                     ? what == "take_permits"
+                                     : took && what == "commit";
+            if (commits && !lost.exchange(true)) interception::lose_reply();
+        });
+        auto held = api.acquire(2);
+        REQUIRE(lost);
+        CHECK(held.held());
+        CHECK(api.inspect().value().used == 2);
+        CHECK(locks.stats().unknown_outcomes == 1);
+
+        lost = false;
+        std::atomic<bool> given{false};
+        network.after([&](std::string_view what) {
+            given = given || gives(what);
+            const bool commits = database.speaks() == sql::dialect::postgresql
+                                     ? what == "give_permits"
+                                     : given && what == "commit";
+            if (commits && !lost.exchange(true)) interception::lose_reply();
+        });
+        held.release();
+        REQUIRE(lost);
+        CHECK(used(api, 0));
+        network.after({});
+        CHECK(counts(database));
+        CHECK(eventually([&] { return locks.stats().held == 0 && locks.stats().unresolved == 0; }));
+    }
+}
+
+TEST_CASE("an enqueue for permits whose reply was lost leaves no permits behind") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{database.source(), database.options()};
+        client slow{network.wrap(database.source()), database.options({.ttl = 1500ms})};
+        semaphore api{locks, "api"};
+        semaphore same{slow, "api"};
+        api.set_capacity(1);
+        auto held = api.acquire();
+        std::atomic<bool> lost{false};
+        network.after([&](std::string_view what) {
+            if (what == "enqueue_for_permits" && !lost.exchange(true)) interception::lose_reply();
+        });
+        auto waiting = waits(same, 1);
+        REQUIRE(eventually([&] { return lost.load(); }));
+        held.release();
+        auto got = waiting.get();
+        CHECK(got.held());
+        got.release();
+        CHECK(used(api, 0));
+        CHECK(entries(database, 0));
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a holder learns that its permits were taken by hand") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 600ms})};
+        semaphore api{locks, "api"};
+        api.set_capacity(1);
+        const auto held = api.acquire();
+        database.run("delete from rowlock_permit");
+        CHECK(eventually([&] { return held.lost().stop_requested(); }));
+        CHECK_FALSE(held.held());
+        // The counter is wrong now; a reaper puts it right.
+        CHECK(api.available() == 0);
+        CHECK(reap(database.source()).counters_corrected == 1);
+        CHECK(api.available() == 1);
+    }
+}
+
+TEST_CASE("permits of our session that no part of the client holds are given back") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        support::event_log log;
+        client locks{database.source(),
+                     database.options({.ttl = 600ms, .on_event = log.callback()})};
+        semaphore api{locks, "api"};
+        api.set_capacity(3);
+        const auto held = api.acquire();
+        const std::string now =
+            database.speaks() == sql::dialect::postgresql ? "clock_timestamp()" : "1";
+        database.run("update rowlock_semaphore set used = 3");
+        database.run(
+            "insert into rowlock_permit (name, grant_id, session, permits, token, acquired_at) "
+            "select 'api', 77, session, 2, 99, " +
+            now + " from rowlock_permit");
+        // A raised revision asks for a comparison.
+        database.run("update rowlock_session set revision = revision + 1");
+        CHECK(used(api, 1));
+        CHECK(held.held());
+        CHECK(eventually([&] { return log.has(event_kind::resolved); }));
+    }
+}
+
+TEST_CASE("permits are never more than there are, whatever clients do at once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        constexpr int capacity = 5;
+        constexpr int turns = 25;
+        std::array<std::unique_ptr<client>, 3> clients;
+        for (auto& each : clients) {
+            each = std::make_unique<client>(database.source(), database.options());
+        }
+        semaphore{*clients[0], "api"}.set_capacity(capacity);
+        std::atomic<std::int64_t> in_use{0};
+        std::atomic<std::int64_t> most{0};
+        std::atomic<int> done{0};
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 9; ++i) {
+            threads.emplace_back([&, i] {
+                semaphore api{*clients.at(static_cast<std::size_t>(i % 3)), "api"};
+                for (int turn = 0; turn < turns; ++turn) {
+                    const std::int64_t count = 1 + (i + turn) % 4;
+                    auto got = acquire_soon(api, count);
+                    const auto now = in_use += count;
+                    auto before = most.load();
+                    while (now > before && !most.compare_exchange_weak(before, now)) {
+                    }
+                    std::this_thread::yield();
+                    in_use -= count;
+                    got.release();
+                    ++done;
+                }
+            });
+        }
+        threads.clear();
+        CHECK(done == 9 * turns);
+        CHECK(most <= capacity);
+        CHECK(most > 1);
+        semaphore api{*clients[0], "api"};
+        CHECK(used(api, 0));
+        CHECK(entries(database, 0));
+        CHECK(counts(database));
+        for (const auto& each : clients) CHECK(each->stats().held == 0);
+    }
+}
