@@ -165,7 +165,7 @@ void client_waiters::hand_over_last(sql::connection& db, const waiting_threads::
 }
 
 void client_waiters::hand_over_leases(sql::connection& db, const waiting_threads::leftovers& rest,
-                                      sql::deadline until) {
+                                      sql::deadline until) const {
     const auto& context = parts_.context;
     auto waited_for = context.queues.names_with_waiters(db, rest.names, until);
     for (const auto id : rest.sessions) {

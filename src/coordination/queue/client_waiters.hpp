@@ -62,7 +62,7 @@ public:
 
 private:
     void hand_over_leases(sql::connection& db, const waiting_threads::leftovers& rest,
-                          sql::deadline until);
+                          sql::deadline until) const;
     void hand_over_permits(sql::connection& db, const waiting_threads::leftovers& rest,
                            sql::deadline until);
 

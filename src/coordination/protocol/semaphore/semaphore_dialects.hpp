@@ -71,10 +71,10 @@ protected:
 
     /// A semaphore, and the session that asks.
     struct state {
-        std::optional<std::int64_t> capacity;  ///< nullopt: there is none
-        std::int64_t used;
-        bool session_live;
-        bool waited;
+        std::optional<std::int64_t> capacity{};  ///< nullopt: there is none
+        std::int64_t used = 0;
+        bool session_live = false;
+        bool waited = false;
         [[nodiscard]] bool has(std::int64_t permits) const {
             return capacity && permits <= *capacity - used;
         }
