@@ -414,7 +414,7 @@ TEST_CASE("two takes of the last permit: the counter lets one through") {
         CHECK(other.hand().number("select count(*) from " + database.prefix() +
                                   "permit where name = 'api'") == 0);
         auto second = std::async(std::launch::async, [&] { return other.take(two, 22).what; });
-        CHECK(support::waiting_for_rows(database.admin(), database.prefix()));
+        CHECK(support::waiting_for_rows(api.db(), database.prefix()));
         database.run("commit");
         CHECK(second.get() == outcome::held);
         CHECK(api.used() == 1);
@@ -433,7 +433,7 @@ TEST_CASE("two releases of one hold lower the counter once") {
         database.run("delete from rowlock_permit where grant_id = 11");
         database.run("update rowlock_semaphore set used = used - 2 where name = 'api'");
         auto again = std::async(std::launch::async, [&] { return other.give(one, 11); });
-        CHECK(support::waiting_for_rows(database.admin(), database.prefix()));
+        CHECK(support::waiting_for_rows(api.db(), database.prefix()));
         database.run("commit");
         CHECK_FALSE(again.get());
         CHECK(api.used() == 0);
@@ -460,7 +460,7 @@ TEST_CASE("two grants to one queue: no waiter is served twice, and none is passe
             "values ('api', 21, 2, 2, 1, " +
             now_of(database) + ")");
         auto second = std::async(std::launch::async, [&] { return other.grant_next(); });
-        CHECK(support::waiting_for_rows(database.admin(), database.prefix()));
+        CHECK(support::waiting_for_rows(api.db(), database.prefix()));
         database.run("commit");
         // One is free, and the next wants two: the one behind it, who wants one, waits with it.
         CHECK(second.get().empty());
@@ -481,7 +481,7 @@ TEST_CASE("a ticket that is cancelled during a grant leaves its permits to the n
         database.run("begin");
         database.run("delete from rowlock_permit_waiter where grant_id = 21");
         auto granting = std::async(std::launch::async, [&] { return other.grant_next(); });
-        CHECK(support::waiting_for_rows(database.admin(), database.prefix()));
+        CHECK(support::waiting_for_rows(api.db(), database.prefix()));
         database.run("commit");
         CHECK(granting.get() == ids{22});
         CHECK(api.used() == 1);
@@ -515,7 +515,7 @@ TEST_CASE("a counter is not put right by holds that were read before a take was 
         auto correcting = std::async(std::launch::async, [&] {
             return other.protocol().correct(other.db(), "api", soon());
         });
-        CHECK(support::waiting_for_rows(database.admin(), database.prefix()));
+        CHECK(support::waiting_for_rows(api.db(), database.prefix()));
         database.run("commit");
         CHECK_FALSE(correcting.get());
         CHECK(api.used() == 1);

@@ -9,7 +9,8 @@
 namespace support {
 
 /// Waits until at least `count` connections at the server of `db` wait for a row's lock, held by
-/// the test, in statements whose text contains `what`.
+/// the test, in statements whose text contains `what`. `db` has no transaction open: PostgreSQL
+/// shows to each transaction one state of the activity, that of its first look.
 inline bool waiting_for_rows(rowlock::sql::connection& db, const std::string& what, int count = 1) {
     const bool postgresql = db.speaks() == rowlock::sql::dialect::postgresql;
     const std::string waiting =
