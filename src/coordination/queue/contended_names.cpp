@@ -14,6 +14,16 @@ void contended_names::note(const std::string& name, time now) {
 
 bool contended_names::has(const std::string& name, time now) const {
     const std::lock_guard lock{mutex_};
+    return has_locked(name, now);
+}
+
+bool contended_names::has(const std::string& name) const {
+    const std::lock_guard lock{mutex_};
+    return !until_.empty() && has_locked(name, steady::now());
+}
+
+/// With the mutex held.
+bool contended_names::has_locked(const std::string& name, time now) const {
     const auto found = until_.find(name);
     return found != until_.end() && now < found->second;
 }

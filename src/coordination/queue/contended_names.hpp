@@ -16,10 +16,14 @@ public:
     using time = steady::time_point;
 
     void note(const std::string& name, time now = steady::now());
-    [[nodiscard]] bool has(const std::string& name, time now = steady::now()) const;
+    [[nodiscard]] bool has(const std::string& name, time now) const;
+    /// The same now. Reads the clock only if a name is noted.
+    [[nodiscard]] bool has(const std::string& name) const;
     [[nodiscard]] std::size_t size() const;
 
 private:
+    [[nodiscard]] bool has_locked(const std::string& name, time now) const;
+
     mutable std::mutex mutex_;
     std::unordered_map<std::string, time> until_;
 };

@@ -31,8 +31,12 @@ void grant_ledger::hold(const std::shared_ptr<grant>& granted) {
     const std::lock_guard lock{mutex_};
     auto& known = entries_.try_emplace(granted->grant_id).first->second;
     if (known.now == state::held) return;
-    if (known.now == state::unresolved) --unresolved_;
-    known = {.now = state::held, .granted = granted};
+    if (known.now == state::unresolved) {
+        --unresolved_;
+        known.record = {};
+    }
+    known.now = state::held;
+    known.granted = granted;
 }
 
 bool grant_ledger::knows(grant_id grant_id) const {
