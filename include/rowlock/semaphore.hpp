@@ -156,7 +156,7 @@ public:
     [[nodiscard]] std::int64_t available();
     /// Its state; empty if it was never made. One round trip.
     [[nodiscard]] std::optional<semaphore_info> inspect();
-    /// Who holds permits of it, the oldest grant first. One round trip.
+    /// The holders of its permits, the oldest grant first. One round trip.
     /// @param limit 1 to 10 000
     [[nodiscard]] std::vector<permit_holder> holders(int limit = 100);
 

@@ -327,7 +327,7 @@ void add_semaphores(CLI::App& app, parsed& into) {
     setting.add_option("PERMITS", options.capacity, "The capacity; no holder is disturbed")
         ->required();
 
-    auto& looking = add("show", "Show one, and who holds its permits", what::show);
+    auto& looking = add("show", "Show one, and the holders of its permits", what::show);
     add_name(looking, options.name);
     looking.add_option("--limit", options.limit, "At most this many holders")
         ->check(CLI::Range(1, 10'000));

@@ -122,9 +122,9 @@ bool reaper_round::serve(const std::string& name) {
     });
 }
 
-/// Permits of dead clients come back, and go to waiters, although nobody polls for them. A counter
-/// that is not the sum of its holds was changed by hand, or shows a defect: it is put right, and
-/// reported.
+/// Permits of dead clients come back, and go to waiters, although no client polls for them. A
+/// counter that is not the sum of its holds was changed by hand, or shows a defect: it is put
+/// right, and reported.
 void reaper_round::tend_semaphores() {
     std::string after;
     for (;;) {

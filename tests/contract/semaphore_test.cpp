@@ -238,7 +238,7 @@ TEST_CASE("the permits of a dead session come back, and it is given none") {
     }
 }
 
-TEST_CASE("permits of an expired session are nobody's before that session has been ended") {
+TEST_CASE("permits of an expired session are not taken back before that session has been ended") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const permits_of_api api{database};
         api.open();

@@ -1,6 +1,5 @@
 #include "base/require.hpp"
 #include "coordination/lease/engine.hpp"
-#include "coordination/lease/validation.hpp"
 #include <rowlock/semaphore.hpp>
 
 namespace rowlock {

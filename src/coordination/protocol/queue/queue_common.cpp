@@ -22,14 +22,6 @@ bool post(const wakeup::wake_address& to, std::string_view message) noexcept {
 
 }  // namespace
 
-std::vector<grant_id> first_column(const sql::result& rows) {
-    std::vector<grant_id> numbers;
-    numbers.reserve(rows.rows());
-    for (std::size_t row = 0; row < rows.rows(); ++row)
-        numbers.push_back(rows.integer<grant_id>(row, 0));
-    return numbers;
-}
-
 queue_entries read_entries(const sql::result& rows) {
     queue_entries found{rows.integer(0, 0) != 0, {}};
     for (std::size_t row = 0; row < rows.rows(); ++row) {

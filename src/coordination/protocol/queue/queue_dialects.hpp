@@ -1,5 +1,6 @@
 #pragma once
 
+#include "coordination/protocol/hold/tickets.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
 #include "sql/statements.hpp"
 #include "sql/value_list.hpp"
@@ -162,8 +163,6 @@ std::vector<std::string> distinct_names(sql::connection& db, const sql::statemen
     found.erase(std::unique(found.begin(), found.end()), found.end());
     return found;
 }
-
-[[nodiscard]] std::vector<grant_id> first_column(const sql::result& rows);
 
 /// Reads the columns of `entries`: one row for each entry, or one with NULLs.
 [[nodiscard]] queue_entries read_entries(const sql::result& rows);

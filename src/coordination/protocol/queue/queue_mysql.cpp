@@ -1,7 +1,6 @@
 #include "coordination/protocol/queue/queue_dialects.hpp"
 #include "coordination/wakeup/mysql_wait.hpp"
 #include "sql/run_statement.hpp"
-#include "sql/transaction_scope.hpp"
 
 namespace rowlock::protocol {
 namespace {
@@ -21,7 +20,7 @@ public:
                                  sql::deadline until) const override {
         std::vector<grant_id> deleted;
         sql::for_each_list(db, tickets_, alone, grant_ids, until, [&](const sql::result& rows) {
-            const auto part = delete_tickets(db, rows, until);
+            const auto part = delete_tickets(db, delete_waiter_, rows, until);
             deleted.insert(deleted.end(), part.begin(), part.end());
         });
         return deleted;
@@ -30,7 +29,7 @@ public:
     bool delete_entries_of(sql::connection& db, session_id session,
                            sql::deadline until) const override {
         const auto tickets = run(db, dead_tickets_, until, session);
-        static_cast<void>(delete_tickets(db, tickets, until));
+        static_cast<void>(delete_tickets(db, delete_waiter_, tickets, until));
         return !tickets.empty();
     }
 
@@ -98,22 +97,6 @@ public:
     }
 
 private:
-    /// Returns the grant ids of those that this call deleted.
-    std::vector<grant_id> delete_tickets(sql::connection& db, const sql::result& tickets,
-                                         sql::deadline until) const {
-        // One commit for all; in ticket order, so two clients cannot wait in a cycle.
-        std::optional<sql::transaction_scope> transaction;
-        if (tickets.rows() > 1) transaction.emplace(db, until);
-        std::vector<grant_id> gone;
-        for (std::size_t row = 0; row < tickets.rows(); ++row) {
-            if (run(db, delete_waiter_, until, tickets.integer<ticket_no>(row, 1)).affected() == 0)
-                continue;
-            gone.push_back(tickets.integer<grant_id>(row, 0));
-        }
-        if (transaction) transaction->commit(until);
-        return gone;
-    }
-
     [[nodiscard]] std::string waking_text(sql::connection& db, const next_waiter& next,
                                           session_id giver) const override {
         if (next.session == giver || (by_datagram_ && is_near(next.to))) return {};

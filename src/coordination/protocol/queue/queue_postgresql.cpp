@@ -14,12 +14,6 @@ namespace {
 using base::fast_path;
 using std::chrono::microseconds;
 
-std::string array_of(std::span<const grant_id> numbers) {
-    sql::array_text array;
-    for (const auto number : numbers) array.add(number);
-    return array.close();
-}
-
 /// A lease that the statement itself has handed over; it wakes the waiter.
 std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t column) {
     if (row.is_null(0, column)) return std::nullopt;
@@ -29,7 +23,7 @@ std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t 
                        .woken = true};
 }
 
-/// How many tickets before the last served one a queue scan begins: fragment in_line.
+/// How many tickets before the last served one a queue scan begins: fragment in_queue.
 constexpr std::int64_t looks_back = 256;
 
 /// Reads the rows of confirm_and_read_next. A waiter that is promised the next token comes first.

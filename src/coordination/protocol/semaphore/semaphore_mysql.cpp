@@ -1,6 +1,6 @@
+#include "coordination/protocol/hold/tickets.hpp"
 #include "coordination/protocol/semaphore/semaphore_two_step.hpp"
 #include "sql/run_statement.hpp"
-#include "sql/transaction_scope.hpp"
 #include "sql/value_list.hpp"
 
 namespace rowlock::protocol {
@@ -23,7 +23,7 @@ public:
         std::vector<grant_id> deleted;
         sql::for_each_list(db, tickets_, std::array<sql::value, 0>{}, grant_ids, until,
                            [&](const sql::result& rows) {
-                               const auto part = delete_tickets(db, rows, until);
+                               const auto part = delete_tickets(db, delete_waiter_, rows, until);
                                deleted.insert(deleted.end(), part.begin(), part.end());
                            });
         return deleted;
@@ -42,33 +42,17 @@ public:
     bool delete_entries_of(sql::connection& db, session_id session,
                            sql::deadline until) const override {
         const auto tickets = sql::run(db, dead_tickets_of_, until, session);
-        static_cast<void>(delete_tickets(db, tickets, until));
+        static_cast<void>(delete_tickets(db, delete_waiter_, tickets, until));
         return !tickets.empty();
     }
 
     std::int64_t remove_dead_entries(sql::connection& db, std::int64_t batch,
                                      sql::deadline until) const override {
         const auto tickets = sql::run(db, dead_tickets_, until, batch);
-        return static_cast<std::int64_t>(delete_tickets(db, tickets, until).size());
+        return static_cast<std::int64_t>(delete_tickets(db, delete_waiter_, tickets, until).size());
     }
 
 private:
-    /// Returns the grant ids of those that this call deleted.
-    std::vector<grant_id> delete_tickets(sql::connection& db, const sql::result& tickets,
-                                         sql::deadline until) const {
-        // One commit for all; in ticket order, so two clients cannot wait in a cycle.
-        std::optional<sql::transaction_scope> transaction;
-        if (tickets.rows() > 1) transaction.emplace(db, until);
-        std::vector<grant_id> gone;
-        for (std::size_t row = 0; row < tickets.rows(); ++row) {
-            const auto deleted =
-                sql::run(db, delete_waiter_, until, tickets.integer<ticket_no>(row, 1));
-            if (deleted.affected() > 0) gone.push_back(tickets.integer<grant_id>(row, 0));
-        }
-        if (transaction) transaction->commit(until);
-        return gone;
-    }
-
     const sql::statement confirm_, tickets_, dead_tickets_of_, dead_tickets_, delete_waiter_;
 };
 

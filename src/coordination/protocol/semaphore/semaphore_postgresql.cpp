@@ -1,5 +1,5 @@
+#include "coordination/protocol/hold/tickets.hpp"
 #include "coordination/protocol/semaphore/semaphore_dialects.hpp"
-#include "sql/array_text.hpp"
 #include "sql/run_statement.hpp"
 #include <rowlock/error.hpp>
 
@@ -25,14 +25,7 @@ public:
     std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
                                  sql::deadline until) const override {
         if (grant_ids.empty()) return {};
-        sql::array_text ids;
-        for (const auto id : grant_ids) ids.add(id);
-        const auto rows = sql::run(db, cancel_, until, ids.close());
-        std::vector<grant_id> deleted;
-        for (std::size_t row = 0; row < rows.rows(); ++row) {
-            deleted.push_back(rows.integer<grant_id>(row, 0));
-        }
-        return deleted;
+        return first_column(sql::run(db, cancel_, until, array_of(grant_ids)));
     }
 
     /// What this reads is committed; the flush makes it durable, if the server did not crash in

@@ -1,3 +1,4 @@
+#include "coordination/protocol/hold/tickets.hpp"
 #include "coordination/protocol/semaphore/semaphore_two_step.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/value_list.hpp"
@@ -19,9 +20,7 @@ public:
         std::vector<grant_id> deleted;
         sql::for_each_list(db, cancel_, std::array<sql::value, 0>{}, grant_ids, until,
                            [&](const sql::result& rows) {
-                               for (std::size_t row = 0; row < rows.rows(); ++row) {
-                                   deleted.push_back(rows.integer<grant_id>(row, 0));
-                               }
+                               for (const auto id : first_column(rows)) deleted.push_back(id);
                            });
         return deleted;
     }
