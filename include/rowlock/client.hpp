@@ -28,6 +28,7 @@ struct hold;
 
 struct page;
 struct semaphore_info;
+struct shared_mutex_info;
 
 /// The holder of a lock, for people. Text comes from other programs: escape it for a terminal.
 struct holder_info {
@@ -197,8 +198,12 @@ private:
     friend class mutex;
     friend class recursive_mutex;
     friend class semaphore;
+    friend class shared_mutex;
     friend std::vector<semaphore_info> list_semaphores(client& locks, std::string_view prefix,
                                                        const page& page);
+    friend std::vector<shared_mutex_info> list_shared_mutexes(client& locks,
+                                                              std::string_view prefix,
+                                                              const page& page);
 
     using time_point = std::chrono::steady_clock::time_point;
 

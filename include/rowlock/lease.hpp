@@ -13,6 +13,7 @@ namespace rowlock {
 namespace detail {
 struct grant;
 struct grant_of;
+class mode_grants;
 }  // namespace detail
 
 /// Ownership of one grant of one name. The object is the lock: it releases when destroyed.
@@ -73,6 +74,8 @@ public:
 private:
     friend class client;
     friend class semaphore;
+    friend class shared_mutex;
+    friend class detail::mode_grants;
     friend struct detail::grant_of;
     explicit lease(std::shared_ptr<detail::grant> grant) noexcept;
 

@@ -20,6 +20,7 @@
 #include <rowlock/row_lock.hpp>
 #include <rowlock/row_session.hpp>
 #include <rowlock/semaphore.hpp>
+#include <rowlock/shared_mutex.hpp>
 #include <rowlock/stats.hpp>
 #include <rowlock/table_row.hpp>
 #include <rowlock/timeout.hpp>

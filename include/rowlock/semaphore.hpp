@@ -77,6 +77,7 @@ public:
 
 private:
     friend class semaphore;
+    friend struct detail::grant_of;
     permits(lease hold, std::int64_t count) noexcept : hold_{std::move(hold)}, count_{count} {}
 
     lease hold_{};

@@ -24,8 +24,11 @@
 /// errc::invalid_options as well, and sends nothing.
 namespace rowlock {
 
+class mode_lease;
 class mutex;
+class permits;
 class recursive_mutex;
+class shared_mutex;
 
 /// Options of fence().
 struct fence_options {
@@ -86,6 +89,18 @@ void fence(sql::connection& db, const lease& held, const fence_options& options 
 /// @throws error errc::not_owner if the thread has not locked it
 void fence(sql::connection& db, const mutex& locked, const fence_options& options = {});
 void fence(sql::connection& db, const recursive_mutex& locked, const fence_options& options = {});
+
+/// Permits of a semaphore: until the end of the transaction they count as used, so that no client
+/// gets them in addition to the capacity.
+void fence(sql::connection& db, const permits& held, const fence_options& options = {});
+
+/// A shared_mutex, in any mode: until the end of the transaction no other client holds it in a mode
+/// that this one excludes. Any number of shared holders may be fenced at a time. One round trip for
+/// the hold, and one for an upgrade.
+void fence(sql::connection& db, const mode_lease& held, const fence_options& options = {});
+/// The calling thread's hold.
+/// @throws error errc::not_owner if the thread has not locked it
+void fence(sql::connection& db, const shared_mutex& locked, const fence_options& options = {});
 
 /// Releases the lease as part of the caller's transaction: the lock is free at the moment of the
 /// commit, not before. held() is false from here on and lost() stays silent. If the transaction is

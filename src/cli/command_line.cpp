@@ -52,20 +52,19 @@ constexpr const char* general_help =
     "  rowlock doctor                         # check the database and its settings\n";
 
 constexpr const char* run_help =
-    "\nRuns COMMAND while holding the lock NAME, like flock(1) across machines. Without --wait it\n"
-    "waits without limit.\n\n"
+    "\nRuns COMMAND while holding the lock NAME, like flock(1) across machines.\n\n"
     "Examples:\n"
     "  rowlock run nightly -- ./report.sh\n"
     "  rowlock run -n --busy-exit-code 0 nightly -- ./report.sh     # skip if it runs elsewhere\n"
     "  rowlock run --wait 5m --note 'deploy 42' deploy/web -- make deploy\n"
-    "  rowlock run job -- sh -c './write.sh --token \"$ROWLOCK_TOKEN\"'\n\n"
+    "  rowlock run job -- sh -c './write.sh --token \"$ROWLOCK_TOKEN\"'\n"
+    "  rowlock run --shared catalogue -- ./report.sh       # beside other --shared commands\n"
+    "  rowlock run --limit 3 billing -- ./export.sh        # up to three at a time\n\n"
     "COMMAND finds its fencing token in ROWLOCK_TOKEN and the name in ROWLOCK_NAME, and no\n"
     "ROWLOCK_URL, except by --pass-url. Signals go to its whole process group; Ctrl-Z does\n"
     "nothing. If the lease is lost, or rowlock is killed, the group gets SIGTERM and, --grace\n"
     "later, SIGKILL, before another can get the lock. A process that leaves the group (setsid) is\n"
-    "not stopped. --reclaim takes over at once from a predecessor of the same --owner, which "
-    "must\n"
-    "certainly be dead.\n"
+    "not stopped.\n"
     "Exit code: that of COMMAND; 75 busy, 69 database unreachable, 70 the lease was lost.\n";
 
 constexpr const char* acquire_help =
@@ -97,7 +96,7 @@ struct parsed {
     list_options list;
     history_options history;
     name_options show, held;
-    semaphore_options semaphore;
+    counter_options semaphore, shared;
     break_options break_lock;
     reap_options reap;
     migrate_options migrate;
@@ -192,8 +191,23 @@ void add_run(CLI::App& app, parsed& into) {
     auto* owner = command.add_option("--owner", options.owner,
                                      "Stable name of this process among its restarts");
     command
-        .add_flag("--reclaim", options.reclaim, "Take over from the predecessor of this --owner")
+        .add_flag("--reclaim", options.reclaim,
+                  "Take over at once from the predecessor of this --owner, which must be dead")
         ->needs(owner);
+    // Which of them go together `run` says: here each would take two lines of the help.
+    command.add_flag("--shared", options.shared, "Hold it beside other --shared commands");
+    command.add_flag("--exclusive", options.exclusive,
+                     "Hold it alone where others hold it --shared");
+    command
+        .add_option_function<std::int64_t>(
+            "--limit", [&options](std::int64_t value) { options.limit = value; },
+            "Run up to so many at a time, over all machines")
+        ->type_name("NUMBER");
+    command
+        .add_option_function<std::int64_t>(
+            "--weight", [&options](std::int64_t value) { options.weight = value; },
+            "Count as so many of --limit [1]")
+        ->type_name("NUMBER");
     command.add_flag("--pass-url", options.pass_url, "Give the command ROWLOCK_URL");
     add_database(command, options.database);
 }
@@ -304,39 +318,78 @@ void add_looks(CLI::App& app, parsed& into) {
     add_database(out, breaking.database);
 }
 
-void add_semaphores(CLI::App& app, parsed& into) {
-    using what = semaphore_options::what;
-    auto& options = into.semaphore;
-    auto& group = *app.add_subcommand("semaphore", "Set, show and list semaphores");
-    group.footer(
-        "\nExamples:\n  rowlock semaphore set billing 3\n  rowlock semaphore show billing\n"
-        "  rowlock semaphore ls\n");
-    group.require_subcommand(1);
-    // For all three, before or after their names.
-    add_json(group, options.json);
-    add_database(group, options.database);
-    const auto add = [&](const char* name, const char* help, what action) -> CLI::App& {
-        auto& command = add_command(group, into, name, help,
-                                    [&options, action] { return semaphore(action, options); });
+using counter_command = int (*)(counter_options::what, const counter_options&);
+
+/// A group of commands on semaphores or shared_mutexes.
+class counter_group {
+public:
+    counter_group(CLI::App& app, parsed& into, counter_options& options, counter_command run,
+                  const char* name, const char* help, const char* examples)
+        : into_{into}, options_{options}, run_{run}, group_{*app.add_subcommand(name, help)} {
+        group_.footer(examples);
+        group_.require_subcommand(1);
+        // For all of them, before or after their names.
+        add_json(group_, options.json);
+        add_database(group_, options.database);
+    }
+    CLI::App& add(const char* name, const char* help, counter_options::what action) {
+        auto& command =
+            add_command(group_, into_, name, help,
+                        [&options = options_, run = run_, action] { return run(action, options); });
         command.fallthrough();
         return command;
-    };
-    auto& setting =
-        add("set", "Set how many permits there are, and make it if it is new", what::set);
+    }
+    void add_show(const char* help) {
+        auto& looking = add("show", help, counter_options::what::show);
+        add_name(looking, options_.name);
+        looking.add_option("--limit", options_.limit, "At most this many holders")
+            ->check(CLI::Range(1, 10'000));
+    }
+    void add_list() {
+        auto& listing = add("ls", "List them", counter_options::what::list);
+        listing.add_option("PREFIX", options_.name, "Only names that start with this");
+        listing.add_option("--limit", options_.limit, "At most this many")
+            ->check(CLI::Range(1, 1'000'000));
+        listing.add_option("--after", options_.after, "Continue after this name")
+            ->type_name("NAME");
+    }
+
+private:
+    parsed& into_;
+    counter_options& options_;
+    counter_command run_;
+    CLI::App& group_;
+};
+
+void add_semaphores(CLI::App& app, parsed& into) {
+    auto& options = into.semaphore;
+    counter_group group{app,
+                        into,
+                        options,
+                        semaphore,
+                        "semaphore",
+                        "Set, show and list semaphores",
+                        "\nExamples:\n  rowlock semaphore set billing 3\n"
+                        "  rowlock semaphore show billing\n  rowlock semaphore ls\n"};
+    auto& setting = group.add("set", "Set how many permits there are, and make it if it is new",
+                              counter_options::what::set);
     add_name(setting, options.name);
     setting.add_option("PERMITS", options.capacity, "The capacity; no holder is disturbed")
         ->required();
+    group.add_show("Show one, and the holders of its permits");
+    group.add_list();
+}
 
-    auto& looking = add("show", "Show one, and the holders of its permits", what::show);
-    add_name(looking, options.name);
-    looking.add_option("--limit", options.limit, "At most this many holders")
-        ->check(CLI::Range(1, 10'000));
-
-    auto& listing = add("ls", "List them", what::list);
-    listing.add_option("PREFIX", options.name, "Only names that start with this");
-    listing.add_option("--limit", options.limit, "At most this many")
-        ->check(CLI::Range(1, 1'000'000));
-    listing.add_option("--after", options.after, "Continue after this name")->type_name("NAME");
+void add_shared_locks(CLI::App& app, parsed& into) {
+    counter_group group{app,
+                        into,
+                        into.shared,
+                        shared_locks,
+                        "shared",
+                        "Show and list shared_mutexes (run --shared, --exclusive)",
+                        "\nExamples:\n  rowlock shared show catalogue\n  rowlock shared ls\n"};
+    group.add_show("Show one, and its holders");
+    group.add_list();
 }
 
 // The commands that an operator runs on the tables. A list: long, and without branches.
@@ -551,6 +604,7 @@ int parse_and_run(int argc, char** argv) {
     add_grants(app, into);
     add_looks(app, into);
     add_semaphores(app, into);
+    add_shared_locks(app, into);
     add_upkeep(app, into);
     require_known_command(app, arguments);
     try {

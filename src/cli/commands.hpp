@@ -3,6 +3,7 @@
 #include "cli/database.hpp"
 #include <rowlock/ids.hpp>
 #include <rowlock/reaper.hpp>
+#include <rowlock/shared_mutex.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -26,6 +27,9 @@ struct run_options {
     std::string owner;
     bool reclaim = false;
     std::string note;
+    bool shared = false, exclusive = false;  ///< it is a shared_mutex
+    std::optional<std::int64_t> limit;       ///< it is a semaphore of this capacity
+    std::optional<std::int64_t> weight;      ///< how many of its permits [1]
     bool pass_url = false;
     int busy_exit_code = busy;
 };
@@ -70,7 +74,8 @@ int show(const name_options& options);
 /// Prints nothing: the exit code is the answer.
 int held(const name_options& options);
 
-struct semaphore_options {
+/// Of a semaphore or a shared_mutex.
+struct counter_options {
     enum class what : unsigned char { set, show, list };
     database_options database;
     std::string name;  ///< list: a prefix, or empty
@@ -79,7 +84,8 @@ struct semaphore_options {
     int limit = 1000;           ///< list, and the holders that show prints
     bool json = false;
 };
-int semaphore(semaphore_options::what what, const semaphore_options& options);
+int semaphore(counter_options::what what, const counter_options& options);
+int shared_locks(counter_options::what what, const counter_options& options);
 
 struct break_options {
     database_options database;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cli/text.hpp"
+#include <rowlock/client.hpp>
 #include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
 
@@ -22,6 +23,19 @@ inline std::string as_text(std::int64_t number) {
 template <sql::typed_integer Id>
 std::string as_text(Id id) {
     return to_string(id);
+}
+
+inline json holder_to_json(const holder_info& holder) {
+    return {{"host", holder.host},
+            {"pid", holder.pid},
+            {"program", holder.program},
+            {"owner", holder.owner},
+            {"note", holder.note},
+            {"thread", holder.thread},
+            {"session", as_text(holder.session)},
+            {"grant_id", as_text(holder.grant_id)},
+            {"held_for_ms", holder.held_for.count()},
+            {"remaining_ms", holder.remaining.count()}};
 }
 
 /// ASCII alone, so that no name can steer a terminal; invalid UTF-8 becomes U+FFFD.

@@ -25,17 +25,7 @@ json to_json(const lease_info& row) {
                 {"waiting", row.waiting}, {"longest_wait_ms", row.longest_wait.count()},
                 {"holder", nullptr}};
     if (!row.holder) return object;
-    const holder_info& holder = *row.holder;
-    object["holder"] = json{{"host", holder.host},
-                            {"pid", holder.pid},
-                            {"program", holder.program},
-                            {"owner", holder.owner},
-                            {"note", holder.note},
-                            {"thread", holder.thread},
-                            {"session", as_text(holder.session)},
-                            {"grant_id", as_text(holder.grant_id)},
-                            {"held_for_ms", holder.held_for.count()},
-                            {"remaining_ms", holder.remaining.count()}};
+    object["holder"] = holder_to_json(*row.holder);
     return object;
 }
 

@@ -42,12 +42,16 @@ bool is_above_us(const std::string& host, std::int64_t process, std::int64_t tok
     return false;
 }
 
-void refuse_to_wait_for_ourselves(const lease_info& row) {
-    if (!row.holder) return;
-    if (!is_above_us(row.holder->host, row.holder->pid, row.token.value())) return;
+void refuse_to_wait_for_ourselves(const std::string& name, const holder_info& holder,
+                                  fencing_token token) {
+    if (!is_above_us(holder.host, holder.pid, token.value())) return;
     throw failure{usage, fmt::format("{} is held by the `rowlock run` that this command runs "
                                      "under: it would wait for itself",
-                                     row.name)};
+                                     name)};
+}
+
+void refuse_to_wait_for_ourselves(const lease_info& row) {
+    if (row.holder) refuse_to_wait_for_ourselves(row.name, *row.holder, row.token);
 }
 
 }  // namespace rowlock::cli

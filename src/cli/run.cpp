@@ -1,4 +1,5 @@
 #include "base/utf8.hpp"
+#include "cli/command_hold.hpp"
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/link.hpp"
@@ -8,7 +9,10 @@
 #include "cli/signals.hpp"
 #include "cli/supervisor.hpp"
 #include "cli/text.hpp"
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include <rowlock/client.hpp>
+#include <rowlock/semaphore.hpp>
+#include <rowlock/shared_mutex.hpp>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -72,19 +76,127 @@ bool ends_a_wait(int number) {
            number == SIGUSR1 || number == SIGUSR2;
 }
 
-std::optional<lease> take(client& locks, const run_options& options, std::stop_token stop) {
+void require_one_kind(const run_options& options) {
+    const int kinds = int{options.shared} + int{options.exclusive} +
+                      int{options.limit.has_value()} + int{options.reclaim};
+    if (kinds > 1) {
+        throw failure{usage, "--shared, --exclusive, --limit and --reclaim exclude each other"};
+    }
+    if (options.weight && !options.limit) throw failure{usage, "--weight needs --limit"};
+    constexpr std::int64_t most = 1'000'000'000'000;
+    for (const auto& number : {options.limit, options.weight}) {
+        if (number && (*number < 1 || *number > most)) {
+            throw failure{usage, "--limit and --weight are from 1 to 1000000000000"};
+        }
+    }
+}
+
+template <typename Hold>
+std::optional<command_hold> held_by(std::optional<Hold> got) {
+    if (!got) return std::nullopt;
+    return command_hold{*std::move(got)};
+}
+
+/// Whether we might wait for a hold that we run under.
+bool may_wait_for_ourselves(const run_options& options) {
+    return (!options.wait || *options.wait > 0ms) && runs_under_a_hold();
+}
+
+/// A lease of that name would be another lock, which excludes none of these.
+void refuse_shared_mutex(client& locks, const std::string& name) {
+    try {
+        if (!shared_mutex{locks, name}.inspect()) return;
+    } catch (const error& failure) {
+        if (failure.kind() == errc::access_denied) return;  // a user of leases alone
+        throw;
+    }
+    throw failure{usage, fmt::format("{} is the name of a shared_mutex: use --exclusive or "
+                                     "--shared, or another name",
+                                     name)};
+}
+
+std::optional<command_hold> take_lease(client& locks, const run_options& options,
+                                       std::stop_token stop) {
     const rowlock::acquire_options how{.note = options.note};
     if (options.reclaim) {
         for (auto& taken : locks.reclaim()) {
-            if (taken.name() == options.name) return std::move(taken);
+            if (taken.name() == options.name) return command_hold{std::move(taken)};
         }
     }
-    const bool waits = !options.wait || *options.wait > 0ms;
-    if (waits && runs_under_a_hold()) {
+    if (may_wait_for_ourselves(options)) {
         if (const auto row = locks.inspect(options.name)) refuse_to_wait_for_ourselves(*row);
     }
-    if (!options.wait) return locks.acquire(options.name, std::move(stop), how);
-    return locks.try_acquire_for(options.name, *options.wait, std::move(stop), how);
+    auto got = options.wait
+                   ? locks.try_acquire_for(options.name, *options.wait, std::move(stop), how)
+                   : locks.acquire(options.name, std::move(stop), how);
+    // Behind the wait: before it, a database without a free connection would end the command.
+    if (got) refuse_shared_mutex(locks, options.name);
+    return held_by(std::move(got));
+}
+
+/// All that a lock is likely to have.
+constexpr int most_holders = 10'000;
+
+std::optional<command_hold> take_mode(client& locks, const run_options& options,
+                                      std::stop_token stop) {
+    shared_mutex lock{locks, options.name};
+    if (may_wait_for_ourselves(options)) {
+        for (const auto& each : lock.holders(most_holders)) {
+            refuse_to_wait_for_ourselves(options.name, each.who, each.token);
+        }
+    }
+    const mode_options how{.note = options.note};
+    const auto mode = options.shared ? lock_mode::shared : lock_mode::exclusive;
+    if (!options.wait) return held_by(lock.acquire(mode, std::move(stop), how));
+    return held_by(lock.try_acquire_for(mode, *options.wait, std::move(stop), how));
+}
+
+/// Permits that we run under do not come back while we wait.
+void refuse_what_cannot_come(rowlock::semaphore& limit, const run_options& options) {
+    const auto seen = limit.inspect();
+    if (!seen) return;
+    std::int64_t above = 0;
+    for (const auto& each : limit.holders(most_holders)) {
+        if (is_above_us(each.who.host, each.who.pid, each.token.value())) above += each.permits;
+    }
+    if (above == 0 || options.weight.value_or(1) <= seen->capacity - above) return;
+    throw failure{usage, fmt::format("{} allows {}, and the `rowlock run` that this command runs "
+                                     "under has {} of them: it would wait for itself",
+                                     options.name, seen->capacity, above)};
+}
+
+/// The first of the programs that use a limit makes it; later only an operator changes it.
+std::optional<command_hold> take_permits(client& locks, const run_options& options,
+                                         std::stop_token stop) {
+    rowlock::semaphore limit{locks, options.name};
+    if (may_wait_for_ourselves(options)) refuse_what_cannot_come(limit, options);
+    const permit_options how{.note = options.note};
+    const auto weight = options.weight.value_or(1);
+    const auto acquire = [&] {
+        return options.wait ? limit.try_acquire_for(weight, *options.wait, stop, how)
+                            : limit.acquire(weight, stop, how);
+    };
+    std::optional<permits> got;
+    try {
+        got = acquire();
+    } catch (const error& failure) {
+        // The request is for one that is not there, or it can never be met.
+        if (failure.kind() != errc::invalid_options || !limit.create(*options.limit)) throw;
+        got = acquire();
+    }
+    if (!got) return std::nullopt;
+    const auto seen = limit.inspect();
+    if (seen && seen->capacity != *options.limit) {
+        complain(fmt::format("{} allows {}, not {}: `rowlock semaphore set` changes it",
+                             options.name, seen->capacity, *options.limit));
+    }
+    return held_by(std::move(got));
+}
+
+std::optional<command_hold> take(client& locks, const run_options& options, std::stop_token stop) {
+    if (options.shared || options.exclusive) return take_mode(locks, options, std::move(stop));
+    if (options.limit) return take_permits(locks, options, std::move(stop));
+    return take_lease(locks, options, std::move(stop));
 }
 
 /// No command ran: a lost session is one more way to lose the database.
@@ -98,9 +210,9 @@ std::optional<lease> take(client& locks, const run_options& options, std::stop_t
 }
 
 /// Waits on another thread, so that this one handles signals.
-std::optional<lease> wait_for_lease(client& locks, const database& in, const run_options& options,
-                                    blocked_signals& signals) {
-    std::optional<lease> held;
+std::optional<command_hold> wait_for_hold(client& locks, const database& in,
+                                          const run_options& options, blocked_signals& signals) {
+    std::optional<command_hold> held;
     std::exception_ptr problem;
     const wake_up done;
     std::jthread waiting{[&](std::stop_token stop) {
@@ -172,8 +284,8 @@ private:
 /// Main's side while the command runs.
 class watch {
 public:
-    watch(supervisor& helper, const lease& held, blocked_signals& signals, const schedule& times,
-          outage& unreachable)
+    watch(supervisor& helper, const command_hold& held, blocked_signals& signals,
+          const schedule& times, outage& unreachable)
         : helper_{helper},
           held_{held},
           signals_{signals},
@@ -289,7 +401,7 @@ private:
     }
 
     supervisor& helper_;
-    const lease& held_;
+    const command_hold& held_;
     blocked_signals& signals_;
     const schedule& times_;
     outage& unreachable_;
@@ -371,6 +483,28 @@ std::string lost_message(const run_options& options, loss_reason reason) {
     return fmt::format("the lease on {} was lost{}: the command was stopped", options.name, why);
 }
 
+/// Takes back what a session that we ended has of semaphores and shared_mutexes, and serves their
+/// waiters. If that fails, other clients find it by their polls.
+void give_permits_back(sql::connection& db, const link& to, const database& in, session_id ended,
+                       sql::deadline until) noexcept {
+    try {
+        const auto semaphores = protocol::make_semaphore_protocol(
+            sql::statement_set{in.source.speaks(), {.tables = in.source.tables()}});
+        for (const auto& name : semaphores->names_of(db, ended, until)) {
+            semaphores->sweep(db, name, until);
+            for (bool more = true; more;) {
+                const auto granted = semaphores->grant_next(db, name, until);
+                more = granted.more;
+                for (const auto& next : granted.served) to.queue().notify_grantee(db, next, until);
+            }
+        }
+        while (semaphores->delete_entries_of(db, ended, until)) {
+        }
+    } catch (const std::exception&) {
+        // As above.
+    }
+}
+
 /// Runs in the supervisor. Ends sessions by id: another process's newer sessions stay. If the
 /// database is unreachable they expire.
 void end_sessions(const database_url& at, const std::vector<session_id>& sessions) {
@@ -381,12 +515,14 @@ void end_sessions(const database_url& at, const std::vector<session_id>& session
         to.run([&](sql::connection& db, sql::deadline until) {
             to.protocol().end_session(db, id, until);
             serve_after(db, to.queue(), id, until);
+            give_permits_back(db, to, in, id, until);
             return true;
         });
     }
 }
 
-int finish(lease& held, const outcome& result, const run_options& options, const narrator& events) {
+int finish(command_hold& held, const outcome& result, const run_options& options,
+           const narrator& events) {
     if (result.lost) throw failure{lease_lost, lost_message(options, events.reason())};
     try {
         held.release();
@@ -407,6 +543,7 @@ int finish(lease& held, const outcome& result, const run_options& options, const
 
 int run(const run_options& options) {
     static_cast<void>(lock_name{options.name});
+    require_one_kind(options);
     const schedule times{options};
     const database_url at = find_url(options.database);
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT},
@@ -427,7 +564,7 @@ int run(const run_options& options) {
 
     narrator events{helper, options.ttl, times.margin()};
     client locks{in.source, options_for_run(options, in, times, events)};
-    auto held = wait_for_lease(locks, in, options, signals);
+    auto held = wait_for_hold(locks, in, options, signals);
     if (!held) {
         throw busy_failure(options.name, options.busy_exit_code);
     }

@@ -1,6 +1,7 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
+#include "cli/pages.hpp"
 #include "cli/text.hpp"
 #include <rowlock/semaphore.hpp>
 
@@ -11,8 +12,6 @@
 namespace rowlock::cli {
 namespace {
 
-constexpr int page_size = 1000;
-
 json to_json(const semaphore_info& row) {
     return {{"name", row.name},       {"capacity", row.capacity},
             {"used", row.used},       {"available", row.available()},
@@ -22,18 +21,9 @@ json to_json(const semaphore_info& row) {
 json to_json(const std::vector<permit_holder>& holders) {
     json array = json::array();
     for (const auto& [who, token, permits] : holders) {
-        array.push_back(json{{"permits", permits},
-                             {"token", as_text(token.value())},
-                             {"host", who.host},
-                             {"pid", who.pid},
-                             {"program", who.program},
-                             {"owner", who.owner},
-                             {"note", who.note},
-                             {"thread", who.thread},
-                             {"session", as_text(who.session)},
-                             {"grant_id", as_text(who.grant_id)},
-                             {"held_for_ms", who.held_for.count()},
-                             {"remaining_ms", who.remaining.count()}});
+        json object{{"permits", permits}, {"token", as_text(token.value())}};
+        object.update(holder_to_json(who));
+        array.push_back(std::move(object));
     }
     return array;
 }
@@ -57,7 +47,7 @@ std::string in_full(const std::vector<permit_holder>& holders) {
                         cells);
 }
 
-int set(const database& in, client& locks, const semaphore_options& options) {
+int set(const database& in, client& locks, const counter_options& options) {
     rowlock::semaphore one{locks, lock_name{options.name}};
     with_tables(in, [&] {
         one.set_capacity(options.capacity);
@@ -71,7 +61,7 @@ int set(const database& in, client& locks, const semaphore_options& options) {
     return success;
 }
 
-int show(const database& in, client& locks, const semaphore_options& options) {
+int show(const database& in, client& locks, const counter_options& options) {
     rowlock::semaphore one{locks, lock_name{options.name}};
     const auto row = with_tables(in, [&] { return one.inspect(); });
     if (!row) {
@@ -92,26 +82,10 @@ int show(const database& in, client& locks, const semaphore_options& options) {
     return success;
 }
 
-/// Up to options.limit rows, and whether there are more.
-std::pair<std::vector<semaphore_info>, bool> collect(const database& in, client& locks,
-                                                     const semaphore_options& options) {
-    std::vector<semaphore_info> found;
-    page next{.after = options.after, .limit = page_size};
-    const auto limit = static_cast<std::size_t>(options.limit);
-    for (;;) {
-        auto rows = with_tables(in, [&] { return list_semaphores(locks, options.name, next); });
-        const bool last = rows.size() < static_cast<std::size_t>(page_size);
-        for (auto& row : rows) {
-            if (found.size() == limit) return {std::move(found), true};
-            next.after = row.name;
-            found.push_back(std::move(row));
-        }
-        if (last) return {std::move(found), false};
-    }
-}
-
-int list(const database& in, client& locks, const semaphore_options& options) {
-    const auto [rows, more] = collect(in, locks, options);
+int list(const database& in, client& locks, const counter_options& options) {
+    const auto [rows, more] = read_pages(options.after, options.limit, [&](const page& next) {
+        return with_tables(in, [&] { return list_semaphores(locks, options.name, next); });
+    });
     if (options.json) {
         json array = json::array();
         for (const auto& row : rows) array.push_back(to_json(row));
@@ -141,15 +115,15 @@ int list(const database& in, client& locks, const semaphore_options& options) {
 
 }  // namespace
 
-int semaphore(semaphore_options::what what, const semaphore_options& options) {
+int semaphore(counter_options::what what, const counter_options& options) {
     const database in = find_database(options.database);
     client locks{in.source, tool_options()};
     switch (what) {
-        case semaphore_options::what::set:
+        case counter_options::what::set:
             return set(in, locks, options);
-        case semaphore_options::what::show:
+        case counter_options::what::show:
             return show(in, locks, options);
-        case semaphore_options::what::list:
+        case counter_options::what::list:
             break;
     }
     return list(in, locks, options);

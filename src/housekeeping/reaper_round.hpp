@@ -88,6 +88,7 @@ private:
     std::unordered_set<session_id> ended_holders();
     void delete_idle_leases();
     std::int64_t count_pending(std::int64_t retention_us);
+    std::int64_t delete_idle_shared_mutexes(std::int64_t retention_us);
     std::int64_t delete_old_history();
 
     const std::unique_ptr<const protocol::queue_protocol> queue_;

@@ -210,9 +210,31 @@ void reaper_round::delete_idle_leases() {
     const std::int64_t retention = in_microseconds(options_.retention);
     run_with(publish_floor_, in_microseconds(options_.grace));
     report_.leases_deleted = delete_under_floor(retention);
+    std::int64_t greatest = 0;
+    sql::unless_out_of_reach([&] { greatest = delete_idle_shared_mutexes(retention); });
     if (stop_.stop_requested()) return;
-    const auto greatest = count_pending(retention);
-    if (report_.leases_pending > 0) run_with(raise_floor_, greatest);
+    greatest = std::max(greatest, count_pending(retention));
+    if (greatest > 0) run_with(raise_floor_, greatest);
+}
+
+/// Deletes those whose tokens the settled floor covers; returns the greatest token of the others.
+std::int64_t reaper_round::delete_idle_shared_mutexes(std::int64_t retention_us) {
+    std::int64_t greatest = 0;
+    std::string after;
+    for (;;) {
+        const auto found =
+            semaphores_->idle_shared_mutexes(db_, after, options_.batch, retention_us, until());
+        for (const auto& each : found) {
+            if (stop_.stop_requested()) return greatest;
+            after = each.name;
+            if (!each.deletable) {
+                greatest = std::max(greatest, each.token);
+            } else if (semaphores_->delete_shared_mutex(db_, each.name, each.token, until())) {
+                ++report_.shared_mutexes_deleted;
+            }
+        }
+        if (found.size() < static_cast<std::size_t>(options_.batch)) return greatest;
+    }
 }
 
 /// Counts the idle rows above the settled floor; returns their greatest token.
@@ -297,6 +319,7 @@ std::string to_string(const reap_report& report) {
            some(report.permits_returned, "permits returned") +
            some(report.permits_granted, "waiters for permits served") +
            some(report.counters_corrected, "semaphores' counters corrected") +
+           some(report.shared_mutexes_deleted, "idle shared_mutexes deleted") +
            some(report.history_deleted, "records of the history deleted");
 }
 

@@ -60,6 +60,19 @@ std::string names_of_mysql_triggers(const std::string& history) {
     return all;
 }
 
+/// Whether MySQL or MariaDB refused a statement because an earlier run has done what it does.
+bool was_done(std::string_view statement, int code) {
+    constexpr std::array done{
+        1060,        // the column exists
+        1826, 3822,  // the check exists (MariaDB, MySQL)
+        1091, 3940,  // there is nothing to drop (MySQL: no such check)
+    };
+    // The rows to delete were marked by a column that was dropped behind them.
+    constexpr int unknown_column = 1054;
+    return std::ranges::find(done, code) != done.end() ||
+           (code == unknown_column && statement.starts_with("delete "));
+}
+
 template <typename Undo>
 class on_exit {
 public:
@@ -194,14 +207,10 @@ void migrator::run_script(const migration& step, std::string_view script) {
 /// On MySQL each statement commits by itself, and there is no IF NOT EXISTS for columns: what an
 /// interrupted run has already added or dropped is not a failure.
 void migrator::run_step(std::string_view statement) {
-    constexpr int duplicate_column = 1060;
-    constexpr int nothing_to_drop = 1091;
     try {
         query(qualified(statement));
     } catch (const error& failure) {
-        const int code = failure.native_code();
-        if (speaks_ != sql::dialect::mysql) throw;
-        if (code != duplicate_column && code != nothing_to_drop) throw;
+        if (speaks_ != sql::dialect::mysql || !was_done(statement, failure.native_code())) throw;
     }
 }
 

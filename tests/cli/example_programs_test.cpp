@@ -39,6 +39,7 @@ const std::vector<program> programs{
     {"13_row_session", nullptr},
     {"14_advisory_lock", nullptr, on::postgresql},
     {"15_semaphore", nullptr},
+    {"16_shared_mutex", nullptr},
 };
 
 tool::arguments command(const program& one, const std::string& url) {

@@ -2,6 +2,9 @@
 // by another client, and with the database down. The protected command never runs without the lock.
 
 #include "cli/tool.hpp"
+#include <rowlock/open.hpp>
+#include <rowlock/semaphore.hpp>
+#include <rowlock/shared_mutex.hpp>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -170,8 +173,8 @@ public:
                       "ROWLOCK_URL=$EXAMPLE_URL exec " ROWLOCK_TOOL_PATH " \"$@\"\n");
         const std::string leaves_a_trace =
             "#!/bin/sh\necho \"$0 $*\" >>'" + (folder_ / "ran") + "'\n";
-        for (const char* name :
-             {"report.sh", "write.sh", "deploy.sh", "bin/make", "bin/report", "bin/billing"}) {
+        for (const char* name : {"report.sh", "export.sh", "write.sh", "deploy.sh", "bin/make",
+                                 "bin/report", "bin/billing"}) {
             write_program(folder_ / name, leaves_a_trace);
         }
         write_program(folder_ / "bin/less", "#!/bin/sh\nexec cat\n");
@@ -212,16 +215,33 @@ std::unique_ptr<tool::tables> fresh_tables() {
     return in;
 }
 
-/// Has another client hold every lock that the example took.
-void hold_what_was_taken(const tool::tables& in) {
-    const auto all = nlohmann::json::parse(in.run({"ls", "--all", "--json"}).out)["locks"];
-    REQUIRE(!all.empty());
-    for (const auto& each : all) {
-        const std::string name = each["name"];
-        REQUIRE(in.run({"break", "--now", "--yes", name}).code == 0);
-        REQUIRE(in.run({"acquire", "--for", "1h", "-n", name}).code == 0);
+/// Another client, which holds every lock that the example took.
+class holder_of_all {
+public:
+    explicit holder_of_all(const tool::tables& in)
+        : locks_{rowlock::open(in.url()).with_tables({.prefix = in.prefix()})} {
+        const auto all = nlohmann::json::parse(in.run({"ls", "--all", "--json"}).out)["locks"];
+        for (const auto& each : all) {
+            const std::string name = each["name"];
+            REQUIRE(in.run({"break", "--now", "--yes", name}).code == 0);
+            REQUIRE(in.run({"acquire", "--for", "1h", "-n", name}).code == 0);
+        }
+        for (const auto& each : rowlock::list_shared_mutexes(locks_)) {
+            rowlock::shared_mutex lock{locks_, each.name};
+            alone_.push_back(lock.acquire(rowlock::lock_mode::exclusive));
+        }
+        for (const auto& each : rowlock::list_semaphores(locks_)) {
+            rowlock::semaphore limit{locks_, each.name};
+            permits_.push_back(limit.acquire(each.capacity));
+        }
+        REQUIRE(all.size() + alone_.size() + permits_.size() > 0);
     }
-}
+
+private:
+    rowlock::client locks_;
+    std::vector<rowlock::mode_lease> alone_;
+    std::vector<rowlock::permits> permits_;
+};
 
 constexpr const char* database_that_is_down = "postgresql://me@127.0.0.1:1/shop";
 
@@ -232,7 +252,7 @@ std::string ran_without_the_lock(const std::vector<std::string>& shells,
     stage free;
     free.start(shells.front(), script, in->url());
     free.end(tool::patience);
-    hold_what_was_taken(*in);
+    const holder_of_all other{*in};
     // All run at once: most of them wait until they are killed.
     std::deque<stage> all;
     for (const auto& shell : shells) {

@@ -3,6 +3,7 @@
 #include "cli/tool.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/semaphore.hpp>
+#include <rowlock/shared_mutex.hpp>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -164,26 +165,33 @@ TEST_CASE("every command's JSON conforms to the schema, on every database") {
         printed(*in, "break", {"break", "--now", "--yes", "a"});
         printed(*in, "break", {"break", "--now", "--yes", "a"});
         CHECK(printed(*in, "history", {"history"})["records"].size() >= 5);
-        const auto of_semaphores = [&](const std::string& which, const arguments& rest) {
-            arguments command{"semaphore", which};
+        const auto of_counters = [&](const std::string& group, const std::string& which,
+                                     const arguments& rest) {
+            arguments command{group, which};
             command.insert(command.end(), rest.begin(), rest.end());
             command.emplace_back("--json");
             const auto got = in->run(command);
             CAPTURE(got.err);
             CHECK(got.code == 0);
-            check_fits(got.out, "semaphore " + which);
+            check_fits(got.out, group + " " + which);
             return json::parse(got.out);
         };
-        CHECK(of_semaphores("set", {"api", "3"})["available"] == 3);
+        CHECK(of_counters("semaphore", "set", {"api", "3"})["available"] == 3);
         {
             rowlock::client locks{rowlock::open(in->url()).with_tables({.prefix = in->prefix()})};
             rowlock::semaphore api{locks, "api"};
             const auto held = api.acquire(2, {.note = "n \x1b[31m"});
-            const auto shown = of_semaphores("show", {"api"});
+            const auto shown = of_counters("semaphore", "show", {"api"});
             CHECK(shown["used"] == 2);
             CHECK(shown["holders"][0]["permits"] == 2);
+            rowlock::shared_mutex page{locks, "page"};
+            const auto reading = page.acquire(rowlock::lock_mode::shared);
+            const auto read = of_counters("shared", "show", {"page"});
+            CHECK(read["shared"] == 1);
+            CHECK(read["holders"][0]["mode"] == "shared");
         }
-        CHECK(of_semaphores("ls", {})["semaphores"].size() == 1);
+        CHECK(of_counters("semaphore", "ls", {})["semaphores"].size() == 1);
+        CHECK(of_counters("shared", "ls", {})["shared_mutexes"].size() == 1);
         printed(*in, "reap", {"reap"});
         printed(*in, "migrate --history", {"migrate", "--history", "drop", "--yes"});
         CHECK(printed(*in, "migrate", {"migrate", "--down-to", "0", "--yes"})["direction"] ==

@@ -23,6 +23,7 @@
 #include <fstream>
 #include <future>
 #include <iterator>
+#include <numeric>
 #include <regex>
 #include <stdexcept>
 #include <string>
@@ -59,9 +60,23 @@ struct sqlite {
 using versions = std::vector<int>;
 const versions nothing;
 // The library's migrations, there and back.
-constexpr int latest = 5;
-const versions all_up{1, 2, 3, 4, 5};
-const versions all_down{5, 4, 3, 2, 1};
+constexpr int latest = 6;
+constexpr int after_latest = latest + 1;
+
+versions up_to(int last) {
+    versions all(static_cast<std::size_t>(last));
+    std::iota(all.begin(), all.end(), 1);
+    return all;
+}
+
+versions down_from(int last) {
+    auto all = up_to(last);
+    std::ranges::reverse(all);
+    return all;
+}
+
+const versions all_up = up_to(latest);
+const versions all_down = down_from(latest);
 
 rowlock::sql::deadline soon() {
     return std::chrono::steady_clock::now() + 30s;
@@ -198,6 +213,7 @@ std::vector<std::string> accesses(dialect speaks, const table_names& names) {
                    : "select ticket from rowlock_waiter",
         "delete from rowlock_waiter where ticket = 1",
         "insert into rowlock_semaphore (name, capacity) values ('n', 2)",
+        "delete from rowlock_semaphore where name = 'none'",
         "update rowlock_semaphore set used = used + 1",
         postgresql ? "select used from rowlock_semaphore for update"
                    : "select used from rowlock_semaphore",
@@ -245,7 +261,7 @@ void use_permits(rowlock::sql::connection& db, const rowlock::sql::statement_set
                                                 .thread = {},
                                                 .note = {},
                                                 .deadline_us = {},
-                                                .permits = 1};
+                                                .permits = {.count = 1}};
     };
     semaphores->set_capacity(db, "s", 1, soon());
     need(semaphores->permits_of(db, session, soon()).empty());
@@ -258,8 +274,26 @@ void use_permits(rowlock::sql::connection& db, const rowlock::sql::statement_set
     need(semaphores->cancel(db, given_up, soon()) == given_up);
     need(semaphores->release(db, "s", session, rowlock::grant_id{211}, true, soon()).freed);
     need(semaphores->grant_next(db, "s", soon()).served.size() == 1);
+    auto exclusive = of(221);
+    exclusive.name = "m";
+    exclusive.permits = {.count = rowlock::protocol::permits_for(rowlock::lock_mode::exclusive),
+                         .of = rowlock::protocol::counter_kind::shared_mutex};
+    semaphores->create_shared_mutex(db, "m", soon());
+    need(semaphores->acquire(db, exclusive, soon()).what ==
+         rowlock::protocol::attempt::outcome::granted);
+    need(semaphores->shrink(db, "m", session, rowlock::grant_id{221}, 1, soon()));
+    exclusive.grant_id = rowlock::grant_id{222};
+    exclusive.permits.count -= 1;
+    exclusive.permits.upgrade = true;
+    semaphores->enqueue(db, exclusive, soon());
+    need(semaphores->grant_next(db, "m", soon()).served.size() == 1);
     leases->end_session(db, session, soon());
     need(semaphores->sweep(db, "s", soon()) == 1);
+    need(semaphores->sweep(db, "m", soon()) ==
+         rowlock::protocol::permits_for(rowlock::lock_mode::exclusive));
+    const auto idle = semaphores->idle_shared_mutexes(db, "", 10, 0, soon());
+    need(idle.size() == 1);
+    need(semaphores->delete_shared_mutex(db, "m", idle[0].token, soon()));
     leases->delete_session(db, session, soon());
 }
 
@@ -482,14 +516,15 @@ TEST_CASE_TEMPLATE("tables of a newer library are refused and left alone", Datab
     if (!db) return;
     const longer_catalog newer{Database::speaks, "create table rowlock_extra (a integer);\n",
                                "drop table rowlock_extra;\n"};
-    CHECK(newer.migrate(db->source(), newer.latest()) == versions{1, 2, 3, 4, 5, 6});
+    CHECK(newer.migrate(db->source(), newer.latest()) == up_to(after_latest));
     for (const auto& failure : {failure_of([&] { migrate(db->source()); }),
                                 failure_of([&] { migrate(db->source(), {}, 0); }),
                                 failure_of([&] { (void)schema_status(db->source()); }),
                                 failure_of([&] { require_current(db->source()); })}) {
         CHECK(failure.kind() == errc::schema_outdated);
         CHECK(contains(failure.what(),
-                       "the database has migration 6, this rowlock knows up to 5: upgrade"));
+                       "the database has migration " + std::to_string(after_latest) +
+                           ", this rowlock knows up to " + std::to_string(latest) + ": upgrade"));
     }
     CHECK(db->tables().size() == 10);
     CHECK(newer.migrate(db->source(), latest) == versions{newer.latest()});
@@ -586,7 +621,7 @@ TEST_CASE_TEMPLATE(
         "create table if not exists rowlock_extra (a integer);\ncreate table nonsense;\n",
         "drop table if exists rowlock_extra;\n"};
     const auto failure = failure_of([&] { broken.migrate(db->source(), broken.latest()); });
-    CHECK(contains(failure.what(), "migration 6 (next): "));
+    CHECK(contains(failure.what(), "migration " + std::to_string(after_latest) + " (next): "));
     if (Database::speaks == dialect::mysql) {
         CHECK(schema_status(db->source()).version == latest);
     } else {
@@ -601,8 +636,8 @@ TEST_CASE_TEMPLATE(
     const longer_catalog corrected{Database::speaks,
                                    "create table if not exists rowlock_extra (a integer);\n",
                                    "drop table if exists rowlock_extra;\n"};
-    CHECK(corrected.migrate(db->source(), corrected.latest()) == versions{6});
-    CHECK(corrected.migrate(db->source(), 0) == versions{6, 5, 4, 3, 2, 1});
+    CHECK(corrected.migrate(db->source(), corrected.latest()) == versions{after_latest});
+    CHECK(corrected.migrate(db->source(), 0) == down_from(after_latest));
     CHECK(db->tables().empty());
 }
 
@@ -903,11 +938,11 @@ TEST_CASE(
     db->run("create schema \"Own's\"");
     const longer_catalog newer{dialect::postgresql, "create table rowlock_extra (a integer);\n",
                                "drop table rowlock_extra;\n"};
-    CHECK(newer.migrate(with_path("\"Own's\", public"), newer.latest()) == versions{6});
+    CHECK(newer.migrate(with_path("\"Own's\", public"), newer.latest()) == versions{after_latest});
     CHECK(
         db->run("select schemaname from pg_tables where tablename = 'rowlock_extra'").text(0, 0) ==
         "public");
-    CHECK(newer.migrate(with_path("\"Own's\", public"), 0) == versions{6, 5, 4, 3, 2, 1});
+    CHECK(newer.migrate(with_path("\"Own's\", public"), 0) == down_from(after_latest));
     CHECK(db->tables().empty());
     CHECK(migrate(with_path("\"Own's\", public")) == all_up);
     CHECK(

@@ -77,7 +77,7 @@ public:
     }
     [[nodiscard]] std::int64_t sweep() const { return protocol_->sweep(db(), "api", soon()); }
     [[nodiscard]] semaphore_info seen() const {
-        return protocol_->inspect(db(), "api", soon()).value();
+        return protocol_->inspect(db(), "api", protocol::counter_kind::semaphore, soon()).value();
     }
     [[nodiscard]] std::int64_t used() const { return seen().used; }
     /// Whether `used` is the sum of the holds.
@@ -96,7 +96,7 @@ public:
                 .thread = "t",
                 .note = "n",
                 .deadline_us = std::nullopt,
-                .permits = count};
+                .permits = {.count = count}};
     }
 
 private:
@@ -552,11 +552,17 @@ TEST_CASE("semaphores are listed by name") {
         api.set(1, "a/1");
         api.set(2, "a/2");
         api.set(3, "b");
-        const auto all = api.protocol().list(api.db(), "a/", {}, soon());
+        const auto list = [&](std::string_view prefix, const page& which) {
+            return api.protocol().list(api.db(), prefix, protocol::counter_kind::semaphore, which,
+                                       soon());
+        };
+        const auto all = list("a/", {});
         REQUIRE(all.size() == 2);
         CHECK(all[0].name == "a/1");
         CHECK(all[1].capacity == 2);
-        CHECK(api.protocol().list(api.db(), "", {.after = "a/2"}, soon()).size() == 1);
-        CHECK_FALSE(api.protocol().inspect(api.db(), "c", soon()).has_value());
+        CHECK(list("", {.after = "a/2"}).size() == 1);
+        CHECK_FALSE(api.protocol()
+                        .inspect(api.db(), "c", protocol::counter_kind::semaphore, soon())
+                        .has_value());
     }
 }

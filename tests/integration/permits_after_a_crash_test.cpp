@@ -79,7 +79,7 @@ TEST_CASE("PostgreSQL: a take without a flush behind it is lost in a crash (cont
         semaphores->set_capacity(hand->db(), "api", 100, soon());
         const auto taken =
             sql::run(hand->db(), hand->statements()("take_permits"), soon(), "api", session,
-                     grant_id{round}, 1, sql::value{}, sql::value{}, sql::value{}, 1);
+                     grant_id{round}, 1, sql::value{}, sql::value{}, sql::value{}, 1, 0, 0);
         REQUIRE(taken.rows() == 1);
         server->kill();
         hand.reset();

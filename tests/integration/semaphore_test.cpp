@@ -290,7 +290,7 @@ TEST_CASE("permits of many clients that vanished come back together") {
                     .thread = {},
                     .note = {},
                     .deadline_us = {},
-                    .permits = 1};
+                    .permits = {.count = 1}};
                 REQUIRE(protocol->acquire(*db, one, support::soon()).what ==
                         protocol::attempt::outcome::granted);
             }

@@ -552,7 +552,8 @@ TEST_CASE("a released migration never changes, not even in a comment") {
         {"sqlite/3", "05fd6586d0b5b824"},     {"postgresql/4", "81f1e327068bc0b5"},
         {"mysql/4", "429960a7f30b079a"},      {"sqlite/4", "f20a9568d768a32c"},
         {"postgresql/5", "3daa4949455fde49"}, {"mysql/5", "33eac32d3d966b08"},
-        {"sqlite/5", "6441c0f08188ba1f"},
+        {"sqlite/5", "6441c0f08188ba1f"},     {"postgresql/6", "2a1d851d95315b6f"},
+        {"mysql/6", "4117ce1a73ed2d81"},      {"sqlite/6", "d006f406d4ef9037"},
     };
     for (const auto which : dialects) {
         for (const auto& step : rowlock::schema::library_catalog(which).numbered) {

@@ -23,7 +23,8 @@ using protocol::hold_kind;
 
 std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_point until,
                                          const std::stop_token& stop,
-                                         const acquire_options& options, std::int64_t permits) {
+                                         const acquire_options& options,
+                                         const protocol::wanted_permits& permits) {
     context_.fork.require_same_process();
     validate(options);
     acquisition call{.context = context_,
@@ -271,7 +272,7 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const protocol::attem
     std::shared_ptr<grant> made;
     try {
         made = grants_.make(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent,
-                            max_duration, call.thread, call.permits);
+                            max_duration, call.thread, call.permits.count);
     } catch (...) {
         // Out of memory: the grant cannot be held.
         grants_.leave_unresolved(

@@ -52,10 +52,10 @@ public:
           tokens_{with.tokens} {}
 
     /// Returns null if `until` passes or a stop is requested first.
-    /// @param permits of the semaphore `name`; 0: the lease
+    /// @param permits of the semaphore or shared_mutex `name`; none: the lease
     std::shared_ptr<grant> acquire(const lock_name& name, steady::time_point until,
                                    const std::stop_token& stop, const acquire_options& options,
-                                   std::int64_t permits = 0);
+                                   const protocol::wanted_permits& permits = {});
 
 private:
     /// Of one round of a call: the lease, null if the caller's time is up or a stop was requested,

@@ -31,7 +31,7 @@ struct acquisition {
     const std::stop_token& stop;
     steady::time_point until;
     std::string thread;
-    std::int64_t permits = 0;  ///< wanted of the semaphore `name`; 0: a lease
+    protocol::wanted_permits permits{};
     steady::time_point began = steady::now();
 
     std::shared_ptr<session> ours{};
@@ -46,11 +46,12 @@ struct acquisition {
     nanoseconds sent{0};
     bool look_first = false;
     bool straight_to_queue = false;
-    bool alone = false;         ///< makes its (further) attempts unbatched
-    bool had_entry = false;     ///< had a queue entry, not yet reported as lost
-    bool seen_held = false;     ///< the database has shown another holder: this is a waiter
-    bool holds_others = false;  ///< its thread held other leases when it enqueued
-    bool contended = false;     ///< as known from this client's last release
+    bool alone = false;      ///< makes its (further) attempts unbatched
+    bool had_entry = false;  ///< had a queue entry, not yet reported as lost
+    bool seen_held = false;  ///< the database has shown another holder: this is a waiter
+    /// Its thread held other leases when it enqueued; or this call adds to a hold.
+    bool holds_others = false;
+    bool contended = false;  ///< as known from this client's last release
     contention_limit contention{};
     late_grant_limit too_late{};
     std::chrono::milliseconds poll{20};  ///< the next pause of a barging caller
@@ -61,7 +62,7 @@ struct acquisition {
     }
     [[nodiscard]] bool has_time() const { return steady::now() < until; }
     [[nodiscard]] protocol::hold_kind kind() const {
-        return permits > 0 ? protocol::hold_kind::permits : protocol::hold_kind::lease;
+        return permits.count > 0 ? protocol::hold_kind::permits : protocol::hold_kind::lease;
     }
     [[nodiscard]] bool barging() const { return options.queueing == queueing::barging; }
     [[nodiscard]] std::chrono::microseconds waited() const {

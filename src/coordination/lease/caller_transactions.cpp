@@ -5,12 +5,17 @@
 #include "base/require.hpp"
 #include "coordination/lease/engine.hpp"
 #include "coordination/lease/hold.hpp"
+#include "coordination/lease/mode_grants.hpp"
+#include "coordination/lease/mode_holds.hpp"
 #include "sql/in_transaction.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/mutex.hpp>
+#include <rowlock/semaphore.hpp>
+#include <rowlock/shared_mutex.hpp>
 #include <rowlock/transaction.hpp>
 
 #include <string>
+#include <vector>
 
 namespace rowlock {
 namespace detail {
@@ -36,7 +41,7 @@ error with_advice(const error& failure) {
     } else if (failure.kind() == errc::access_denied) {
         advice =
             "; the transaction's user needs SELECT on the session table, SELECT and UPDATE on the "
-            "lease table (SQLite: on both)";
+            "lease table, or for permits and shared_mutexes on the permit table (SQLite: on both)";
     } else if (failure.kind() == errc::read_only) {
         advice =
             "; it locks or writes a row: the transaction must not be read-only, nor on a standby";
@@ -82,7 +87,11 @@ void caller_transactions::run(sql::connection& db, grant& held, const fence_opti
     // usable, ours does not.
     constexpr auto grace = 1s;
     const auto until = steady::now() + options.statement_timeout + grace;
-    const claim lease{held.name, held.session_id, held.token.value(), held.grant_id};
+    const claim lease{.name = held.name,
+                      .session = held.session_id,
+                      .token = held.token.value(),
+                      .grant_id = held.grant_id,
+                      .permits = held.kind() == protocol::hold_kind::permits};
     const fence_limits limits{
         .statement = options.statement_timeout,
         .idle = options.max_idle > 0ms ? options.max_idle : context_.options.ttl};
@@ -118,6 +127,11 @@ caller_transactions::standing caller_transactions::look_up(const grant& held,
         const auto db = connections_.take_spare(until);
         const auto seen = context_.leases.probe(*db, held.name, held.session_id, until);
         if (!seen.session_live) return standing::session_over;
+        if (held.kind() == protocol::hold_kind::permits) {
+            const auto found = context_.semaphores.find_grant(*db, held.name, held.session_id,
+                                                              held.grant_id, until);
+            return found ? standing::ours : standing::over;
+        }
         const bool ours = seen.present && !seen.free && seen.session == held.session_id &&
                           seen.grant_id == held.grant_id;
         return ours ? standing::ours : standing::over;
@@ -200,6 +214,12 @@ void caller_transactions::hold_again(grant& fenced, unsigned releases_before) {
 /// Returns the grant behind a user's lease or mutex; null if there is none.
 struct grant_of {
     static std::shared_ptr<grant> object(const lease& held) { return held.grant_; }
+    static std::shared_ptr<grant> object(const permits& held) { return held.hold_.grant_; }
+    /// All of them, from the oldest on.
+    static std::vector<const lease*> objects(const mode_lease& held) {
+        return held.grants_ ? held.grants_->leases() : std::vector<const lease*>{};
+    }
+    static const mode_holds& holds(const shared_mutex& locked) { return *locked.holds_; }
 
     template <typename Mutex>
     static std::shared_ptr<grant> object(const Mutex& locked) {
@@ -226,6 +246,8 @@ void in_transaction_of(sql::connection& db, const Lock& lock, const fence_option
 
 constexpr auto no_lease = "this lease holds nothing: acquire one first";
 constexpr auto no_lock = "this thread has not locked this mutex";
+constexpr auto no_permits = "this holds no permits: acquire some first";
+constexpr auto no_mode = "this holds nothing: acquire the shared_mutex first";
 
 }  // namespace
 }  // namespace detail
@@ -243,6 +265,24 @@ void fence(sql::connection& db, const mutex& locked, const fence_options& option
 void fence(sql::connection& db, const recursive_mutex& locked, const fence_options& options) {
     detail::in_transaction_of(db, locked, options, &detail::caller_transactions::fence,
                               detail::no_lock);
+}
+
+void fence(sql::connection& db, const permits& held, const fence_options& options) {
+    detail::in_transaction_of(db, held, options, &detail::caller_transactions::fence,
+                              detail::no_permits);
+}
+
+void fence(sql::connection& db, const mode_lease& held, const fence_options& options) {
+    const auto parts = detail::grant_of::objects(held);
+    if (parts.empty()) throw error{errc::not_owner, detail::no_mode};
+    for (const auto* part : parts) {
+        detail::in_transaction_of(db, *part, options, &detail::caller_transactions::fence,
+                                  detail::no_mode);
+    }
+}
+
+void fence(sql::connection& db, const shared_mutex& locked, const fence_options& options) {
+    fence(db, detail::grant_of::holds(locked).require_mine().used->lease, options);
 }
 
 void release_on_commit(sql::connection& db, lease& held, const fence_options& options) {

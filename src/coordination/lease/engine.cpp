@@ -18,6 +18,21 @@ client_options with_owner(client_options options) {
     return options;
 }
 
+/// The object of this name that is still in use, or a new one.
+template <typename Shared>
+std::shared_ptr<Shared> shared_in(std::unordered_map<std::string, std::weak_ptr<Shared>>& all,
+                                  const std::string& name,
+                                  const std::function<std::shared_ptr<Shared>()>& make) {
+    auto& slot = all[name];
+    auto shared = slot.lock();
+    if (!shared) {
+        shared = make();
+        slot = shared;
+        std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
+    }
+    return shared;
+}
+
 }  // namespace
 
 std::shared_ptr<engine> engine::make(sql::connection_source source, client_options options) {
@@ -155,14 +170,13 @@ client_stats engine::stats() const {
 std::shared_ptr<hold> engine::shared_hold(const std::string& name,
                                           const std::function<std::shared_ptr<hold>()>& make) {
     const std::lock_guard lock{holds_mutex_};
-    auto& slot = holds_[name];
-    auto shared = slot.lock();
-    if (!shared) {
-        shared = make();
-        slot = shared;
-        std::erase_if(holds_, [](const auto& entry) { return entry.second.expired(); });
-    }
-    return shared;
+    return shared_in(holds_, name, make);
+}
+
+std::shared_ptr<mode_holds> engine::shared_mode_holds(
+    const std::string& name, const std::function<std::shared_ptr<mode_holds>()>& make) {
+    const std::lock_guard lock{holds_mutex_};
+    return shared_in(mode_holds_, name, make);
 }
 
 void engine::close() noexcept {

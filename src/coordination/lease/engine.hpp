@@ -30,6 +30,7 @@
 namespace rowlock::detail {
 
 struct hold;
+class mode_holds;
 
 /// A client: makes its parts and introduces them to each other, and closes them in order. It does
 /// nothing else.
@@ -58,6 +59,9 @@ public:
     /// The hold that recursive mutexes of this name share.
     std::shared_ptr<hold> shared_hold(const std::string& name,
                                       const std::function<std::shared_ptr<hold>()>& make);
+    /// What all shared_mutex objects of this name share.
+    std::shared_ptr<mode_holds> shared_mode_holds(
+        const std::string& name, const std::function<std::shared_ptr<mode_holds>()>& make);
 
     /// Ends the session; the object only answers `lost` from then on. Bounded by some statement
     /// deadlines.
@@ -97,6 +101,7 @@ private:
 
     std::mutex holds_mutex_;
     std::unordered_map<std::string, std::weak_ptr<hold>> holds_;
+    std::unordered_map<std::string, std::weak_ptr<mode_holds>> mode_holds_;
 };
 
 }  // namespace rowlock::detail

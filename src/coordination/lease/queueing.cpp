@@ -84,7 +84,7 @@ std::shared_ptr<waiter> acquirer::expect_waiter(acquisition& call, waiting_threa
         throw;
     }
     mine->contended = call.contended;
-    call.holds_others = call.ours->grants().holds_for(call.thread);
+    call.holds_others = call.permits.upgrade || call.ours->grants().holds_for(call.thread);
     mine->holds_others =
         context_.options.deadlock_detection != deadlock_detection::off && call.holds_others;
     return mine;

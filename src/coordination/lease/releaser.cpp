@@ -41,6 +41,24 @@ void releaser::release(grant& held) {
     throw lost_error(held);
 }
 
+void releaser::shrink(grant& held, std::int64_t to) {
+    context_.fork.require_same_process();
+    grants_.declare_if_over(held);
+    const auto now = held.now.load();
+    if (now == grant::state::lost) throw lost_error(held);
+    if (now != grant::state::held) throw error{errc::not_owner, "it was released"};
+    const auto kept = retries_.repeat(context_.statement_deadline(), {}, [&](sql::deadline until) {
+        const auto db = connections_.take(until);
+        const bool shrunk =
+            context_.semaphores.shrink(*db, held.name, held.session_id, held.grant_id, to, until);
+        if (shrunk) waiting_.after_release(*db, held.kind(), held.name, {true, {}}, until);
+        return shrunk;
+    });
+    if (kept && *kept) return;
+    static_cast<void>(grants_.deny(held));
+    throw lost_error(held);
+}
+
 void releaser::release_quietly(const std::shared_ptr<grant>& held) noexcept {
     try {
         if (held->now == grant::state::released) return;

@@ -8,6 +8,7 @@
 #include "coordination/session/grant_lifecycle.hpp"
 #include "coordination/session/retry_loop.hpp"
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -33,6 +34,11 @@ public:
     /// heartbeat.
     /// @throws error errc::lock_lost if the lease was lost
     void release(grant& held);
+    /// Lowers the permits of a hold to this number, and serves waiters. Two or three round trips,
+    /// and some to serve waiters if there were any lately. Idempotent.
+    /// @throws error errc::lock_lost if the hold was lost; errc::not_owner if it was released.
+    /// After another error it has one of the two numbers.
+    void shrink(grant& held, std::int64_t to);
     /// Like release(), but reports a failure as an event; pipelined if the client asked for that.
     void release_quietly(const std::shared_ptr<grant>& held) noexcept;
 

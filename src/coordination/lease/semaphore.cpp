@@ -26,7 +26,7 @@ std::int64_t semaphore::available() {
 }
 
 std::optional<semaphore_info> semaphore::inspect() {
-    return locks_.engine_->semaphores().inspect(name_);
+    return locks_.engine_->semaphores().inspect(name_, protocol::counter_kind::semaphore);
 }
 
 std::vector<permit_holder> semaphore::holders(int limit) {
@@ -39,14 +39,14 @@ std::optional<permits> semaphore::acquire_until(std::int64_t count, time_point u
     require(count >= 1, "ask a semaphore for one permit or more");
     const auto alive = locks_.engine_;  // until the call learns of the client's destruction
     const acquire_options how{.note = options.note, .max_duration = options.max_duration};
-    auto granted = alive->acquires().acquire(name_, until, stop, how, count);
+    auto granted = alive->acquires().acquire(name_, until, stop, how, {.count = count});
     if (!granted) return std::nullopt;
     return permits{lease{std::move(granted)}, count};
 }
 
 std::vector<semaphore_info> list_semaphores(client& locks, std::string_view prefix,
                                             const page& page) {
-    return locks.engine_->semaphores().list(prefix, page);
+    return locks.engine_->semaphores().list(prefix, protocol::counter_kind::semaphore, page);
 }
 
 }  // namespace rowlock

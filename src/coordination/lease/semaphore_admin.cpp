@@ -39,17 +39,19 @@ bool semaphore_admin::create(const lock_name& name, std::int64_t permits) {
     });
 }
 
-std::optional<semaphore_info> semaphore_admin::inspect(const lock_name& name) {
+std::optional<semaphore_info> semaphore_admin::inspect(const lock_name& name,
+                                                       protocol::counter_kind kind) {
     return on_connection([&](sql::connection& db, sql::deadline until) {
-        return context_.semaphores.inspect(db, name.str(), until);
+        return context_.semaphores.inspect(db, name.str(), kind, until);
     });
 }
 
-std::vector<semaphore_info> semaphore_admin::list(std::string_view prefix, const page& page) {
+std::vector<semaphore_info> semaphore_admin::list(std::string_view prefix,
+                                                  protocol::counter_kind kind, const page& page) {
     context_.fork.require_same_process();
     validate(prefix, page);
     return on_connection([&](sql::connection& db, sql::deadline until) {
-        return context_.semaphores.list(db, prefix, page, until);
+        return context_.semaphores.list(db, prefix, kind, page, until);
     });
 }
 

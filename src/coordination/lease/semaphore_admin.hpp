@@ -13,7 +13,7 @@
 
 namespace rowlock::detail {
 
-/// What a client shows of semaphores, and how it changes them. Needs no session.
+/// What a client shows of semaphores and shared_mutexes, and how it changes them. Needs no session.
 class semaphore_admin {
 public:
     semaphore_admin(client_context& context, retry_loop& retries, client_waiters& waiting)
@@ -21,8 +21,9 @@ public:
 
     void set_capacity(const lock_name& name, std::int64_t permits);
     bool create(const lock_name& name, std::int64_t permits);
-    std::optional<semaphore_info> inspect(const lock_name& name);
-    std::vector<semaphore_info> list(std::string_view prefix, const page& page);
+    std::optional<semaphore_info> inspect(const lock_name& name, protocol::counter_kind kind);
+    std::vector<semaphore_info> list(std::string_view prefix, protocol::counter_kind kind,
+                                     const page& page);
     std::vector<permit_holder> holders(const lock_name& name, int limit);
 
 private:

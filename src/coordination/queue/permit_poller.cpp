@@ -50,11 +50,29 @@ void permit_poller::act_on(const protocol::permit_entry& entry, session& ours) {
         }
         return;
     }
-    if (entry.servable) {
+    if (!entry.counted) {
+        make_counter_anew(entry);
+    } else if (entry.servable) {
         parts_.tasks.serve_permits_now(entry.name, parts_.now());
     } else {
         full_.insert(entry.name);
     }
+}
+
+/// The reaper deletes the counter of a shared_mutex that is not in use; this entry came meanwhile.
+void permit_poller::make_counter_anew(const protocol::permit_entry& entry) {
+    const auto which = parts_.registry.find(entry.grant_id);
+    if (!which || which->permits.of != protocol::counter_kind::shared_mutex) return;
+    try {
+        (void)parts_.context.semaphores.create_shared_mutex(*link_, entry.name,
+                                                            link_.write_deadline());
+        link_.wrote();
+    } catch (const error& failure) {
+        // Its name became a lease's: no one could ever serve it.
+        if (failure.kind() != errc::invalid_options) throw;
+        return parts_.owner.fail(failure, hold_kind::permits, entry.name);
+    }
+    parts_.tasks.serve_permits_now(entry.name, parts_.now());
 }
 
 void permit_poller::look_at_holders(const std::string& name, nanoseconds began,

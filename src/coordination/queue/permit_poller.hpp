@@ -32,6 +32,7 @@ public:
 
 private:
     void act_on(const protocol::permit_entry& entry, session& ours);
+    void make_counter_anew(const protocol::permit_entry& entry);
     void look_at_holders(const std::string& name, nanoseconds began, poll_result& found);
     void ask_after(session& ours, waiter& missing);
 

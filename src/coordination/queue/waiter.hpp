@@ -33,7 +33,7 @@ struct waiter {
     enum class state : unsigned char { asked, waiting, served, vanished, failed, cancelled };
 
     waiter(std::string name_, rowlock::grant_id grant_id_, std::shared_ptr<session> ours_,
-           std::string thread_, bool has_deadline_, std::int64_t permits_ = 0)
+           std::string thread_, bool has_deadline_, const protocol::wanted_permits& permits_ = {})
         : name{std::move(name_)},
           grant_id{grant_id_},
           ours{std::move(ours_)},
@@ -44,9 +44,9 @@ struct waiter {
     const std::string name;
     const rowlock::grant_id grant_id;
     const std::shared_ptr<session> ours;
-    const std::string thread;    ///< label of the waiting thread, for deadlock detection
-    const bool has_deadline;     ///< the lease will have a deadline of its own
-    const std::int64_t permits;  ///< wanted of the semaphore `name`; 0: it waits for a lease
+    const std::string thread;  ///< label of the waiting thread, for deadlock detection
+    const bool has_deadline;   ///< the lease will have a deadline of its own
+    const protocol::wanted_permits permits;
     std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 
     bool contended = false;     ///< the lease was just handed to another waiter: there is no hurry
@@ -66,7 +66,7 @@ struct waiter {
     std::condition_variable_any changed{};
 
     [[nodiscard]] protocol::hold_kind kind() const noexcept {
-        return permits > 0 ? protocol::hold_kind::permits : protocol::hold_kind::lease;
+        return permits.count > 0 ? protocol::hold_kind::permits : protocol::hold_kind::lease;
     }
     [[nodiscard]] bool over() const noexcept { return now > state::waiting; }
 };

@@ -39,7 +39,7 @@ waiter_registry::hooks waiting_threads::registry_hooks() {
                     if (found.deadline_us) deadline.emplace(*found.deadline_us);
                     auto made =
                         parts_.grants.make(*which.ours, which.name, which.grant_id, found.token,
-                                           found.sent, deadline, which.thread, which.permits);
+                                           found.sent, deadline, which.thread, which.permits.count);
                     made->queued = true;
                     return made;
                 },

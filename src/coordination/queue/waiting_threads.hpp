@@ -48,7 +48,8 @@ public:
     /// Call before the ticket is sent: from then on it may be served.
     std::shared_ptr<waiter> expect(std::string name, grant_id grant_id,
                                    std::shared_ptr<session> ours, std::string thread,
-                                   bool has_deadline, std::int64_t permits = 0) {
+                                   bool has_deadline,
+                                   const protocol::wanted_permits& permits = {}) {
         return registry_.expect(std::move(name), grant_id, std::move(ours), std::move(thread),
                                 has_deadline, permits);
     }

@@ -32,7 +32,7 @@ struct grant {
 
     std::string name;
     std::string thread;        ///< the acquiring thread's label, for deadlock detection
-    std::int64_t permits = 0;  ///< of the semaphore `name`; 0: it is a lease
+    std::int64_t permits = 0;  ///< as granted; 0: it is a lease
     fencing_token token;
     rowlock::grant_id grant_id{};
     rowlock::session_id session_id{};

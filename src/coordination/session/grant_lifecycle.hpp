@@ -33,7 +33,7 @@ public:
 
     /// @param sent when the statement was sent that granted it, or that read what is left of it
     /// @param max_duration from then to its own deadline, if it has one
-    /// @param permits of a semaphore; 0: a lease
+    /// @param permits of a semaphore or shared_mutex; 0: a lease
     std::shared_ptr<grant> make(session& ours, std::string name, grant_id grant_id,
                                 std::int64_t token, nanoseconds sent,
                                 std::optional<std::chrono::microseconds> max_duration,

@@ -41,6 +41,11 @@ timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
 l.name = $1 and l.session = $2 and l.token = $3 and s.id = l.session and s.ended = 0
    and coalesce(l.deadline > {now_in_any_zone}, 1)
 
+-- fragment is_current_hold
+-- Whether hold l of permits is the grant $1 name, $2 session, $3 grant id, and session s has not ended.
+l.name = $1 and l.session = $2 and l.grant_id = $3 and s.id = l.session and s.ended = 0
+   and coalesce(l.deadline > {now_in_any_zone}, 1)
+
 -- fragment first_waiter
 -- The first live ticket w of the queue of the name $1.
 -- FORCE INDEX: for ORDER BY … LIMIT 1 the optimizer tends to read the primary key, past every other queue.

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-/// Operations on leases in the caller's transaction, on the caller's connection.
+/// Operations on leases and permits in the caller's transaction, on the caller's connection.
 namespace rowlock::detail {
 
 /// One grant, as the database must record it.
@@ -20,6 +20,7 @@ struct claim {
     session_id session;
     std::int64_t token;
     rowlock::grant_id grant_id;
+    bool permits = false;  ///< of a semaphore or shared_mutex; else a lease
 };
 
 struct fence_limits {
@@ -43,6 +44,7 @@ public:
 
     virtual verdict fence(sql::connection& db, const claim& lease, const fence_limits& limits,
                           sql::deadline until) const = 0;
+    /// For leases alone.
     virtual verdict release_on_commit(sql::connection& db, const claim& lease,
                                       const fence_limits& limits, sql::deadline until) const = 0;
 

@@ -28,17 +28,20 @@ public:
 
     verdict fence(sql::connection& db, const claim& lease, const fence_limits& limits,
                   sql::deadline until) const override {
+        const auto number = number_of(lease);
         if (sql::facts_of(db, until).member_of != sql::cluster::none) {
+            const auto* const write_it = lease.permits ? "fence_permits_write" : "fence_write";
             return write(db, lease, limits, until, [&] {
-                return run(db, bounded("fence_write", db, limits, until), until, lease.name,
-                           lease.session, lease.token);
+                return run(db, bounded(write_it, db, limits, until), until, lease.name,
+                           lease.session, number);
             });
         }
         // First, because a failing fence may lock a row all the same, which must not stay locked
         // forever.
         sql::limit_idle_time(db, limits.idle, until);
-        const auto answer = run(db, bounded("fence", db, limits, until), until, lease.name,
-                                lease.session, lease.token);
+        const auto* const read_it = lease.permits ? "fence_permits" : "fence";
+        const auto answer =
+            run(db, bounded(read_it, db, limits, until), until, lease.name, lease.session, number);
         sql::limit_idle_time_again(db, answer.integer(0, 1), limits.idle, until);
         return answer.integer(0, 0) > 0 ? verdict::current : verdict::not_in_view;
     }
@@ -57,23 +60,39 @@ public:
     }
 
 private:
+    /// What identifies the grant beside its name and session.
+    static std::int64_t number_of(const claim& lease) {
+        return lease.permits ? static_cast<std::int64_t>(lease.grant_id) : lease.token;
+    }
+
     /// Runs `action`, which changes the lease's row, if the transaction's snapshot shows the grant.
     template <typename Action>
     verdict write(sql::connection& db, const claim& lease, const fence_limits& limits,
                   sql::deadline until, const Action& action) const {
         sql::limit_idle_time(db, limits.idle, until);
-        const auto seen = run(db, bounded("fence_view", db, limits, until), until, lease.name,
-                              lease.session, lease.token);
+        const auto* const view = lease.permits ? "fence_permits_view" : "fence_view";
+        const auto seen = run(db, bounded(view, db, limits, until), until, lease.name,
+                              lease.session, number_of(lease));
         sql::limit_idle_time_again(db, seen.integer(0, 1), limits.idle, until);
         if (seen.integer(0, 0) == 0) return verdict::not_in_view;
         // MySQL bounds the wait of a write by innodb_lock_wait_timeout alone, so a read locks the
         // row first.
-        if (!sql::facts_of(db, until).mariadb && run(db, bounded("lock_lease", db, limits, until),
-                                                     until, lease.name, lease.token, lease.session)
-                                                     .empty()) {
+        if (!sql::facts_of(db, until).mariadb && !lock(db, lease, limits, until)) {
             return verdict::not_current;
         }
         return action().affected() > 0 ? verdict::current : verdict::not_current;
+    }
+
+    [[nodiscard]] bool lock(sql::connection& db, const claim& lease, const fence_limits& limits,
+                            sql::deadline until) const {
+        if (lease.permits) {
+            return !run(db, bounded("lock_permit", db, limits, until), until, lease.name,
+                        lease.grant_id, lease.session)
+                        .empty();
+        }
+        return !run(db, bounded("lock_lease", db, limits, until), until, lease.name, lease.token,
+                    lease.session)
+                    .empty();
     }
 
     /// The statement with a limit on its time, which is part of its text.

@@ -29,13 +29,16 @@ public:
     explicit postgresql_fencing(const sql::statement_set& statements)
         : statements_{statements},
           fence_{statements("fence")},
+          fence_permits_{statements("fence_permits")},
           release_on_commit_{statements("release_on_commit")} {}
 
     verdict fence(sql::connection& db, const claim& lease, const fence_limits& limits,
                   sql::deadline until) const override {
-        const auto what = located(fence_, "fence");
+        const auto what =
+            lease.permits ? located(fence_permits_, "fence_permits") : located(fence_, "fence");
+        const auto number = lease.permits ? static_cast<std::int64_t>(lease.grant_id) : lease.token;
         return judged([&] {
-            run(db, what, until, lease.name, lease.session, lease.token, limits.idle.count(),
+            run(db, what, until, lease.name, lease.session, number, limits.idle.count(),
                 limits.statement.count());
         });
     }
@@ -74,7 +77,7 @@ private:
     }
 
     const sql::statement_set statements_;
-    const sql::statement fence_, release_on_commit_;
+    const sql::statement fence_, fence_permits_, release_on_commit_;
     mutable std::mutex mutex_;
     mutable std::map<std::string, sql::statement_set> in_schema_;
 };

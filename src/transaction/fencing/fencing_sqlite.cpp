@@ -8,11 +8,16 @@ namespace {
 class sqlite_fencing final : public fencing {
 public:
     explicit sqlite_fencing(const sql::statement_set& statements)
-        : fence_{statements("fence")}, release_on_commit_{statements("release_on_commit")} {}
+        : fence_{statements("fence")},
+          fence_permits_{statements("fence_permits")},
+          release_on_commit_{statements("release_on_commit")} {}
 
     verdict fence(sql::connection& db, const claim& lease, const fence_limits& /*limits*/,
                   sql::deadline until) const override {
-        const auto done = run(db, fence_, until, lease.name, lease.session, lease.token);
+        const auto done =
+            lease.permits
+                ? run(db, fence_permits_, until, lease.name, lease.session, lease.grant_id)
+                : run(db, fence_, until, lease.name, lease.session, lease.token);
         return done.affected() > 0 ? verdict::current : verdict::not_current;
     }
 
@@ -24,7 +29,7 @@ public:
     }
 
 private:
-    const sql::statement fence_, release_on_commit_;
+    const sql::statement fence_, fence_permits_, release_on_commit_;
 };
 
 }  // namespace

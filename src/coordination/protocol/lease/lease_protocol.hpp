@@ -29,6 +29,21 @@ struct session_row {
     wakeup::wake_address wake{};
 };
 
+/// What keeps permits. The numbers are those of the column `kind`.
+enum class counter_kind : std::int64_t {
+    semaphore = 0,
+    shared_mutex = 1,  ///< permits stand for modes (permits_for); made when it is first used
+};
+
+/// The permits that a hold is to have.
+struct wanted_permits {
+    std::int64_t count = 0;  ///< 0: it is a lease
+    counter_kind of = counter_kind::semaphore;
+    /// What an upgradeable or shared holder lacks to be the exclusive one: it passes the queue, or
+    /// waits at its head.
+    bool upgrade = false;
+};
+
 struct grant_request {
     std::string_view name;
     session_id session;
@@ -36,8 +51,8 @@ struct grant_request {
     std::string_view thread;
     std::string_view note;
     std::optional<std::int64_t> deadline_us;
-    bool barging = false;      ///< also past waiters in the queue
-    std::int64_t permits = 0;  ///< of a semaphore; 0: a lease
+    bool barging = false;  ///< also past waiters in the queue
+    wanted_permits permits{};
 };
 
 /// The state of a lease in one snapshot.

@@ -17,7 +17,29 @@ error invalid(std::string_view name, const std::string& why) {
 }
 
 void require_permits(const grant_request& request) {
-    if (request.permits < 1) throw invalid(request.name, "ask for one permit or more");
+    if (request.permits.count < 1) throw invalid(request.name, "ask for one permit or more");
+}
+
+/// A semaphore and a shared_mutex cannot share a name: they are counted in one table.
+void require_kind(std::string_view name, counter_kind found, counter_kind wanted) {
+    if (found == wanted) return;
+    const std::string which = "\"" + std::string{name} + "\"";
+    throw error{errc::invalid_options,
+                wanted == counter_kind::semaphore
+                    ? which + " is the name of a shared_mutex: choose another for the semaphore"
+                    : which + " is the name of a semaphore: choose another for the shared_mutex"};
+}
+
+error of_leases(std::string_view name) {
+    return {
+        errc::invalid_options,
+        "\"" + std::string{name} +
+            "\" is the name of a lease or mutex, which a shared_mutex would not exclude: choose "
+            "another for the shared_mutex"};
+}
+
+int number_of(counter_kind kind) {
+    return static_cast<int>(kind);
 }
 
 /// Sums of permits stay far below what a number can count.
@@ -54,10 +76,18 @@ milliseconds time_of(const sql::result& rows, std::size_t row, std::size_t colum
 
 }  // namespace
 
+void common_semaphore_protocol::check_time(sql::deadline until) {
+    if (std::chrono::steady_clock::now() < until) return;
+    throw error{errc::timed_out,
+                "permits could not be changed before the deadline: others were faster again and "
+                "again"};
+}
+
 common_semaphore_protocol::common_semaphore_protocol(const sql::statement_set& statements)
     : set_capacity_{statements("set_capacity")},
       create_{statements("create_semaphore")},
       enqueue_{statements("enqueue_for_permits")},
+      enqueue_upgrade_{statements("enqueue_for_upgrade")},
       state_{statements("semaphore_state")},
       find_{statements("find_permits")},
       entries_{statements("permit_entries")},
@@ -68,6 +98,8 @@ common_semaphore_protocol::common_semaphore_protocol(const sql::statement_set& s
       neglected_{statements("semaphores_to_tend")},
       lock_{statements("lock_semaphore")},
       correct_{statements("correct_counter")},
+      idle_{statements("idle_shared_mutexes")},
+      delete_{statements("delete_shared_mutex")},
       inspect_{statements("inspect_semaphore")},
       list_{statements("list_semaphores")},
       holders_for_people_{statements("holders_of_permits")} {}
@@ -82,17 +114,24 @@ attempt common_semaphore_protocol::acquire(sql::connection& db, const grant_requ
 /// Why nothing could be taken, or what was taken after all.
 attempt common_semaphore_protocol::judge(sql::connection& db, const grant_request& request,
                                          sql::deadline until) const {
+    const auto& wanted = request.permits;
     const auto seen = state_of(db, request.name, request.session, until);
+    if (!seen.capacity && wanted.of == counter_kind::shared_mutex) {
+        create_shared_mutex(db, request.name, until);
+        return {outcome::contested, 0, {.session_live = seen.session_live}};
+    }
     if (!seen.capacity) throw invalid(request.name, "it has no capacity yet: set one first");
-    if (request.permits > *seen.capacity) {
+    require_kind(request.name, *seen.kind, wanted.of);
+    if (wanted.count > *seen.capacity) {
         throw invalid(request.name,
-                      std::to_string(request.permits) + " permits were asked for, and it has " +
+                      std::to_string(wanted.count) + " permits were asked for, and it has " +
                           std::to_string(*seen.capacity) + " in all: this could never succeed");
     }
-    attempt found{outcome::held, 0, {.session_live = seen.session_live, .waited = seen.waited}};
+    const bool waited = seen.waited && !wanted.upgrade;
+    attempt found{outcome::held, 0, {.session_live = seen.session_live, .waited = waited}};
     if (!seen.session_live) {
         found.what = outcome::session_dead;
-    } else if (!seen.waited && seen.has(request.permits)) {
+    } else if (!waited && seen.has(wanted.count)) {
         found.what = outcome::contested;  // given back meanwhile
     }
     return found;
@@ -110,10 +149,14 @@ std::optional<std::int64_t> common_semaphore_protocol::find_grant(sql::connectio
 void common_semaphore_protocol::enqueue(sql::connection& db, const grant_request& request,
                                         sql::deadline until) const {
     require_permits(request);
+    const auto send = [&](const sql::statement& how, const auto&... ticket) {
+        sql::run(db, how, until, request.name, request.session, request.grant_id,
+                 request.permits.count, sql::text_or_null(request.thread),
+                 sql::text_or_null(request.note), request.deadline_us, ticket...);
+    };
     try {
-        sql::run(db, enqueue_, until, request.name, request.session, request.grant_id,
-                 request.permits, sql::text_or_null(request.thread),
-                 sql::text_or_null(request.note), request.deadline_us);
+        if (!request.permits.upgrade) return send(enqueue_);
+        send(enqueue_upgrade_, upgrade_ticket(request.grant_id));
     } catch (const error& failure) {
         // A repetition. A statement without a conflict clause reports it as an error.
         if (failure.kind() != errc::unique_violation) throw;
@@ -129,18 +172,49 @@ release_outcome common_semaphore_protocol::release(sql::connection& db, std::str
 void common_semaphore_protocol::set_capacity(sql::connection& db, std::string_view name,
                                              std::int64_t capacity, sql::deadline until) const {
     require_capacity(name, capacity);
+    if (const auto seen = state_of(db, name, {}, until); seen.kind) {
+        require_kind(name, *seen.kind, counter_kind::semaphore);
+    }
     sql::run(db, set_capacity_, until, name, capacity);
 }
 
 bool common_semaphore_protocol::create(sql::connection& db, std::string_view name,
                                        std::int64_t capacity, sql::deadline until) const {
     require_capacity(name, capacity);
+    return make(db, name, capacity, counter_kind::semaphore, until);
+}
+
+bool common_semaphore_protocol::create_shared_mutex(sql::connection& db, std::string_view name,
+                                                    sql::deadline until) const {
+    if (make(db, name, permits_for(lock_mode::exclusive), counter_kind::shared_mutex, until)) {
+        return true;
+    }
+    if (!state_of(db, name, {}, until).capacity) throw of_leases(name);
+    return false;
+}
+
+bool common_semaphore_protocol::make(sql::connection& db, std::string_view name,
+                                     std::int64_t capacity, counter_kind kind,
+                                     sql::deadline until) const {
     try {
-        return sql::run(db, create_, until, name, capacity).affected() == 1;
+        return sql::run(db, create_, until, name, capacity, number_of(kind)).affected() == 1;
     } catch (const error& failure) {
         // A statement without a conflict clause reports it as an error.
         if (failure.kind() != errc::unique_violation) throw;
         return false;
+    }
+}
+
+/// The number that is lowered is the one that was read, or nothing happens: then it is read again.
+bool common_semaphore_protocol::shrink(sql::connection& db, std::string_view name,
+                                       session_id session, grant_id grant_id, std::int64_t to,
+                                       sql::deadline until) const {
+    for (;;) {
+        const auto seen = read(db, name, session, grant_id, until);
+        if (!seen) return false;
+        if (seen->permits <= to) return true;
+        if (shrink_now(db, name, session, grant_id, seen->permits, to, until)) return true;
+        check_time(until);
     }
 }
 
@@ -162,7 +236,8 @@ common_semaphore_protocol::state common_semaphore_protocol::state_of(sql::connec
     return {.capacity = row.maybe_integer(0, 0),
             .used = row.maybe_integer(0, 1).value_or(0),
             .session_live = row.integer(0, 2) != 0,
-            .waited = row.integer(0, 3) != 0};
+            .waited = row.integer(0, 3) != 0,
+            .kind = row.maybe_integer<counter_kind>(0, 4)};
 }
 
 std::optional<common_semaphore_protocol::found_hold> common_semaphore_protocol::read(
@@ -183,7 +258,8 @@ permit_entries common_semaphore_protocol::entries_of(sql::connection& db, sessio
                                  .grant_id = rows.integer<grant_id>(row, 2),
                                  .ticket = rows.integer<ticket_no>(row, 3),
                                  .position = rows.integer(row, 4),
-                                 .servable = rows.integer(row, 5) != 0});
+                                 .servable = rows.integer(row, 5) != 0,
+                                 .counted = rows.integer(row, 6) != 0});
     }
     return found;
 }
@@ -246,21 +322,40 @@ bool common_semaphore_protocol::correct(sql::connection& db, std::string_view na
     return changed;
 }
 
+std::vector<idle_shared_mutex> common_semaphore_protocol::idle_shared_mutexes(
+    sql::connection& db, std::string_view after, std::int64_t limit, std::int64_t retention_us,
+    sql::deadline until) const {
+    const auto rows = sql::run(db, idle_, until, after, limit, retention_us);
+    std::vector<idle_shared_mutex> found;
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        found.push_back(
+            {std::string{rows.text(row, 0)}, rows.integer(row, 1), rows.integer(row, 2) != 0});
+    }
+    return found;
+}
+
+bool common_semaphore_protocol::delete_shared_mutex(sql::connection& db, std::string_view name,
+                                                    std::int64_t token, sql::deadline until) const {
+    return sql::run(db, delete_, until, name, token).affected() == 1;
+}
+
 std::optional<semaphore_info> common_semaphore_protocol::inspect(sql::connection& db,
                                                                  std::string_view name,
+                                                                 counter_kind kind,
                                                                  sql::deadline until) const {
-    const auto row = sql::run(db, inspect_, until, name);
+    const auto row = sql::run(db, inspect_, until, name, number_of(kind));
     if (row.empty()) return std::nullopt;
     return read_semaphore(row, 0);
 }
 
 std::vector<semaphore_info> common_semaphore_protocol::list(sql::connection& db,
                                                             std::string_view prefix,
-                                                            const page& page,
+                                                            counter_kind kind, const page& page,
                                                             sql::deadline until) const {
     // As the list of leases.
     const std::string end = std::string{prefix} + "\xF4\x8F\xBF\xBF";
-    const auto rows = sql::run(db, list_, until, prefix, end, page.after, page.limit);
+    const auto rows =
+        sql::run(db, list_, until, prefix, end, page.after, page.limit, number_of(kind));
     std::vector<semaphore_info> all;
     for (std::size_t row = 0; row < rows.rows(); ++row) all.push_back(read_semaphore(rows, row));
     return all;

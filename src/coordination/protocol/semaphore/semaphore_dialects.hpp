@@ -30,6 +30,10 @@ public:
                       sql::deadline until) const override;
     bool create(sql::connection& db, std::string_view name, std::int64_t capacity,
                 sql::deadline until) const override;
+    bool create_shared_mutex(sql::connection& db, std::string_view name,
+                             sql::deadline until) const override;
+    bool shrink(sql::connection& db, std::string_view name, session_id session, grant_id grant_id,
+                std::int64_t to, sql::deadline until) const override;
     std::int64_t sweep(sql::connection& db, std::string_view name,
                        sql::deadline until) const override;
     [[nodiscard]] permit_entries entries_of(sql::connection& db, session_id session,
@@ -48,10 +52,16 @@ public:
                                                              std::int64_t limit,
                                                              sql::deadline until) const override;
     bool correct(sql::connection& db, std::string_view name, sql::deadline until) const override;
+    [[nodiscard]] std::vector<idle_shared_mutex> idle_shared_mutexes(
+        sql::connection& db, std::string_view after, std::int64_t limit, std::int64_t retention_us,
+        sql::deadline until) const override;
+    bool delete_shared_mutex(sql::connection& db, std::string_view name, std::int64_t token,
+                             sql::deadline until) const override;
     [[nodiscard]] std::optional<semaphore_info> inspect(sql::connection& db, std::string_view name,
+                                                        counter_kind kind,
                                                         sql::deadline until) const override;
     [[nodiscard]] std::vector<semaphore_info> list(sql::connection& db, std::string_view prefix,
-                                                   const page& page,
+                                                   counter_kind kind, const page& page,
                                                    sql::deadline until) const override;
     [[nodiscard]] std::vector<permit_holder> holders(sql::connection& db, std::string_view name,
                                                      int limit, sql::deadline until) const override;
@@ -65,9 +75,21 @@ protected:
     /// Returns false if this hold is over already.
     virtual bool give(sql::connection& db, std::string_view name, session_id session,
                       grant_id grant_id, sql::deadline until) const = 0;
+    /// Returns false, and changes nothing, if this hold does not have `from` permits.
+    virtual bool shrink_now(sql::connection& db, std::string_view name, session_id session,
+                            grant_id grant_id, std::int64_t from, std::int64_t to,
+                            sql::deadline until) const = 0;
+    /// The ticket of an upgrade: below those of all other waiters, and unique.
+    [[nodiscard]] virtual std::int64_t upgrade_ticket(grant_id grant_id) const {
+        return -static_cast<std::int64_t>(grant_id);
+    }
     /// Ends a batch of holds that are over. Returns how many permits they had; 0: there are none.
     virtual std::int64_t sweep_some(sql::connection& db, std::string_view name,
                                     sql::deadline until) const = 0;
+
+    /// For a loop that other clients can keep going.
+    /// @throws error errc::timed_out behind the deadline
+    static void check_time(sql::deadline until);
 
     /// A semaphore, and the session that asks.
     struct state {
@@ -75,6 +97,7 @@ protected:
         std::int64_t used = 0;
         bool session_live = false;
         bool waited = false;
+        std::optional<counter_kind> kind{};
         [[nodiscard]] bool has(std::int64_t permits) const {
             return capacity && permits <= *capacity - used;
         }
@@ -93,10 +116,12 @@ protected:
 private:
     [[nodiscard]] attempt judge(sql::connection& db, const grant_request& request,
                                 sql::deadline until) const;
+    bool make(sql::connection& db, std::string_view name, std::int64_t capacity, counter_kind kind,
+              sql::deadline until) const;
 
-    const sql::statement set_capacity_, create_, enqueue_, state_, find_, entries_, holders_,
-        expired_, permits_of_, names_of_, neglected_, lock_, correct_, inspect_, list_,
-        holders_for_people_;
+    const sql::statement set_capacity_, create_, enqueue_, enqueue_upgrade_, state_, find_,
+        entries_, holders_, expired_, permits_of_, names_of_, neglected_, lock_, correct_, idle_,
+        delete_, inspect_, list_, holders_for_people_;
 };
 
 }  // namespace rowlock::protocol

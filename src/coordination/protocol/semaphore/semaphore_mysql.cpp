@@ -16,7 +16,8 @@ public:
           tickets_{statements("permit_tickets")},
           dead_tickets_of_{statements("dead_permit_tickets_of")},
           dead_tickets_{statements("dead_permit_tickets")},
-          delete_waiter_{statements("delete_permit_waiter")} {}
+          delete_waiter_{statements("delete_permit_waiter")},
+          lock_now_{statements("lock_permit_now")} {}
 
     std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
                                  sql::deadline until) const override {
@@ -53,7 +54,19 @@ public:
     }
 
 private:
-    const sql::statement confirm_, tickets_, dead_tickets_of_, dead_tickets_, delete_waiter_;
+    /// AUTO_INCREMENT of negative numbers is not defined; it begins at 10^12.
+    [[nodiscard]] std::int64_t upgrade_ticket(grant_id grant_id) const override {
+        constexpr std::int64_t first_automatic = 1'000'000'000'000;
+        return 1 + static_cast<std::int64_t>(grant_id) % (first_automatic - 1);
+    }
+
+    bool lock_hold(sql::connection& db, std::string_view name, grant_id grant_id,
+                   session_id session, sql::deadline until) const override {
+        return !sql::run(db, lock_now_, until, name, grant_id, session).empty();
+    }
+
+    const sql::statement confirm_, tickets_, dead_tickets_of_, dead_tickets_, delete_waiter_,
+        lock_now_;
 };
 
 }  // namespace

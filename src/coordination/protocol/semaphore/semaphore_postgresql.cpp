@@ -16,6 +16,7 @@ public:
           take_{statements("take_permits")},
           flush_{statements("flush_commits")},
           give_{statements("give_permits")},
+          shrink_{statements("shrink_permits")},
           grant_{statements("grant_permits")},
           sweep_{statements("sweep_permits")},
           cancel_{statements("cancel_permit_entries")},
@@ -73,8 +74,9 @@ private:
         const bool asynchronously = db.keeps_session_state();
         const auto row =
             sql::run(db, take_, until, request.name, request.session, request.grant_id,
-                     request.permits, sql::text_or_null(request.thread),
-                     sql::text_or_null(request.note), request.deadline_us, asynchronously ? 1 : 0);
+                     request.permits.count, sql::text_or_null(request.thread),
+                     sql::text_or_null(request.note), request.deadline_us, asynchronously ? 1 : 0,
+                     static_cast<int>(request.permits.of), request.permits.upgrade ? 1 : 0);
         if (row.empty()) return std::nullopt;
         if (asynchronously) flush(db, until);
         return row.integer(0, 0);
@@ -85,6 +87,12 @@ private:
         const int asynchronously = db.keeps_session_state() ? 1 : 0;
         return sql::run(db, give_, until, name, session, grant_id, asynchronously).integer(0, 0) ==
                1;
+    }
+
+    bool shrink_now(sql::connection& db, std::string_view name, session_id session,
+                    grant_id grant_id, std::int64_t from, std::int64_t to,
+                    sql::deadline until) const override {
+        return sql::run(db, shrink_, until, name, session, grant_id, from, to).integer(0, 0) == 1;
     }
 
     /// The statement before it has taken effect: a failure says nothing else.
@@ -102,7 +110,7 @@ private:
         return sql::run(db, sweep_, until, name).integer(0, 1);
     }
 
-    const sql::statement take_, flush_, give_, grant_, sweep_, cancel_, delete_entries_of_,
+    const sql::statement take_, flush_, give_, shrink_, grant_, sweep_, cancel_, delete_entries_of_,
         reap_waiters_;
 };
 

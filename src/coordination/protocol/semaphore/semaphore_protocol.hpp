@@ -5,6 +5,7 @@
 #include <rowlock/client.hpp>
 #include <rowlock/ids.hpp>
 #include <rowlock/semaphore.hpp>
+#include <rowlock/shared_mutex.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
@@ -15,12 +16,29 @@
 #include <string_view>
 #include <vector>
 
-/// Semaphores: a number of permits, of which each hold has some. Each transition is one conditional
-/// statement or one short transaction, and every end of a hold lowers the counter in the same one:
-/// `used` is the sum of the holds in every committed state. No state, no retries, no clocks. The
-/// rule of the queues holds here too: after each release, sweep, set_capacity, enqueue and cancel
-/// the client calls grant_next, in a commit of its own.
+/// Semaphores: a number of permits, of which each hold has some. A shared_mutex is one whose
+/// permits stand for modes. Each transition is one conditional statement or one short transaction,
+/// and every end of a hold lowers the counter in the same one: `used` is the sum of the holds in
+/// every committed state. No state, no retries, no clocks. The rule of the queues holds here too:
+/// after each release, sweep, set_capacity, enqueue and cancel the client calls grant_next, in a
+/// commit of its own.
 namespace rowlock::protocol {
+
+/// How many permits a mode of a shared_mutex takes: any number of shared holds fit beside each
+/// other and beside one upgradeable hold, a second upgradeable hold does not fit, and nothing fits
+/// beside an exclusive hold, which has all.
+[[nodiscard]] constexpr std::int64_t permits_for(lock_mode mode) noexcept {
+    constexpr std::int64_t upgradeable = 1'000'000'000;
+    switch (mode) {
+        case lock_mode::shared:
+            return 1;
+        case lock_mode::upgradeable:
+            return upgradeable;
+        case lock_mode::exclusive:
+            break;
+    }
+    return 2 * upgradeable - 1;
+}
 
 /// The state of one of our entries in the queue of a semaphore.
 struct permit_entry {
@@ -29,6 +47,7 @@ struct permit_entry {
     ticket_no ticket;
     std::int64_t position;  ///< 1 = is served next; dead waiters are not counted
     bool servable;          ///< the first waiter of its queue can be served: run grant_next
+    bool counted;           ///< false: the counter was deleted; create() it
 };
 
 struct permit_entries {
@@ -50,6 +69,13 @@ struct neglected_semaphore {
     std::int64_t difference;  ///< of the counter and the sum of the holds
 };
 
+/// A shared_mutex that was not in use for long.
+struct idle_shared_mutex {
+    std::string name;
+    std::int64_t token;
+    bool deletable;  ///< the settled token floor covers its token
+};
+
 /// Waiters that were given permits.
 struct granted_permits {
     std::vector<handed_over> served{};
@@ -60,16 +86,27 @@ struct granted_permits {
 /// dialect (make_semaphore_protocol). Thread-safe.
 ///
 /// @throws error of acquire() and enqueue(): errc::invalid_options for less than one permit, more
-/// than the capacity, a semaphore without a capacity
+/// than the capacity, a semaphore without a capacity, the name of a counter of another kind
 class semaphore_protocol : public hold_protocol {
 public:
     /// Makes a semaphore, or changes its capacity; below what is used, nothing is granted until
-    /// enough has been given back. Idempotent. One round trip.
+    /// enough has been given back. Idempotent. Two round trips.
+    /// @throws error errc::invalid_options for the name of a shared_mutex
     virtual void set_capacity(sql::connection& db, std::string_view name, std::int64_t capacity,
                               sql::deadline until) const = 0;
-    /// Makes a semaphore. Returns false, and changes nothing, if it is there. One round trip.
+    /// Makes a semaphore. Returns false, and changes nothing, if one of this name is there, or a
+    /// shared_mutex. One round trip.
     virtual bool create(sql::connection& db, std::string_view name, std::int64_t capacity,
                         sql::deadline until) const = 0;
+    /// Makes a shared_mutex. Returns false, and changes nothing, if it is there, or a semaphore of
+    /// this name. One round trip, two if it returns false.
+    /// @throws error errc::invalid_options for the name of a lease
+    virtual bool create_shared_mutex(sql::connection& db, std::string_view name,
+                                     sql::deadline until) const = 0;
+    /// Lowers the permits of a hold to this number, if it has more. Returns false if it is over.
+    /// Then check the queue. Idempotent.
+    virtual bool shrink(sql::connection& db, std::string_view name, session_id session,
+                        grant_id grant_id, std::int64_t to, sql::deadline until) const = 0;
 
     /// Serves a prefix of the queue that fits: no request overtakes another. Idempotent; any client
     /// may run it, and repeats it while there may be more. What was granted may not be durable, and
@@ -112,14 +149,23 @@ public:
     /// Removes a batch of entries of sessions that have ended; returns how many.
     virtual std::int64_t remove_dead_entries(sql::connection& db, std::int64_t batch,
                                              sql::deadline until) const = 0;
+    /// A batch of shared_mutexes, by name, that were not in use for so long.
+    [[nodiscard]] virtual std::vector<idle_shared_mutex> idle_shared_mutexes(
+        sql::connection& db, std::string_view after, std::int64_t limit, std::int64_t retention_us,
+        sql::deadline until) const = 0;
+    /// Deletes a shared_mutex, unless it has been used since this token. A waiter whose entry comes
+    /// meanwhile makes it anew.
+    virtual bool delete_shared_mutex(sql::connection& db, std::string_view name, std::int64_t token,
+                                     sql::deadline until) const = 0;
 
     // For people; one round trip each.
     [[nodiscard]] virtual std::optional<semaphore_info> inspect(sql::connection& db,
                                                                 std::string_view name,
+                                                                counter_kind kind,
                                                                 sql::deadline until) const = 0;
     [[nodiscard]] virtual std::vector<semaphore_info> list(sql::connection& db,
                                                            std::string_view prefix,
-                                                           const page& page,
+                                                           counter_kind kind, const page& page,
                                                            sql::deadline until) const = 0;
     [[nodiscard]] virtual std::vector<permit_holder> holders(sql::connection& db,
                                                              std::string_view name, int limit,

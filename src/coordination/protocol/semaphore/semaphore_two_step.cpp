@@ -25,19 +25,12 @@ bool run_all(sql::connection& db, std::span<const sql::step> steps, sql::deadlin
     return true;
 }
 
-void check_time(sql::deadline until) {
-    if (std::chrono::steady_clock::now() < until) return;
-    throw error{errc::timed_out,
-                "permits could not be granted before the deadline: others were faster again and "
-                "again"};
-}
-
 /// Parameters of insert_permit.
 std::array<value, 7> hold_of(const grant_request& of) {
     return {value{of.name},
             value{of.session},
             value{of.grant_id},
-            value{of.permits},
+            value{of.permits.count},
             sql::text_or_null(of.thread),
             sql::text_or_null(of.note),
             value{of.deadline_us}};
@@ -52,6 +45,7 @@ two_step_semaphore_protocol::two_step_semaphore_protocol(const sql::statement_se
       insert_{statements("insert_permit")},
       return_{statements("return_permits")},
       delete_permit_{statements("delete_permit")},
+      shrink_permit_{statements("shrink_permit")},
       next_waiter_{statements("next_permit_waiter")},
       delete_waiter_{statements("delete_permit_waiter")},
       over_{statements("holds_over")} {}
@@ -61,9 +55,14 @@ two_step_semaphore_protocol::two_step_semaphore_protocol(const sql::statement_se
 std::optional<std::int64_t> two_step_semaphore_protocol::take(sql::connection& db,
                                                               const grant_request& request,
                                                               sql::deadline until) const {
+    const auto& wanted = request.permits;
     const auto seen = state_of(db, request.name, request.session, until);
-    if (!seen.has(request.permits) || seen.waited || !seen.session_live) return std::nullopt;
-    const std::array counter{value{request.name}, value{request.session}, value{request.permits}};
+    if (!seen.has(wanted.count) || seen.kind != wanted.of || !seen.session_live) {
+        return std::nullopt;
+    }
+    if (seen.waited && !wanted.upgrade) return std::nullopt;
+    const std::array counter{value{request.name}, value{request.session}, value{wanted.count},
+                             value{static_cast<int>(wanted.of)}, value{wanted.upgrade ? 1 : 0}};
     const auto hold = hold_of(request);
     const std::array steps{sql::step{take_, counter}, sql::step{insert_, hold}};
     if (!run_all(db, steps, until)) return std::nullopt;
@@ -77,15 +76,29 @@ std::optional<std::int64_t> two_step_semaphore_protocol::take(sql::connection& d
     return std::nullopt;  // its own deadline was over, or an operator has deleted it
 }
 
-/// The read says how many permits the hold has, which does not change.
+/// The read says how many permits the hold has, and the deletion names that number: a downgrade may
+/// have lowered it meanwhile.
 bool two_step_semaphore_protocol::give(sql::connection& db, std::string_view name,
                                        session_id session, grant_id grant_id,
                                        sql::deadline until) const {
-    const auto held = read(db, name, session, grant_id, until);
-    if (!held) return false;
-    const std::array hold{value{name}, value{grant_id}, value{session}};
-    const std::array counter{value{name}, value{held->permits}};
-    return run_all(db, std::array{sql::step{delete_permit_, hold}, sql::step{return_, counter}},
+    for (;; check_time(until)) {
+        const auto held = read(db, name, session, grant_id, until);
+        if (!held) return false;
+        const std::array hold{value{name}, value{grant_id}, value{session}, value{held->permits}};
+        const std::array counter{value{name}, value{held->permits}};
+        const std::array steps{sql::step{delete_permit_, hold}, sql::step{return_, counter}};
+        if (run_all(db, steps, until)) return true;
+    }
+}
+
+/// Hold first, counter second, as in give().
+bool two_step_semaphore_protocol::shrink_now(sql::connection& db, std::string_view name,
+                                             session_id session, grant_id grant_id,
+                                             std::int64_t from, std::int64_t to,
+                                             sql::deadline until) const {
+    const std::array hold{value{name}, value{session}, value{grant_id}, value{from}, value{to}};
+    const std::array counter{value{name}, value{from - to}};
+    return run_all(db, std::array{sql::step{shrink_permit_, hold}, sql::step{return_, counter}},
                    until);
 }
 
@@ -122,8 +135,8 @@ bool two_step_semaphore_protocol::serve_first(sql::connection& db, std::string_v
                              .thread = text(6),
                              .note = text(7),
                              .deadline_us = row.maybe_integer(0, 8),
-                             .permits = row.integer(0, 5)};
-    const std::array counter{value{name}, value{next.permits}};
+                             .permits = {.count = row.integer(0, 5)}};
+    const std::array counter{value{name}, value{next.permits.count}};
     const std::array ticket{value{row.integer(0, 2)}};
     const auto hold = hold_of(next);
     const std::array steps{sql::step{use_, counter}, sql::step{delete_waiter_, ticket},
@@ -140,7 +153,8 @@ bool two_step_semaphore_protocol::serve_first(sql::connection& db, std::string_v
 }
 
 /// Holds in the order of their keys, then the counter: two sweeps cannot wait in a circle, nor a
-/// sweep and a release.
+/// sweep and a release. One that another transaction has locked, such as a fence, or has changed
+/// since it was read, is left for a later sweep.
 std::int64_t two_step_semaphore_protocol::sweep_some(sql::connection& db, std::string_view name,
                                                      sql::deadline until) const {
     const auto rows = sql::run(db, over_, until, name);
@@ -148,10 +162,13 @@ std::int64_t two_step_semaphore_protocol::sweep_some(sql::connection& db, std::s
     std::int64_t permits = 0;
     sql::transaction_scope transaction{db, until};
     for (std::size_t row = 0; row < rows.rows(); ++row) {
-        const auto deleted =
-            sql::run(db, delete_permit_, until, name, rows.integer<grant_id>(row, 0),
-                     rows.integer<session_id>(row, 1));
-        if (deleted.affected() == 1) permits += rows.integer(row, 2);
+        const auto grant = rows.integer<grant_id>(row, 0);
+        const auto session = rows.integer<session_id>(row, 1);
+        if (!lock_hold(db, name, grant, session, until)) continue;
+        const auto its = rows.integer(row, 2);
+        if (sql::run(db, delete_permit_, until, name, grant, session, its).affected() == 1) {
+            permits += its;
+        }
     }
     if (permits > 0) sql::run(db, return_, until, name, permits);
     transaction.commit(until);

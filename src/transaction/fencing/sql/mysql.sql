@@ -51,3 +51,30 @@
 {bounded_update} rowlock_lease
    set changed_at = greatest({now_in_any_zone}, changed_at + 1)
  where name = $1 and session = $2 and token = $3
+
+-- statement fence_permits
+-- The fence of a hold of permits: of a semaphore, or of a shared_mutex in one of its modes. It locks the hold's
+-- row, and all that fence says holds: every end of a hold deletes that row before it lowers the counter, so what
+-- the hold excludes stays excluded until our commit. A sweep passes over a locked row (lock_permit).
+-- $1 name  $2 session  $3 grant id
+-- → as fence
+{bounded_select} straight_join count(*), @@session.{idle_limit}
+  from (select l.name, l.grant_id, l.session
+          from rowlock_permit l straight_join rowlock_session s
+         where {is_current_hold}
+         limit 1) v
+       straight_join rowlock_permit l
+       on l.name = v.name and l.grant_id = v.grant_id and l.session = v.session
+  lock in share mode
+
+-- statement fence_permits_view
+-- As fence_view, of a hold of permits.
+-- $1 name  $2 session  $3 grant id
+-- → 1 or 0, and the idle limit in force, as in fence
+{bounded_select} count(*), @@session.{idle_limit} from rowlock_permit l straight_join rowlock_session s where {is_current_hold}
+
+-- statement fence_permits_write
+-- As fence_write, of a hold of permits.
+-- $1 name  $2 session  $3 grant id
+{bounded_update} rowlock_permit set acquired_at = acquired_at + 1
+ where name = $1 and grant_id = $3 and session = $2

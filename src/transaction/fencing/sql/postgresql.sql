@@ -74,3 +74,32 @@ select case when exists (select from freed) then 1
                         ($4::bigint operator(pg_catalog.*) interval '1 ms')
                    then freed.idle else $4::bigint::pg_catalog.text end, true)
           from freed)
+
+-- statement fence_permits
+-- The fence of a hold of permits: of a semaphore, or of a shared_mutex in one of its modes. It locks the hold's
+-- row, and all that fence says holds: every end of a hold deletes that row before it lowers the counter, so what
+-- the hold excludes stays excluded until our commit. sweep_permits passes over a locked row.
+-- Runs on the caller's handle, under any search path: every operator, function and type names pg_catalog
+-- (docs/adr/0033).
+-- $1 name  $2 session  $3 grant id  $4 idle limit in ms  $5 longest wait for the row in ms
+with {bounded},
+     held as materialized (
+         select bounded.lock_timeout, bounded.idle
+           from bounded, rowlock_permit l, rowlock_session s
+          where l.name operator(pg_catalog.=) $1::pg_catalog.text
+            and l.session operator(pg_catalog.=) $2::bigint
+            and l.grant_id operator(pg_catalog.=) $3::bigint
+            and s.id operator(pg_catalog.=) l.session and not s.ended
+            and coalesce(l.deadline operator(pg_catalog.>) pg_catalog.clock_timestamp(), true)
+            for share of l)
+select case when exists (select from held) then 1
+            else ('rowlock: the lease is not held any more, isolation level '
+                  operator(pg_catalog.||) pg_catalog.current_setting('transaction_isolation'))::bigint
+            end,
+       (select pg_catalog.set_config('lock_timeout', held.lock_timeout, true) from held),
+       (select pg_catalog.set_config('idle_in_transaction_session_timeout', case
+                   when held.idle::interval operator(pg_catalog.>=) interval '1 us'
+                    and held.idle::interval operator(pg_catalog.<=)
+                        ($4::bigint operator(pg_catalog.*) interval '1 ms')
+                   then held.idle else $4::bigint::pg_catalog.text end, true)
+          from held)

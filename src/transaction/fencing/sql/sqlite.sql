@@ -23,3 +23,13 @@ update rowlock_lease
    and coalesce(deadline > {now}, 1)
    and exists (select 1 from rowlock_session s
                 where s.id = $2 and s.ended = 0 and s.expires_at > {now})
+
+-- statement fence_permits
+-- The fence of a hold of permits, for the reasons of fence.
+-- $1 name  $2 session  $3 grant id
+update rowlock_session
+   set beats = beats + 1, expires_at = {now} + ttl_us
+ where id = $2 and ended = 0 and expires_at > {now}
+   and exists (select 1 from rowlock_permit l
+                where l.name = $1 and l.session = $2 and l.grant_id = $3
+                  and coalesce(l.deadline > {now}, 1))

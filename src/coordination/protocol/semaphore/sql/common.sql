@@ -1,10 +1,11 @@
 -- statement semaphore_state
 -- How a semaphore stands; reads only.
 -- $1 name  $2 my session
--- → capacity and used, NULL if there is none; whether my session lives, whether a live session waits for permits
+-- → capacity and used, NULL if there is none; whether my session lives, whether a live session waits for permits;
+--   its kind
 select p.capacity, p.used,
        (select count(*) from rowlock_session m where m.id = $2 and {live}),
-       {permits_waited}
+       {permits_waited}, p.kind
   from (select 1 as one) as one left join rowlock_semaphore p on p.name = $1
 
 -- statement find_permits
@@ -19,10 +20,10 @@ select s.token, s.deadline - {now}, s.permits
 -- All entries of a session in the queues of semaphores, in one snapshot; reads only.
 -- $1 my session
 -- → whether my session lives; name, grant id, ticket, position (0: my session is dead), whether the first
---   waiter of the queue can be served. One row with NULLs if there is no entry.
+--   waiter of the queue can be served, whether the counter is there. One row with NULLs if there is no entry.
 select (select count(*) from rowlock_session m where m.id = $1 and {live}),
        mine.name, mine.grant_id, mine.ticket, coalesce(q.place, 0),
-       coalesce(q.first_permits <= p.capacity - p.used, 0)
+       coalesce(q.first_permits <= p.capacity - p.used, 0), p.name is not null
   from (select 1 as one) as one
        left join rowlock_permit_waiter mine on mine.session = $1
        left join rowlock_semaphore p on p.name = mine.name
@@ -96,18 +97,36 @@ update rowlock_semaphore
  where name = $1
    and used <> (select coalesce(sum(s.permits), 0) from rowlock_permit s where s.name = $1)
 
+-- statement idle_shared_mutexes
+-- A batch of shared_mutexes, by name, that were not in use for the retention, and whether the settled token floor
+-- covers their tokens. One snapshot, reads only.
+-- $1 after which name  $2 batch  $3 retention in µs
+-- → name, token, whether it may be deleted
+select p.name, p.token, p.token <= f.settled
+  from rowlock_semaphore p {join} rowlock_token_floor f
+ where p.name > $1 and p.kind = 1 and p.used = 0 and p.changed_at <= {now} - $3 and f.id = 1
+   and not exists (select 1 from rowlock_permit_waiter w where w.name = p.name)
+ order by p.name limit $2
+
+-- statement delete_shared_mutex
+-- Deletes an idle shared_mutex whose token the settled floor covers: made anew, it goes on above the floor, as a
+-- lease does. A take that commits first has changed the token; one that comes later finds no row and makes it
+-- anew, and so does the poll of a waiter.
+-- $1 name  $2 token
+delete from rowlock_semaphore where name = $1 and token = $2 and kind = 1 and used = 0
+
 -- statement inspect_semaphore
--- A semaphore, for people. Reads only.
--- $1 name
+-- A semaphore or a shared_mutex, for people. Reads only.
+-- $1 name  $2 kind
 -- → {semaphore_info}
-select {semaphore_info} from rowlock_semaphore p where p.name = $1
+select {semaphore_info} from rowlock_semaphore p where p.name = $1 and p.kind = $2
 
 -- statement list_semaphores
--- A page of semaphores, for people, by name. Reads only.
--- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many
+-- A page of semaphores or shared_mutexes, for people, by name. Reads only.
+-- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many  $5 kind
 -- → {semaphore_info}
 select {semaphore_info} from rowlock_semaphore p
- where p.name >= $1 and p.name < $2 and p.name > $3
+ where p.name >= $1 and p.name < $2 and p.name > $3 and p.kind = $5
  order by p.name limit $4
 
 -- statement holders_of_permits

@@ -1,13 +1,17 @@
 -- statement set_capacity
--- Makes a semaphore, or changes how many permits it has; less than `used` is allowed. Then check the queue.
+-- Makes a semaphore, or changes how many permits it has; less than `used` is allowed. A shared_mutex is left alone.
+-- Then check the queue.
 -- $1 name  $2 capacity
 insert into rowlock_semaphore (name, capacity) values ($1, $2)
-on duplicate key update capacity = $2
+on duplicate key update capacity = if(kind = 0, $2, capacity)
 
 -- statement create_semaphore
--- Makes a semaphore; 1062 if it is there.
--- $1 name  $2 capacity
-insert into rowlock_semaphore (name, capacity) values ($1, $2)
+-- Makes a semaphore or a shared_mutex; 1062 if there is one of this name. No shared_mutex of a name that
+-- leases use: it would exclude none of them.
+-- $1 name  $2 capacity  $3 kind
+insert into rowlock_semaphore (name, capacity, kind, changed_at)
+select $1, $2, $3, {now} from (select 1 as one) as one
+ where $3 = 0 or not exists (select 1 from rowlock_lease l where l.name = $1)
 
 -- statement lock_semaphore
 -- Locks a counter. In the next statement of the transaction no take and no grant is under way, and a give that is
@@ -20,6 +24,14 @@ select p.used from rowlock_semaphore p where p.name = $1 for update
 -- $1 name  $2 my session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
 insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at)
 values ($1, $2, $3, $4, $5, $6, $7, {now})
+
+-- statement enqueue_for_upgrade
+-- Adds the queue entry of an upgrade, before all others: its ticket is one of those below the first that
+-- AUTO_INCREMENT gives. There is one upgradeable holder at most, and no other client upgrades, so no two of them
+-- are live.
+-- $1 … $7 as enqueue_for_permits  $8 ticket
+insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at, ticket)
+values ($1, $2, $3, $4, $5, $6, $7, {now}, $8)
 
 -- statement permit_tickets
 -- The tickets of queue entries, to be deleted by primary key, like tickets.
@@ -68,19 +80,27 @@ select $1, $2, $3, $4, $5, $6, {now} + $7, p.token, {now}
 -- insert_permit follows: all or nothing. Counter first, ticket second: who cancels a ticket waits for nothing more.
 -- $1 name  $2 permits
 update rowlock_semaphore
-   set used = used + $2, token = greatest(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1
+   set used = used + $2, token = greatest(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1,
+       changed_at = {now}
  where name = $1 and $2 <= capacity - used
 
 -- statement return_permits
--- Lowers the counter, in the transaction that has deleted the hold.
+-- Lowers the counter, in the transaction that has deleted the hold, or has lowered its permits.
 -- $1 name  $2 permits
-update rowlock_semaphore set used = used - $2 where name = $1
+update rowlock_semaphore set used = used - $2, changed_at = {now} where name = $1
+
+-- statement shrink_permit
+-- Lowers how many permits a hold has. It names the number before, so a second one changes nothing. return_permits
+-- follows in the same transaction.
+-- $1 name  $2 my session  $3 grant id  $4 permits before  $5 permits from now on
+update rowlock_permit set permits = $5 where name = $1 and grant_id = $3 and session = $2 and permits = $4
 
 -- statement delete_permit
--- Ends one hold, by primary key: a second release changes nothing. Hold first, counter second: no grant waits
--- for a hold, so no circle closes. return_permits follows in the same transaction.
--- $1 name  $2 grant id  $3 session
-delete from rowlock_permit where name = $1 and grant_id = $2 and session = $3
+-- Ends one hold, by primary key: a second release changes nothing. It names the permits that were read: return_permits,
+-- which follows in the same transaction, lowers the counter by them. Hold first, counter second: no grant waits for a
+-- hold, so no circle closes.
+-- $1 name  $2 grant id  $3 session  $4 permits
+delete from rowlock_permit where name = $1 and grant_id = $2 and session = $3 and permits = $4
 
 -- statement next_permit_waiter
 -- The first live waiter for permits, and how many are free, in one snapshot; locks nothing. It is served by
@@ -108,6 +128,16 @@ select s.grant_id, s.session, s.permits
  where s.name = $1 and {hold_over}
  order by s.grant_id limit 64
 
+-- statement lock_permit
+-- Locks a hold, by primary key.
+-- $1 name  $2 grant id  $3 session
+select 1 from rowlock_permit where name = $1 and grant_id = $2 and session = $3 for update
+
+-- statement lock_permit_now
+-- Locks a hold, by primary key, unless another transaction has it locked: a fence, or another end.
+-- $1 name  $2 grant id  $3 session
+select 1 from rowlock_permit where name = $1 and grant_id = $2 and session = $3 for update skip locked
+
 -- statement confirm_permit
 -- Makes a hold that was read durable by a later commit of our own. Changes the row, so that there is something
 -- to commit.
@@ -116,13 +146,14 @@ update rowlock_permit set acquired_at = acquired_at + 1
  where name = $1 and grant_id = $3 and session = $2
 
 -- statement take_permits
--- Raises the counter, if enough permits are free and no live session waits for some: the update locks the row and
--- judges what it holds then. insert_permit follows in the same transaction. Waiters and our session are as of the
+-- Raises the counter, if enough permits are free and no live session waits for some; an upgrade passes those that
+-- wait. The update locks the row and judges what it holds then. insert_permit follows in the same transaction. Waiters and our session are as of the
 -- beginning of the statement, or later, and read without locks: a ticket that commits later was requested at the
 -- same time.
--- $1 name  $2 my session  $3 permits
+-- $1 name  $2 my session  $3 permits  $4 kind of the counter  $5 1 = an upgrade
 update rowlock_semaphore
-   set used = used + $3, token = greatest(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1
- where name = $1 and $3 <= capacity - used
-   and coalesce({permits_waited}, 1) = 0
+   set used = used + $3, token = greatest(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1,
+       changed_at = {now}
+ where name = $1 and kind = $4 and $3 <= capacity - used
+   and ($5 = 1 or coalesce({permits_waited}, 1) = 0)
    and (select 1 from rowlock_session m where m.id = $2 and {live}) = 1

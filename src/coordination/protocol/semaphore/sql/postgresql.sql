@@ -1,6 +1,7 @@
 -- statement take_permits
--- Takes permits, if enough are free and no live session waits for some. The counter decides: the update locks
--- its row, and after a wait for that lock `n <= capacity - used` is judged again on the row as it is. The hold is
+-- Takes permits, if enough are free and no live session waits for some; an upgrade passes those that wait. The
+-- counter decides: the update locks its row, and after a wait for that lock `n <= capacity - used` is judged again
+-- on the row as it is. The hold is
 -- inserted in the same statement, so `used` is the sum of the holds in every committed state. Waiters and our
 -- session are judged as of the beginning of the statement, as in acquire: a ticket that commits later was
 -- requested at the same time. A session that ends meanwhile leaves a hold that sweep_permits ends.
@@ -8,14 +9,15 @@
 -- of the grant before flush_commits has returned. Behind a pooler the connection may outlive a crash of the server
 -- between the two, so there the commit is durable.
 -- $1 name  $2 my session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
--- $8 1 = asynchronously
+-- $8 1 = asynchronously  $9 kind of the counter  $10 1 = an upgrade
 -- → token; no row if nothing was taken
 with u as (
          update rowlock_semaphore p
             set used = p.used + $4::bigint,
-                token = greatest(p.token, (select f.floor from rowlock_token_floor f)) + 1
-          where p.name = $1::text and $4::bigint <= p.capacity - p.used
-            and not {permits_waited}
+                token = greatest(p.token, (select f.floor from rowlock_token_floor f)) + 1,
+                changed_at = clock_timestamp()
+          where p.name = $1::text and p.kind = $9::int and $4::bigint <= p.capacity - p.used
+            and ($10::int = 1 or not {permits_waited})
             and exists (select from rowlock_session m where m.id = $2::bigint and {live})
             and ($8::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')
          returning p.token)
@@ -44,7 +46,7 @@ with d as (
           where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint
          returning s.permits),
      u as (
-         update rowlock_semaphore p set used = p.used - d.permits
+         update rowlock_semaphore p set used = p.used - d.permits, changed_at = clock_timestamp()
            from d
           where p.name = $1::text
             and ($4::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')
@@ -89,7 +91,7 @@ with f as materialized (
                 clock_timestamp() + c.deadline_us::float8 * interval '1 microsecond'
            from c, f),
      u as (
-         update rowlock_semaphore p set used = p.used + b.permits, token = b.token
+         update rowlock_semaphore p set used = p.used + b.permits, token = b.token, changed_at = clock_timestamp()
            from (select sum(c.permits)::bigint as permits, max(f.token + c.place) as token
                    from c, f having count(*) > 0) b
           where p.name = $1::text)
@@ -113,32 +115,56 @@ with k as materialized (
           where s.name = $1::text and s.grant_id = k.grant_id
          returning s.permits),
      u as (
-         update rowlock_semaphore p set used = p.used - (select sum(d.permits)::bigint from d)
+         update rowlock_semaphore p
+            set used = p.used - (select sum(d.permits)::bigint from d), changed_at = clock_timestamp()
           where p.name = $1::text and exists (select from d)
             and set_config('synchronous_commit', 'off', true) = 'off'
          returning 1)
 select (select count(*) from d), (select coalesce(sum(d.permits), 0)::bigint from d), (select count(*) from u)
 
+-- statement shrink_permits
+-- Lowers how many permits a hold has, and the counter, in one statement, hold first, as give_permits. Durable: a
+-- downgrade is rare, and a crash that lost it would leave the larger hold to a client that does not know of it. It
+-- names the number before, so a second one changes nothing. Then check the queue (grant_permits).
+-- $1 name  $2 my session  $3 grant id  $4 permits before  $5 permits from now on
+-- → how many holds were changed, 1 or 0
+with s as (
+         update rowlock_permit s set permits = $5::bigint
+          where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint
+            and s.permits = $4::bigint
+         returning 1),
+     u as (
+         update rowlock_semaphore p
+            set used = p.used - ($4::bigint - $5::bigint), changed_at = clock_timestamp()
+          where p.name = $1::text and exists (select from s)
+         returning 1)
+select (select count(*) from s), (select count(*) from u)
+
 -- statement set_capacity
--- Makes a semaphore, or changes how many permits it has; less than `used` is allowed. Durable. Then check the
--- queue (grant_permits).
+-- Makes a semaphore, or changes how many permits it has; less than `used` is allowed. Durable. A shared_mutex is
+-- left alone. Then check the queue (grant_permits).
 -- $1 name  $2 capacity
 insert into rowlock_semaphore as p (name, capacity) values ($1::text, $2::bigint)
-on conflict (name) do update set capacity = excluded.capacity where p.capacity <> excluded.capacity
+on conflict (name) do update set capacity = excluded.capacity
+    where p.capacity <> excluded.capacity and p.kind = 0
 
 -- statement create_semaphore
--- Makes a semaphore, unless it is there.
--- $1 name  $2 capacity
-insert into rowlock_semaphore (name, capacity) values ($1::text, $2::bigint)
+-- Makes a semaphore or a shared_mutex, unless there is one of this name; and no shared_mutex of a name that leases
+-- use, which would exclude none of them.
+-- $1 name  $2 capacity  $3 kind
+insert into rowlock_semaphore (name, capacity, kind, changed_at)
+select $1::text, $2::bigint, $3::int, clock_timestamp()
+ where $3::int = 0 or not exists (select from rowlock_lease l where l.name = $1::text)
 on conflict (name) do nothing
 
 -- statement semaphore_state
 -- How a semaphore stands; reads only.
 -- $1 name  $2 my session
--- → capacity and used, NULL if there is none; whether my session lives, whether a live session waits for permits
+-- → capacity and used, NULL if there is none; whether my session lives, whether a live session waits for permits;
+--   its kind
 select p.capacity, p.used,
        (select count(*) from rowlock_session m where m.id = $2::bigint and {live}),
-       {permits_waited}::int
+       {permits_waited}::int, p.kind
   from (values (1)) as one left join rowlock_semaphore p on p.name = $1::text
 
 -- statement find_permits
@@ -158,6 +184,18 @@ with c as materialized (
          select set_config('synchronous_commit', 'off', true))
 insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at)
 select $1::text, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint, clock_timestamp() from c
+on conflict (grant_id) do nothing
+
+-- statement enqueue_for_upgrade
+-- Adds the queue entry of an upgrade, before all others: its ticket is negative. There is one upgradeable holder at
+-- most, and no other client upgrades, so no two of them are live.
+-- $1 … $7 as enqueue_for_permits  $8 ticket
+with c as materialized (
+         select set_config('synchronous_commit', 'off', true))
+insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at, ticket)
+overriding system value
+select $1::text, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint, clock_timestamp(), $8::bigint
+  from c
 on conflict (grant_id) do nothing
 
 -- statement cancel_permit_entries
@@ -187,7 +225,7 @@ delete from rowlock_permit_waiter w using k where w.name = k.name and w.ticket =
 -- All entries of a session in the queues of semaphores, in one snapshot; reads only.
 -- $1 my session
 -- → whether my session lives; name, grant id, ticket, position (0: my session is dead), whether the first
---   waiter of the queue can be served. One row with NULLs if there is no entry.
+--   waiter of the queue can be served, whether the counter is there. One row with NULLs if there is no entry.
 with mine as materialized (
          select w.name, w.grant_id, w.ticket from rowlock_permit_waiter w where w.session = $1::bigint),
      place as materialized (
@@ -199,7 +237,7 @@ with mine as materialized (
           where {live})
 select (select count(*) from rowlock_session m where m.id = $1::bigint and {live}),
        mine.name, mine.grant_id, mine.ticket, coalesce(place.position, 0),
-       coalesce(place.first <= p.capacity - p.used, false)::int
+       coalesce(place.first <= p.capacity - p.used, false)::int, (p.name is not null)::int
   from (values (1)) as one
        left join mine on true
        left join place on place.ticket = mine.ticket
@@ -275,6 +313,26 @@ update rowlock_semaphore p
  where p.name = $1::text
    and p.used <> (select coalesce(sum(s.permits), 0)::bigint from rowlock_permit s where s.name = $1::text)
 
+-- statement idle_shared_mutexes
+-- A batch of shared_mutexes, by name, that were not in use for the retention, and whether the settled token floor
+-- covers their tokens. One snapshot, reads only.
+-- $1 after which name  $2 batch  $3 retention in µs
+-- → name, token, whether it may be deleted
+select p.name, p.token, (p.token <= f.settled)::int
+  from rowlock_semaphore p, rowlock_token_floor f
+ where p.name > $1::text and p.kind = 1 and p.used = 0
+   and p.changed_at <= clock_timestamp() - $3::bigint::float8 * interval '1 microsecond'
+   and not exists (select from rowlock_permit_waiter w where w.name = p.name)
+ order by p.name limit $2::bigint
+
+-- statement delete_shared_mutex
+-- Deletes an idle shared_mutex whose token the settled floor covers: made anew, it goes on above the floor, as a
+-- lease does. A take that commits first has changed the token; one that comes later finds no row and makes it
+-- anew, and so does the poll of a waiter.
+-- $1 name  $2 token
+delete from rowlock_semaphore p
+ where p.name = $1::text and p.token = $2::bigint and p.kind = 1 and p.used = 0
+
 -- statement reap_permit_waiters
 -- Removes a batch of tickets of sessions that have ended or are gone, like reap_waiters.
 -- $1 batch
@@ -286,17 +344,17 @@ with k as materialized (
 delete from rowlock_permit_waiter w using k where w.name = k.name and w.ticket = k.ticket
 
 -- statement inspect_semaphore
--- A semaphore, for people. Reads only.
--- $1 name
+-- A semaphore or a shared_mutex, for people. Reads only.
+-- $1 name  $2 kind
 -- → {semaphore_info}
-select {semaphore_info} from rowlock_semaphore p where p.name = $1::text
+select {semaphore_info} from rowlock_semaphore p where p.name = $1::text and p.kind = $2::int
 
 -- statement list_semaphores
--- A page of semaphores, for people, by name. Reads only.
--- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many
+-- A page of semaphores or shared_mutexes, for people, by name. Reads only.
+-- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many  $5 kind
 -- → {semaphore_info}
 select {semaphore_info} from rowlock_semaphore p
- where p.name >= $1::text and p.name < $2::text and p.name > $3::text
+ where p.name >= $1::text and p.name < $2::text and p.name > $3::text and p.kind = $5::int
  order by p.name limit $4::bigint
 
 -- statement holders_of_permits

@@ -1,0 +1,182 @@
+// Shared locks (T11): readers of one shared_mutex and takers of one semaphore, by leases on names
+// of their own, which do not meet; and how long a writer waits among readers.
+#include "common/ours.hpp"
+#include "common/postgresql.hpp"
+#include "throughput/contestants.hpp"
+#include <rowlock/semaphore.hpp>
+#include <rowlock/shared_mutex.hpp>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace bench {
+namespace {
+
+using namespace std::chrono_literals;
+using steady = std::chrono::steady_clock;
+
+/// A thread that reads by one shared_mutex, again and again.
+class reader final : public worker {
+public:
+    reader(std::shared_ptr<rowlock::client> locks, std::chrono::milliseconds linger)
+        : locks_{std::move(locks)},
+          lock_{*locks_, "page", {.note = {}, .max_duration = {}, .reader_linger = linger}} {}
+    void turn() override { const std::shared_lock reading{lock_}; }
+
+private:
+    const std::shared_ptr<rowlock::client> locks_;
+    rowlock::shared_mutex lock_;
+};
+
+/// A thread that takes a permit and gives it back.
+class taker final : public worker {
+public:
+    explicit taker(std::shared_ptr<rowlock::client> locks)
+        : locks_{std::move(locks)}, limit_{*locks_, "limit"} {}
+    void turn() override { const auto taken = limit_.acquire(); }
+
+private:
+    const std::shared_ptr<rowlock::client> locks_;
+    rowlock::semaphore limit_;
+};
+
+std::shared_ptr<rowlock::client> client_for(const tables& where,
+                                            const throughput_options& options) {
+    rowlock::client_options own;
+    own.max_connections = options.connections;
+    return std::make_shared<rowlock::client>(where.source(), own);
+}
+
+contestant readers(const tables& where, int threads, const throughput_options& options,
+                   std::chrono::milliseconds linger) {
+    const auto locks = client_for(where, options);
+    return line_up(linger > 0ms ? "readers, sharing" : "readers", threads,
+                   [&](int) { return std::make_unique<reader>(locks, linger); });
+}
+
+contestant takers(const tables& where, int threads, const throughput_options& options) {
+    const auto locks = client_for(where, options);
+    rowlock::semaphore{*locks, "limit"}.set_capacity(1'000'000);
+    return line_up("semaphore", threads, [&](int) { return std::make_unique<taker>(locks); });
+}
+
+/// Compares with leases that do not meet.
+void by_own_names(findings& found, const std::string& database, const std::string& url, int threads,
+                  const throughput_options& options, const round_options& rounds) {
+    const tables where{url};
+    std::vector<contestant> all;
+    all.push_back(ours(where, threads, options));
+    all.push_back(readers(where, threads, options, 0ms));
+    all.push_back(readers(where, threads, options, 20ms));
+    all.push_back(takers(where, threads, options));
+    const auto seen = take_turns(all, rounds);
+    const auto id = fmt::format("T11/{}-{}", database, threads);
+    for (std::size_t i = 0; i < all.size(); ++i) tell(found, id, all[i], seen[i]);
+    const auto row = [&](const char* what, std::size_t which, double target) {
+        found.add({.id = fmt::format("T11/{}-{}-{}", what, database, threads),
+                   .ours = seen[which].per_second,
+                   .theirs = seen[0].per_second,
+                   .unit = "turns/s",
+                   .target = target});
+    };
+    row("readers", 1, 0.5);
+    row("sharing", 2, 3);
+    row("semaphore", 3, 0.5);
+}
+
+/// Nine readers, each for a millisecond, and one writer in turns with a pause; 95 % of the grants
+/// or more are to readers. The longest wait of the writer, by the longest read and 50 ms.
+void writer_among_readers(findings& found, const std::string& database, const std::string& url,
+                          bool quick) {
+    const tables where{url};
+    rowlock::client locks{where.source()};
+    rowlock::client others{where.source()};
+    std::atomic<bool> stop{false};
+    std::atomic<std::int64_t> longest_read{0};
+    std::atomic<std::int64_t> reads{0};
+    std::int64_t longest_wait = 0;
+    std::int64_t writes = 0;
+    {
+        std::vector<std::jthread> all;
+        for (int i = 0; i < 9; ++i) {
+            all.emplace_back([&] {
+                rowlock::shared_mutex page{locks, "page"};
+                while (!stop) {
+                    const std::shared_lock reading{page};
+                    const auto began = steady::now();
+                    std::this_thread::sleep_for(1ms);
+                    const auto took = (steady::now() - began) / 1us;
+                    auto longest = longest_read.load();
+                    while (took > longest && !longest_read.compare_exchange_weak(longest, took)) {
+                    }
+                    ++reads;
+                }
+            });
+        }
+        rowlock::shared_mutex page{others, "page"};
+        const auto end = steady::now() + (quick ? 5s : 20s);
+        while (steady::now() < end) {
+            std::this_thread::sleep_for(20ms);
+            const auto began = steady::now();
+            const std::unique_lock writing{page};
+            longest_wait = std::max<std::int64_t>(longest_wait, (steady::now() - began) / 1us);
+            ++writes;
+        }
+        stop = true;
+    }
+    found.note(
+        fmt::format("{}: {} reads, {} writes; longest read {:.1f} ms, longest wait of the "
+                    "writer {:.1f} ms",
+                    database, reads.load(), writes, static_cast<double>(longest_read) / 1000,
+                    static_cast<double>(longest_wait) / 1000));
+    // Of another client's readers it waits for those that have a grant, and they keep one for up
+    // to reader_linger.
+    found.add({.id = "T11/writer-" + database,
+               .ours = static_cast<double>(longest_wait) / 1000,
+               .unit = "ms",
+               .side = wanted::at_most,
+               .target = static_cast<double>(longest_read) / 1000 + 50});
+}
+
+void measure(const program_options& common, const std::vector<std::string>& databases,
+             const throughput_options& options, findings& found) {
+    const auto rounds = rounds_of(common, options);
+    const temporary_folder folder;
+    for (const std::string& each : databases) {
+        std::string url = "sqlite:" + (folder.path() / "locks.db").string();
+        if (each == "postgresql") url = need(postgresql_url(), "PostgreSQL");
+        if (each == "mariadb") url = need(mariadb_url(), "MariaDB");
+        for (const int threads : {16, 64}) {
+            by_own_names(found, each, url, threads, options, rounds);
+        }
+        writer_among_readers(found, each, url, common.quick);
+    }
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+    std::vector<std::string> databases{"postgresql", "mariadb", "sqlite"};
+    bench::throughput_options options;
+    return bench::run_program(
+        argc, argv, "Measures shared_mutexes and semaphores that all threads use at once.",
+        [&](const bench::program_options& common, bench::findings& found) {
+            bench::measure(common, databases, options, found);
+        },
+        [&](CLI::App& app) {
+            app.add_option("--database", databases, "postgresql, mariadb, sqlite; all if not given")
+                ->delimiter(',')
+                ->transform(CLI::IsMember({"postgresql", "mariadb", "sqlite"}));
+            bench::add_throughput_options(app, options);
+        });
+}

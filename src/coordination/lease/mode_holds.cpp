@@ -1,0 +1,111 @@
+#include "coordination/lease/mode_holds.hpp"
+
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <string>
+
+namespace rowlock::detail {
+
+using namespace std::chrono_literals;
+
+mode_holds::hold* mode_holds::mine() const {
+    const std::lock_guard lock{guard_};
+    const auto found = of_threads_.find(std::this_thread::get_id());
+    return found == of_threads_.end() ? nullptr : &found->second;
+}
+
+mode_holds::hold& mode_holds::require_mine() const {
+    if (auto* const held = mine()) return *held;
+    throw error{errc::not_owner, "this thread has not locked this shared_mutex"};
+}
+
+bool mode_holds::lock(lock_mode mode, const acquire_call& acquire) {
+    auto granted = acquire();
+    if (!granted) return false;
+    const auto used = std::make_shared<used_lease>(used_lease{*std::move(granted)});
+    const bool shared = mode == lock_mode::shared;
+    const std::lock_guard lock{guard_};
+    of_threads_.emplace(std::this_thread::get_id(), hold{used, !shared, shared ? 1 : 0});
+    if (shared && may_join()) {
+        young_ = used;
+        young_until_ = steady::now() + options.reader_linger;
+    }
+    return true;
+}
+
+/// A grant with a deadline of its own is not for readers that come later.
+bool mode_holds::may_join() const {
+    return options.reader_linger > 0ms && !options.max_duration;
+}
+
+bool mode_holds::lock_shared(steady::time_point until, const std::stop_token& stop,
+                             const acquire_call& acquire) {
+    if (!may_join()) return lock(lock_mode::shared, acquire);
+    {
+        std::unique_lock lock{guard_};
+        for (;;) {
+            if (join()) return true;
+            if (!asking_ || steady::now() >= until || stop.stop_requested()) break;
+            answered_.wait_until(lock, stop, std::min(until, steady::now() + 24h),
+                                 [&] { return !asking_; });
+        }
+        // In time the thread asks for itself; out of time for one attempt, as without the others.
+        asking_ = true;
+    }
+    const auto answered = [&] {
+        const std::lock_guard lock{guard_};
+        asking_ = false;
+        answered_.notify_all();
+    };
+    try {
+        const bool locked = lock(lock_mode::shared, acquire);
+        answered();
+        return locked;
+    } catch (...) {
+        answered();
+        throw;
+    }
+}
+
+/// With the guard held.
+bool mode_holds::join() {
+    const auto used = young_.lock();
+    if (!used || used->users == 0 || steady::now() >= young_until_ || !used->lease.held()) {
+        return false;
+    }
+    of_threads_.emplace(std::this_thread::get_id(), hold{used, false, 1});
+    ++used->users;
+    return true;
+}
+
+bool mode_holds::is_alone(const hold& mine) {
+    const std::lock_guard lock{guard_};
+    if (mine.used->users > 1) return false;
+    if (young_.lock() == mine.used) young_.reset();
+    return true;
+}
+
+void mode_holds::unlock(lock_mode mode) {
+    auto& held = require_mine();
+    if (mode == lock_mode::shared) {
+        if (held.shared == 0) throw error{errc::not_owner, "this thread has not locked it shared"};
+        if (--held.shared > 0 || held.locked) return;
+    } else {
+        if (!held.locked || held.used->lease.mode() != mode) {
+            throw error{errc::not_owner, std::string{"this thread has not locked it in the mode "} +
+                                             to_string(mode)};
+        }
+        held.locked = false;
+        if (held.shared > 0) return held.used->lease.downgrade(lock_mode::shared);
+    }
+    const auto last = held.used;
+    {
+        const std::lock_guard lock{guard_};
+        of_threads_.erase(std::this_thread::get_id());
+        if (--last->users > 0) return;
+    }
+    last->lease.release();
+}
+
+}  // namespace rowlock::detail

@@ -1,0 +1,281 @@
+#include "base/require.hpp"
+#include "coordination/lease/engine.hpp"
+#include "coordination/lease/mode_grants.hpp"
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/shared_mutex.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace rowlock {
+
+using namespace std::chrono_literals;
+using detail::mode_grants;
+using protocol::permits_for;
+using steady = std::chrono::steady_clock;
+
+namespace detail {
+namespace {
+
+/// The shortest time for which it makes sense to ask (acquire_options::max_duration).
+constexpr auto least_duration = 10ms;
+
+/// What is left of the grant's own deadline, for a second grant that must not outlive it.
+std::optional<std::chrono::milliseconds> duration_left(const grant& first) {
+    if (first.deadline == base::alarm::never) return std::nullopt;
+    const auto left = first.deadline + first.deadline_margin - first.clock.now();
+    return std::chrono::floor<std::chrono::milliseconds>(left);
+}
+
+}  // namespace
+
+mode_grants::mode_grants(lease hold, lock_mode mode) : mode_{mode} {
+    parts_.push_back({std::move(hold), permits_for(mode), false, nullptr});
+}
+
+lock_mode mode_grants::mode() const noexcept {
+    const std::lock_guard lock{guard_};
+    return mode_;
+}
+
+fencing_token mode_grants::token() const noexcept {
+    const std::lock_guard lock{guard_};
+    return parts_.back().hold.token();
+}
+
+bool mode_grants::held() const noexcept {
+    const std::lock_guard lock{guard_};
+    return std::ranges::all_of(parts_, [](const part& each) { return each.hold.held(); });
+}
+
+std::chrono::milliseconds mode_grants::remaining() const noexcept {
+    const std::lock_guard lock{guard_};
+    const auto left = [](const part& each) { return each.hold.remaining(); };
+    return left(*std::ranges::min_element(parts_, {}, left));
+}
+
+std::stop_token mode_grants::lost() const {
+    const std::lock_guard lock{guard_};
+    return parts_.front().watch ? lost_.get_token() : parts_.front().hold.lost();
+}
+
+std::pair<session_id, grant_id> mode_grants::latest() const noexcept {
+    const std::lock_guard lock{guard_};
+    const auto& last = parts_.back().hold;
+    return {last.session_id(), last.grant_id()};
+}
+
+/// A loss of one grant is a loss of the whole, for ever.
+void mode_grants::require_held() const {
+    const std::lock_guard lock{guard_};
+    for (const auto& each : parts_) {
+        if (each.hold.held()) continue;
+        const auto now = each.hold.grant_->now.load();
+        if (now == grant::state::released || now == grant::state::releasing) throw not_held();
+        throw error{errc::lock_lost,
+                    "the shared_mutex was lost: stop, release it, and start over with a new hold"};
+    }
+}
+
+error mode_grants::not_held() {
+    return {errc::not_owner, "this holds nothing: acquire a shared_mutex first"};
+}
+
+/// All are released, whatever becomes of one; the first failure is reported. They stay: a second
+/// release has nothing to do.
+void mode_grants::release() {
+    std::exception_ptr failed;
+    for (auto each = parts_.rbegin(); each != parts_.rend(); ++each) {
+        try {
+            each->hold.release();
+        } catch (...) {
+            if (!failed) failed = std::current_exception();
+        }
+    }
+    if (failed) std::rethrow_exception(failed);
+}
+
+/// Acquires the permits that the hold lacks, as a second grant. The hold keeps its own permits, so
+/// no other client is exclusive or upgradeable meanwhile; and new readers wait behind the entry of
+/// the upgrade, which is the first of the queue.
+bool mode_grants::upgrade(steady::time_point until, const std::stop_token& stop) {
+    require_held();
+    if (mode_ == lock_mode::exclusive) return true;
+    if (mode_ == lock_mode::shared && until > steady::now()) {
+        throw error{errc::would_deadlock,
+                    "two shared holders that upgrade would wait for each other: hold it "
+                    "upgradeable, or use try_upgrade()"};
+    }
+    const auto& first = *parts_.front().hold.grant_;
+    const auto engine = first.owner.lock();
+    if (!engine) throw client_destroyed();
+    finish_shrinking(*engine);
+
+    const acquire_options how{.max_duration = duration_left(first)};
+    if (how.max_duration && *how.max_duration < least_duration) {
+        throw error{errc::lock_lost, "the hold ends now, by its max_duration"};
+    }
+    std::stop_source over;
+    const on_stop stopped{stop, stop_it{over}};
+    const on_stop lost_meanwhile{lost(), stop_it{over}};
+    const auto lacking = permits_for(lock_mode::exclusive) - permits();
+    lease rest{engine->acquires().acquire(
+        lock_name{parts_.front().hold.name()}, until, over.get_token(), how,
+        {.count = lacking, .of = protocol::counter_kind::shared_mutex, .upgrade = true})};
+    require_held();  // or the rest is released again
+    if (!rest.grant_) {
+        if (stop.stop_requested() || until <= steady::now()) return false;
+        throw error{errc::lock_lost, "the shared_mutex was lost while it was upgraded"};
+    }
+    for (auto& each : parts_) {
+        if (!each.watch) each.watch = watch(each.hold);
+    }
+    auto watched = watch(rest);
+    const std::lock_guard lock{guard_};
+    parts_.push_back({std::move(rest), lacking, false, std::move(watched)});
+    mode_ = lock_mode::exclusive;
+    return true;
+}
+
+/// From the latest grant on: one that is not needed is released, one that is needed in part
+/// shrinks. What remains is held without a break.
+void mode_grants::downgrade(lock_mode to) {
+    require(to <= mode_, "downgrade() goes to a weaker mode; for a stronger one use upgrade()");
+    require_held();
+    const auto engine = parts_.front().hold.grant_->owner.lock();
+    if (!engine) throw client_destroyed();
+    finish_shrinking(*engine);
+    if (to == mode_) return;
+    const auto wanted = permits_for(to);
+    std::vector<part> unneeded;
+    {
+        const std::lock_guard lock{guard_};
+        unneeded.reserve(parts_.size());
+        mode_ = to;
+        while (permits() - parts_.back().permits >= wanted) {
+            unneeded.push_back(std::move(parts_.back()));
+            parts_.pop_back();
+        }
+        const auto spare = permits() - wanted;
+        parts_.back().permits -= spare;
+        parts_.back().shrinking = spare > 0;
+    }
+    for (auto& each : unneeded) each.hold.release();
+    finish_shrinking(*engine);
+}
+
+/// If it fails the table has one of the two numbers, and the next change begins with it again.
+void mode_grants::finish_shrinking(engine& by) {
+    for (auto& each : parts_) {
+        if (!each.shrinking) continue;
+        by.releases().shrink(*each.hold.grant_, each.permits);
+        each.shrinking = false;
+    }
+}
+
+std::vector<const lease*> mode_grants::leases() const {
+    std::vector<const lease*> all;
+    for (const auto& each : parts_) all.push_back(&each.hold);
+    return all;
+}
+
+std::int64_t mode_grants::permits() const noexcept {
+    std::int64_t sum = 0;
+    for (const auto& each : parts_) sum += each.permits;
+    return sum;
+}
+
+std::unique_ptr<mode_grants::on_stop> mode_grants::watch(const lease& one) {
+    return std::make_unique<on_stop>(one.lost(), stop_it{lost_});
+}
+
+}  // namespace detail
+
+const char* to_string(lock_mode mode) noexcept {
+    switch (mode) {
+        case lock_mode::shared:
+            return "shared";
+        case lock_mode::upgradeable:
+            return "upgradeable";
+        case lock_mode::exclusive:
+            break;
+    }
+    return "exclusive";
+}
+
+mode_lease::mode_lease() noexcept = default;
+mode_lease::mode_lease(mode_lease&& other) noexcept = default;
+mode_lease::~mode_lease() = default;
+
+mode_lease& mode_lease::operator=(mode_lease&& other) noexcept {
+    // The old hold is released as the temporary goes out of scope.
+    mode_lease moved{std::move(other)};
+    grants_.swap(moved.grants_);
+    return *this;
+}
+
+mode_lease::mode_lease(lease hold, lock_mode mode)
+    : grants_{std::make_unique<mode_grants>(std::move(hold), mode)} {}
+
+const std::string& mode_lease::name() const noexcept {
+    static const lease none;
+    return grants_ ? grants_->name() : none.name();
+}
+
+lock_mode mode_lease::mode() const noexcept {
+    return grants_ ? grants_->mode() : lock_mode::shared;
+}
+
+fencing_token mode_lease::token() const noexcept {
+    return grants_ ? grants_->token() : fencing_token{};
+}
+
+bool mode_lease::held() const noexcept {
+    return grants_ && grants_->held();
+}
+
+std::chrono::milliseconds mode_lease::remaining() const noexcept {
+    return grants_ ? grants_->remaining() : 0ms;
+}
+
+std::stop_token mode_lease::lost() const {
+    return grants_ ? grants_->lost() : std::stop_token{};
+}
+
+session_id mode_lease::session_id() const noexcept {
+    return grants_ ? grants_->latest().first : rowlock::session_id{};
+}
+
+grant_id mode_lease::grant_id() const noexcept {
+    return grants_ ? grants_->latest().second : rowlock::grant_id{};
+}
+
+void mode_lease::release() {
+    if (grants_) grants_->release();
+}
+
+void mode_lease::upgrade() {
+    static_cast<void>(upgrade_until(steady::time_point::max(), {}));
+}
+
+bool mode_lease::upgrade(const std::stop_token& stop) {
+    return upgrade_until(steady::time_point::max(), stop);
+}
+
+bool mode_lease::try_upgrade() {
+    return upgrade_until(steady::time_point::min(), {});
+}
+
+bool mode_lease::upgrade_until(steady::time_point until, const std::stop_token& stop) {
+    if (!grants_) throw mode_grants::not_held();
+    return grants_->upgrade(until, stop);
+}
+
+void mode_lease::downgrade(lock_mode to) {
+    if (!grants_) throw mode_grants::not_held();
+    grants_->downgrade(to);
+}
+
+}  // namespace rowlock

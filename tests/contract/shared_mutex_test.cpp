@@ -1,0 +1,565 @@
+// Holds of shared_mutexes, on every database through every driver: the transitions of
+// semaphore_protocol in the modes of a shared_mutex, one by one, and pairs of them whose
+// interleaving is forced.
+// shows: promise-13
+
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "support/blocked.hpp"
+#include "support/failure.hpp"
+#include "support/lock_database.hpp"
+#include "support/protocol_session.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using outcome = protocol::attempt::outcome;
+using protocol::counter_kind;
+using protocol::permits_for;
+using support::kind_of;
+using support::lock_database;
+using support::protocol_connection;
+using support::soon;
+
+namespace {
+
+constexpr session_id one{1};
+constexpr session_id two{2};
+
+constexpr auto shared = lock_mode::shared;
+constexpr auto upgradeable = lock_mode::upgradeable;
+constexpr auto exclusive = lock_mode::exclusive;
+
+using ids = std::vector<std::int64_t>;
+
+/// The shared_mutex "page" on a connection of its own.
+class page_lock {
+public:
+    explicit page_lock(const lock_database& database)
+        : hand_{database}, protocol_{protocol::make_semaphore_protocol(database.statements())} {}
+
+    void open() const {
+        hand_.open(one);
+        hand_.open(two);
+    }
+    [[nodiscard]] protocol::attempt send(const protocol::grant_request& request) const {
+        auto found = protocol_->acquire(db(), request, soon());
+        // The first use of the name makes its counter.
+        if (found.what == outcome::contested) found = protocol_->acquire(db(), request, soon());
+        return found;
+    }
+    [[nodiscard]] outcome take(session_id session, std::int64_t grant, lock_mode mode) const {
+        return send(of(session, grant, permits_for(mode))).what;
+    }
+    [[nodiscard]] bool took(session_id session, std::int64_t grant, lock_mode mode) const {
+        return take(session, grant, mode) == outcome::granted;
+    }
+    /// One attempt to get what a holder of this mode lacks.
+    [[nodiscard]] bool upgraded(session_id session, std::int64_t grant, lock_mode from) const {
+        return send(upgrade(session, grant, from)).what == outcome::granted;
+    }
+    void wait(session_id session, std::int64_t grant, lock_mode mode) const {
+        protocol_->enqueue(db(), of(session, grant, permits_for(mode)), soon());
+    }
+    void wait_for_upgrade(session_id session, std::int64_t grant) const {
+        protocol_->enqueue(db(), upgrade(session, grant, upgradeable), soon());
+    }
+    [[nodiscard]] bool give(session_id session, std::int64_t grant) const {
+        return protocol_->release(db(), "page", session, grant_id{grant}, false, soon()).freed;
+    }
+    [[nodiscard]] bool downgrade(session_id session, std::int64_t grant, lock_mode to) const {
+        return protocol_->shrink(db(), "page", session, grant_id{grant}, permits_for(to), soon());
+    }
+    /// The grant ids that were served, in the order of their tokens.
+    [[nodiscard]] ids grant_next() const {
+        ids served;
+        for (bool more = true; more;) {
+            const auto granted = protocol_->grant_next(db(), "page", soon());
+            more = granted.more;
+            for (const auto& each : granted.served) {
+                served.push_back(static_cast<std::int64_t>(each.grant_id));
+            }
+        }
+        return served;
+    }
+    [[nodiscard]] std::int64_t used() const {
+        return protocol_->inspect(db(), "page", counter_kind::shared_mutex, soon()).value().used;
+    }
+    [[nodiscard]] bool counts() const {
+        return std::ranges::none_of(protocol_->neglected(db(), "", 10, soon()),
+                                    [](const auto& each) { return each.difference != 0; });
+    }
+    [[nodiscard]] const protocol::semaphore_protocol& protocol() const { return *protocol_; }
+    [[nodiscard]] const protocol_connection& hand() const { return hand_; }
+    [[nodiscard]] sql::connection& db() const { return hand_.db(); }
+
+    static protocol::grant_request of(session_id session, std::int64_t grant, std::int64_t count) {
+        return {.name = "page",
+                .session = session,
+                .grant_id = grant_id{grant},
+                .thread = "t",
+                .note = "n",
+                .deadline_us = std::nullopt,
+                .permits = {.count = count, .of = counter_kind::shared_mutex}};
+    }
+    static protocol::grant_request upgrade(session_id session, std::int64_t grant, lock_mode from) {
+        auto made = of(session, grant, permits_for(exclusive) - permits_for(from));
+        made.permits.upgrade = true;
+        return made;
+    }
+
+private:
+    protocol_connection hand_;
+    std::unique_ptr<const protocol::semaphore_protocol> protocol_;
+};
+
+/// Takes the lock in this mode, in a transaction of the fixture that stays open.
+void take_and_stay(lock_database& database, std::int64_t grant, lock_mode mode) {
+    const auto permits = std::to_string(permits_for(mode));
+    const std::string now =
+        database.speaks() == sql::dialect::postgresql ? "clock_timestamp()" : "1";
+    database.run("begin");
+    database.run("update rowlock_semaphore set used = used + " + permits +
+                 ", token = token + 1 where name = 'page'");
+    database.run(
+        "insert into rowlock_permit (name, grant_id, session, permits, token, acquired_at) values "
+        "('page', " +
+        std::to_string(grant) + ", 1, " + permits + ", 1, " + now + ")");
+}
+
+}  // namespace
+
+TEST_CASE("each mode goes with those that it does not exclude, and with no other") {
+    constexpr std::array modes{shared, upgradeable, exclusive};
+    constexpr bool together[3][3] = {
+        {true, true, false}, {true, false, false}, {false, false, false}};
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        for (std::size_t held = 0; held < 3; ++held) {
+            for (std::size_t asked = 0; asked < 3; ++asked) {
+                CAPTURE(to_string(modes[held]));
+                CAPTURE(to_string(modes[asked]));
+                REQUIRE(page.took(one, 11, modes[held]));
+                CHECK(page.took(two, 21, modes[asked]) == together[held][asked]);
+                CHECK(page.give(one, 11));
+                CHECK(page.give(two, 21) == together[held][asked]);
+                CHECK(page.used() == 0);
+            }
+        }
+        // Any number of readers.
+        for (std::int64_t grant = 100; grant < 120; ++grant) CHECK(page.took(one, grant, shared));
+        CHECK(page.used() == 20);
+        CHECK(page.take(two, 21, exclusive) == outcome::held);
+        CHECK(page.took(two, 22, upgradeable));
+        CHECK(page.took(one, 120, shared));
+        CHECK(page.counts());
+    }
+}
+
+TEST_CASE("a waiting writer is not overtaken by readers, and those behind it enter together") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.took(one, 11, shared));
+        page.wait(two, 21, exclusive);
+        for (std::int64_t grant = 31; grant < 36; ++grant) page.wait(one, grant, shared);
+        page.wait(two, 41, exclusive);
+        page.wait(one, 51, shared);
+        CHECK(page.take(one, 61, shared) == outcome::held);  // nor by a newcomer
+        CHECK(page.grant_next().empty());
+        CHECK(page.give(one, 11));
+        CHECK(page.grant_next() == ids{21});
+        CHECK(page.grant_next().empty());
+        CHECK(page.give(two, 21));
+        CHECK(page.grant_next() == ids{31, 32, 33, 34, 35});
+        for (std::int64_t grant = 31; grant < 36; ++grant) CHECK(page.give(one, grant));
+        CHECK(page.grant_next() == ids{41});
+        CHECK(page.counts());
+    }
+}
+
+TEST_CASE("an upgrade waits for the readers alone: before all waiters, and no reader enters") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.took(one, 11, upgradeable));
+        REQUIRE(page.took(two, 21, shared));
+        page.wait(two, 22, exclusive);
+        page.wait(two, 23, shared);
+        CHECK_FALSE(page.upgraded(one, 12, upgradeable));  // a reader is there
+        page.wait_for_upgrade(one, 13);
+        CHECK(page.take(two, 24, shared) == outcome::held);
+        CHECK(page.grant_next().empty());
+        CHECK(page.give(two, 21));
+        CHECK(page.grant_next() == ids{13});
+        CHECK(page.used() == permits_for(exclusive));
+        const auto served =
+            page.protocol().served(page.db(), "page", one, grant_id{13}, soon()).value();
+        CHECK(served.token >
+              page.protocol().served(page.db(), "page", one, grant_id{11}, soon()).value().token);
+        CHECK(page.grant_next().empty());
+        // Back to upgradeable: the writer in line still waits, and the reader behind it.
+        CHECK(page.give(one, 13));
+        CHECK(page.grant_next().empty());
+        CHECK(page.give(one, 11));
+        CHECK(page.grant_next() == ids{22});
+        CHECK(page.counts());
+    }
+}
+
+TEST_CASE("an upgrade that gives up lets the readers in again") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.took(one, 11, upgradeable));
+        REQUIRE(page.took(two, 21, shared));
+        page.wait_for_upgrade(one, 12);
+        page.wait(two, 22, shared);
+        CHECK(page.grant_next().empty());
+        const std::array given_up{grant_id{12}};
+        CHECK(page.protocol().cancel(page.db(), given_up, soon()).size() == 1);
+        CHECK(page.grant_next() == ids{22});
+        CHECK(page.counts());
+    }
+}
+
+TEST_CASE("the entry of an upgrade whose client died stops neither readers nor the next upgrade") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.took(one, 11, upgradeable));
+        REQUIRE(page.took(two, 21, shared));
+        page.wait_for_upgrade(one, 12);
+        page.hand().end(one);
+        CHECK(page.protocol().sweep(page.db(), "page", soon()) == permits_for(upgradeable));
+        CHECK(page.took(two, 22, shared));
+        REQUIRE(page.took(two, 23, upgradeable));
+        page.wait_for_upgrade(two, 24);
+        CHECK(page.give(two, 21));
+        CHECK(page.give(two, 22));
+        CHECK(page.grant_next() == ids{24});
+        CHECK(page.counts());
+    }
+}
+
+TEST_CASE("of two readers that try to upgrade, none gets in before the other has left") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.took(one, 11, shared));
+        REQUIRE(page.took(two, 21, shared));
+        CHECK_FALSE(page.upgraded(one, 12, shared));
+        CHECK_FALSE(page.upgraded(two, 22, shared));
+        page.wait(two, 23, exclusive);
+        CHECK(page.give(two, 21));
+        CHECK(page.upgraded(one, 13, shared));  // past the queue
+        CHECK(page.used() == permits_for(exclusive));
+        CHECK(page.grant_next().empty());
+        CHECK(page.counts());
+    }
+}
+
+TEST_CASE("a downgrade keeps the hold and lets in those that fit; a second one changes nothing") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.took(one, 11, exclusive));
+        page.wait(two, 21, shared);
+        page.wait(two, 22, exclusive);
+        CHECK_FALSE(page.downgrade(two, 11, shared));  // another session's
+        CHECK(page.downgrade(one, 11, upgradeable));
+        CHECK(page.used() == permits_for(upgradeable));
+        CHECK(page.downgrade(one, 11, upgradeable));  // as after a lost reply
+        CHECK(page.used() == permits_for(upgradeable));
+        CHECK(page.grant_next() == ids{21});
+        CHECK(page.downgrade(one, 11, shared));
+        CHECK(page.used() == 2);
+        CHECK(page.grant_next().empty());  // the writer waits for both readers
+        CHECK(page.give(one, 11));
+        CHECK_FALSE(page.downgrade(one, 11, shared));
+        CHECK(page.give(two, 21));
+        CHECK(page.grant_next() == ids{22});
+        CHECK(page.counts());
+    }
+}
+
+TEST_CASE("a semaphore and a shared_mutex cannot have one name, and each says so") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        const auto refuses = [](auto call) { return kind_of(call) == errc::invalid_options; };
+        REQUIRE(page.took(one, 11, shared));
+        auto as_semaphore = page_lock::of(one, 12, 1);
+        as_semaphore.permits.of = counter_kind::semaphore;
+        CHECK(refuses([&] { (void)page.send(as_semaphore); }));
+        CHECK(refuses([&] { page.protocol().set_capacity(page.db(), "page", 3, soon()); }));
+        CHECK_FALSE(page.protocol().create(page.db(), "page", 3, soon()));
+        CHECK_FALSE(page.protocol().inspect(page.db(), "page", counter_kind::semaphore, soon()));
+        CHECK(page.used() == 1);
+
+        page.protocol().set_capacity(page.db(), "api", 3, soon());
+        for (const auto mode : {shared, upgradeable, exclusive}) {
+            auto request = page_lock::of(one, 13, permits_for(mode));
+            request.name = "api";
+            CHECK(refuses([&] { (void)page.send(request); }));
+        }
+        CHECK(database.number("select used from rowlock_semaphore where name = 'api'") == 0);
+    }
+}
+
+TEST_CASE("the name of a lease is refused for a shared_mutex") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.hand().try_acquire("page", one, grant_id{11}).has_value());
+        CHECK(kind_of([&] { (void)page.take(two, 21, shared); }) == errc::invalid_options);
+        CHECK(page.hand().free("page", one, grant_id{11}));
+        CHECK(kind_of([&] { (void)page.take(two, 21, shared); }) == errc::invalid_options);
+        CHECK(database.number("select count(*) from rowlock_semaphore") == 0);
+        // Once the reaper has deleted the lease's row, its name can be used.
+        database.run("delete from rowlock_lease");
+        CHECK(page.took(two, 21, shared));
+    }
+}
+
+TEST_CASE(
+    "an entry whose counter was deleted is shown as such, and served once it is there again") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        page.wait(two, 21, exclusive);
+        auto entries = page.protocol().entries_of(page.db(), two, soon());
+        REQUIRE(entries.waiting.size() == 1);
+        CHECK_FALSE(entries.waiting[0].counted);
+        CHECK(page.grant_next().empty());
+        CHECK(page.protocol().create_shared_mutex(page.db(), "page", soon()));
+        CHECK_FALSE(page.protocol().create_shared_mutex(page.db(), "page", soon()));
+        entries = page.protocol().entries_of(page.db(), two, soon());
+        CHECK(entries.waiting[0].counted);
+        CHECK(entries.waiting[0].servable);
+        CHECK(page.grant_next() == ids{21});
+    }
+}
+
+TEST_CASE(
+    "an idle shared_mutex is deleted, and goes on with greater tokens when it is used again") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        const auto idle = [&] {
+            return page.protocol().idle_shared_mutexes(page.db(), "", 10, 0, soon());
+        };
+        REQUIRE(page.took(one, 11, shared));
+        CHECK(idle().empty());
+        CHECK(page.give(one, 11));
+        page.wait(two, 21, exclusive);
+        CHECK(idle().empty());
+        CHECK(page.grant_next() == ids{21});
+        CHECK(page.give(two, 21));
+        REQUIRE(idle().size() == 1);
+        CHECK(page.protocol().idle_shared_mutexes(page.db(), "", 10, 60'000'000, soon()).empty());
+        const auto before = idle()[0];
+        CHECK_FALSE(before.deletable);
+        database.run("update rowlock_token_floor set floor = 1000, settled = 1000");
+        CHECK(idle()[0].deletable);
+        REQUIRE(page.took(one, 12, shared));
+        CHECK(page.give(one, 12));  // used since: another token
+        CHECK_FALSE(page.protocol().delete_shared_mutex(page.db(), "page", before.token, soon()));
+        const auto now = idle().at(0).token;
+        CHECK(now == 1001);
+        CHECK(page.protocol().delete_shared_mutex(page.db(), "page", now, soon()));
+        CHECK(idle().empty());
+        database.run("update rowlock_token_floor set floor = 2000, settled = 2000");
+        const auto again = page.send(page_lock::of(one, 13, 1));
+        REQUIRE(again.what == outcome::granted);
+        CHECK(again.token == 2001);
+    }
+}
+
+TEST_CASE("a reaper deletes shared_mutexes once the token floor covers them, and no semaphore") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        page.protocol().set_capacity(page.db(), "api", 3, soon());
+        REQUIRE(page.took(one, 11, exclusive));
+        const auto reap_later = [&] {
+            const bool postgresql = database.speaks() == sql::dialect::postgresql;
+            const auto minus = [&](const std::string& hours) {
+                return postgresql ? " - interval '" + hours + " hours'"
+                                  : " - " + hours + " * 3600000000";
+            };
+            database.run("update rowlock_semaphore set changed_at = changed_at" + minus("2"));
+            database.run("update rowlock_token_floor set raised_at = raised_at" + minus("1"));
+            return reap(database.source(), database.reaping(1h, 10min)).shared_mutexes_deleted;
+        };
+        CHECK(reap_later() == 0);
+        CHECK(reap_later() == 0);
+        CHECK(page.give(one, 11));
+        // The first round raises the floor, the next one finds it settled.
+        CHECK(reap_later() == 0);
+        CHECK(page.used() == 0);
+        CHECK(reap_later() == 1);
+        CHECK(database.number("select count(*) from rowlock_semaphore where name = 'api'") == 1);
+        CHECK(database.number("select count(*) from rowlock_semaphore") == 1);
+    }
+}
+
+TEST_CASE("a take that commits while the reaper deletes its counter keeps it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const page_lock page{database};
+        const page_lock other{database};
+        page.open();
+        REQUIRE(page.protocol().create_shared_mutex(page.db(), "page", soon()));
+        take_and_stay(database, 11, shared);
+        auto deletes = std::async(std::launch::async, [&] {
+            return other.protocol().delete_shared_mutex(other.db(), "page", 0, soon());
+        });
+        CHECK(support::waiting_for_rows(page.db(), database.prefix()));
+        database.run("commit");
+        CHECK_FALSE(deletes.get());
+        CHECK(page.used() == 1);
+        CHECK(page.counts());
+    }
+}
+
+TEST_CASE("a reader that asks while a writer's grant commits does not enter beside it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const page_lock page{database};
+        const page_lock other{database};
+        page.open();
+        REQUIRE(page.protocol().create_shared_mutex(page.db(), "page", soon()));
+        take_and_stay(database, 11, exclusive);
+        // The control: what looks at the holds alone sees no writer, and would enter.
+        CHECK(other.hand().number("select count(*) from " + database.prefix() + "permit") == 0);
+        auto reads = std::async(std::launch::async, [&] { return other.take(two, 21, shared); });
+        CHECK(support::waiting_for_rows(page.db(), database.prefix()));
+        database.run("commit");
+        CHECK(reads.get() == outcome::held);
+        CHECK(page.used() == permits_for(exclusive));
+        CHECK(page.counts());
+    }
+}
+
+TEST_CASE("a writer that asks while a reader's grant commits does not enter beside it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const page_lock page{database};
+        const page_lock other{database};
+        page.open();
+        REQUIRE(page.protocol().create_shared_mutex(page.db(), "page", soon()));
+        take_and_stay(database, 11, shared);
+        CHECK(other.hand().number("select count(*) from " + database.prefix() + "permit") == 0);
+        auto writes =
+            std::async(std::launch::async, [&] { return other.take(two, 21, exclusive); });
+        CHECK(support::waiting_for_rows(page.db(), database.prefix()));
+        database.run("commit");
+        CHECK(writes.get() == outcome::held);
+        CHECK(page.used() == 1);
+        CHECK(page.counts());
+    }
+}
+
+TEST_CASE("an upgrade that is tried while a reader's grant commits fails") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const page_lock page{database};
+        const page_lock other{database};
+        page.open();
+        REQUIRE(page.took(two, 21, upgradeable));
+        take_and_stay(database, 11, shared);
+        auto upgrades =
+            std::async(std::launch::async, [&] { return other.upgraded(two, 22, upgradeable); });
+        CHECK(support::waiting_for_rows(page.db(), database.prefix()));
+        database.run("commit");
+        CHECK_FALSE(upgrades.get());
+        CHECK(page.used() == permits_for(upgradeable) + 1);
+        CHECK(page.counts());
+    }
+}
+
+TEST_CASE("a release and a downgrade of one hold at the same time: one of them changes it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const page_lock page{database};
+        const page_lock other{database};
+        page.open();
+        REQUIRE(page.took(one, 11, exclusive));
+        database.run("begin");
+        database.run("delete from rowlock_permit where grant_id = 11");
+        database.run("update rowlock_semaphore set used = 0 where name = 'page'");
+        auto shrinks =
+            std::async(std::launch::async, [&] { return other.downgrade(one, 11, shared); });
+        CHECK(support::waiting_for_rows(page.db(), database.prefix()));
+        database.run("commit");
+        CHECK_FALSE(shrinks.get());
+        CHECK(page.used() == 0);
+        CHECK(page.counts());
+    }
+}
+
+TEST_CASE("a release and a sweep behind a downgrade give back what the hold still has") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const page_lock page{database};
+        const page_lock other{database};
+        page.open();
+        for (const bool sweeps : {false, true}) {
+            CAPTURE(sweeps);
+            const std::int64_t grant = sweeps ? 12 : 11;
+            const auto id = std::to_string(grant);
+            REQUIRE(page.took(one, grant, exclusive));
+            // A downgrade to shared that has not committed: the control reads all permits.
+            database.run("begin");
+            database.run(
+                "update rowlock_permit set permits = 1 where name = 'page' and grant_id = " + id);
+            database.run("update rowlock_semaphore set used = 1 where name = 'page'");
+            CHECK(other.hand().number("select permits from " + database.prefix() +
+                                      "permit where grant_id = " + id) == permits_for(exclusive));
+            if (sweeps) page.hand().end(one);
+            auto ends = std::async(std::launch::async, [&] {
+                if (!sweeps) return other.give(one, grant);
+                // It passes over the locked row.
+                return other.protocol().sweep(other.db(), "page", soon()) == 0;
+            });
+            if (!sweeps) CHECK(support::waiting_for_rows(page.db(), database.prefix()));
+            if (sweeps) CHECK(ends.get());
+            database.run("commit");
+            if (!sweeps) CHECK(ends.get());
+            if (sweeps) CHECK(page.protocol().sweep(page.db(), "page", soon()) == 1);
+            CHECK(page.used() == 0);
+            CHECK(page.counts());
+        }
+    }
+}
+
+TEST_CASE("a dead reader whose fenced transaction is open keeps the writer out until it ends") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.took(one, 11, shared));
+        // What the fence locks.
+        database.run("begin");
+        database.run(database.speaks() == sql::dialect::postgresql
+                         ? "select 1 from rowlock_permit where grant_id = 11 for share"
+                         : "select 1 from rowlock_permit where name = 'page' and grant_id = 11 "
+                           "lock in share mode");
+        page.hand().end(one);
+        // The control: what counts the holds of live sessions would let the writer in.
+        CHECK(page.hand().number("select count(*) from " + database.prefix() + "permit p join " +
+                                 database.prefix() + "session s on s.id = p.session where " +
+                                 (database.speaks() == sql::dialect::postgresql ? "not s.ended"
+                                                                                : "s.ended = 0")) ==
+              0);
+        CHECK(page.protocol().sweep(page.db(), "page", soon()) == 0);
+        CHECK(page.take(two, 21, exclusive) == outcome::held);
+        database.run("commit");
+        CHECK(page.protocol().sweep(page.db(), "page", soon()) == 1);
+        CHECK(page.took(two, 22, exclusive));
+        CHECK(page.counts());
+    }
+}

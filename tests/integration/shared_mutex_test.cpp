@@ -1,0 +1,804 @@
+// shared_mutexes as programs use them: readers and writers over several clients, upgrades and
+// downgrades, and what becomes of a hold when its client vanishes or a reply is lost.
+// shows: promise-13
+
+#include "sql/table_names.hpp"
+#include "support/event_log.hpp"
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/waits.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <shared_mutex>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::interception;
+using support::kind_of;
+using support::lock_database;
+
+namespace {
+
+constexpr auto shared = lock_mode::shared;
+constexpr auto upgradeable = lock_mode::upgradeable;
+constexpr auto exclusive = lock_mode::exclusive;
+
+/// Longer than any disk has stalled.
+constexpr auto patience = 30s;
+
+mode_lease acquire_soon(shared_mutex& from, lock_mode mode) {
+    auto got = from.try_acquire_for(mode, patience);
+    if (!got) throw std::runtime_error{"the lock did not come"};
+    return std::move(*got);
+}
+
+std::future<mode_lease> waits(shared_mutex& from, lock_mode mode) {
+    return std::async(std::launch::async, [&from, mode] { return acquire_soon(from, mode); });
+}
+
+/// Waits until that many entries are in the queues.
+bool entries(lock_database& database, std::int64_t count) {
+    return eventually(
+        [&] { return database.number("select count(*) from rowlock_permit_waiter") == count; });
+}
+
+bool is_free(shared_mutex& lock) {
+    return eventually([&] {
+        const auto seen = lock.inspect().value();
+        return seen.shared == 0 && !seen.upgradeable && !seen.exclusive;
+    });
+}
+
+/// Whether every counter is the sum of its holds.
+bool counts(lock_database& database) {
+    return database.number(
+               "select count(*) from rowlock_semaphore p where p.used <> (select "
+               "coalesce(sum(s.permits), 0) from rowlock_permit s where s.name = p.name)") == 0;
+}
+
+/// Calls `work` on another thread, and returns what that does.
+template <typename Work>
+auto elsewhere(Work work) {
+    return std::async(std::launch::async, std::move(work)).get();
+}
+
+/// Two clients with an object of one shared_mutex each.
+struct two_clients {
+    explicit two_clients(lock_database& database, client_options second = {})
+        : first{database.source(), database.options()},
+          other{database.source(), database.options(std::move(second))} {}
+
+    client first, other;
+    shared_mutex here{first, "page"};
+    shared_mutex there{other, "page"};
+};
+
+}  // namespace
+
+TEST_CASE("readers share the lock, a writer has it alone, over clients") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        two_clients two{database};
+        CHECK_FALSE(two.here.inspect().has_value());
+        {
+            const std::shared_lock reads{two.here};
+            CHECK(two.here.held());
+            CHECK(two.here.mode() == shared);
+            CHECK(elsewhere([&] {
+                const std::shared_lock also{two.there, std::try_to_lock};
+                return also.owns_lock();
+            }));
+            CHECK_FALSE(two.there.try_lock());
+            CHECK_FALSE(two.there.try_lock_for(50ms));
+            CHECK(two.here.inspect().value().shared == 1);
+        }
+        CHECK_FALSE(two.here.held());
+        CHECK_FALSE(two.here.mode().has_value());
+        {
+            const std::unique_lock writes{two.there};
+            CHECK(two.there.mode() == exclusive);
+            CHECK_FALSE(two.here.try_lock_shared());
+            CHECK_FALSE(two.here.try_lock_upgrade());
+            CHECK_FALSE(two.here.try_lock());
+            CHECK(two.here.inspect().value().exclusive);
+            const auto holders = two.here.holders();
+            REQUIRE(holders.size() == 1);
+            CHECK(holders[0].mode == exclusive);
+            CHECK(holders[0].token == two.there.token());
+        }
+        {
+            shared_mutex beside{two.first, "index"};
+            const std::scoped_lock both{two.here, beside};
+            CHECK(list_shared_mutexes(two.other).size() == 2);
+            CHECK(list_shared_mutexes(two.other, "in").size() == 1);
+        }
+        CHECK(list_semaphores(two.other).empty());
+        CHECK(is_free(two.here));
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a hold is a lease: it ends with its object, and a second release does nothing") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        two_clients two{database};
+        auto first = two.here.acquire(shared, {.note = "a report"});
+        CHECK(first.held());
+        CHECK(first.name() == "page");
+        CHECK(first.mode() == shared);
+        CHECK(first.remaining() > 0ms);
+        CHECK(two.there.holders().at(0).who.note == "a report");
+        auto second = two.there.try_acquire(upgradeable);
+        REQUIRE(second.has_value());
+        CHECK(second->token() > first.token());
+        first.release();
+        CHECK_FALSE(first.held());
+        first.release();
+        { const auto moved = std::move(*second); }
+        CHECK(is_free(two.here));
+        CHECK(kind_of([&] { first.upgrade(); }) == errc::not_owner);
+        mode_lease none;
+        CHECK_FALSE(none.held());
+        CHECK(none.name().empty());
+        CHECK(kind_of([&] { none.downgrade(shared); }) == errc::not_owner);
+        none.release();
+        std::stop_source stop;
+        stop.request_stop();
+        const auto held = two.here.acquire(exclusive);
+        CHECK_FALSE(two.there.acquire(shared, stop.get_token()).has_value());
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a waiting writer is woken by the last reader, and is not overtaken by new ones") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        two_clients two{database, {.poll_interval = 1min}};
+        auto one = two.here.acquire(shared);
+        auto second = two.here.acquire(shared);
+        auto writes = waits(two.there, exclusive);
+        REQUIRE(entries(database, 1));
+        CHECK_FALSE(two.here.try_acquire(shared).has_value());
+        one.release();
+        CHECK(writes.wait_for(200ms) == std::future_status::timeout);
+        second.release();
+        auto written = writes.get();
+        CHECK(written.held());
+
+        // Readers that stand in line enter together.
+        std::vector<std::future<mode_lease>> reads;
+        reads.reserve(5);
+        for (int i = 0; i < 5; ++i) reads.push_back(waits(two.here, shared));
+        REQUIRE(entries(database, 5));
+        written.release();
+        std::vector<mode_lease> all;
+        for (auto& each : reads) all.push_back(each.get());
+        CHECK(two.there.inspect().value().shared == 5);
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("an upgrade waits for the readers alone, and the writers in line wait for it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        two_clients two{database};
+        auto held = two.here.acquire(upgradeable);
+        auto reads = two.there.acquire(shared);
+        auto writes = waits(two.there, exclusive);
+        REQUIRE(entries(database, 1));
+        CHECK_FALSE(held.try_upgrade());
+        CHECK(held.mode() == upgradeable);
+        const auto before = held.token();
+        auto upgraded = std::async(std::launch::async, [&] { held.upgrade(); });
+        REQUIRE(entries(database, 2));
+        CHECK_FALSE(two.there.try_acquire(shared).has_value());
+        reads.release();
+        upgraded.get();
+        CHECK(held.mode() == exclusive);
+        CHECK(held.token() > before);
+        CHECK(two.there.inspect().value().exclusive);
+        held.upgrade();  // it is exclusive
+        CHECK(held.try_upgrade());
+        CHECK(writes.wait_for(0s) == std::future_status::timeout);
+
+        held.downgrade(upgradeable);
+        CHECK(held.mode() == upgradeable);
+        CHECK(writes.wait_for(100ms) == std::future_status::timeout);
+        CHECK(held.try_upgrade());  // before the writer in line
+        held.release();
+        CHECK(writes.get().held());
+        CHECK(is_free(two.here));
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("an upgrade that runs out of time, or is stopped, leaves the hold as it was") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        two_clients two{database};
+        auto held = two.here.acquire(upgradeable);
+        const auto reads = two.there.acquire(shared);
+        CHECK_FALSE(held.try_upgrade_for(100ms));
+        CHECK(held.held());
+        CHECK(held.mode() == upgradeable);
+        std::stop_source stop;
+        auto stopped =
+            std::async(std::launch::async, [&] { return held.upgrade(stop.get_token()); });
+        REQUIRE(entries(database, 1));
+        auto waiting = waits(two.there, shared);
+        REQUIRE(entries(database, 2));
+        stop.request_stop();
+        CHECK_FALSE(stopped.get());
+        CHECK(waiting.get().held());  // the entry of the upgrade stood before it
+        CHECK(held.held());
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("two readers cannot wait for each other's end: an upgrade of a shared hold is refused") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        two_clients two{database};
+        auto one = two.here.acquire(shared);
+        auto second = two.there.acquire(shared);
+        CHECK(kind_of([&] { one.upgrade(); }) == errc::would_deadlock);
+        CHECK(kind_of([&] { (void)one.try_upgrade_for(1s); }) == errc::would_deadlock);
+        CHECK_FALSE(one.try_upgrade());
+        CHECK_FALSE(second.try_upgrade());
+        second.release();
+        CHECK(one.try_upgrade());
+        CHECK(one.mode() == exclusive);
+        CHECK_FALSE(two.there.try_acquire(shared).has_value());
+        // Through all modes, and back.
+        one.downgrade(upgradeable);
+        CHECK(two.there.try_acquire(shared).has_value());
+        CHECK_FALSE(two.there.try_acquire(upgradeable).has_value());
+        CHECK(eventually([&] { return one.try_upgrade(); }));
+        one.downgrade(shared);
+        CHECK(two.there.try_acquire(upgradeable).has_value());
+        CHECK(kind_of([&] { one.downgrade(exclusive); }) == errc::invalid_options);
+        one.release();
+        CHECK(is_free(two.here));
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a downgrade lets readers in, and no writer between") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        two_clients two{database, {.poll_interval = 1min}};
+        auto held = two.here.acquire(exclusive);
+        auto reads = waits(two.there, shared);
+        REQUIRE(entries(database, 1));
+        auto writes = waits(two.there, exclusive);
+        REQUIRE(entries(database, 2));
+        held.downgrade(shared);
+        CHECK(held.mode() == shared);
+        auto read = reads.get();
+        CHECK(held.held());
+        CHECK(writes.wait_for(200ms) == std::future_status::timeout);
+        read.release();
+        held.release();
+        CHECK(writes.get().held());
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a thread locks it once, and shared as often as it likes") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        two_clients two{database};
+        shared_mutex again{two.first, "page"};  // the same lock for this thread
+        two.here.lock_shared();
+        again.lock_shared();
+        CHECK(two.there.inspect().value().shared == 1);
+        CHECK(kind_of([&] { two.here.lock(); }) == errc::would_deadlock);
+        CHECK(kind_of([&] { again.lock_upgrade(); }) == errc::would_deadlock);
+        CHECK_FALSE(two.here.try_lock());
+        // Also while a writer waits: it would wait for this thread, and this thread for it.
+        auto writes = waits(two.there, exclusive);
+        REQUIRE(entries(database, 1));
+        two.here.lock_shared();
+        two.here.unlock_shared();
+        again.unlock_shared();
+        CHECK(two.here.held());
+        two.here.unlock_shared();
+        CHECK_FALSE(again.held());
+        writes.get().release();
+
+        two.here.lock();
+        CHECK(kind_of([&] { two.here.lock(); }) == errc::would_deadlock);
+        two.here.lock_shared();
+        two.here.unlock();  // a downgrade
+        CHECK(two.here.mode() == shared);
+        CHECK(two.there.try_lock_shared());
+        two.there.unlock_shared();
+        two.here.unlock_shared();
+
+        two.here.lock_upgrade();
+        two.here.upgrade();
+        CHECK(two.here.mode() == exclusive);
+        two.here.downgrade(upgradeable);
+        CHECK(two.here.try_upgrade());
+        two.here.unlock();
+        CHECK_FALSE(two.here.held());
+        two.here.lock_shared();
+        CHECK(two.here.try_upgrade());
+        two.here.downgrade(shared);
+        two.here.unlock_shared();
+        CHECK(kind_of([&] { two.here.upgrade(); }) == errc::not_owner);
+        CHECK(kind_of([&] { two.here.downgrade(shared); }) == errc::not_owner);
+        CHECK(is_free(two.here));
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("threads of a client that read at the same time share a grant while that is young") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client others{database.source(), database.options()};
+        shared_mutex there{others, "page"};
+        const auto readers = [&] { return there.inspect().value().shared; };
+        {
+            shared_mutex here{locks, "page", {.reader_linger = 1min}};
+            here.lock_shared();
+            elsewhere([&] {
+                CHECK(here.try_lock_shared());
+                CHECK(here.held());
+                CHECK(readers() == 1);
+                // It has not the only permit of its client.
+                CHECK_FALSE(here.try_upgrade());
+                CHECK(kind_of([&] { here.upgrade(); }) == errc::would_deadlock);
+                CHECK(here.held());
+                here.unlock_shared();
+            });
+            CHECK(here.held());
+            CHECK(readers() == 1);
+            CHECK(here.try_upgrade());  // alone again
+            CHECK_FALSE(elsewhere([&] { return here.try_lock_shared(); }));
+            here.unlock();
+            CHECK(is_free(there));
+
+            // The threads that come while one of them asks wait for its grant.
+            auto writes = there.acquire(exclusive);
+            std::atomic<int> inside{0};
+            std::vector<std::future<void>> all;
+            for (int i = 0; i < 5; ++i) {
+                all.push_back(std::async(std::launch::async, [&] {
+                    const std::shared_lock reads{here};
+                    ++inside;
+                    CHECK(eventually([&] { return inside == 5; }));
+                    CHECK(readers() == 1);
+                }));
+            }
+            REQUIRE(entries(database, 1));
+            writes.release();
+            for (auto& each : all) each.get();
+            CHECK(is_free(there));
+        }
+        for (const auto linger : {0ms, 1ms}) {
+            shared_mutex here{locks, "page", {.reader_linger = linger}};
+            const std::shared_lock reads{here};
+            std::this_thread::sleep_for(2 * linger);  // it is not young any more
+            elsewhere([&] {
+                const std::shared_lock also{here};
+                CHECK(readers() == 2);
+            });
+            // So a waiting writer is not overtaken by threads of the readers' client.
+            auto writes = waits(there, exclusive);
+            REQUIRE(entries(database, 1));
+            CHECK_FALSE(elsewhere([&] { return here.try_lock_shared(); }));
+            here.unlock_shared();
+            writes.get().release();
+            here.lock_shared();
+        }
+        CHECK(kind_of([&] {
+                  const shared_mutex page{locks, "page", {.reader_linger = -1ms}};
+              }) == errc::invalid_options);
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a grant that threads share is lost to all of them") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 600ms})};
+        shared_mutex here{locks, "page", {.reader_linger = 1min}};
+        const std::shared_lock reads{here};
+        std::promise<void> joined;
+        auto other = std::async(std::launch::async, [&] {
+            const std::shared_lock also{here};
+            joined.set_value();
+            return eventually([&] { return !here.held() && here.lost().stop_requested(); });
+        });
+        joined.get_future().wait();
+        database.run("delete from rowlock_permit");
+        CHECK(eventually([&] { return !here.held(); }));
+        CHECK(other.get());
+        // No thread joins what is lost.
+        (void)reap(database.source());
+        CHECK(elsewhere([&] {
+            const std::shared_lock later{here};
+            return here.held();
+        }));
+    }
+}
+
+TEST_CASE("an unlock of what the thread has not locked is an event, and changes nothing") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
+        support::event_log log;
+        client locks{database.source(), database.options({.on_event = log.callback()})};
+        shared_mutex page{locks, "page"};
+        page.unlock();
+        page.lock_shared();
+        page.unlock();
+        page.unlock_upgrade();
+        CHECK(page.held());
+        page.unlock_shared();
+        page.unlock_shared();
+        CHECK(eventually(
+            [&] { return log.count(event_kind::unlock_failed, loss_reason::none) == 4; }));
+    }
+}
+
+TEST_CASE("what a client that vanished holds comes back, and not before it knows of the loss") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        for (const auto mode : {shared, upgradeable, exclusive}) {
+            CAPTURE(to_string(mode));
+            interception network;
+            client cut_off{network.wrap(database.source()),
+                           database.options({.ttl = 1s, .poll_interval = 100ms})};
+            client others{database.source(), database.options({.poll_interval = 100ms})};
+            shared_mutex here{cut_off, "page"};
+            shared_mutex there{others, "page"};
+            auto held = here.acquire(mode);
+            auto waiting = std::async(std::launch::async, [&] {
+                auto got = acquire_soon(there, exclusive);
+                // The holder's own clock has told it before.
+                return std::pair{got.held(), held.held()};
+            });
+            REQUIRE(entries(database, 1));
+            network.before([](std::string_view) { interception::refuse_to_send(); });
+            const auto [got, still_held] = waiting.get();
+            CHECK(got);
+            CHECK_FALSE(still_held);
+            CHECK(eventually([&] { return held.lost().stop_requested(); }));
+            CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
+            CHECK(kind_of([&] { held.downgrade(shared); }) == errc::lock_lost);
+            network.before({});
+            CHECK(counts(database));
+            CHECK(is_free(there));
+        }
+    }
+}
+
+TEST_CASE("an upgrade whose hold is lost meanwhile fails, and leaves nothing behind") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        two_clients two{database};
+        client brief{database.source(), database.options({.ttl = 600ms})};
+        shared_mutex here{brief, "page"};
+        const auto reads = two.there.acquire(shared);
+        auto held = here.acquire(upgradeable);
+        auto upgrades =
+            std::async(std::launch::async, [&] { return kind_of([&] { held.upgrade(); }); });
+        REQUIRE(entries(database, 1));
+        database.run("update rowlock_session set ended = " +
+                     std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
+                     " where id = (select session from rowlock_permit where permits > 1)");
+        CHECK(upgrades.get() == errc::lock_lost);
+        CHECK_FALSE(held.held());
+        CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
+        CHECK(eventually([&] { return two.there.try_acquire(upgradeable).has_value(); }));
+    }
+}
+
+TEST_CASE("lost() of an upgraded hold tells that either grant was taken by hand") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        for (const char* const which : {"permits = 1000000000", "permits = 999999999"}) {
+            CAPTURE(which);
+            client locks{database.source(), database.options({.ttl = 600ms})};
+            shared_mutex page{locks, "page"};
+            auto held = page.acquire(upgradeable);
+            held.upgrade();
+            const auto lost = held.lost();
+            CHECK(held.held());
+            database.run("delete from rowlock_permit where " + std::string{which});
+            CHECK(eventually([&] { return lost.stop_requested(); }));
+            CHECK_FALSE(held.held());
+            CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
+            (void)reap(database.source());
+            CHECK(counts(database));
+        }
+    }
+}
+
+TEST_CASE("a hold that lost a part is lost for good, and no upgrade of it succeeds") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 600ms})};
+        shared_mutex page{locks, "page"};
+        auto held = page.acquire(upgradeable);
+        held.upgrade();
+        database.run("delete from rowlock_permit where permits = 999999999");
+        CHECK(eventually([&] { return held.lost().stop_requested(); }));
+        CHECK(kind_of([&] { held.downgrade(upgradeable); }) == errc::lock_lost);
+        CHECK(held.mode() == exclusive);
+        CHECK_FALSE(held.held());
+        CHECK(kind_of([&] { held.upgrade(); }) == errc::lock_lost);
+        CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
+    }
+}
+
+TEST_CASE("what an upgrade brings ends with the hold's own deadline") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        two_clients two{database};
+        auto held = two.here.try_acquire_for(upgradeable, patience, {.max_duration = 800ms});
+        REQUIRE(held.has_value());
+        held->upgrade();
+        auto writes = waits(two.there, exclusive);
+        CHECK(writes.get().held());
+        CHECK_FALSE(held->held());
+        CHECK(kind_of([&] { held->release(); }) == errc::lock_lost);
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a downgrade that fails leaves a hold of the weaker mode, which goes on from there") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 20s, .statement_timeout = 300ms})};
+        client others{database.source(), database.options()};
+        shared_mutex here{locks, "page"};
+        shared_mutex there{others, "page"};
+        for (const auto next : {upgradeable, shared}) {
+            CAPTURE(to_string(next));
+            here.lock();
+            network.before([](std::string_view what) {
+                if (what.starts_with("shrink_permit")) {
+                    throw error{errc::timed_out, "the row is locked"};
+                }
+            });
+            CHECK(kind_of([&] { here.downgrade(next); }) == errc::timed_out);
+            CHECK(here.mode() == next);
+            CHECK(here.held());
+            CHECK(there.inspect().value().exclusive);  // as the database still has it
+            network.before({});
+            if (next == upgradeable) {
+                CHECK(here.try_upgrade());  // first the downgrade is made good
+                here.downgrade(shared);
+            }
+            CHECK(eventually([&] {
+                here.downgrade(shared);
+                return there.try_lock_shared();
+            }));
+            there.unlock_shared();
+            here.unlock_shared();
+            CHECK_FALSE(here.held());
+            CHECK(is_free(there));
+        }
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a thread can unlock what it lost while it downgraded") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 600ms})};
+        shared_mutex page{locks, "page"};
+        page.lock();
+        database.run("delete from rowlock_permit");
+        CHECK(kind_of([&] { page.downgrade(shared); }) == errc::lock_lost);
+        page.mode() == shared ? page.unlock_shared() : page.unlock();
+        CHECK_FALSE(page.mode().has_value());
+        (void)reap(database.source());
+        CHECK(eventually([&] { return page.try_lock(); }));
+        page.unlock();
+    }
+}
+
+TEST_CASE("a downgrade whose reply was lost is done once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options({.ttl = 5s})};
+        client others{database.source(), database.options()};
+        shared_mutex here{locks, "page"};
+        shared_mutex there{others, "page"};
+        auto held = here.acquire(exclusive);
+        std::atomic<bool> shrunk{false};
+        std::atomic<bool> lost{false};
+        network.after([&](std::string_view what) {
+            shrunk = shrunk || what == "shrink_permit" || what == "shrink_permits";
+            const bool commits = database.speaks() == sql::dialect::postgresql
+                                     ? what == "shrink_permits"
+                                     : shrunk && what == "commit";
+            if (commits && !lost.exchange(true)) interception::lose_reply();
+        });
+        held.downgrade(shared);
+        REQUIRE(lost);
+        CHECK(held.held());
+        CHECK(there.inspect().value().shared == 1);
+        CHECK(there.try_acquire(shared).has_value());
+        held.release();
+        CHECK(is_free(there));
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("the name of a semaphore is refused, and the other way round") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        semaphore api{locks, "api"};
+        shared_mutex page{locks, "page"};
+        CHECK(api.create(3));
+        { const std::shared_lock reads{page}; }
+        shared_mutex api_again{locks, "api"};
+        semaphore page_again{locks, "page"};
+        const auto refuses = [](auto call) { return kind_of(call) == errc::invalid_options; };
+        CHECK(refuses([&] { api_again.lock_shared(); }));
+        CHECK(refuses([&] { api_again.lock(); }));
+        CHECK(refuses([&] { (void)page_again.acquire(); }));
+        CHECK(refuses([&] { page_again.set_capacity(5); }));
+        CHECK_FALSE(page_again.inspect().has_value());
+        CHECK_FALSE(api_again.inspect().has_value());
+        // A lease is another lock: its name is refused, too.
+        const auto lease = locks.acquire("job");
+        shared_mutex job{locks, "job"};
+        CHECK(refuses([&] { (void)job.try_lock_shared(); }));
+    }
+}
+
+TEST_CASE("a fenced transaction of a reader keeps the writer out, also if the reader dies") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const bool one_writer = database.speaks() == sql::dialect::sqlite;
+        const auto begin = one_writer ? "begin immediate" : "begin";
+        two_clients two{database};
+        const auto db = database.source().connect(support::soon());
+        {
+            two.here.lock_upgrade();
+            two.here.upgrade();
+            db->query(begin, support::soon());
+            fence(*db, two.here);  // both grants
+            if (!one_writer) {
+                CHECK(database.number("select count(*) from rowlock_permit") == 2);
+                const auto other = database.source().connect(support::soon());
+                other->query("begin", support::soon());
+                CHECK(other
+                          ->query(sql::qualify("select grant_id from rowlock_permit for update "
+                                               "skip locked",
+                                               database.speaks(), database.source().tables()),
+                                  support::soon())
+                          .empty());
+            }
+            db->query("commit", support::soon());
+            two.here.unlock();
+            db->query(begin, support::soon());
+            CHECK(kind_of([&] { fence(*db, two.here); }) == errc::not_owner);
+            db->query("rollback", support::soon());
+        }
+        auto held = two.here.acquire(shared);
+        db->query(begin, support::soon());
+        fence(*db, held);
+        if (!one_writer) {
+            database.run("update rowlock_session set ended = " +
+                         std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
+                         " where id = (select session from rowlock_permit)");
+            auto writes = waits(two.there, exclusive);
+            CHECK(writes.wait_for(500ms) == std::future_status::timeout);
+            db->query("commit", support::soon());
+            CHECK(writes.get().held());
+        } else {
+            db->query("commit", support::soon());
+        }
+        // What is over cannot be fenced.
+        database.run("delete from rowlock_permit");
+        auto gone = waits(two.there, shared);
+        database.run("update rowlock_semaphore set used = 0");
+        auto last = gone.get();
+        database.run("delete from rowlock_permit");
+        db->query(begin, support::soon());
+        CHECK(kind_of([&] { fence(*db, last); }) == errc::lock_lost);
+        db->query("rollback", support::soon());
+        CHECK_FALSE(last.held());
+    }
+}
+
+TEST_CASE("permits are fenced in the caller's transaction") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const auto begin = database.speaks() == sql::dialect::sqlite ? "begin immediate" : "begin";
+        client locks{database.source(), database.options()};
+        semaphore api{locks, "api"};
+        api.set_capacity(2);
+        auto held = api.acquire();
+        const auto db = database.source().connect(support::soon());
+        db->query(begin, support::soon());
+        CHECK_NOTHROW(fence(*db, held));
+        db->query("commit", support::soon());
+        held.release();
+        db->query(begin, support::soon());
+        CHECK(kind_of([&] { fence(*db, held); }) == errc::not_owner);
+        CHECK(kind_of([&] { fence(*db, permits{}); }) == errc::not_owner);
+        db->query("rollback", support::soon());
+    }
+}
+
+TEST_CASE("readers and writers at random: never a writer beside another holder") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        constexpr int threads = 3;
+        constexpr int turns = 12;
+        std::atomic<int> readers{0};
+        std::atomic<int> owners{0};  // upgradeable or exclusive
+        std::atomic<int> writers{0};
+        std::atomic<int> violations{0};
+        std::atomic<int> grants{0};
+        const auto check = [&](bool holds) {
+            if (!holds) ++violations;
+        };
+        const auto pause = [](std::mt19937& random) {
+            std::this_thread::sleep_for(std::chrono::microseconds{random() % 3000});
+        };
+        const auto reads = [&](std::mt19937& random) {
+            ++readers;
+            check(writers == 0);
+            pause(random);
+            --readers;
+        };
+        const auto writes = [&](std::mt19937& random) {
+            check(writers++ == 0 && readers == 0);
+            pause(random);
+            --writers;
+        };
+        const auto work = [&](shared_mutex& page, std::uint32_t seed) {
+            std::mt19937 random{seed};
+            for (int turn = 0; turn < turns; ++turn) {
+                ++grants;
+                const auto what = random() % 10;
+                if (what < 5) {
+                    const auto held = page.acquire(shared);
+                    reads(random);
+                } else if (what < 8) {
+                    auto held = page.acquire(upgradeable);
+                    check(owners++ == 0);
+                    reads(random);
+                    if (what != 7 || held.try_upgrade_for(20ms)) {
+                        if (what != 7) held.upgrade();
+                        writes(random);
+                    }
+                    --owners;
+                } else {
+                    auto held = page.acquire(exclusive);
+                    check(owners++ == 0);
+                    writes(random);
+                    --owners;
+                    if (what == 9) {
+                        held.downgrade(shared);
+                        reads(random);
+                    }
+                }
+            }
+        };
+        {
+            std::vector<std::unique_ptr<client>> clients;
+            std::vector<std::unique_ptr<shared_mutex>> locks;
+            std::vector<std::jthread> all;
+            for (std::uint32_t i = 0; i < 3; ++i) {
+                clients.push_back(std::make_unique<client>(database.source(), database.options()));
+                locks.push_back(std::make_unique<shared_mutex>(*clients.back(), "page"));
+                for (std::uint32_t thread = 0; thread < threads; ++thread) {
+                    all.emplace_back(
+                        [&, &page = *locks.back(), seed = 10 * i + thread] { work(page, seed); });
+                }
+            }
+            all.clear();
+            CHECK(is_free(*locks.front()));
+        }
+        CHECK(violations == 0);
+        CHECK(grants == 3 * threads * turns);
+        CHECK(counts(database));
+    }
+}
