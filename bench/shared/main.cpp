@@ -94,7 +94,8 @@ void by_own_names(findings& found, const std::string& database, const std::strin
 }
 
 /// Nine readers, each for a millisecond, and one writer in turns with a pause; 95 % of the grants
-/// or more are to readers. The longest wait of the writer, by the longest read and 50 ms.
+/// or more are to readers. How much longer the longest wait of the
+/// writer is than the longest read.
 void writer_among_readers(findings& found, const std::string& database, const std::string& url,
                           bool quick) {
     const tables where{url};
@@ -138,13 +139,12 @@ void writer_among_readers(findings& found, const std::string& database, const st
                     "writer {:.1f} ms",
                     database, reads.load(), writes, static_cast<double>(longest_read) / 1000,
                     static_cast<double>(longest_wait) / 1000));
-    // Of another client's readers it waits for those that have a grant, and they keep one for up
-    // to reader_linger.
+    // A grant that readers share lives for reader_linger and the last of them.
     found.add({.id = "T11/writer-" + database,
-               .ours = static_cast<double>(longest_wait) / 1000,
+               .ours = static_cast<double>(longest_wait - longest_read) / 1000,
                .unit = "ms",
                .side = wanted::at_most,
-               .target = static_cast<double>(longest_read) / 1000 + 50});
+               .target = 50});
 }
 
 void measure(const program_options& common, const std::vector<std::string>& databases,
@@ -155,9 +155,8 @@ void measure(const program_options& common, const std::vector<std::string>& data
         std::string url = "sqlite:" + (folder.path() / "locks.db").string();
         if (each == "postgresql") url = need(postgresql_url(), "PostgreSQL");
         if (each == "mariadb") url = need(mariadb_url(), "MariaDB");
-        for (const int threads : {16, 64}) {
-            by_own_names(found, each, url, threads, options, rounds);
-        }
+        by_own_names(found, each, url, 16, options, rounds);
+        if (each == "postgresql") by_own_names(found, each, url, 64, options, rounds);
         writer_among_readers(found, each, url, common.quick);
     }
 }

@@ -35,6 +35,21 @@ inline constexpr goal goals[] = {
     {"T9/held", "held()", wanted::at_most, 50},
     {"T10/sqlite", "rowlock run by flock", wanted::at_most, 8},
     {"T10/postgresql", "rowlock run, added to the command", wanted::at_most, 25},
+    {"T11/readers-postgresql-16", "readers of one lock, by own names", wanted::at_least, 0.5},
+    {"T11/readers-postgresql-64", "readers of one lock, by own names", wanted::at_least, 0.5},
+    {"T11/readers-mariadb-16", "readers of one lock, by own names", wanted::at_least, 0.5},
+    {"T11/readers-sqlite-16", "readers of one lock, by own names", wanted::at_least, 0.5},
+    {"T11/sharing-postgresql-16", "the same, sharing grants", wanted::at_least, 3},
+    {"T11/sharing-postgresql-64", "the same, sharing grants", wanted::at_least, 3},
+    {"T11/sharing-mariadb-16", "the same, sharing grants", wanted::at_least, 3},
+    {"T11/sharing-sqlite-16", "the same, sharing grants", wanted::at_least, 3},
+    {"T11/semaphore-postgresql-16", "takers of a semaphore, by own names", wanted::at_least, 0.5},
+    {"T11/semaphore-postgresql-64", "takers of a semaphore, by own names", wanted::at_least, 0.5},
+    {"T11/semaphore-mariadb-16", "takers of a semaphore, by own names", wanted::at_least, 0.5},
+    {"T11/semaphore-sqlite-16", "takers of a semaphore, by own names", wanted::at_least, 0.5},
+    {"T11/writer-postgresql", "a writer's wait beyond the longest read", wanted::at_most, 50},
+    {"T11/writer-mariadb", "a writer's wait beyond the longest read", wanted::at_most, 50},
+    {"T11/writer-sqlite", "a writer's wait beyond the longest read", wanted::at_most, 50},
 };
 
 [[nodiscard]] constexpr const char* sign_of(const goal& of) {

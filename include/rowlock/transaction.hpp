@@ -92,6 +92,8 @@ void fence(sql::connection& db, const recursive_mutex& locked, const fence_optio
 
 /// Permits of a semaphore: until the end of the transaction they count as used, so that no client
 /// gets them in addition to the capacity.
+/// MySQL and MariaDB at REPEATABLE READ: a fence of permits that were given back may keep other
+/// clients from grants until the caller's rollback.
 void fence(sql::connection& db, const permits& held, const fence_options& options = {});
 
 /// A shared_mutex, in any mode: until the end of the transaction no other client holds it in a mode

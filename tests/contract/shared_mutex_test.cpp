@@ -187,6 +187,20 @@ TEST_CASE("a waiting writer is not overtaken by readers, and those behind it ent
     }
 }
 
+TEST_CASE("PostgreSQL: a hundred readers in line enter by one statement") {
+    lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    const page_lock page{database};
+    page.open();
+    REQUIRE(page.took(one, 11, exclusive));
+    for (std::int64_t grant = 100; grant < 200; ++grant) page.wait(two, grant, shared);
+    CHECK(page.give(one, 11));
+    const auto served = page.protocol().grant_next(page.db(), "page", soon());
+    CHECK(served.served.size() == 100);
+    CHECK_FALSE(served.more);
+    CHECK(page.counts());
+}
+
 TEST_CASE("an upgrade waits for the readers alone: before all waiters, and no reader enters") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const page_lock page{database};

@@ -43,7 +43,7 @@ public:
 
     granted_permits grant_next(sql::connection& db, std::string_view name,
                                sql::deadline until) const override {
-        constexpr std::size_t at_once = 64;
+        constexpr std::size_t at_once = 256;
         const auto rows = sql::run(db, grant_, until, name);
         granted_permits granted{.served = {}, .more = rows.rows() == at_once};
         for (std::size_t row = 0; row < rows.rows(); ++row) {

@@ -59,7 +59,7 @@ select (select count(*) from d), (select count(*) from u)
 -- it waits for no hold. What is free is read under the lock; a ticket that was deleted since the statement
 -- began is skipped by the re-check of its lock. A ticket that commits meanwhile is not seen: its client checks
 -- after its commit. Only sessions that live on this server are given any. The commit is asynchronous for the
--- reason of take_permits: a waiter reads its hold, and then flushes, before its caller learns of it. At most 64
+-- reason of take_permits: a waiter reads its hold, and then flushes, before its caller learns of it. At most 256
 -- at a time: then there may be more.
 -- $1 name
 -- → of each that was served: session, grant id, token; its session's wake-up address, secret and mailbox
@@ -75,7 +75,7 @@ with f as materialized (
                 m.wake_address, m.wake_secret, m.mailbox
            from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
           where exists (select from f) and w.name = $1::text and {live}
-          order by w.ticket limit 64 for update of w),
+          order by w.ticket limit 256 for update of w),
      c as materialized (
          select q.*
            from (select k.*, (sum(k.permits) over (order by k.ticket))::bigint as until_here,

@@ -1,0 +1,162 @@
+// shared_mutexes and semaphores under kills, pauses and a reaper: processes hold them in all modes,
+// and an oracle in memory that they share adds up what they believe.
+//
+//   shared_stress_test [--seconds=N] [--seed=N] [doctest's options]
+// shows: promise-12, promise-13
+
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "stress/board.hpp"
+#include "stress/crew.hpp"
+#include "support/servers.hpp"
+#include <rowlock/reaper.hpp>
+#include <rowlock/semaphore.hpp>
+
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <random>
+#include <string>
+#include <thread>
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+using stress::board;
+using stress::crew;
+using stress::mapped_board;
+
+namespace {
+
+struct choice {
+    std::chrono::seconds time{4};
+    unsigned seed = 1;
+};
+
+choice& chosen() {
+    static choice made;
+    return made;
+}
+
+/// Processes of a crew, each with slots of its own on the board: a killed one is believed to hold
+/// until its trust window closes.
+class troop {
+public:
+    troop(support::lock_database& database, const char* mode) : all_{database}, mode_{mode} {}
+
+    [[nodiscard]] std::string path() const { return all_.folder() + "/board"; }
+    stress::member& add() {
+        constexpr int threads = 3;
+        stress::role part;
+        part.program = ROWLOCK_SHARED_WORKER;
+        part.mode = mode_;
+        part.threads = threads;
+        part.ttl_ms = 1'500;
+        part.poll_ms = 100;
+        part.seed = chosen().seed + first_;
+        part.words = {"board=" + path(), "first=" + std::to_string(first_)};
+        first_ += threads;
+        return all_.add(part);
+    }
+    [[nodiscard]] bool has_room() const { return first_ + 100 < board::threads; }
+    [[nodiscard]] crew& members() { return all_; }
+
+private:
+    crew all_;
+    const char* mode_;
+    unsigned first_ = 0;
+};
+
+/// The members that run.
+std::vector<stress::member*> alive(crew& all) {
+    std::vector<stress::member*> found;
+    for (const auto& each : all.members()) {
+        if (!each->killed()) found.push_back(each.get());
+    }
+    return found;
+}
+
+/// Kills, pauses and replaces members, and reaps, until the time is over.
+void disturb(support::lock_database& database, troop& workers, std::mt19937& random) {
+    const auto end = steady_clock::now() + chosen().time;
+    while (steady_clock::now() < end) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{100 + random() % 400});
+        const auto running = alive(workers.members());
+        auto& one = *running[random() % running.size()];
+        switch (random() % 4) {
+            case 0:
+                if (!workers.has_room()) break;
+                one.kill();
+                workers.add().begin();
+                break;
+            case 1:
+                one.pause();
+                std::this_thread::sleep_for(std::chrono::milliseconds{random() % 2500});
+                one.resume();
+                break;
+            default:
+                (void)rowlock::reap(database.source(), database.reaping(1s, 200ms));
+                break;
+        }
+    }
+}
+
+void tell(const board& seen) {
+    MESSAGE(seen.grants.load(), " grants, ", seen.upgrades.load(), " upgrades, ", seen.lost.load(),
+            " lost, ", seen.overlaps.load(), " overlaps");
+}
+
+}  // namespace
+
+TEST_CASE("counted locks: what live processes believe never exceeds the capacity") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        std::mt19937 random{chosen().seed};
+        rowlock::client locks{database.source(), database.options()};
+        rowlock::semaphore limit{locks, stress::names_on_board.back()};
+        limit.set_capacity(stress::semaphore_capacity);
+        troop workers{database, "holds"};
+        const mapped_board seen{workers.path()};
+        for (int i = 0; i < 4; ++i) workers.add();
+        workers.members().begin();
+        disturb(database, workers, random);
+        workers.members().stop();
+        tell(*seen);
+        CHECK(seen->overlaps == 0);
+        CHECK(seen->failures == 0);
+        CHECK(seen->grants > 20);
+        // What the killed ones had comes back.
+        CHECK(support::eventually([&] {
+            (void)rowlock::reap(database.source(), database.reaping(1h, 10min));
+            return database.number("select count(*) from rowlock_permit") == 0;
+        }));
+        CHECK(database.number("select coalesce(sum(used), 0) from rowlock_semaphore") == 0);
+    }
+}
+
+TEST_CASE("counted locks: control: processes that believe without asking overlap") {
+    support::lock_database database{support::backend::sqlite};
+    if (!database.there()) return;
+    troop workers{database, "believes"};
+    const mapped_board seen{workers.path()};
+    for (int i = 0; i < 2; ++i) workers.add();
+    workers.members().begin();
+    CHECK(support::eventually([&] { return seen->overlaps > 0; }));
+    workers.members().stop();
+}
+
+int main(int argc, char** argv) {
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        if (word.starts_with("--seconds=")) {
+            chosen().time = std::chrono::seconds{std::stoi(word.substr(10))};
+        }
+        if (word.starts_with("--seed=")) {
+            chosen().seed = static_cast<unsigned>(std::stoul(word.substr(7)));
+        }
+    }
+    std::cout << "seed " << chosen().seed << '\n';
+    constexpr int skipped = 77;  // ctest's SKIP_RETURN_CODE
+    const int status = doctest::Context{argc, argv}.run();
+    return status == 0 && support::missed_a_server() ? skipped : status;
+}

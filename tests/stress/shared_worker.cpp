@@ -1,0 +1,215 @@
+// A process of the stress test of shared_mutexes and semaphores: a client whose threads hold them
+// in all modes, and check on the board that no other thread believes what they exclude. crew.cpp
+// starts it.
+//
+//   stress_shared_worker KEY=VALUE…     the URL in the environment, ROWLOCK_STRESS_URL
+//
+// mode=holds, or mode=believes: the control, which believes without asking. board=FILE first=NUMBER
+// of its first thread on the board. Prints "ready", starts at the first line of its standard input,
+// and stops when that is closed.
+
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "stress/board.hpp"
+#include "stress/history.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/error.hpp>
+#include <rowlock/open.hpp>
+#include <rowlock/semaphore.hpp>
+#include <rowlock/shared_mutex.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <shared_mutex>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using rowlock::lock_mode;
+using rowlock::protocol::permits_for;
+using stress::boot_time;
+
+/// What one thread does.
+class worker {
+public:
+    worker(rowlock::client& locks, stress::board& board, std::size_t slot, unsigned seed, bool asks)
+        : locks_{locks}, board_{board}, slot_{slot}, random_{seed}, asks_{asks} {}
+
+    void run(const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+            try {
+                turn();
+            } catch (const rowlock::error& failure) {
+                const auto kind = failure.kind();
+                if (kind == rowlock::errc::lock_lost) {
+                    ++board_.lost;
+                } else if (!failure.retryable() && kind != rowlock::errc::outcome_unknown) {
+                    std::fprintf(stderr, "worker: %s\n", failure.what());
+                    ++board_.failures;
+                }
+            }
+            for (auto& name : board_.beliefs) name[slot_].permits = 0;
+        }
+    }
+
+private:
+    void turn() {
+        const auto name = number(stress::counted_names);
+        if (!asks_) return believe(name, capacity_of(name), [] { return 20ms; });
+        if (name == stress::counted_names - 1) return use_permits(name);
+        if (number(4) == 0) return read(name);
+        use_modes(name);
+    }
+
+    void use_permits(std::size_t name) {
+        rowlock::semaphore limit{locks_, stress::names_on_board.at(name)};
+        const auto count = 1 + static_cast<std::int64_t>(number(5));
+        auto held = limit.try_acquire_for(count, 2s);
+        if (!held) return;
+        believe(name, count, [&] { return held->remaining(); });
+        clear(name);
+        held->release();
+    }
+
+    /// By the thread's own hold, which it may share with others of this process.
+    void read(std::size_t name) {
+        rowlock::shared_mutex lock{locks_, stress::names_on_board.at(name)};
+        if (!lock.try_lock_shared_for(2s)) return;
+        believe(name, permits_for(lock_mode::shared), [&] { return lock.remaining(); });
+        clear(name);
+        lock.unlock_shared();
+    }
+
+    void use_modes(std::size_t name) {
+        rowlock::shared_mutex lock{locks_, stress::names_on_board.at(name)};
+        const auto what = number(10);
+        const auto mode = what < 4   ? lock_mode::shared
+                          : what < 8 ? lock_mode::upgradeable
+                                     : lock_mode::exclusive;
+        auto held = lock.try_acquire_for(mode, 2s);
+        if (!held) return;
+        const auto believe_mode = [&] {
+            believe(name, permits_for(held->mode()), [&] { return held->remaining(); });
+        };
+        believe_mode();
+        if (mode == lock_mode::upgradeable && what < 7 && held->try_upgrade_for(1s)) {
+            ++board_.upgrades;
+            believe_mode();
+        }
+        while (held->mode() != lock_mode::shared && number(2) == 0) {
+            const auto weaker = held->mode() == lock_mode::exclusive && number(2) == 0
+                                    ? lock_mode::upgradeable
+                                    : lock_mode::shared;
+            // What is not believed any more is given up first.
+            board_.beliefs[name][slot_].permits = permits_for(weaker);
+            held->downgrade(weaker);
+            believe_mode();
+        }
+        clear(name);
+        held->release();
+    }
+
+    /// Believes it for a while; `remaining` says for how long it still may.
+    template <typename Remaining>
+    void believe(std::size_t name, std::int64_t permits, Remaining remaining) {
+        auto& mine = board_.beliefs[name][slot_];
+        const auto renew = [&] {
+            // The clock first: a pause between the two must shorten the belief.
+            const auto now = boot_time();
+            const auto left = std::chrono::microseconds{remaining()}.count();
+            mine.until = left > 0 ? now + left : 0;
+            return left > 0;
+        };
+        if (!renew()) return;
+        mine.permits = permits;
+        ++board_.grants;
+        for (auto turns = number(4); turns > 0 && renew(); --turns) {
+            check(name);
+            std::this_thread::sleep_for(std::chrono::microseconds{number(1500)});
+        }
+    }
+
+    /// Adds up what all threads believe. A sum above the capacity counts if our own belief stood
+    /// before and afterwards, so that all of them were believed at one moment.
+    void check(std::size_t name) {
+        const auto& all = board_.beliefs[name];
+        std::int64_t sum = 0;
+        const auto now = boot_time();
+        for (const auto& each : all) {
+            const auto permits = each.permits.load();
+            if (permits != 0 && each.until > now) sum += permits;
+        }
+        if (sum > capacity_of(name) && all[slot_].until > boot_time()) ++board_.overlaps;
+    }
+
+    void clear(std::size_t name) { board_.beliefs[name][slot_].permits = 0; }
+
+    static std::int64_t capacity_of(std::size_t name) {
+        return name == stress::counted_names - 1 ? stress::semaphore_capacity
+                                                 : permits_for(lock_mode::exclusive);
+    }
+
+    std::size_t number(std::size_t below) { return random_() % below; }
+
+    rowlock::client& locks_;
+    stress::board& board_;
+    const std::size_t slot_;
+    std::mt19937 random_;
+    const bool asks_;
+};
+
+int run(std::map<std::string, std::string>& words) {
+    const auto number = [&](const char* key) { return std::stoi(words.at(key)); };
+    const stress::mapped_board board{words.at("board")};
+    rowlock::client_options options;
+    options.ttl = std::chrono::milliseconds{number("ttl_ms")};
+    options.poll_interval = std::chrono::milliseconds{number("poll_ms")};
+    options.retry.attempts = 3;
+    rowlock::client locks{rowlock::open(std::getenv("ROWLOCK_STRESS_URL"))
+                              .with_tables({.prefix = words.at("prefix")}),
+                          options};
+    static_cast<void>(locks.is_locked("none"));
+    std::puts("ready");
+    std::fflush(stdout);
+    char byte = 0;
+    if (read(STDIN_FILENO, &byte, 1) != 1) return 0;
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < number("threads"); ++i) {
+            threads.emplace_back([&, i](const std::stop_token& stop) {
+                worker{locks, *board, static_cast<std::size_t>(number("first") + i),
+                       static_cast<unsigned>(number("seed") + i), words.at("mode") == "holds"}
+                    .run(stop);
+            });
+        }
+        while (read(STDIN_FILENO, &byte, 1) > 0) {
+        }
+    }
+    return 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    std::map<std::string, std::string> words;
+    for (int i = 1; i < count; ++i) {
+        const std::string word = arguments[i];
+        const auto at = word.find('=');
+        words[word.substr(0, at)] = word.substr(at + 1);
+    }
+    try {
+        return run(words);
+    } catch (const std::exception& failure) {
+        std::fprintf(stderr, "stress_shared_worker: %s\n", failure.what());
+        return 1;
+    }
+}
