@@ -390,7 +390,8 @@ proctype keeper(byte me) {
             }
             stop_writing();
             if  /* back to shared: the second grant, then a part of the first */
-            :: more[me] != 0 && !OVER -> stop_keeping(); start_reading(); give(more[me])
+            :: atomic { more[me] != 0 && !OVER -> stop_keeping(); start_reading() }
+               give(more[me])
             :: else
             fi;
             stop_keeping();

@@ -313,6 +313,8 @@ public:
     [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
     [[nodiscard]] std::stop_token lost() const;
 
+    /// Whether the database knows a shared_mutex of this name, held or not. One round trip.
+    [[nodiscard]] bool exists();
     /// Its state, by the database; empty if the name was not used lately. One round trip.
     [[nodiscard]] std::optional<shared_mutex_info> inspect();
     /// Its holders, the oldest grant first. One round trip.

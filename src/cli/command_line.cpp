@@ -601,11 +601,14 @@ int parse_and_run(int argc, char** argv) {
     app.require_subcommand(1);
     app.footer(std::string{general_help} + database_help + exit_code_help());
     add_run(app, into);
-    add_grants(app, into);
-    add_looks(app, into);
-    add_semaphores(app, into);
-    add_shared_locks(app, into);
-    add_upkeep(app, into);
+    // `rowlock run` starts a tenth sooner without the others.
+    if (arguments.empty() || arguments.front() != "run") {
+        add_grants(app, into);
+        add_looks(app, into);
+        add_semaphores(app, into);
+        add_shared_locks(app, into);
+        add_upkeep(app, into);
+    }
     require_known_command(app, arguments);
     try {
         app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));

@@ -114,7 +114,7 @@ std::vector<table_rights> rights_of_a_client(sql::dialect speaks) {
     return {{"rowlock_session", "owner", {"select", "insert", "update", "delete"}},
             {"rowlock_lease", "name", {"select", "insert", "update", "delete"}},
             {"rowlock_waiter", "name", waiter},
-            {"rowlock_semaphore", "name", {"select", "insert", "update"}},
+            {"rowlock_semaphore", "name", {"select", "insert", "update", "delete"}},
             {"rowlock_permit", "name", {"select", "insert", "update", "delete"}},
             {"rowlock_permit_waiter", "name", waiter},
             {"rowlock_version", "resource", {"select", "insert", "update"}},

@@ -89,6 +89,9 @@ void require_one_kind(const run_options& options) {
             throw failure{usage, "--limit and --weight are from 1 to 1000000000000"};
         }
     }
+    if (options.weight && *options.weight > *options.limit) {
+        throw failure{usage, "--weight is more than --limit: it could never run"};
+    }
 }
 
 template <typename Hold>
@@ -105,7 +108,7 @@ bool may_wait_for_ourselves(const run_options& options) {
 /// A lease of that name would be another lock, which excludes none of these.
 void refuse_shared_mutex(client& locks, const std::string& name) {
     try {
-        if (!shared_mutex{locks, name}.inspect()) return;
+        if (!shared_mutex{locks, name}.exists()) return;
     } catch (const error& failure) {
         if (failure.kind() == errc::access_denied) return;  // a user of leases alone
         throw;
@@ -151,28 +154,25 @@ std::optional<command_hold> take_mode(client& locks, const run_options& options,
     return held_by(lock.try_acquire_for(mode, *options.wait, std::move(stop), how));
 }
 
-/// Permits that we run under do not come back while we wait.
-void refuse_what_cannot_come(rowlock::semaphore& limit, const run_options& options) {
-    const auto seen = limit.inspect();
-    if (!seen) return;
+/// How many permits of it we run under. They do not come back while we wait.
+std::int64_t permits_above(rowlock::semaphore& limit) {
     std::int64_t above = 0;
     for (const auto& each : limit.holders(most_holders)) {
         if (is_above_us(each.who.host, each.who.pid, each.token.value())) above += each.permits;
     }
-    if (above == 0 || options.weight.value_or(1) <= seen->capacity - above) return;
-    throw failure{usage, fmt::format("{} allows {}, and the `rowlock run` that this command runs "
-                                     "under has {} of them: it would wait for itself",
-                                     options.name, seen->capacity, above)};
+    return above;
 }
 
 /// The first of the programs that use a limit makes it; later only an operator changes it.
 std::optional<command_hold> take_permits(client& locks, const run_options& options,
                                          std::stop_token stop) {
     rowlock::semaphore limit{locks, options.name};
-    if (may_wait_for_ourselves(options)) refuse_what_cannot_come(limit, options);
+    // A waiter before us may wait for those, and we for it: so there is one attempt.
+    const bool nested = may_wait_for_ourselves(options) && permits_above(limit) > 0;
     const permit_options how{.note = options.note};
     const auto weight = options.weight.value_or(1);
     const auto acquire = [&] {
+        if (nested) return limit.try_acquire(weight, how);
         return options.wait ? limit.try_acquire_for(weight, *options.wait, stop, how)
                             : limit.acquire(weight, stop, how);
     };
@@ -183,6 +183,11 @@ std::optional<command_hold> take_permits(client& locks, const run_options& optio
         // The request is for one that is not there, or it can never be met.
         if (failure.kind() != errc::invalid_options || !limit.create(*options.limit)) throw;
         got = acquire();
+    }
+    if (!got && nested) {
+        throw failure{usage, fmt::format("{} is held by the `rowlock run` that this command runs "
+                                         "under, and has no more free: it would wait for itself",
+                                         options.name)};
     }
     if (!got) return std::nullopt;
     const auto seen = limit.inspect();

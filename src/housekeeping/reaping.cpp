@@ -229,7 +229,10 @@ std::int64_t reaper_round::delete_idle_shared_mutexes(std::int64_t retention_us)
             after = each.name;
             if (!each.deletable) {
                 greatest = std::max(greatest, each.token);
-            } else if (semaphores_->delete_shared_mutex(db_, each.name, each.token, until())) {
+            } else if (unless_locked([&] {
+                           return semaphores_->delete_shared_mutex(db_, each.name, each.token,
+                                                                   until());
+                       })) {
                 ++report_.shared_mutexes_deleted;
             }
         }

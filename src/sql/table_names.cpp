@@ -53,6 +53,60 @@ void append_qualified(std::string& made, std::string_view sql, sql::dialect whic
     }
 }
 
+/// Whether every word of the text is code on every database: it has no literal, no quoted name, no
+/// comment and no named parameter. True for most of our statements, which a client reads when it is
+/// made: the lexer takes ten times as long.
+bool is_plain(std::string_view sql) {
+    for (std::size_t i = 0; i < sql.size(); ++i) {
+        const char next = i + 1 < sql.size() ? sql[i + 1] : '\0';
+        switch (sql[i]) {
+            case '\'':
+            case '"':
+            case '`':
+            case '[':
+            case '\\':
+            case '#':
+            case '@':
+            case '?':
+                return false;
+            case '$':
+                if (!ascii::is_digit(next)) return false;
+                break;
+            case ':':
+                if (next != ':') return false;
+                ++i;
+                break;
+            case '-':
+                if (next == '-') return false;
+                break;
+            case '/':
+                if (next == '*') return false;
+                break;
+            default:
+                break;
+        }
+    }
+    return true;
+}
+
+/// As append_qualified, for a plain text.
+void append_plain(std::string& made, std::string_view sql, std::string_view replacement) {
+    std::size_t done = 0;
+    for (std::size_t at = 0; (at = sql.find(table_marker, at)) != std::string_view::npos;) {
+        const char before = at == 0 ? ' ' : sql[at - 1];
+        const auto from_here = sql.substr(at);
+        const bool is_function = from_here.starts_with(testing_function) &&
+                                 (from_here.size() == testing_function.size() ||
+                                  !in_word(from_here[testing_function.size()]));
+        if (!in_word(before) && before != '.' && !is_function) {
+            made.append(sql.substr(done, at - done)).append(replacement);
+            done = at + table_marker.size();
+        }
+        at += table_marker.size();
+    }
+    made.append(sql.substr(done));
+}
+
 }  // namespace
 
 void validate_names(sql::dialect which, const table_names& names) {
@@ -91,7 +145,11 @@ std::string qualify_found(std::string_view sql, sql::dialect which, std::string_
 
     std::string made;
     made.reserve(sql.size() + sql.size() / 4);
-    append_qualified(made, sql, which, replacement);
+    if (is_plain(sql)) {
+        append_plain(made, sql, replacement);
+    } else {
+        append_qualified(made, sql, which, replacement);
+    }
     return made;
 }
 

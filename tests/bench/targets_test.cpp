@@ -85,7 +85,22 @@ const ids every_row{"T1/postgresql",
                     "T9/re-entry",
                     "T9/held",
                     "T10/sqlite",
-                    "T10/postgresql"};
+                    "T10/postgresql",
+                    "T11/readers-postgresql-16",
+                    "T11/readers-postgresql-64",
+                    "T11/readers-mariadb-16",
+                    "T11/readers-sqlite-16",
+                    "T11/sharing-postgresql-16",
+                    "T11/sharing-postgresql-64",
+                    "T11/sharing-mariadb-16",
+                    "T11/sharing-sqlite-16",
+                    "T11/semaphore-postgresql-16",
+                    "T11/semaphore-postgresql-64",
+                    "T11/semaphore-mariadb-16",
+                    "T11/semaphore-sqlite-16",
+                    "T11/writer-postgresql",
+                    "T11/writer-mariadb",
+                    "T11/writer-sqlite"};
 
 bool has_postgresql() {
     return support::url_of(support::server::postgresql).has_value();
@@ -110,6 +125,13 @@ TEST_CASE("failed tries and the log that they write are measured") {
     const auto found =
         found_by("failed_try", {"--rounds", "1", "--milliseconds", "50", "--tries", "1000"});
     CHECK(ids_of(found["rows"]) == ids{"T5/1-thread", "T5/16-threads", "T5/wal"});
+}
+
+TEST_CASE("shared locks are measured by leases that do not meet") {
+    const auto found = found_by(
+        "shared", {"--quick", "--database", "sqlite", "--rounds", "1", "--milliseconds", "50"});
+    CHECK(ids_of(found["rows"]) == ids{"T11/readers-sqlite-16", "T11/sharing-sqlite-16",
+                                       "T11/semaphore-sqlite-16", "T11/writer-sqlite"});
 }
 
 TEST_CASE("heartbeats are one statement for any number of leases") {

@@ -77,7 +77,8 @@ TEST_CASE("run --limit runs up to so many at a time, by weight, and keeps an ope
         CHECK(contains(more.out, "export"));
         CHECK(contains(more.err, "billing allows 4, not 3"));
         CHECK(billing.inspect()->used == 2);
-        const auto never = run({"run", "--limit", "4", "--weight", "5", "billing", "--", "true"});
+        CHECK(run({"run", "--limit", "4", "--weight", "5", "billing", "--", "true"}).code == 64);
+        const auto never = run({"run", "--limit", "9", "--weight", "5", "billing", "--", "true"});
         CHECK(never.code != 0);
         CHECK(contains(never.err, "5 permits were asked for"));
     }

@@ -25,6 +25,28 @@ void send_reports(const std::string& url, std::function<bool(rowlock::fencing_to
 }
 // README: to here
 
+// README, the limit: from here
+#include <rowlock/rowlock.hpp>
+
+#include <functional>
+#include <shared_mutex>
+
+// Many readers or one writer, over all processes.
+void read_catalogue(rowlock::client& locks, const std::function<void()>& read) {
+    rowlock::shared_mutex catalogue{locks, "catalogue"};
+    const std::shared_lock reading{catalogue};  // a writer: std::unique_lock
+    read();
+}
+
+// Up to five at a time, over all processes.
+void call_billing(rowlock::client& locks, const std::function<void()>& call) {
+    rowlock::semaphore limit{locks, "billing"};
+    limit.create(5);                      // unless it is there
+    const auto permit = limit.acquire();  // given back when it is destroyed, or its process dies
+    call();
+}
+// README, the limit: to here
+
 namespace {
 
 std::string read(const std::string& name) {
@@ -47,6 +69,36 @@ TEST_CASE("README.md shows the code that is compiled here") {
                                   "// README: from here\n", "// README: to");
     CHECK_FALSE(shown.empty());
     CHECK(shown == compiled);
+    const auto limit =
+        between(read("README.md"), "Readers and writers, and a limit:\n\n```cpp\n", "```");
+    CHECK_FALSE(limit.empty());
+    CHECK(limit == between(read("tests/integration/readme_test.cpp"),
+                           "// README, the limit: from here\n", "// README, the limit: to"));
+}
+
+TEST_CASE("README.md's reader reads beside others, and its limit lets five in") {
+    rowlock::testing::database database;
+    rowlock::client locks{database.source()};
+    rowlock::client elsewhere{database.source()};
+    rowlock::shared_mutex catalogue{elsewhere, "catalogue"};
+    int done = 0;
+    read_catalogue(locks, [&] {
+        CHECK_FALSE(catalogue.try_lock());
+        CHECK(catalogue.try_lock_shared());
+        catalogue.unlock_shared();
+        ++done;
+    });
+    CHECK(catalogue.try_lock());
+    catalogue.unlock();
+    call_billing(locks, [&] {
+        rowlock::semaphore limit{elsewhere, "billing"};
+        const auto rest = limit.try_acquire(4);
+        CHECK(rest);
+        CHECK_FALSE(limit.try_acquire());
+        ++done;
+    });
+    CHECK(rowlock::semaphore{elsewhere, "billing"}.available() == 5);
+    CHECK(done == 2);
 }
 
 TEST_CASE(

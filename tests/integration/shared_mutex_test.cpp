@@ -95,8 +95,10 @@ TEST_CASE("readers share the lock, a writer has it alone, over clients") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         two_clients two{database};
         CHECK_FALSE(two.here.inspect().has_value());
+        CHECK_FALSE(two.here.exists());
         {
             const std::shared_lock reads{two.here};
+            CHECK(two.there.exists());
             CHECK(two.here.held());
             CHECK(two.here.mode() == shared);
             CHECK(elsewhere([&] {
@@ -209,6 +211,10 @@ TEST_CASE("an upgrade waits for the readers alone, and the writers in line wait 
         CHECK(held.mode() == exclusive);
         CHECK(held.token() > before);
         CHECK(two.there.inspect().value().exclusive);
+        const auto holders = two.there.holders();
+        REQUIRE(holders.size() == 1);
+        CHECK(holders[0].mode == exclusive);
+        CHECK(holders[0].token == held.token());
         held.upgrade();  // it is exclusive
         CHECK(held.try_upgrade());
         CHECK(writes.wait_for(0s) == std::future_status::timeout);
@@ -535,7 +541,40 @@ TEST_CASE("a hold that lost a part is lost for good, and no upgrade of it succee
     }
 }
 
-TEST_CASE("what an upgrade brings ends with the hold's own deadline") {
+TEST_CASE("a downgrade that finds what the upgrade brought gone is a loss of the whole hold") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 1min})};
+        shared_mutex page{locks, "page"};
+        auto held = page.acquire(upgradeable);
+        held.upgrade();
+        database.run("delete from rowlock_permit where permits = 999999999");
+        CHECK(kind_of([&] { held.downgrade(upgradeable); }) == errc::lock_lost);
+        CHECK_FALSE(held.held());
+        CHECK(eventually([&] { return held.lost().stop_requested(); }));
+        CHECK(kind_of([&] { held.upgrade(); }) == errc::lock_lost);
+    }
+}
+
+TEST_CASE("a thread that reads by another thread's grant learns of its loss in a wait") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 1s})};
+        client others{database.source(), database.options()};
+        shared_mutex page{locks, "page", {.reader_linger = 1min}};
+        const auto job = others.acquire("job");
+        const std::shared_lock reads{page};
+        auto waiting = std::async(std::launch::async, [&] {
+            const std::shared_lock also{page};
+            return kind_of([&] { (void)locks.acquire("job"); });
+        });
+        REQUIRE(eventually([&] { return !others.waiters("job").empty(); }));
+        database.run("update rowlock_session set ended = " +
+                     std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
+                     " where id = (select session from rowlock_permit)");
+        CHECK(waiting.get() == errc::lock_lost);
+    }
+}
+
+TEST_CASE("what an upgrade brings ends by itself, too") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         two_clients two{database};
         auto held = two.here.try_acquire_for(upgradeable, patience, {.max_duration = 800ms});

@@ -1,6 +1,7 @@
 #include "sql/statements.hpp"
 
 #include "base/embedded.hpp"
+#include "sql/table_names.hpp"
 #include <rowlock/error.hpp>
 
 #include <doctest/doctest.h>
@@ -133,4 +134,25 @@ TEST_CASE("a dialect's own statement precedes the common one of the others") {
     CHECK(has(dialect::postgresql, "find_grant") ==
           "coordination/protocol/lease/sql/postgresql.sql");
     CHECK(has(dialect::sqlite, "grant_next").empty());
+}
+
+TEST_CASE("a text without quotes is qualified as the lexer does it") {
+    const rowlock::sql::table_names names{.schema = "", .prefix = "x_"};
+    for (const auto which : {dialect::postgresql, dialect::mysql, dialect::sqlite}) {
+        for (const auto& each : rowlock::sql::written_statements(which)) {
+            CAPTURE(std::string{each.name});
+            const auto text = rowlock::sql::without_comments(each.text);
+            // The literal makes the lexer read it.
+            CHECK("''" + rowlock::sql::qualify(text, which, names) ==
+                  rowlock::sql::qualify("''" + text, which, names));
+        }
+        for (const std::string text :
+             {"rowlock_lease", "a.rowlock_lease rowlock_lease", "xrowlock_lease rowlock_",
+              "rowlock_testing_now() rowlock_testing_nowadays", "a-rowlock_b/rowlock_c",
+              "$1::rowlock_x, -$2", ""}) {
+            CAPTURE(text);
+            CHECK("'' " + rowlock::sql::qualify(text, which, names) ==
+                  rowlock::sql::qualify("'' " + text, which, names));
+        }
+    }
 }

@@ -216,9 +216,10 @@ struct grant_of {
     static std::shared_ptr<grant> object(const lease& held) { return held.grant_; }
     static std::shared_ptr<grant> object(const permits& held) { return held.hold_.grant_; }
     /// All of them, from the oldest on.
-    static std::vector<const lease*> objects(const mode_lease& held) {
-        return held.grants_ ? held.grants_->leases() : std::vector<const lease*>{};
+    static std::vector<std::shared_ptr<grant>> objects(const mode_lease& held) {
+        return held.grants_ ? held.grants_->all() : std::vector<std::shared_ptr<grant>>{};
     }
+    static std::shared_ptr<grant> object(const std::shared_ptr<grant>& held) { return held; }
     static const mode_holds& holds(const shared_mutex& locked) { return *locked.holds_; }
 
     template <typename Mutex>
@@ -275,8 +276,8 @@ void fence(sql::connection& db, const permits& held, const fence_options& option
 void fence(sql::connection& db, const mode_lease& held, const fence_options& options) {
     const auto parts = detail::grant_of::objects(held);
     if (parts.empty()) throw error{errc::not_owner, detail::no_mode};
-    for (const auto* part : parts) {
-        detail::in_transaction_of(db, *part, options, &detail::caller_transactions::fence,
+    for (const auto& part : parts) {
+        detail::in_transaction_of(db, part, options, &detail::caller_transactions::fence,
                                   detail::no_mode);
     }
 }

@@ -16,6 +16,7 @@
 namespace rowlock::detail {
 
 class engine;
+struct grant;
 
 /// What a mode_lease holds: a grant, and one more for each upgrade that was not taken back. The sum
 /// of their permits is what the mode takes. One thread at a time changes it; any thread may ask.
@@ -35,7 +36,7 @@ public:
     bool upgrade(std::chrono::steady_clock::time_point until, const std::stop_token& stop);
     void downgrade(lock_mode to);
     /// All of them, from the oldest on.
-    [[nodiscard]] std::vector<const lease*> leases() const;
+    [[nodiscard]] std::vector<std::shared_ptr<grant>> all() const;
 
     [[nodiscard]] static error not_held();
 
@@ -54,6 +55,7 @@ private:
     };
 
     void require_held() const;
+    void give_up_last(lock_mode from, lock_mode to);
     void finish_shrinking(engine& by);
     [[nodiscard]] std::int64_t permits() const noexcept;
     [[nodiscard]] std::unique_ptr<on_stop> watch(const lease& one);

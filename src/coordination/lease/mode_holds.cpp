@@ -9,6 +9,17 @@ namespace rowlock::detail {
 
 using namespace std::chrono_literals;
 
+namespace {
+
+/// How many grants of other threads this thread uses.
+thread_local int joined_here = 0;
+
+}  // namespace
+
+bool mode_holds::uses_grants_of_others() noexcept {
+    return joined_here > 0;
+}
+
 mode_holds::hold* mode_holds::mine() const {
     const std::lock_guard lock{guard_};
     const auto found = of_threads_.find(std::this_thread::get_id());
@@ -26,7 +37,7 @@ bool mode_holds::lock(lock_mode mode, const acquire_call& acquire) {
     const auto used = std::make_shared<used_lease>(used_lease{*std::move(granted)});
     const bool shared = mode == lock_mode::shared;
     const std::lock_guard lock{guard_};
-    of_threads_.emplace(std::this_thread::get_id(), hold{used, !shared, shared ? 1 : 0});
+    of_threads_.emplace(std::this_thread::get_id(), hold{used, !shared, shared ? 1 : 0, false});
     if (shared && may_join()) {
         young_ = used;
         young_until_ = steady::now() + options.reader_linger;
@@ -42,18 +53,24 @@ bool mode_holds::may_join() const {
 bool mode_holds::lock_shared(steady::time_point until, const std::stop_token& stop,
                              const acquire_call& acquire) {
     if (!may_join()) return lock(lock_mode::shared, acquire);
+    bool asks_for_others = false;
     {
         std::unique_lock lock{guard_};
         for (;;) {
             if (join()) return true;
-            if (!asking_ || steady::now() >= until || stop.stop_requested()) break;
+            // One that may give up before us is not waited for: its entry would go with it.
+            if (!asking_ || asks_until_ < until) break;
+            if (steady::now() >= until || stop.stop_requested()) break;
             answered_.wait_until(lock, stop, std::min(until, steady::now() + 24h),
                                  [&] { return !asking_; });
         }
-        // In time the thread asks for itself; out of time for one attempt, as without the others.
-        asking_ = true;
+        if (!asking_) {
+            asks_for_others = asking_ = true;
+            asks_until_ = stop.stop_possible() ? steady::time_point::min() : until;
+        }
     }
     const auto answered = [&] {
+        if (!asks_for_others) return;
         const std::lock_guard lock{guard_};
         asking_ = false;
         answered_.notify_all();
@@ -74,8 +91,9 @@ bool mode_holds::join() {
     if (!used || used->users == 0 || steady::now() >= young_until_ || !used->lease.held()) {
         return false;
     }
-    of_threads_.emplace(std::this_thread::get_id(), hold{used, false, 1});
+    of_threads_.emplace(std::this_thread::get_id(), hold{used, false, 1, true});
     ++used->users;
+    ++joined_here;
     return true;
 }
 
@@ -100,6 +118,7 @@ void mode_holds::unlock(lock_mode mode) {
         if (held.shared > 0) return held.used->lease.downgrade(lock_mode::shared);
     }
     const auto last = held.used;
+    if (held.joined) --joined_here;
     {
         const std::lock_guard lock{guard_};
         of_threads_.erase(std::this_thread::get_id());

@@ -33,6 +33,7 @@ public:
         std::shared_ptr<used_lease> used;
         bool locked;  ///< by lock() or lock_upgrade()
         int shared;   ///< how many times besides, or alone, by lock_shared()
+        bool joined;  ///< the grant was acquired by another thread
     };
 
     mode_holds(client& locks_, lock_name name_, mode_options options_)
@@ -55,6 +56,9 @@ public:
     /// that another thread of this client is about to get.
     bool lock_shared(steady::time_point until, const std::stop_token& stop,
                      const acquire_call& acquire);
+    /// Whether the calling thread holds a shared_mutex by a grant that another thread acquired: a
+    /// grant's label tells of that thread alone.
+    [[nodiscard]] static bool uses_grants_of_others() noexcept;
     /// Keeps other threads from joining the calling thread's grant. Returns false if some use it.
     [[nodiscard]] bool is_alone(const hold& mine);
     /// Gives up one hold in this mode: the last one releases the lock, or leaves it shared.
@@ -69,7 +73,8 @@ private:
     mutable std::unordered_map<std::thread::id, hold> of_threads_{};
     std::weak_ptr<used_lease> young_{};  ///< the grant that readers may join
     steady::time_point young_until_{};
-    bool asking_ = false;  ///< a reader is about to get a grant that others may join
+    bool asking_ = false;              ///< a reader is about to get a grant that others may join
+    steady::time_point asks_until_{};  ///< it gives up no sooner
     std::condition_variable_any answered_{};
 };
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <utility>
 
 namespace rowlock {
@@ -22,7 +23,7 @@ namespace {
 /// The shortest time for which it makes sense to ask (acquire_options::max_duration).
 constexpr auto least_duration = 10ms;
 
-/// What is left of the grant's own deadline, for a second grant that must not outlive it.
+/// What is left of the grant's own deadline: a second grant has no more from its own grant on.
 std::optional<std::chrono::milliseconds> duration_left(const grant& first) {
     if (first.deadline == base::alarm::never) return std::nullopt;
     const auto left = first.deadline + first.deadline_margin - first.clock.now();
@@ -129,12 +130,14 @@ bool mode_grants::upgrade(steady::time_point until, const std::stop_token& stop)
         if (stop.stop_requested() || until <= steady::now()) return false;
         throw error{errc::lock_lost, "the shared_mutex was lost while it was upgraded"};
     }
-    for (auto& each : parts_) {
-        if (!each.watch) each.watch = watch(each.hold);
-    }
-    auto watched = watch(rest);
+    // A part that is lost by now stops `lost_` here: not with the guard held, since a callback
+    // runs.
+    std::unique_ptr<on_stop> watch_first;
+    if (!parts_.front().watch) watch_first = watch(parts_.front().hold);
+    auto watch_rest = watch(rest);
     const std::lock_guard lock{guard_};
-    parts_.push_back({std::move(rest), lacking, false, std::move(watched)});
+    parts_.push_back({std::move(rest), lacking, false, std::move(watch_rest)});
+    if (watch_first) parts_.front().watch = std::move(watch_first);
     mode_ = lock_mode::exclusive;
     return true;
 }
@@ -149,21 +152,38 @@ void mode_grants::downgrade(lock_mode to) {
     finish_shrinking(*engine);
     if (to == mode_) return;
     const auto wanted = permits_for(to);
-    std::vector<part> unneeded;
+    const auto from = mode_;
+    while (permits() - parts_.back().permits >= wanted) give_up_last(from, to);
     {
         const std::lock_guard lock{guard_};
-        unneeded.reserve(parts_.size());
         mode_ = to;
-        while (permits() - parts_.back().permits >= wanted) {
-            unneeded.push_back(std::move(parts_.back()));
-            parts_.pop_back();
-        }
         const auto spare = permits() - wanted;
         parts_.back().permits -= spare;
         parts_.back().shrinking = spare > 0;
     }
-    for (auto& each : unneeded) each.hold.release();
     finish_shrinking(*engine);
+}
+
+/// Releases the latest grant. If it was lost, so is the whole: it is put back, and never held
+/// again.
+void mode_grants::give_up_last(lock_mode from, lock_mode to) {
+    std::optional<part> last;
+    {
+        const std::lock_guard lock{guard_};
+        last = std::move(parts_.back());
+        parts_.pop_back();
+        mode_ = to;
+    }
+    try {
+        last->hold.release();
+    } catch (const error& failure) {
+        if (failure.kind() == errc::lock_lost) {
+            const std::lock_guard lock{guard_};
+            parts_.push_back(*std::move(last));  // there is room for it
+            mode_ = from;
+        }
+        throw;
+    }
 }
 
 /// If it fails the table has one of the two numbers, and the next change begins with it again.
@@ -175,10 +195,11 @@ void mode_grants::finish_shrinking(engine& by) {
     }
 }
 
-std::vector<const lease*> mode_grants::leases() const {
-    std::vector<const lease*> all;
-    for (const auto& each : parts_) all.push_back(&each.hold);
-    return all;
+std::vector<std::shared_ptr<grant>> mode_grants::all() const {
+    std::vector<std::shared_ptr<grant>> found;
+    const std::lock_guard lock{guard_};
+    for (const auto& each : parts_) found.push_back(each.hold.grant_);
+    return found;
 }
 
 std::int64_t mode_grants::permits() const noexcept {

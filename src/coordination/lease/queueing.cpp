@@ -1,6 +1,7 @@
 // Waiting in a queue, for a call that acquires a lease.
 
 #include "coordination/lease/acquirer.hpp"
+#include "coordination/lease/mode_holds.hpp"
 #include "coordination/queue/waiting_threads.hpp"
 #include <rowlock/error.hpp>
 
@@ -84,7 +85,8 @@ std::shared_ptr<waiter> acquirer::expect_waiter(acquisition& call, waiting_threa
         throw;
     }
     mine->contended = call.contended;
-    call.holds_others = call.permits.upgrade || call.ours->grants().holds_for(call.thread);
+    call.holds_others = call.permits.upgrade || mode_holds::uses_grants_of_others() ||
+                        call.ours->grants().holds_for(call.thread);
     mine->holds_others =
         context_.options.deadlock_detection != deadlock_detection::off && call.holds_others;
     return mine;

@@ -39,6 +39,12 @@ bool semaphore_admin::create(const lock_name& name, std::int64_t permits) {
     });
 }
 
+bool semaphore_admin::exists(const lock_name& name, protocol::counter_kind kind) {
+    return on_connection([&](sql::connection& db, sql::deadline until) {
+        return context_.semaphores.exists(db, name.str(), kind, until);
+    });
+}
+
 std::optional<semaphore_info> semaphore_admin::inspect(const lock_name& name,
                                                        protocol::counter_kind kind) {
     return on_connection([&](sql::connection& db, sql::deadline until) {

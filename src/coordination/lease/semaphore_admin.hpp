@@ -21,6 +21,7 @@ public:
 
     void set_capacity(const lock_name& name, std::int64_t permits);
     bool create(const lock_name& name, std::int64_t permits);
+    bool exists(const lock_name& name, protocol::counter_kind kind);
     std::optional<semaphore_info> inspect(const lock_name& name, protocol::counter_kind kind);
     std::vector<semaphore_info> list(std::string_view prefix, protocol::counter_kind kind,
                                      const page& page);

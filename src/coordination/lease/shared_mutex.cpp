@@ -34,6 +34,12 @@ shared_mutex_info modes_of(const semaphore_info& seen) {
     return found;
 }
 
+bool is_mode(std::int64_t permits) {
+    return permits == permits_for(lock_mode::shared) ||
+           permits == permits_for(lock_mode::upgradeable) ||
+           permits == permits_for(lock_mode::exclusive);
+}
+
 lock_mode mode_of(std::int64_t permits) {
     if (permits == permits_for(lock_mode::shared)) return lock_mode::shared;
     return permits == permits_for(lock_mode::upgradeable) ? lock_mode::upgradeable
@@ -45,8 +51,9 @@ lock_mode mode_of(std::int64_t permits) {
 
 shared_mutex::shared_mutex(client& locks, const lock_name& name, mode_options options)
     : holds_{locks.engine_->shared_mode_holds(name.str(), [&] {
-          require(options.reader_linger >= std::chrono::milliseconds{0},
-                  "reader_linger must not be negative");
+          require(options.reader_linger >= std::chrono::milliseconds{0} &&
+                      options.reader_linger <= std::chrono::hours{1},
+                  "reader_linger must be from 0 to an hour");
           return std::make_shared<mode_holds>(locks, name, std::move(options));
       })} {}
 
@@ -166,6 +173,10 @@ std::stop_token shared_mutex::lost() const {
     return held == nullptr ? std::stop_token{} : held->used->lease.lost();
 }
 
+bool shared_mutex::exists() {
+    return holds_->locks.engine_->semaphores().exists(holds_->name, counter_kind::shared_mutex);
+}
+
 std::optional<shared_mutex_info> shared_mutex::inspect() {
     const auto seen =
         holds_->locks.engine_->semaphores().inspect(holds_->name, counter_kind::shared_mutex);
@@ -173,9 +184,26 @@ std::optional<shared_mutex_info> shared_mutex::inspect() {
     return detail::modes_of(*seen);
 }
 
+/// What an upgrade brought belongs to a hold of the same session, and is shown with it.
 std::vector<mode_holder> shared_mutex::holders(int limit) {
+    if (!exists()) return {};
+    auto seen = holds_->locks.engine_->semaphores().holders(holds_->name, limit);
+    std::vector<permit_holder> whole;
+    std::vector<permit_holder> parts;
+    for (auto& each : seen) {
+        (detail::is_mode(each.permits) ? whole : parts).push_back(std::move(each));
+    }
+    for (const auto& part : parts) {
+        const auto base = std::ranges::find_if(whole, [&](const auto& each) {
+            return each.who.session == part.who.session &&
+                   each.permits + part.permits <= permits_for(lock_mode::exclusive);
+        });
+        if (base == whole.end()) continue;  // its hold has just ended
+        base->permits += part.permits;
+        base->token = std::max(base->token, part.token);
+    }
     std::vector<mode_holder> all;
-    for (auto& each : holds_->locks.engine_->semaphores().holders(holds_->name, limit)) {
+    for (auto& each : whole) {
         all.push_back({std::move(each.who), each.token, detail::mode_of(each.permits)});
     }
     return all;

@@ -100,6 +100,7 @@ common_semaphore_protocol::common_semaphore_protocol(const sql::statement_set& s
       correct_{statements("correct_counter")},
       idle_{statements("idle_shared_mutexes")},
       delete_{statements("delete_shared_mutex")},
+      exists_{statements("counter_exists")},
       inspect_{statements("inspect_semaphore")},
       list_{statements("list_semaphores")},
       holders_for_people_{statements("holders_of_permits")} {}
@@ -337,6 +338,11 @@ std::vector<idle_shared_mutex> common_semaphore_protocol::idle_shared_mutexes(
 bool common_semaphore_protocol::delete_shared_mutex(sql::connection& db, std::string_view name,
                                                     std::int64_t token, sql::deadline until) const {
     return sql::run(db, delete_, until, name, token).affected() == 1;
+}
+
+bool common_semaphore_protocol::exists(sql::connection& db, std::string_view name,
+                                       counter_kind kind, sql::deadline until) const {
+    return sql::run(db, exists_, until, name, number_of(kind)).integer(0, 0) != 0;
 }
 
 std::optional<semaphore_info> common_semaphore_protocol::inspect(sql::connection& db,

@@ -57,6 +57,8 @@ public:
         sql::deadline until) const override;
     bool delete_shared_mutex(sql::connection& db, std::string_view name, std::int64_t token,
                              sql::deadline until) const override;
+    [[nodiscard]] bool exists(sql::connection& db, std::string_view name, counter_kind kind,
+                              sql::deadline until) const override;
     [[nodiscard]] std::optional<semaphore_info> inspect(sql::connection& db, std::string_view name,
                                                         counter_kind kind,
                                                         sql::deadline until) const override;
@@ -121,7 +123,7 @@ private:
 
     const sql::statement set_capacity_, create_, enqueue_, enqueue_upgrade_, state_, find_,
         entries_, holders_, expired_, permits_of_, names_of_, neglected_, lock_, correct_, idle_,
-        delete_, inspect_, list_, holders_for_people_;
+        delete_, exists_, inspect_, list_, holders_for_people_;
 };
 
 }  // namespace rowlock::protocol

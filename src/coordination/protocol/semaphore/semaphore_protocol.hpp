@@ -159,6 +159,8 @@ public:
                                      sql::deadline until) const = 0;
 
     // For people; one round trip each.
+    [[nodiscard]] virtual bool exists(sql::connection& db, std::string_view name, counter_kind kind,
+                                      sql::deadline until) const = 0;
     [[nodiscard]] virtual std::optional<semaphore_info> inspect(sql::connection& db,
                                                                 std::string_view name,
                                                                 counter_kind kind,

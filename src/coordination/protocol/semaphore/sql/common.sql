@@ -115,6 +115,11 @@ select p.name, p.token, p.token <= f.settled
 -- $1 name  $2 token
 delete from rowlock_semaphore where name = $1 and token = $2 and kind = 1 and used = 0
 
+-- statement counter_exists
+-- Whether there is a semaphore, or a shared_mutex, of this name. Reads only.
+-- $1 name  $2 kind
+select count(*) from rowlock_semaphore p where p.name = $1 and p.kind = $2
+
 -- statement inspect_semaphore
 -- A semaphore or a shared_mutex, for people. Reads only.
 -- $1 name  $2 kind

@@ -343,6 +343,11 @@ with k as materialized (
           order by w.ticket limit $1::bigint for update of w skip locked)
 delete from rowlock_permit_waiter w using k where w.name = k.name and w.ticket = k.ticket
 
+-- statement counter_exists
+-- Whether there is a semaphore, or a shared_mutex, of this name. Reads only.
+-- $1 name  $2 kind
+select count(*) from rowlock_semaphore p where p.name = $1::text and p.kind = $2::int
+
 -- statement inspect_semaphore
 -- A semaphore or a shared_mutex, for people. Reads only.
 -- $1 name  $2 kind
