@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 namespace rowlock {
@@ -88,9 +89,9 @@ error mode_grants::not_held() {
 /// release has nothing to do.
 void mode_grants::release() {
     std::exception_ptr failed;
-    for (auto each = parts_.rbegin(); each != parts_.rend(); ++each) {
+    for (auto& each : std::views::reverse(parts_)) {
         try {
-            each->hold.release();
+            each.hold.release();
         } catch (...) {
             if (!failed) failed = std::current_exception();
         }
