@@ -101,7 +101,7 @@ public:
 
     /// Sets how many permits there are, and makes the semaphore if it is new. Takes effect at once,
     /// for all clients: waiters that fit are served. Less than what is used is allowed: then
-    /// nothing is granted until enough has been given back, and no holder is disturbed. Two round
+    /// nothing is granted until enough has been given back, and no holder is disturbed. Three round
     /// trips.
     /// @param permits 0 to 10^12
     /// @throws error errc::invalid_options for another number

@@ -317,7 +317,7 @@ public:
     [[nodiscard]] bool exists();
     /// Its state, by the database; empty if the name was not used lately. One round trip.
     [[nodiscard]] std::optional<shared_mutex_info> inspect();
-    /// Its holders, the oldest grant first. One round trip.
+    /// Its holders, the oldest grant first. Two round trips.
     /// @param limit 1 to 10 000
     [[nodiscard]] std::vector<mode_holder> holders(int limit = 100);
 

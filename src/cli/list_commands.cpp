@@ -1,6 +1,7 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
+#include "cli/pages.hpp"
 #include "cli/queue_waiter.hpp"
 #include "coordination/lease/validation.hpp"
 #include <rowlock/client.hpp>
@@ -11,8 +12,6 @@ namespace rowlock::cli {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr int page_size = 1000;
 
 const char* state_of(const lease_info& row) {
     if (!row.holder) return "free";
@@ -114,31 +113,17 @@ bool is_wanted(const lease_info& row, const list_options& options) {
     return options.all || row.holder || row.waiting > 0;
 }
 
-/// Up to options.limit rows, and whether there are more.
-std::pair<std::vector<lease_info>, bool> collect(const database& in, const list_options& options) {
-    client locks{in.source, tool_options()};
-    std::vector<lease_info> found;
-    page next{.after = options.after, .limit = page_size};
-    for (;;) {
-        auto rows = with_tables(in, [&] { return locks.list(options.prefix, next); });
-        const bool last = rows.size() < static_cast<std::size_t>(page_size);
-        if (!rows.empty()) next.after = rows.back().name;
-        for (auto& row : rows) {
-            if (!is_wanted(row, options)) continue;
-            if (found.size() == static_cast<std::size_t>(options.limit)) {
-                return {std::move(found), true};
-            }
-            found.push_back(std::move(row));
-        }
-        if (last) return {std::move(found), false};
-    }
-}
-
 }  // namespace
 
 int list(const list_options& options) {
     const database in = find_database(options.database);
-    const auto [rows, more] = collect(in, options);
+    client locks{in.source, tool_options()};
+    const auto [rows, more] = read_pages(
+        options.after, options.limit,
+        [&](const page& next) {
+            return with_tables(in, [&] { return locks.list(options.prefix, next); });
+        },
+        [&](const lease_info& row) { return is_wanted(row, options); });
     const std::string where = escaped(description_of(in));
     if (options.json) {
         json array = json::array();
