@@ -2,6 +2,7 @@
 
 #include <rowlock/fencing_token.hpp>
 #include <rowlock/ids.hpp>
+#include <rowlock/lock_mode.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
@@ -13,22 +14,24 @@
 #include <string_view>
 #include <vector>
 
-/// Events of leases, queue entries and sessions, as the database recorded them: see
+/// Events of leases, permits, queue entries and sessions, as the database recorded them: see
 /// record_history() in rowlock/migrations.hpp, which switches the recording on.
 namespace rowlock {
 
 enum class history_kind : unsigned char {
-    granted,      ///< a hold begins; the lease was free
-    handed_over,  ///< a hold begins; the previous holder gave the lease to this waiter
-    taken_over,   ///< a hold begins; the previous one ended with its session or deadline
-    reclaimed,    ///< a hold begins; taken from a predecessor's session (client::reclaim)
-    released,     ///< the hold has ended; so has every hold of a session that has ended
-    expired,      ///< the reaper freed a hold that had ended with its session or deadline
-    forced,       ///< the hold was ended by force
-    deleted,      ///< the reaper deleted the row; later tokens are greater
-    altered,      ///< the tables were changed by other means
-    queued,       ///< a queue entry was made
-    left,         ///< a queue entry is gone: served, given up or removed
+    granted,       ///< a hold begins; the lease was free
+    handed_over,   ///< a hold begins; the previous holder gave the lease to this waiter
+    taken_over,    ///< a hold begins; the previous one ended with its session or deadline
+    reclaimed,     ///< a hold begins; taken from a predecessor's session (client::reclaim)
+    released,      ///< the hold has ended; so has every hold of a session that has ended
+    expired,       ///< the reaper freed a hold that had ended with its session or deadline
+    forced,        ///< the hold was ended by force
+    downgraded,    ///< a shared_mutex is held in a weaker mode from now on
+    capacity_set,  ///< a semaphore was made, or has another capacity
+    deleted,       ///< the reaper deleted the row; later tokens are greater
+    altered,       ///< the tables were changed by other means
+    queued,        ///< a queue entry was made
+    left,          ///< a queue entry is gone: served, given up or removed
     session_opened,
     session_ended,    ///< by its client, or by the client that reclaimed its leases
     session_expired,  ///< it was not renewed in time
@@ -36,6 +39,14 @@ enum class history_kind : unsigned char {
 [[nodiscard]] const char* to_string(history_kind kind) noexcept;
 /// Writes to_string().
 std::ostream& operator<<(std::ostream& out, history_kind kind);
+
+/// What kind of lock a record is about.
+enum class history_of : unsigned char {
+    lease,  ///< or a session
+    semaphore,
+    shared_mutex,
+};
+[[nodiscard]] const char* to_string(history_of what) noexcept;
 
 /// One record. Fields that a kind does not fill are 0 or empty.
 struct history_record {
@@ -56,6 +67,13 @@ struct history_record {
     std::int64_t pid = 0;
     std::string note;     ///< of the hold
     std::string db_user;  ///< the database login; empty on SQLite
+    history_of of = history_of::lease;
+    /// Of a hold of a semaphore or shared_mutex after the change, of a queue entry, or the
+    /// capacity.
+    std::int64_t permits = 0;
+    /// The mode that a hold or a queue entry of a shared_mutex has by its permits. An upgrade adds
+    /// a hold that counts as exclusive.
+    [[nodiscard]] std::optional<lock_mode> mode() const noexcept;
 };
 
 struct history_query {
@@ -69,7 +87,8 @@ struct history_query {
 
 /// The latest records that match, oldest first. Reads from the end in pieces; locks nothing.
 /// @throws error errc::invalid_options, errc::invalid_name, errc::schema_outdated if the history
-/// was never switched on, errc::access_denied, database_unreachable …
+/// was never switched on, or not since permits are recorded; errc::access_denied,
+/// database_unreachable …
 [[nodiscard]] std::vector<history_record> read_history(sql::connection& connection,
                                                        const sql::table_names& tables,
                                                        const history_query& query,

@@ -10,6 +10,7 @@
 #include <rowlock/history.hpp>
 #include <rowlock/ids.hpp>
 #include <rowlock/lease.hpp>
+#include <rowlock/lock_mode.hpp>
 #include <rowlock/lock_name.hpp>
 #include <rowlock/migrations.hpp>
 #include <rowlock/mutex.hpp>

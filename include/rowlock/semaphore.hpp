@@ -36,6 +36,12 @@ struct permit_holder {
     std::int64_t permits = 0;
 };
 
+/// A waiter for permits, for people.
+struct permit_waiter {
+    waiter_info who{};
+    std::int64_t permits = 0;
+};
+
 /// Options of one acquisition of permits.
 struct permit_options {
     /// Shown to people. Up to 1 000 bytes of UTF-8.
@@ -160,6 +166,16 @@ public:
     /// The holders of its permits, the oldest grant first. One round trip.
     /// @param limit 1 to 10 000
     [[nodiscard]] std::vector<permit_holder> holders(int limit = 100);
+    /// Its live waiters, in the order in which they will be served. One round trip.
+    [[nodiscard]] std::vector<permit_waiter> waiters();
+
+    /// Asks the holder of the grant with this token, from holders(), to give its permits back; as
+    /// client::request_release. Returns nullopt if that grant is over. Six to nine round trips.
+    std::optional<std::chrono::milliseconds> request_release(fencing_token holder);
+    /// Takes the permits of that grant at once, although its holder may still be working: its
+    /// fenced transactions fail from then on; as client::force_release. Returns false, and changes
+    /// nothing, if that grant is over. Six to nine round trips, and some to serve waiters.
+    bool force_release(fencing_token holder);
 
     [[nodiscard]] const std::string& name() const noexcept { return name_.str(); }
 

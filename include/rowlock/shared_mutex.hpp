@@ -2,6 +2,7 @@
 
 #include <rowlock/client.hpp>
 #include <rowlock/lease.hpp>
+#include <rowlock/lock_mode.hpp>
 #include <rowlock/lock_name.hpp>
 #include <rowlock/timeout.hpp>
 
@@ -22,20 +23,6 @@ namespace detail {
 class mode_holds;
 class mode_grants;
 }  // namespace detail
-
-/// How a shared_mutex is held.
-///
-///     beside             shared  upgradeable  exclusive
-///     shared             yes     yes          no
-///     upgradeable        yes     no           no
-///     exclusive          no      no           no
-enum class lock_mode : unsigned char {
-    shared,       ///< to read
-    upgradeable,  ///< to read, and perhaps to write later: upgrade() waits for the readers alone
-    exclusive,    ///< to write
-};
-
-[[nodiscard]] const char* to_string(lock_mode mode) noexcept;
 
 /// Options of a hold of a shared_mutex.
 struct mode_options {
@@ -141,6 +128,13 @@ struct mode_holder {
     holder_info who{};
     fencing_token token{};
     lock_mode mode{};
+};
+
+/// A waiter for a shared_mutex, for people.
+struct mode_waiter {
+    waiter_info who{};
+    lock_mode mode{};
+    bool upgrade = false;  ///< of its upgradeable hold
 };
 
 /// A lock for many readers or one writer, over all clients of the tables. It satisfies
@@ -320,6 +314,13 @@ public:
     /// Its holders, the oldest grant first. Two round trips.
     /// @param limit 1 to 10 000
     [[nodiscard]] std::vector<mode_holder> holders(int limit = 100);
+    /// Its live waiters, in the order in which they will be served. One round trip.
+    [[nodiscard]] std::vector<mode_waiter> waiters();
+
+    /// As semaphore::request_release and semaphore::force_release, for a token from holders(). A
+    /// hold that several threads of a client read under ends for all of them.
+    std::optional<std::chrono::milliseconds> request_release(fencing_token holder);
+    bool force_release(fencing_token holder);
 
 private:
     using time_point = std::chrono::steady_clock::time_point;

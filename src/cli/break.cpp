@@ -1,16 +1,22 @@
-// `rowlock break`: asks the holder to stop, or takes the lock from it.
+// `rowlock break`: asks a holder to stop, or takes the lock from it.
 
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
+#include "cli/lock_view.hpp"
 #include "cli/queue_waiter.hpp"
 #include "cli/signals.hpp"
 #include <rowlock/client.hpp>
+#include <rowlock/semaphore.hpp>
+#include <rowlock/shared_mutex.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <utility>
+#include <vector>
 
 namespace rowlock::cli {
 namespace {
@@ -19,14 +25,111 @@ using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+/// A hold that can be broken.
+struct target {
+    enum class kind : unsigned char { lease, semaphore, shared_mutex };
+    kind of = kind::lease;
+    fencing_token token{};
+    holder_info who{};
+    std::string share{};  ///< its mode or permits, for people
+};
+
+/// The locks of one name: a lease, and a semaphore or shared_mutex.
+class named_locks {
+public:
+    named_locks(client& locks, const std::string& name)
+        : locks_{locks}, name_{name}, semaphore_{locks, name_}, shared_{locks, name_} {}
+
+    [[nodiscard]] std::vector<target> holds() {
+        std::vector<target> all;
+        const auto row = locks_.inspect(name_);
+        if (row && row->holder) all.push_back({target::kind::lease, row->token, *row->holder});
+        const auto others = if_allowed([&] { return of_counters(); });
+        if (others) all.insert(all.end(), others->begin(), others->end());
+        return all;
+    }
+
+    [[nodiscard]] bool holds(const target& whom) {
+        const auto all = holds();
+        return std::ranges::any_of(all, [&](const target& each) {
+            return each.of == whom.of && each.token == whom.token;
+        });
+    }
+
+    [[nodiscard]] std::vector<waiter_info> waiters(target::kind of) {
+        std::vector<waiter_info> all;
+        const auto add = [&](auto queue) {
+            for (auto& each : queue) all.push_back(std::move(each.who));
+        };
+        switch (of) {
+            case target::kind::semaphore:
+                add(semaphore_.waiters());
+                break;
+            case target::kind::shared_mutex:
+                add(shared_.waiters());
+                break;
+            case target::kind::lease:
+                all = locks_.waiters(name_);
+        }
+        return all;
+    }
+
+    [[nodiscard]] std::optional<milliseconds> request_release(const target& whom) {
+        switch (whom.of) {
+            case target::kind::semaphore:
+                return semaphore_.request_release(whom.token);
+            case target::kind::shared_mutex:
+                return shared_.request_release(whom.token);
+            case target::kind::lease:
+                break;
+        }
+        return locks_.request_release(name_, whom.token);
+    }
+
+    [[nodiscard]] bool force_release(const target& whom) {
+        switch (whom.of) {
+            case target::kind::semaphore:
+                return semaphore_.force_release(whom.token);
+            case target::kind::shared_mutex:
+                return shared_.force_release(whom.token);
+            case target::kind::lease:
+                break;
+        }
+        return locks_.force_release(name_, whom.token);
+    }
+
+private:
+    static constexpr int most = 10'000;
+
+    std::vector<target> of_counters() {
+        std::vector<target> all;
+        for (auto& each : shared_.holders(most)) {
+            all.push_back({target::kind::shared_mutex, each.token, std::move(each.who),
+                           to_string(each.mode)});
+        }
+        if (!semaphore_.inspect()) return all;
+        for (auto& each : semaphore_.holders(most)) {
+            all.push_back({target::kind::semaphore, each.token, std::move(each.who),
+                           fmt::format("{} permits", each.permits)});
+        }
+        return all;
+    }
+
+    client& locks_;
+    lock_name name_;
+    rowlock::semaphore semaphore_;
+    shared_mutex shared_;
+};
+
 /// For people, on one line.
 std::string who(const std::string& program, std::int64_t pid, const std::string& host) {
     return fmt::format("{}, pid {} on {}", program, pid, host);
 }
 
-std::string holder_text(const lease_info& row) {
-    const holder_info& holder = *row.holder;
-    return fmt::format("{} is held by {}, for {}", row.name,
+std::string holder_text(const std::string& name, const target& whom) {
+    const holder_info& holder = whom.who;
+    return fmt::format("{} is held{}{} by {}, for {}", name, whom.share.empty() ? "" : " ",
+                       whom.share.empty() ? "" : fmt::format("({})", whom.share),
                        who(holder.program, holder.pid, holder.host), to_text(holder.held_for));
 }
 
@@ -37,7 +140,7 @@ std::string queue_text(const std::vector<waiter_info>& queue) {
                        who(next.program, next.pid, next.host));
 }
 
-void confirm(const break_options& options, const lease_info& row,
+void confirm(const break_options& options, const target& whom,
              const std::vector<waiter_info>& queue) {
     if (options.yes) return;
     const char* const what =
@@ -47,7 +150,8 @@ void confirm(const break_options& options, const lease_info& row,
                     : "It is asked to stop, and the lock passes on when it has.\nBreak the "
                       "lock? [y/N] ";
     require_consent(
-        fmt::format("{}; {}.\n{}", escaped(holder_text(row)), escaped(queue_text(queue)), what),
+        fmt::format("{}; {}.\n{}", escaped(holder_text(options.name, whom)),
+                    escaped(queue_text(queue)), what),
         "standard input is not a terminal: give --yes to break the lock without the question");
 }
 
@@ -61,13 +165,12 @@ void report(const break_options& options, const database& in, const char* outcom
         json{{"database", in.source.description()}, {"name", options.name}, {"outcome", outcome}});
 }
 
-/// Whether the grant `token` stops holding the lock within `limit`.
-bool is_over_within(client& locks, const break_options& options, fencing_token token,
-                    milliseconds limit, blocked_signals& signals) {
+/// Whether the hold ends within `limit`.
+bool is_over_within(named_locks& locks, const target& whom, milliseconds limit,
+                    blocked_signals& signals) {
     const auto end = steady_clock::now() + limit;
     for (;;) {
-        const auto row = locks.inspect(options.name);
-        if (!row || !row->holder || row->token != token) return true;
+        if (!locks.holds(whom)) return true;
         const auto left = std::chrono::ceil<milliseconds>(end - steady_clock::now());
         if (left <= 0ms) return false;
         if (const int number = signals.wait(std::min(left, milliseconds{200})); number != 0) {
@@ -76,27 +179,28 @@ bool is_over_within(client& locks, const break_options& options, fencing_token t
     }
 }
 
-int ask_to_stop(client& locks, const database& in, const break_options& options,
-                const lease_info& row, const std::vector<waiter_info>& queue) {
-    if (row.holder->owner.starts_with(owner_of_scripts)) {
+int ask_to_stop(named_locks& locks, const database& in, const break_options& options,
+                const target& whom, const std::vector<waiter_info>& queue) {
+    if (whom.who.owner.starts_with(owner_of_scripts)) {
         throw failure{busy,
                       fmt::format("{} was taken by `rowlock acquire` and ends in {}: it has no "
                                   "process that could be asked to stop; "
                                   "`rowlock break --now` takes it",
-                                  options.name, to_text(row.holder->remaining))};
+                                  options.name, to_text(whom.who.remaining))};
     }
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP}};
-    const auto left = locks.request_release(options.name, row.token);
+    const auto left = locks.request_release(whom);
     if (!left) {
         report(options, in, "gone", "is not held by that holder any more");
         return success;
     }
     if (!options.json) {
-        complain(fmt::format("{}, and is asked to stop; {}", holder_text(row), queue_text(queue)));
+        complain(fmt::format("{}, and is asked to stop; {}", holder_text(options.name, whom),
+                             queue_text(queue)));
     }
     // Adds a second for the reply to the last question.
     const milliseconds limit = options.wait.value_or(*left + 1s);
-    if (is_over_within(locks, options, row.token, limit, signals)) {
+    if (is_over_within(locks, whom, limit, signals)) {
         report(options, in, "stopped", "was released by its holder");
         return success;
     }
@@ -106,31 +210,47 @@ int ask_to_stop(client& locks, const database& in, const break_options& options,
                               options.name, to_text(*left))};
 }
 
-int take_away(client& locks, const database& in, const break_options& options,
-              const lease_info& row) {
+int take_away(named_locks& locks, const database& in, const break_options& options,
+              const target& whom) {
     // Another client may have taken the lock meanwhile.
-    const bool taken = locks.force_release(options.name, row.token);
+    const bool taken = locks.force_release(whom);
     report(options, in, taken ? "taken" : "gone",
            taken ? "was taken from its holder, which works on until it learns of it"
                  : "is not held by that holder any more");
     return success;
 }
 
+/// The hold that the caller means; nullopt if there is none.
+/// @throws failure if there are several
+std::optional<target> chosen(const break_options& options, std::vector<target> holds) {
+    if (options.token) {
+        std::erase_if(holds, [&](const target& each) { return each.token != *options.token; });
+    }
+    if (holds.size() > 1) {
+        throw failure{usage, fmt::format("{} has {} holders: choose one by --token; `rowlock show "
+                                         "{}` lists them",
+                                         options.name, holds.size(), options.name)};
+    }
+    if (holds.empty()) return std::nullopt;
+    return std::move(holds.front());
+}
+
 }  // namespace
 
 int break_lock(const break_options& options) {
-    const lock_name name{options.name};
     const database in = find_database(options.database);
     client locks{in.source, tool_options()};
-    const auto row = with_tables(in, [&] { return locks.inspect(name); });
-    if (!row || !row->holder) {
-        report(options, in, "free", "was free");
+    named_locks named{locks, options.name};
+    const auto whom = chosen(options, with_tables(in, [&] { return named.holds(); }));
+    if (!whom) {
+        options.token ? report(options, in, "gone", "is not held by that holder any more")
+                      : report(options, in, "free", "was free");
         return success;
     }
-    const auto queue = locks.waiters(name);
-    confirm(options, *row, queue);
-    return options.now ? take_away(locks, in, options, *row)
-                       : ask_to_stop(locks, in, options, *row, queue);
+    const auto queue = named.waiters(whom->of);
+    confirm(options, *whom, queue);
+    return options.now ? take_away(named, in, options, *whom)
+                       : ask_to_stop(named, in, options, *whom, queue);
 }
 
 }  // namespace rowlock::cli

@@ -173,6 +173,20 @@ CLI::App& add_command(CLI::App& app, parsed& into, const std::string& name, cons
     return command;
 }
 
+// Which of them go together validate() says: here each would take two lines of the help.
+void add_kind(CLI::App& app, lock_kind_options& kind) {
+    app.add_flag("--shared", kind.shared, "Hold it beside other --shared commands");
+    app.add_flag("--exclusive", kind.exclusive, "Hold it alone where others hold it --shared");
+    const auto add_number = [&app](const char* name, std::optional<std::int64_t>& into,
+                                   const char* help) {
+        app.add_option_function<std::int64_t>(
+               name, [&into](std::int64_t value) { into = value; }, help)
+            ->type_name("NUMBER");
+    };
+    add_number("--limit", kind.limit, "Run up to so many at a time, over all machines");
+    add_number("--weight", kind.weight, "Count as so many of --limit [1]");
+}
+
 void add_run(CLI::App& app, parsed& into) {
     auto& options = into.run;
     auto& command = add_command(app, into, "run", "Run a command while holding a lock",
@@ -194,20 +208,7 @@ void add_run(CLI::App& app, parsed& into) {
         .add_flag("--reclaim", options.reclaim,
                   "Take over at once from the predecessor of this --owner, which must be dead")
         ->needs(owner);
-    // Which of them go together `run` says: here each would take two lines of the help.
-    command.add_flag("--shared", options.shared, "Hold it beside other --shared commands");
-    command.add_flag("--exclusive", options.exclusive,
-                     "Hold it alone where others hold it --shared");
-    command
-        .add_option_function<std::int64_t>(
-            "--limit", [&options](std::int64_t value) { options.limit = value; },
-            "Run up to so many at a time, over all machines")
-        ->type_name("NUMBER");
-    command
-        .add_option_function<std::int64_t>(
-            "--weight", [&options](std::int64_t value) { options.weight = value; },
-            "Count as so many of --limit [1]")
-        ->type_name("NUMBER");
+    add_kind(command, options.kind);
     command.add_flag("--pass-url", options.pass_url, "Give the command ROWLOCK_URL");
     add_database(command, options.database);
 }
@@ -224,6 +225,7 @@ void add_grants(CLI::App& app, parsed& into) {
     // Not 0: `out=$(rowlock acquire …) || exit` would go on without the lock.
     add_wait(take, taking.wait, taking.busy_exit_code, 1);
     take.add_option("--note", taking.note, "Shown by `rowlock ls` and `show`");
+    add_kind(take, taking.kind);
     add_json(take, taking.json);
     add_database(take, taking.database);
 
@@ -308,6 +310,10 @@ void add_looks(CLI::App& app, parsed& into) {
         "token\n"
         "is raised, so that resources which check tokens refuse the old holder.\n");
     add_name(out, breaking.name);
+    out.add_option_function<std::int64_t>(
+           "--token", [&breaking](std::int64_t value) { breaking.token = fencing_token{value}; },
+           "Of several holders, that with this token (`rowlock show`)")
+        ->type_name("NUMBER");
     auto* patience = add_duration(out, "-w,--wait", zero::allowed,
                                   "Wait this long for the holder to stop [until it must have]",
                                   [&breaking](milliseconds value) { breaking.wait = value; });

@@ -14,6 +14,17 @@
 /// The commands. Each returns an exit code, or throws failure or error.
 namespace rowlock::cli {
 
+/// Of which kind the lock is, and how it is held. None of them: a lease.
+struct lock_kind_options {
+    bool shared = false, exclusive = false;  ///< it is a shared_mutex
+    std::optional<std::int64_t> limit;       ///< it is a semaphore of this capacity
+    std::optional<std::int64_t> weight;      ///< how many of its permits [1]
+
+    [[nodiscard]] bool is_lease() const noexcept { return !shared && !exclusive && !limit; }
+};
+/// @throws failure if they exclude each other, or a number is out of range
+void validate(const lock_kind_options& kind);
+
 /// How long to wait for a lock: nullopt is forever, 0 not at all.
 using patience = std::optional<std::chrono::milliseconds>;
 
@@ -27,9 +38,7 @@ struct run_options {
     std::string owner;
     bool reclaim = false;
     std::string note;
-    bool shared = false, exclusive = false;  ///< it is a shared_mutex
-    std::optional<std::int64_t> limit;       ///< it is a semaphore of this capacity
-    std::optional<std::int64_t> weight;      ///< how many of its permits [1]
+    lock_kind_options kind;
     bool pass_url = false;
     int busy_exit_code = busy;
 };
@@ -41,6 +50,7 @@ struct acquire_options {
     std::chrono::milliseconds duration{0};
     patience wait;
     std::string note;
+    lock_kind_options kind;
     int busy_exit_code = busy;
     bool json = false;
 };
@@ -52,6 +62,7 @@ struct release_options {
     rowlock::grant_id grant_id{};
     bool json = false;
 };
+/// Whatever kind of lock it is.
 int release(const release_options& options);
 
 struct list_options {
@@ -90,6 +101,7 @@ int shared_locks(counter_options::what what, const counter_options& options);
 struct break_options {
     database_options database;
     std::string name;
+    std::optional<fencing_token> token;  ///< of the hold
     patience wait;     ///< for the holder to stop; empty: until its session would have expired
     bool now = false;  ///< take the lock, and do not wait
     bool yes = false;

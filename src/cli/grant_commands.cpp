@@ -1,4 +1,4 @@
-// A lease for a shell script: it belongs to no process, so nothing renews it, and its fixed
+// A hold for a shell script: it belongs to no process, so nothing renews it, and its fixed
 // deadline ends it. It belongs to a session of its own, which lives a little longer than the
 // deadline.
 
@@ -10,6 +10,7 @@
 #include "cli/link.hpp"
 #include "cli/nesting.hpp"
 #include "cli/queue_waiter.hpp"
+#include "cli/script_lock.hpp"
 #include "cli/signals.hpp"
 #include "coordination/lease/retry_limits.hpp"
 #include "coordination/lease/validation.hpp"
@@ -20,6 +21,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 namespace rowlock::cli {
@@ -34,14 +36,12 @@ using std::chrono::steady_clock;
 class acquisition {
 public:
     acquisition(link& to, const acquire_options& options, blocked_signals& signals)
-        : link_{to},
-          options_{options},
-          signals_{signals},
-          wish_{options.name, options.note, options.duration} {}
+        : link_{to}, options_{options}, signals_{signals}, lock_{make_script_lock(to, options)} {}
 
     /// Returns nullopt if the wait ended without a grant.
     /// @throws failure when a signal ended the wait
     std::optional<grant_of_script> wait() {
+        require_kind();
         if (auto got = take_if_free()) return got;
         if (options_.wait && *options_.wait <= 0ms) return {};
         if (runs_under_a_hold()) require_another_holder();
@@ -52,7 +52,7 @@ public:
     void undo(const grant_of_script& got) noexcept {
         try {
             link_.run([&](sql::connection& db, sql::deadline until) {
-                return give_back(db, link_, options_.name, got.session, got.grant_id, until);
+                return lock_->give_back(db, got.hold, until);
             });
         } catch (...) {
             // The deadline frees it.
@@ -70,10 +70,10 @@ private:
             if (attempt.what == outcome::held) break;
             milliseconds pause = 0ms;
             if (attempt.what == outcome::granted) {
-                const grant_of_script got{attempt.token, grant_id_, session_, time_left()};
+                const grant_of_script got{attempt.token, hold_, time_left()};
                 if (got.expires_in > 0ms) return got;
                 undo(got);
-                session_ = session_id{};
+                hold_.session = session_id{};
                 sent_ = false;
                 too_late.count();
             } else {
@@ -110,15 +110,22 @@ private:
         }
     }
 
-    void require_another_holder() {
-        const auto row = link_.run([&](sql::connection& db, sql::deadline until) {
-            return link_.protocol().inspect(db, options_.name, until);
+    void require_kind() {
+        link_.run([&](sql::connection& db, sql::deadline until) {
+            lock_->require_kind(db, until);
+            return true;
         });
-        if (row) refuse_to_wait_for_ourselves(*row);
+    }
+
+    void require_another_holder() {
+        link_.run([&](sql::connection& db, sql::deadline until) {
+            lock_->require_another_holder(db, until);
+            return true;
+        });
     }
 
     std::optional<grant_of_script> stand_in_line() {
-        queue_waiter place{link_, wish_};
+        queue_waiter place{link_, *lock_, options_.duration};
         try {
             for (;;) {
                 if (auto got = poll(place)) return got;
@@ -201,76 +208,49 @@ private:
                 [&](sql::connection& db, sql::deadline until) { return attempt(db, until); });
         } catch (const error& failed) {
             if (!sent_ && !unsure_) throw;
-            throw not_known(failed, grant_id_);
+            throw not_known(failed, hold_.grant_id);
         }
     }
 
     protocol::attempt attempt(sql::connection& db, sql::deadline until) {
-        const auto& protocol = link_.protocol();
         if (sent_) {
             // The reply to an earlier attempt was lost; that attempt may still be under way.
             unsure_ = true;
-            if (const auto token =
-                    protocol.find_grant(db, options_.name, session_, grant_id_, until)) {
+            if (const auto token = lock_->find_grant(db, hold_, until)) {
                 return {outcome::granted, *token, {}};
             }
-        } else {
-            const auto seen = protocol.probe(db, options_.name, session_id{}, until);
-            if (!seen.free || seen.waited) return in_the_way(db, seen, until);
+        } else if (auto blocked = lock_->look(db, until)) {
+            return *std::move(blocked);
         }
         keep_session(db, until);
         if (!std::exchange(sent_, true)) sent_at_ = clock_.now();
-        auto answer = protocol.acquire(db,
-                                       {.name = options_.name,
-                                        .session = session_,
-                                        .grant_id = grant_id_,
-                                        .thread = {},
-                                        .note = options_.note,
-                                        .deadline_us = microseconds{options_.duration}.count()},
-                                       until);
+        auto answer = lock_->take(db, hold_, until);
         if (answer.what == outcome::granted) return answer;
         sent_ = false;
-        if (answer.what == outcome::held) return in_the_way(db, answer.seen, until);
-        if (answer.what == outcome::session_dead) session_ = session_id{};
+        if (answer.what == outcome::session_dead) hold_.session = session_id{};
         return answer;
-    }
-
-    /// An expired holder is ended first, in a commit of its own; only then may the lease change.
-    protocol::attempt in_the_way(sql::connection& db, const protocol::lease_probe& seen,
-                                 sql::deadline until) {
-        if (session_ != session_id{} && seen.session == session_ && seen.grant_id == grant_id_) {
-            // An earlier attempt, whose reply was lost, has been committed since.
-            const auto token =
-                link_.protocol().find_grant(db, options_.name, session_, grant_id_, until);
-            return {token ? outcome::granted : outcome::contested, token.value_or(0), seen};
-        }
-        if (!seen.holder_expired) return {outcome::held, 0, seen};
-        link_.protocol().end_expired_session(db, seen.session, until);
-        serve_after(db, link_.queue(), seen.session, until);
-        return {outcome::contested, 0, seen};
     }
 
     void keep_session(sql::connection& db, sql::deadline until) {
         const auto now = steady_clock::now();
-        if (session_ != session_id{} && now - beaten_ < session_slack / 2) return;
-        const bool alive =
-            session_ != session_id{} && link_.protocol().heartbeat(db, session_, 0, until);
-        if (!alive) {
-            grant_id_ = grant_id{random_id()};
+        const bool opened = hold_.session != session_id{};
+        if (opened && now - beaten_ < session_slack / 2) return;
+        if (!opened || !link_.protocol().heartbeat(db, hold_.session, 0, until)) {
+            hold_.grant_id = grant_id{random_id()};
             unsure_ = false;  // holds of the previous session are free, or were given back
-            session_ =
-                open_session_for(db, link_.protocol(), grant_id_, wakeup::random_wake_address(),
-                                 options_.duration + session_slack, until);
+            hold_.session = open_session_for(db, link_.protocol(), hold_.grant_id,
+                                             wakeup::random_wake_address(),
+                                             options_.duration + session_slack, until);
         }
         beaten_ = now;
     }
 
     void drop_session() noexcept {
-        if (session_ == session_id{}) return;
+        if (hold_.session == session_id{}) return;
         try {
             link_.run([&](sql::connection& db, sql::deadline until) {
-                link_.protocol().end_session(db, session_, until);
-                link_.protocol().delete_session(db, session_, until);
+                link_.protocol().end_session(db, hold_.session, until);
+                link_.protocol().delete_session(db, hold_.session, until);
                 return true;
             });
         } catch (...) {
@@ -281,11 +261,10 @@ private:
     link& link_;
     const acquire_options& options_;
     blocked_signals& signals_;
-    script_lease_request wish_;
+    const std::unique_ptr<script_lock> lock_;
     const steady_clock::time_point start_ = steady_clock::now();
     std::string last_report_;  ///< the last report of why we wait
-    session_id session_{};
-    grant_id grant_id_{};
+    script_hold hold_{};
     steady_clock::time_point beaten_{};
     bool sent_ = false;
     bool unsure_ = false;  ///< about an earlier attempt, whose reply was lost
@@ -297,32 +276,45 @@ void report(const acquire_options& options, const grant_of_script& got) {
     if (options.json) {
         print_json(json{{"name", options.name},
                         {"token", as_text(got.token)},
-                        {"grant_id", as_text(got.grant_id)},
+                        {"grant_id", as_text(got.hold.grant_id)},
                         {"expires_in_ms", got.expires_in.count()}});
     } else {
-        print(fmt::format("{} {}\n", got.token, to_string(got.grant_id)));
+        print(fmt::format("{} {}\n", got.token, to_string(got.hold.grant_id)));
     }
 }
 
-/// True if the lease was this grant and is free now.
-bool release_grant(link& to, const release_options& options) {
+/// Whether the hold was this grant, and is over now.
+bool release_grant(link& to, script_lock& lock, const release_options& options) {
     bool sent = false;
     return to.run([&](sql::connection& db, sql::deadline until) {
-        const auto row = to.protocol().inspect(db, options.name, until);
-        if (!row || !row->holder || row->holder->grant_id != options.grant_id) {
+        const auto holder = lock.holder(db, options.grant_id, until);
+        if (!holder) {
             // Our release, whose reply was lost: a waiter that enqueued too late for it is not
             // served yet.
-            if (sent) serve_next(db, to.queue(), options.name, until);
+            if (sent) static_cast<void>(lock.serve_next(db, until));
             return sent;
         }
-        if (row->holder->owner != owner_of(options.grant_id)) {
+        if (holder->owner != owner_of(options.grant_id)) {
             throw failure{usage, fmt::format("{} is held by a running process, not by `rowlock "
                                              "acquire`: stop it, or use `rowlock break`",
                                              options.name)};
         }
         sent = true;
-        return give_back(db, to, options.name, row->holder->session, options.grant_id, until);
+        return lock.give_back(db, {holder->session, options.grant_id}, until);
     });
+}
+
+/// A grant id says of no kind of lock: it is looked for among leases first.
+bool release_any(link& to, const release_options& options) {
+    acquire_options of{.database = {}, .name = options.name, .wait = {}, .note = {}, .kind = {}};
+    if (release_grant(to, *make_script_lock(to, of), options)) return true;
+    of.kind.limit = 1;
+    try {
+        return release_grant(to, *make_script_lock(to, of), options);
+    } catch (const error& failed) {
+        if (failed.kind() != errc::access_denied) throw;
+        return false;  // a user of leases alone
+    }
 }
 
 }  // namespace
@@ -331,6 +323,7 @@ int acquire(const acquire_options& options) {
     static_cast<void>(lock_name{options.name});
     detail::validate(
         rowlock::acquire_options{.note = options.note, .max_duration = options.duration});
+    validate(options.kind);
     const database in = find_database(options.database);
     // No SIGPIPE: a lease that cannot be reported is given back.
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP, SIGQUIT}, {SIGPIPE}};
@@ -358,7 +351,7 @@ int release(const release_options& options) {
     const database in = find_database(options.database);
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP, SIGQUIT}};
     link to{in, signals};
-    const bool freed = release_grant(to, options);
+    const bool freed = release_any(to, options);
     if (options.json) print_json(json{{"name", options.name}, {"released", freed}});
     if (!freed) {
         throw failure{answer_is_no,

@@ -38,6 +38,14 @@ json to_json(const history_record& one) {
     add_text("program", one.program);
     add_text("note", one.note);
     add_text("db_user", one.db_user);
+    if (one.of != history_of::lease) {
+        object["of"] = to_string(one.of);
+        if (const auto mode = one.mode()) {
+            object["mode"] = to_string(*mode);
+        } else {
+            object["permits"] = one.permits;
+        }
+    }
     return object;
 }
 
@@ -46,11 +54,18 @@ std::string or_dash(Number number) {
     return number == Number{} ? "-" : as_text(number);
 }
 
+/// The mode, or the number of permits.
+std::string share_of(const history_record& one) {
+    if (const auto mode = one.mode()) return to_string(*mode);
+    return one.of == history_of::semaphore ? std::to_string(one.permits) : "-";
+}
+
 std::vector<std::string> to_cells(const history_record& one) {
     const bool known = !one.host.empty();
     return {utc(one.at),
             to_string(one.kind),
             one.name.empty() ? "-" : one.name,
+            share_of(one),
             or_dash(one.token.value()),
             or_dash(one.session),
             known ? one.host : "-",
@@ -78,7 +93,8 @@ int history(const history_options& options) {
     std::vector<std::vector<std::string>> cells;
     for (const auto& one : records) cells.push_back(to_cells(one));
     print(escaped(description_of(in)) + "\n" +
-          table({"TIME", "WHAT", "NAME", "TOKEN", "SESSION", "HOST", "PID", "PROGRAM", "NOTE"},
+          table({"TIME", "WHAT", "NAME", "SHARE", "TOKEN", "SESSION", "HOST", "PID", "PROGRAM",
+                 "NOTE"},
                 cells));
     return success;
 }

@@ -15,7 +15,8 @@ link::link(const database& in, blocked_signals& signals)
       signals_{signals},
       statements_{in.source.speaks(), {.tables = in.source.tables()}},
       protocol_{protocol::make_lease_protocol(statements_)},
-      queue_{protocol::make_queue_protocol(statements_, *protocol_)} {}
+      queue_{protocol::make_queue_protocol(statements_, *protocol_)},
+      semaphores_{protocol::make_semaphore_protocol(statements_)} {}
 
 detail::retry_step link::retry_until_signal::judge(const error& failure) const noexcept {
     const bool again = failure.retryable() || failure.kind() == errc::outcome_unknown;

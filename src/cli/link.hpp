@@ -4,6 +4,7 @@
 #include "cli/signals.hpp"
 #include "coordination/protocol/lease/lease_protocol.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include <rowlock/retry.hpp>
 #include <rowlock/sql/connection.hpp>
 #include <rowlock/sql/notifications.hpp>
@@ -52,6 +53,9 @@ public:
 
     [[nodiscard]] const protocol::lease_protocol& protocol() const noexcept { return *protocol_; }
     [[nodiscard]] const protocol::queue_protocol& queue() const noexcept { return *queue_; }
+    [[nodiscard]] const protocol::semaphore_protocol& semaphores() const noexcept {
+        return *semaphores_;
+    }
 
 private:
     /// A caller of detail::repeat_attempts(): a signal ends its pauses.
@@ -72,6 +76,7 @@ private:
     const sql::statement_set statements_;
     const std::unique_ptr<const protocol::lease_protocol> protocol_;
     const std::unique_ptr<const protocol::queue_protocol> queue_;
+    const std::unique_ptr<const protocol::semaphore_protocol> semaphores_;
     std::unique_ptr<sql::connection> db_;
     sql::notifications* notifications_ = nullptr;  ///< of db_
     std::string channel_;                          ///< the channel that db_ listens to

@@ -1,12 +1,15 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
+#include "cli/lock_view.hpp"
 #include "cli/pages.hpp"
 #include "cli/queue_waiter.hpp"
-#include "coordination/lease/validation.hpp"
 #include <rowlock/client.hpp>
 
 #include <fmt/format.h>
+
+#include <optional>
+#include <utility>
 
 namespace rowlock::cli {
 namespace {
@@ -30,27 +33,8 @@ json to_json(const lease_info& row) {
 
 json to_json(const std::vector<waiter_info>& queue) {
     json array = json::array();
-    for (const waiter_info& each : queue) {
-        array.push_back(json{{"position", each.position},
-                             {"waited_ms", each.waited.count()},
-                             {"host", each.host},
-                             {"pid", each.pid},
-                             {"program", each.program},
-                             {"owner", each.owner},
-                             {"note", each.note},
-                             {"thread", each.thread},
-                             {"session", as_text(each.session)},
-                             {"ticket", as_text(each.ticket)}});
-    }
+    for (const waiter_info& each : queue) array.push_back(waiter_to_json(each));
     return array;
-}
-
-bool is_made_up(const std::string& owner) {
-    return owner.starts_with(detail::random_owner) || owner.starts_with(owner_of_scripts);
-}
-
-std::string note_of(const std::string& owner, const std::string& note) {
-    return is_made_up(owner) ? note : fmt::format("[{}] {}", owner, note);
 }
 
 std::vector<std::string> to_cells(const lease_info& row) {
@@ -99,13 +83,8 @@ std::string in_full(const std::vector<waiter_info>& queue) {
     std::string text = fmt::format("waiting    {}\n", queue.size());
     if (queue.empty()) return text;
     std::vector<std::vector<std::string>> cells;
-    for (const waiter_info& each : queue) {
-        cells.push_back({std::to_string(each.position), to_text(each.waited), each.host,
-                         std::to_string(each.pid), each.program, each.thread,
-                         note_of(each.owner, each.note)});
-    }
-    return text + "\n" +
-           table({"POSITION", "WAITED", "HOST", "PID", "PROGRAM", "THREAD", "NOTE"}, cells);
+    for (const waiter_info& each : queue) cells.push_back(waiter_cells(each));
+    return text + "\n" + queue_table({}, cells);
 }
 
 bool is_wanted(const lease_info& row, const list_options& options) {
@@ -113,63 +92,115 @@ bool is_wanted(const lease_info& row, const list_options& options) {
     return options.all || row.holder || row.waiting > 0;
 }
 
+/// Lists of semaphores and shared_mutexes, with the keys that they have in JSON.
+using counter_lists = std::vector<std::pair<const char*, counter_list>>;
+
+counter_lists read_counters(const database& in, client& locks, const list_options& options) {
+    const list_range range{.prefix = options.prefix,
+                           .after = options.after,
+                           .limit = options.limit,
+                           .wanted = options.waiting ? rows_wanted::waited
+                                     : options.all   ? rows_wanted::all
+                                                     : rows_wanted::in_use};
+    auto found = if_allowed([&] {
+        counter_lists both;
+        both.emplace_back("semaphores", list_of_semaphores(in, locks, range));
+        both.emplace_back("shared_mutexes", list_of_shared_mutexes(in, locks, range));
+        return both;
+    });
+    return found.value_or(counter_lists{});
+}
+
+int print_as_json(const database& in, const std::vector<lease_info>& rows,
+                  const counter_lists& counters, bool more) {
+    json array = json::array();
+    for (const auto& row : rows) array.push_back(to_json(row));
+    json object{{"database", in.source.description()}, {"locks", array}};
+    for (const auto& [key, list] : counters) object[key] = list.array;
+    object["more"] = more;
+    print_json(object);
+    return success;
+}
+
+std::string as_tables(const std::vector<lease_info>& rows, const counter_lists& counters) {
+    std::string text;
+    if (!rows.empty()) {
+        std::vector<std::vector<std::string>> cells;
+        for (const auto& row : rows) cells.push_back(to_cells(row));
+        text = table({"NAME", "STATE", "TOKEN", "HOST", "PID", "PROGRAM", "HELD", "REMAINING",
+                      "WAITING", "LONGEST", "NOTE"},
+                     cells);
+    }
+    for (const auto& [key, list] : counters) {
+        if (list.cells.empty()) continue;
+        text += (text.empty() ? "" : "\n") + table(list.headings, list.cells);
+    }
+    return text;
+}
+
 }  // namespace
 
 int list(const list_options& options) {
     const database in = find_database(options.database);
     client locks{in.source, tool_options()};
-    const auto [rows, more] = read_pages(
+    auto [rows, more] = read_pages(
         options.after, options.limit,
         [&](const page& next) {
             return with_tables(in, [&] { return locks.list(options.prefix, next); });
         },
         [&](const lease_info& row) { return is_wanted(row, options); });
+    const auto counters = read_counters(in, locks, options);
+    for (const auto& [key, list] : counters) more = more || list.more;
+    if (options.json) return print_as_json(in, rows, counters, more);
     const std::string where = escaped(description_of(in));
-    if (options.json) {
-        json array = json::array();
-        for (const auto& row : rows) array.push_back(to_json(row));
-        print_json(json{{"database", in.source.description()}, {"locks", array}, {"more", more}});
-        return success;
-    }
-    if (rows.empty()) {
+    const std::string text = as_tables(rows, counters);
+    if (text.empty()) {
         const char* none = options.waiting ? "no lock is waited for"
                            : options.all   ? "no locks"
                                            : "no lock is held";
         print(fmt::format("{} in {}\n", none, where));
         return success;
     }
-    std::vector<std::vector<std::string>> cells;
-    for (const auto& row : rows) cells.push_back(to_cells(row));
-    print(where + "\n" +
-          table({"NAME", "STATE", "TOKEN", "HOST", "PID", "PROGRAM", "HELD", "REMAINING", "WAITING",
-                 "LONGEST", "NOTE"},
-                cells));
-    if (more) {
-        complain(fmt::format("there are more than {}: use --limit, or --after with the last name",
-                             options.limit));
-    }
+    print(where + "\n" + text);
+    if (more) complain_of_more(options.limit);
     return success;
 }
 
 int show(const name_options& options) {
+    constexpr int most_holders = 1'000;
     const lock_name name{options.name};
     const database in = find_database(options.database);
     client locks{in.source, tool_options()};
     const auto row = with_tables(in, [&] { return locks.inspect(name); });
     const auto queue = locks.waiters(name);
+    const auto counter =
+        if_allowed([&] {
+            auto found = shown_semaphore(in, locks, options.name, most_holders);
+            std::pair key{"semaphore", std::move(found)};
+            if (key.second) return key;
+            key = {"shared_mutex", shown_shared_mutex(in, locks, options.name, most_holders)};
+            return key;
+        }).value_or(std::pair<const char*, std::optional<counter_shown>>{});
     // A name without a row was never locked, or has been reaped since.
     if (options.json) {
         json object{{"database", in.source.description()}};
         object.update(to_json(row ? *row : lease_info{.name = options.name}));
         object["queue"] = to_json(queue);
+        if (counter.second) object[counter.first] = counter.second->object;
         print_json(object);
         return success;
     }
-    print(fmt::format("database   {}\n", escaped(description_of(in))) +
-          (row ? in_full(*row)
-               : fmt::format("name       {}\nstate      free (no row: never locked, or reaped)\n",
-                             escaped(options.name))) +
-          in_full(queue));
+    std::string text = fmt::format("database   {}\n", escaped(description_of(in)));
+    if (row || !queue.empty() || !counter.second) {
+        text += row ? in_full(*row)
+                    : fmt::format(
+                          "name       {}\nstate      free (no row: never locked, or "
+                          "reaped)\n",
+                          escaped(options.name));
+        text += in_full(queue);
+        if (counter.second) text += "\n";
+    }
+    print(text + (counter.second ? counter.second->text : ""));
     return success;
 }
 

@@ -50,6 +50,20 @@ void refuse_to_wait_for_ourselves(const std::string& name, const holder_info& ho
                                      name)};
 }
 
+std::int64_t permits_above(const std::vector<permit_holder>& holders) {
+    std::int64_t above = 0;
+    for (const auto& each : holders) {
+        if (is_above_us(each.who.host, each.who.pid, each.token.value())) above += each.permits;
+    }
+    return above;
+}
+
+failure would_wait_for_itself(const std::string& name) {
+    return {usage, fmt::format("{} is held by the `rowlock run` that this command runs under, and "
+                               "has no more free: it would wait for itself",
+                               name)};
+}
+
 void refuse_to_wait_for_ourselves(const lease_info& row) {
     if (row.holder) refuse_to_wait_for_ourselves(row.name, *row.holder, row.token);
 }

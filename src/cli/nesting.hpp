@@ -1,11 +1,14 @@
 #pragma once
 
+#include "cli/exit_code.hpp"
 #include <rowlock/client.hpp>
+#include <rowlock/semaphore.hpp>
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 /// A command under `rowlock run` that starts another `rowlock`.
 namespace rowlock::cli {
@@ -23,6 +26,12 @@ namespace rowlock::cli {
 /// @throws failure if this holder of the lock `name` is a `rowlock run` that we run under
 void refuse_to_wait_for_ourselves(const std::string& name, const holder_info& holder,
                                   fencing_token token);
+/// How many of these permits are those of holds that we run under. They do not come back while we
+/// wait.
+[[nodiscard]] std::int64_t permits_above(const std::vector<permit_holder>& holders);
+/// For a semaphore of which we run under a hold, and that has not enough left.
+[[nodiscard]] failure would_wait_for_itself(const std::string& name);
+
 /// @throws failure if `row` is held by the `rowlock run` that we run under
 void refuse_to_wait_for_ourselves(const lease_info& row);
 

@@ -1,6 +1,9 @@
 #pragma once
 
+#include "cli/text.hpp"
 #include <rowlock/client.hpp>
+
+#include <fmt/format.h>
 
 #include <cstddef>
 #include <string>
@@ -8,6 +11,11 @@
 #include <vector>
 
 namespace rowlock::cli {
+
+inline void complain_of_more(int limit) {
+    complain(
+        fmt::format("there are more than {}: use --limit, or --after with the last name", limit));
+}
 
 /// Up to `limit` rows that are `wanted`, behind the name `after`, of the pages that `read(page)`
 /// returns; and whether there are more.

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 namespace rowlock::cli {
@@ -46,40 +45,6 @@ std::string owner_of(grant_id grant_id) {
     return std::string{owner_of_scripts} + to_string(grant_id);
 }
 
-bool serve_next(sql::connection& db, const protocol::queue_protocol& queue, const std::string& name,
-                sql::deadline until) {
-    const auto next = queue.grant_next(db, name, until);
-    if (next) queue.notify_grantee(db, *next, until);
-    return next.has_value();
-}
-
-void serve_after(sql::connection& db, const protocol::queue_protocol& queue,
-                 session_id ended_session, sql::deadline until) {
-    for (const std::string& name : queue.queues_of_session(db, ended_session, until)) {
-        serve_next(db, queue, name, until);
-    }
-    try {
-        while (queue.delete_entries_of(db, ended_session, until)) {
-        }
-    } catch (const error&) {
-        // They block no waiter, and the reaper deletes them.
-    }
-}
-
-bool give_back(sql::connection& db, const link& to, const std::string& name, session_id session,
-               grant_id grant_id, sql::deadline until) {
-    const auto& queue = to.queue();
-    const auto done = queue.release(db, name, session, grant_id, true, until);
-    // Serves a waiter that enqueued too late for the release to see it.
-    if (done.next) {
-        queue.notify_grantee(db, *done.next, until);
-    } else {
-        serve_next(db, queue, name, until);
-    }
-    to.protocol().delete_session(db, session, until);
-    return done.freed;
-}
-
 std::optional<grant_of_script> queue_waiter::poll() {
     looked_at_ = steady_clock::now();
     auto served = link_.run([&](sql::connection& db, sql::deadline until) {
@@ -103,9 +68,8 @@ milliseconds queue_waiter::rest() const {
 std::optional<grant_of_script> queue_waiter::leave() {
     return link_.run([&](sql::connection& db, sql::deadline until) {
         std::optional<grant_of_script> got;
-        if (session_ == session_id{}) return got;
-        const bool deleted = !queue_.cancel(db, std::array{grant_id_}, until).empty();
-        if (!deleted) got = accept(db, until);
+        if (!stands()) return got;
+        if (!lock_.cancel(db, hold_, until)) got = accept(db, until);
         if (got) return got;
         // If neither the ticket nor a grant was found, the ticket may still arrive: it must find
         // its session ended. Another waiter may have found our entry, now gone, first in the queue:
@@ -113,37 +77,38 @@ std::optional<grant_of_script> queue_waiter::leave() {
         end_session(db, until);
         keeping_ = false;
         serve_others(db, until);
-        session_ = session_id{};
+        hold_.session = session_id{};
         return got;
     });
 }
 
 void queue_waiter::keep_session(sql::connection& db, sql::deadline until) {
     const auto now = steady_clock::now();
-    if (session_ != session_id{}) {
+    if (stands()) {
         if (now - beaten_ < waiting_ttl / 3) return;
-        if (link_.protocol().heartbeat(db, session_, 0, until)) {
+        if (link_.protocol().heartbeat(db, hold_.session, 0, until)) {
             beaten_ = now;
             return;
         }
         start_anew(db, until);
     }
-    grant_id_ = grant_id{random_id()};
+    hold_.grant_id = grant_id{random_id()};
     address_ = wakeup::random_wake_address();
-    session_ = open_session_for(db, link_.protocol(), grant_id_, address_, waiting_ttl, until);
+    hold_.session =
+        open_session_for(db, link_.protocol(), hold_.grant_id, address_, waiting_ttl, until);
     beaten_ = now;
 }
 
 /// Frees everything that the session holds, including what is still under way.
 void queue_waiter::end_session(sql::connection& db, sql::deadline until) {
-    link_.protocol().end_session(db, session_, until);
-    link_.protocol().delete_session(db, session_, until);
+    link_.protocol().end_session(db, hold_.session, until);
+    link_.protocol().delete_session(db, hold_.session, until);
 }
 
 /// If the row is locked, the waiters poll themselves.
 void queue_waiter::serve_others(sql::connection& db, sql::deadline until) {
     try {
-        serve_next(db, queue_, wish_.name, sql::row_lock_deadline(db, until));
+        static_cast<void>(lock_.serve_next(db, sql::row_lock_deadline(db, until)));
     } catch (const error& failure) {
         if (!sql::is_locked(db, failure)) throw;
     }
@@ -152,31 +117,21 @@ void queue_waiter::serve_others(sql::connection& db, sql::deadline until) {
 /// Ends this session; a new identity takes the next queue entry.
 void queue_waiter::start_anew(sql::connection& db, sql::deadline until) {
     end_session(db, until);
-    session_ = session_id{};
+    hold_.session = session_id{};
     asked_ = false;
     keeping_ = false;
     position_ = 0;
 }
 
 /// True if a waiter may have received the lease. If its row is locked the next poll tries again.
-bool queue_waiter::see_to_the_first(sql::connection& db, const protocol::queue_entry& seen,
+bool queue_waiter::see_to_the_first(sql::connection& db, const place_in_line& seen,
                                     sql::deadline until) {
     try {
-        return serve_first(db, seen, sql::row_lock_deadline(db, until));
+        return lock_.serve_first(db, seen, sql::row_lock_deadline(db, until));
     } catch (const error& failure) {
         if (!sql::is_locked(db, failure)) throw;
         return false;
     }
-}
-
-bool queue_waiter::serve_first(sql::connection& db, const protocol::queue_entry& seen,
-                               sql::deadline until) {
-    if (seen.behind_watermark) queue_.reset_watermark(db, wish_.name, seen.ticket, until);
-    if (!seen.holder_expired) return seen.free && serve_next(db, queue_, wish_.name, until);
-    // In a commit of its own; only then may the session's holds change.
-    link_.protocol().end_expired_session(db, seen.holder_session, until);
-    serve_after(db, queue_, seen.holder_session, until);
-    return true;
 }
 
 std::optional<grant_of_script> queue_waiter::step(sql::connection& db, sql::deadline until,
@@ -186,21 +141,13 @@ std::optional<grant_of_script> queue_waiter::step(sql::connection& db, sql::dead
     link_.listen(db, wakeup::notification_channel(address_), until);
     if (!asked_) {
         asked_ = true;
-        queue_.enqueue(db,
-                       {.name = wish_.name,
-                        .session = session_,
-                        .grant_id = grant_id_,
-                        .thread = {},
-                        .note = wish_.note,
-                        .deadline_us = microseconds{wish_.duration}.count()},
-                       until);
+        lock_.enqueue(db, hold_, until);
     }
-    const auto seen = queue_.entries_of(db, session_, until);
-    const auto mine = std::ranges::find(seen.waiting, grant_id_, &protocol::queue_entry::grant_id);
-    if (seen.session_live && mine != seen.waiting.end()) {
+    const auto seen = lock_.find_place(db, hold_, until);
+    if (seen.session_live && seen.there) {
         in_vain_.forget();
-        again = see_to_the_first(db, *mine, until);
-        next_pause(*mine);
+        again = see_to_the_first(db, seen, until);
+        next_pause(seen);
         return {};
     }
     if (auto got = accept(db, until)) return got;
@@ -217,11 +164,11 @@ std::optional<grant_of_script> queue_waiter::step(sql::connection& db, sql::dead
 /// The grant, if the queue entry was served and the lease has not ended since.
 std::optional<grant_of_script> queue_waiter::accept(sql::connection& db, sql::deadline until) {
     const auto asked = clock_.now();
-    const auto served = queue_.read_served(db, wish_.name, session_, grant_id_, until);
+    const auto served = lock_.served(db, hold_, until);
     if (!served) return {};
     keeping_ = true;
     // This commit also makes the grant before it durable.
-    if (!link_.protocol().extend_session(db, session_, wish_.duration + session_slack, until)) {
+    if (!link_.protocol().extend_session(db, hold_.session, duration_ + session_slack, until)) {
         return {};
     }
     // The database read the time after we asked: the result errs on the early side.
@@ -229,10 +176,10 @@ std::optional<grant_of_script> queue_waiter::accept(sql::connection& db, sql::de
         microseconds{served->deadline_us.value_or(0)} - (clock_.now() - asked));
     late_ = left <= 0ms;
     if (late_) return {};
-    return grant_of_script{served->token, grant_id_, session_, left};
+    return grant_of_script{served->token, hold_, left};
 }
 
-void queue_waiter::next_pause(const protocol::queue_entry& seen) {
+void queue_waiter::next_pause(const place_in_line& seen) {
     const bool moved = seen.position != position_;
     position_ = seen.position;
     const bool notified = link_.descriptor() >= 0;

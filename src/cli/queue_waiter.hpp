@@ -3,8 +3,8 @@
 #include "base/clock.hpp"
 #include "base/identity.hpp"
 #include "cli/link.hpp"
+#include "cli/script_lock.hpp"
 #include "coordination/lease/retry_limits.hpp"
-#include "coordination/protocol/queue/queue_protocol.hpp"
 #include <rowlock/ids.hpp>
 
 #include <chrono>
@@ -15,18 +15,10 @@
 
 namespace rowlock::cli {
 
-/// The request of `rowlock acquire`.
-struct script_lease_request {
-    std::string name;
-    std::string note;
-    std::chrono::milliseconds duration;  ///< the lease ends this long after its grant
-};
-
-/// The grant to `rowlock acquire`. The lease belongs to a session of its own.
+/// The grant to `rowlock acquire`.
 struct grant_of_script {
     std::int64_t token;
-    rowlock::grant_id grant_id;
-    session_id session;
+    script_hold hold;
     std::chrono::milliseconds expires_in;
 };
 
@@ -45,25 +37,14 @@ session_id open_session_for(sql::connection& db, const protocol::lease_protocol&
 /// Prefix of such owner names.
 inline constexpr std::string_view owner_of_scripts = "rowlock-acquire:";
 
-/// Grants a free lease to the first waiter, if any, and wakes it. True if there was one.
-bool serve_next(sql::connection& db, const protocol::queue_protocol& queue, const std::string& name,
-                sql::deadline until);
-/// Serves the waiters for what the session that we ended has held.
-void serve_after(sql::connection& db, const protocol::queue_protocol& queue,
-                 session_id ended_session, sql::deadline until);
-
-/// Hands the lease over to the next waiter, or frees it, and removes its session. Idempotent. True
-/// if the lease was this grant.
-bool give_back(sql::connection& db, const link& to, const std::string& name, session_id session,
-               grant_id grant_id, sql::deadline until);
-
 /// A queue entry for a process without a client. While it waits its session has a short ttl, so
 /// that a killed process does not block the queue; with the grant the session is extended to the
 /// time that the lease needs.
 class queue_waiter {
 public:
-    queue_waiter(link& to, const script_lease_request& wish)
-        : link_{to}, wish_{wish}, queue_{to.queue()} {}
+    /// @param duration the hold ends this long after its grant
+    queue_waiter(link& to, script_lock& lock, std::chrono::milliseconds duration)
+        : link_{to}, lock_{lock}, duration_{duration} {}
 
     /// Enqueues if necessary, makes sure that the first waiter is served, and returns our grant if
     /// that was us. Returns as soon as there is nothing to do but wait.
@@ -76,14 +57,14 @@ public:
     [[nodiscard]] std::chrono::milliseconds rest() const;
 
     /// Whether there is a queue entry, or may be one.
-    [[nodiscard]] bool stands() const noexcept { return session_ != session_id{}; }
+    [[nodiscard]] bool stands() const noexcept { return hold_.session != session_id{}; }
     /// Whether grants came after the lease's own deadline so often that poll() has failed for it:
     /// more time does not help.
     [[nodiscard]] bool comes_too_late() const noexcept { return too_late_.often(); }
     /// After a failure: the grant id if the lease may still be ours, for the requested time; 0 if
     /// the queue entry soon ends with its session.
     [[nodiscard]] grant_id perhaps_granted() const noexcept {
-        return keeping_ ? grant_id_ : grant_id{};
+        return keeping_ ? hold_.grant_id : grant_id{};
     }
 
     /// Gives the queue entry up. Returns the grant if the entry was served before that.
@@ -94,21 +75,18 @@ private:
     void end_session(sql::connection& db, sql::deadline until);
     void serve_others(sql::connection& db, sql::deadline until);
     void start_anew(sql::connection& db, sql::deadline until);
-    bool see_to_the_first(sql::connection& db, const protocol::queue_entry& seen,
-                          sql::deadline until);
-    bool serve_first(sql::connection& db, const protocol::queue_entry& seen, sql::deadline until);
+    bool see_to_the_first(sql::connection& db, const place_in_line& seen, sql::deadline until);
     std::optional<grant_of_script> step(sql::connection& db, sql::deadline until, bool& again);
     std::optional<grant_of_script> accept(sql::connection& db, sql::deadline until);
-    void next_pause(const protocol::queue_entry& seen);
+    void next_pause(const place_in_line& seen);
 
     link& link_;
-    const script_lease_request& wish_;
-    const protocol::queue_protocol& queue_;
-    session_id session_{};
-    grant_id grant_id_{};
+    script_lock& lock_;
+    const std::chrono::milliseconds duration_;
+    script_hold hold_{};
     wakeup::wake_address address_{};
     std::chrono::steady_clock::time_point looked_at_{};
-    bool asked_ = false;    ///< a ticket for grant_id_ was sent; it may not have arrived
+    bool asked_ = false;    ///< a ticket for hold_ was sent; it may not have arrived
     bool keeping_ = false;  ///< we were served, and the session's extension was sent
     bool late_ = false;     ///< we were served, but saw it only after the deadline
     detail::contention_limit in_vain_;

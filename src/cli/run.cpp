@@ -6,6 +6,7 @@
 #include "cli/nesting.hpp"
 #include "cli/process_group.hpp"
 #include "cli/queue_waiter.hpp"
+#include "cli/script_lock.hpp"
 #include "cli/signals.hpp"
 #include "cli/supervisor.hpp"
 #include "cli/text.hpp"
@@ -77,20 +78,11 @@ bool ends_a_wait(int number) {
 }
 
 void require_one_kind(const run_options& options) {
-    const int kinds = int{options.shared} + int{options.exclusive} +
-                      int{options.limit.has_value()} + int{options.reclaim};
-    if (kinds > 1) {
-        throw failure{usage, "--shared, --exclusive, --limit and --reclaim exclude each other"};
-    }
-    if (options.weight && !options.limit) throw failure{usage, "--weight needs --limit"};
-    constexpr std::int64_t most = 1'000'000'000'000;
-    for (const auto& number : {options.limit, options.weight}) {
-        if (number && (*number < 1 || *number > most)) {
-            throw failure{usage, "--limit and --weight are from 1 to 1000000000000"};
-        }
-    }
-    if (options.weight && *options.weight > *options.limit) {
-        throw failure{usage, "--weight is more than --limit: it could never run"};
+    validate(options.kind);
+    if (options.reclaim && !options.kind.is_lease()) {
+        throw failure{usage,
+                      "--reclaim goes with leases alone, not with --shared, --exclusive or "
+                      "--limit"};
     }
 }
 
@@ -149,18 +141,9 @@ std::optional<command_hold> take_mode(client& locks, const run_options& options,
         }
     }
     const mode_options how{.note = options.note};
-    const auto mode = options.shared ? lock_mode::shared : lock_mode::exclusive;
+    const auto mode = options.kind.shared ? lock_mode::shared : lock_mode::exclusive;
     if (!options.wait) return held_by(lock.acquire(mode, std::move(stop), how));
     return held_by(lock.try_acquire_for(mode, *options.wait, std::move(stop), how));
-}
-
-/// How many permits of it we run under. They do not come back while we wait.
-std::int64_t permits_above(rowlock::semaphore& limit) {
-    std::int64_t above = 0;
-    for (const auto& each : limit.holders(most_holders)) {
-        if (is_above_us(each.who.host, each.who.pid, each.token.value())) above += each.permits;
-    }
-    return above;
 }
 
 /// The first of the programs that use a limit makes it; later only an operator changes it.
@@ -168,9 +151,10 @@ std::optional<command_hold> take_permits(client& locks, const run_options& optio
                                          std::stop_token stop) {
     rowlock::semaphore limit{locks, options.name};
     // A waiter before us may wait for those, and we for it: so there is one attempt.
-    const bool nested = may_wait_for_ourselves(options) && permits_above(limit) > 0;
+    const bool nested =
+        may_wait_for_ourselves(options) && permits_above(limit.holders(most_holders)) > 0;
     const permit_options how{.note = options.note};
-    const auto weight = options.weight.value_or(1);
+    const auto weight = options.kind.weight.value_or(1);
     const auto acquire = [&] {
         if (nested) return limit.try_acquire(weight, how);
         return options.wait ? limit.try_acquire_for(weight, *options.wait, stop, how)
@@ -181,26 +165,22 @@ std::optional<command_hold> take_permits(client& locks, const run_options& optio
         got = acquire();
     } catch (const error& failure) {
         // The request is for one that is not there, or it can never be met.
-        if (failure.kind() != errc::invalid_options || !limit.create(*options.limit)) throw;
+        if (failure.kind() != errc::invalid_options || !limit.create(*options.kind.limit)) throw;
         got = acquire();
     }
     if (!got && nested) {
-        throw failure{usage, fmt::format("{} is held by the `rowlock run` that this command runs "
-                                         "under, and has no more free: it would wait for itself",
-                                         options.name)};
+        throw would_wait_for_itself(options.name);
     }
     if (!got) return std::nullopt;
     const auto seen = limit.inspect();
-    if (seen && seen->capacity != *options.limit) {
-        complain(fmt::format("{} allows {}, not {}: `rowlock semaphore set` changes it",
-                             options.name, seen->capacity, *options.limit));
-    }
+    if (seen) complain_of_other_limit(options.name, seen->capacity, *options.kind.limit);
     return held_by(std::move(got));
 }
 
 std::optional<command_hold> take(client& locks, const run_options& options, std::stop_token stop) {
-    if (options.shared || options.exclusive) return take_mode(locks, options, std::move(stop));
-    if (options.limit) return take_permits(locks, options, std::move(stop));
+    if (options.kind.shared || options.kind.exclusive)
+        return take_mode(locks, options, std::move(stop));
+    if (options.kind.limit) return take_permits(locks, options, std::move(stop));
     return take_lease(locks, options, std::move(stop));
 }
 
@@ -488,28 +468,6 @@ std::string lost_message(const run_options& options, loss_reason reason) {
     return fmt::format("the lease on {} was lost{}: the command was stopped", options.name, why);
 }
 
-/// Takes back what a session that we ended has of semaphores and shared_mutexes, and serves their
-/// waiters. If that fails, other clients find it by their polls.
-void give_permits_back(sql::connection& db, const link& to, const database& in, session_id ended,
-                       sql::deadline until) noexcept {
-    try {
-        const auto semaphores = protocol::make_semaphore_protocol(
-            sql::statement_set{in.source.speaks(), {.tables = in.source.tables()}});
-        for (const auto& name : semaphores->names_of(db, ended, until)) {
-            semaphores->sweep(db, name, until);
-            for (bool more = true; more;) {
-                const auto granted = semaphores->grant_next(db, name, until);
-                more = granted.more;
-                for (const auto& next : granted.served) to.queue().notify_grantee(db, next, until);
-            }
-        }
-        while (semaphores->delete_entries_of(db, ended, until)) {
-        }
-    } catch (const std::exception&) {
-        // As above.
-    }
-}
-
 /// Runs in the supervisor. Ends sessions by id: another process's newer sessions stay. If the
 /// database is unreachable they expire.
 void end_sessions(const database_url& at, const std::vector<session_id>& sessions) {
@@ -519,8 +477,7 @@ void end_sessions(const database_url& at, const std::vector<session_id>& session
     for (const auto id : sessions) {
         to.run([&](sql::connection& db, sql::deadline until) {
             to.protocol().end_session(db, id, until);
-            serve_after(db, to.queue(), id, until);
-            give_permits_back(db, to, in, id, until);
+            serve_after(db, to, id, until);
             return true;
         });
     }

@@ -1,3 +1,4 @@
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/statements.hpp"
 #include <rowlock/error.hpp>
@@ -16,10 +17,10 @@ constexpr std::chrono::seconds whole_reading{60};
 
 using micros_time = std::chrono::sys_time<std::chrono::microseconds>;
 
-constexpr std::array names{"granted",       "handed_over",    "taken_over", "reclaimed",
-                           "released",      "expired",        "forced",     "deleted",
-                           "altered",       "queued",         "left",       "session_opened",
-                           "session_ended", "session_expired"};
+constexpr std::array names{"granted",      "handed_over",    "taken_over",    "reclaimed",
+                           "released",     "expired",        "forced",        "downgraded",
+                           "capacity_set", "deleted",        "altered",       "queued",
+                           "left",         "session_opened", "session_ended", "session_expired"};
 
 /// A kind that a later rowlock recorded reads as `altered`.
 history_kind kind_named(std::string_view text) {
@@ -56,6 +57,11 @@ history_record read_row(const sql::result& rows, std::size_t row) {
     one.program = text(14);
     one.note = text(15);
     one.db_user = text(16);
+    if (const auto kind = rows.maybe_integer<protocol::counter_kind>(row, 17)) {
+        one.of = *kind == protocol::counter_kind::shared_mutex ? history_of::shared_mutex
+                                                               : history_of::semaphore;
+    }
+    one.permits = number(18);
     return one;
 }
 
@@ -74,7 +80,8 @@ sql::result read_piece(sql::connection& db, const sql::statement& what, const hi
     } catch (const error& failure) {
         if (failure.kind() != errc::schema_outdated) throw;
         throw error{errc::schema_outdated,
-                    "no history is recorded here: `rowlock migrate --history on` begins it",
+                    "no history that this version reads is recorded here: `rowlock migrate "
+                    "--history on` begins it, or brings the one of an earlier version up to date",
                     {failure.sqlstate(), failure.native_code(), failure.server_message()}};
     }
 }
@@ -83,6 +90,26 @@ sql::result read_piece(sql::connection& db, const sql::statement& what, const hi
 
 const char* to_string(history_kind kind) noexcept {
     return names.at(static_cast<std::size_t>(kind));
+}
+
+const char* to_string(history_of what) noexcept {
+    switch (what) {
+        case history_of::semaphore:
+            return "semaphore";
+        case history_of::shared_mutex:
+            return "shared_mutex";
+        case history_of::lease:
+            break;
+    }
+    return "lease";
+}
+
+std::optional<lock_mode> history_record::mode() const noexcept {
+    if (of != history_of::shared_mutex || permits < 1) return std::nullopt;
+    for (const auto each : {lock_mode::shared, lock_mode::upgradeable}) {
+        if (permits == protocol::permits_for(each)) return each;
+    }
+    return lock_mode::exclusive;
 }
 
 std::ostream& operator<<(std::ostream& out, history_kind kind) {

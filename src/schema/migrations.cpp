@@ -130,7 +130,10 @@ history_recording history_status(const sql::connection_source& source,
 }
 
 std::string history_script(sql::dialect dialect, const sql::table_names& tables) {
-    const std::string script = sql::qualify(schema::history_file(dialect, "on"), dialect, tables);
+    std::string script;
+    for (const char* each : {"on", "on_permits"}) {
+        script += sql::qualify(schema::history_file(dialect, each), dialect, tables);
+    }
     if (dialect == sql::dialect::mysql) return with_delimiters(script);
     return std::string{dialect == sql::dialect::postgresql ? "begin;\n" : "begin immediate;\n"} +
            script + "commit;\n";

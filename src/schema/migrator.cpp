@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -42,22 +43,29 @@ void query_quietly(sql::connection& db, std::string_view sql) noexcept {
     }
 }
 
-/// The row says whether the table exists and whether the trigger does.
-history_recording recording(const sql::result& found) {
-    if (found.integer(0, 0) == 0) return history_recording::absent;
-    return found.integer(0, 1) == 0 ? history_recording::stopped : history_recording::on;
+/// Created one by one: after an interruption some exist.
+constexpr std::array lease_triggers{"granted", "lease",  "deleted", "queued",
+                                    "left",    "opened", "ended",   "left_session"};
+constexpr std::array permit_triggers{"permit_granted", "permit",         "permit_ended",
+                                     "permit_queued",  "permit_left",    "counter_made",
+                                     "counter",        "counter_deleted"};
+
+/// Expressions on MySQL: whether there is this table; whether all these triggers exist.
+std::string is_table(const std::string& name) {
+    return "(select count(*) from information_schema.tables where table_schema = database() and "
+           "table_name = " +
+           quoted(name) + ")";
 }
 
-/// Created one by one: after an interruption some exist.
-constexpr std::array mysql_triggers{"granted", "lease",  "deleted", "queued",
-                                    "left",    "opened", "ended",   "left_session"};
-
-std::string names_of_mysql_triggers(const std::string& history) {
-    std::string all;
-    for (const char* each : mysql_triggers) {
-        all += (all.empty() ? "" : ", ") + quoted(history + "_" + each);
+std::string all_there(const std::string& history, std::span<const char* const> triggers) {
+    std::string names;
+    for (const char* each : triggers) {
+        names += (names.empty() ? "" : ", ") + quoted(history + "_" + each);
     }
-    return all;
+    return "(select count(*) = " + std::to_string(triggers.size()) +
+           " from information_schema.triggers where trigger_schema = database() and "
+           "trigger_name in (" +
+           names + "))";
 }
 
 /// Whether MySQL or MariaDB refused a statement because an earlier run has done what it does.
@@ -107,31 +115,52 @@ std::vector<int> migrator::move_to(int target) {
 }
 
 history_recording migrator::history() {
+    const auto seen = look_at_history();
+    if (!seen.table) return history_recording::absent;
+    const bool all = seen.records_leases && (seen.records_permits || !seen.has_permits);
+    return all ? history_recording::on : history_recording::stopped;
+}
+
+migrator::history_parts migrator::look_at_history() {
+    const auto found = query(question_about_history());
+    return {.table = found.integer(0, 0) != 0,
+            .columns = found.integer(0, 1) != 0,
+            .records_leases = found.integer(0, 2) != 0,
+            .records_permits = found.integer(0, 3) != 0,
+            .has_permits = found.integer(0, 4) != 0};
+}
+
+/// One row with the members of history_parts.
+std::string migrator::question_about_history() const {
     const std::string name = table("history");
     switch (speaks_) {
-        case sql::dialect::postgresql:
-            return recording(query("select (pg_catalog.to_regclass(" + quoted(name) +
-                                   ") is not null)::int, (select pg_catalog.count(*) from "
-                                   "pg_catalog.pg_trigger where tgname operator(pg_catalog.=) "
-                                   "'history_update' and tgrelid operator(pg_catalog.=) "
-                                   "pg_catalog.to_regclass(" +
-                                   quoted(table("lease")) + "))"));
+        case sql::dialect::postgresql: {
+            const auto trigger_on = [&](std::string_view which) {
+                return "(select pg_catalog.count(*) from pg_catalog.pg_trigger where tgname "
+                       "operator(pg_catalog.=) 'history_update' and tgrelid "
+                       "operator(pg_catalog.=) pg_catalog.to_regclass(" +
+                       quoted(table(which)) + "))";
+            };
+            return "select (pg_catalog.to_regclass(" + quoted(name) + ") is not null)::int, 1, " +
+                   trigger_on("lease") + ", " + trigger_on("permit") +
+                   ", (pg_catalog.to_regclass(" + quoted(table("permit")) + ") is not null)::int";
+        }
         case sql::dialect::mysql:
-            return recording(query(
-                "select (select count(*) from information_schema.tables where "
-                "table_schema = database() and table_name = " +
-                quoted(name) + "), (select count(*) = " + std::to_string(mysql_triggers.size()) +
-                " from information_schema.triggers where trigger_schema = database() and "
-                "trigger_name in (" +
-                names_of_mysql_triggers(name) + "))"));
+            return "select " + is_table(name) +
+                   ", (select count(*) from information_schema.columns where table_schema = "
+                   "database() and column_name = 'permits' and table_name = " +
+                   quoted(name) + "), " + all_there(name, lease_triggers) + ", " +
+                   all_there(name, permit_triggers) + ", " + is_table(table("permit"));
         case sql::dialect::sqlite:
-            return recording(query(
-                "select (select count(*) from sqlite_master where type = 'table' and name = " +
-                quoted(name) +
-                "), (select count(*) from sqlite_master where type = 'trigger' and name = " +
-                quoted(name + "_lease") + ")"));
+            break;
     }
-    return history_recording::absent;
+    const auto is = [](const char* type, const std::string& which) {
+        return "(select count(*) from sqlite_master where type = " + quoted(type) +
+               " and name = " + quoted(which) + ")";
+    };
+    return "select " + is("table", name) + ", (select count(*) from pragma_table_info(" +
+           quoted(name) + ") where name = 'permits'), " + is("trigger", name + "_lease") + ", " +
+           is("trigger", name + "_permit") + ", " + is("table", table("permit"));
 }
 
 void migrator::switch_history(history_recording wanted) {
@@ -269,9 +298,9 @@ void migrator::in_steps(const std::function<void()>& work) {
 void migrator::move_under_lock(int target) {
     const int from = version();
     if (from == target && target != 0) return;
-    const auto recorded = history();
-    recorded_ = recorded_ || recorded == history_recording::on;
-    if (recorded != history_recording::absent) run_history("off");
+    const auto recorded = look_at_history();
+    recorded_ = recorded_ || recorded.records_leases;
+    if (recorded.table) run_history("off");
     try {
         if (target == 0) run_history("drop");
         if (from > target || target == 0) {
@@ -285,12 +314,20 @@ void migrator::move_under_lock(int target) {
         if (speaks_ == sql::dialect::mysql && recorded_) record_again();
         throw;
     }
-    if (recorded_ && target != 0) run_history("on");
+    if (recorded_ && target != 0) begin_history();
+}
+
+/// The table of an earlier version lacks columns. PostgreSQL's script adds them itself.
+void migrator::begin_history() {
+    const auto seen = look_at_history();
+    if (seen.table && !seen.columns) run_history("columns");
+    run_history("on");
+    if (seen.has_permits) run_history("on_permits");
 }
 
 void migrator::record_again() noexcept {
     try {
-        run_history("on");
+        begin_history();
     } catch (...) {
         // The tables may be gone. `rowlock doctor` reports that nothing is recorded.
     }
@@ -300,7 +337,7 @@ void migrator::record_again() noexcept {
 void migrator::switch_under_lock(history_recording wanted) {
     if (speaks_ == sql::dialect::postgresql) query("set local lock_timeout = '1s'");
     if (speaks_ == sql::dialect::mysql) query("set session lock_wait_timeout = 1");
-    if (wanted == history_recording::on) return run_history("on");
+    if (wanted == history_recording::on) return begin_history();
     run_history("off");
     if (wanted == history_recording::absent) run_history("drop");
 }

@@ -47,7 +47,16 @@ private:
     [[nodiscard]] std::vector<recorded_migration> read_record();
     void run_script(const migration& step, std::string_view script);
     void run_step(std::string_view statement);
+    struct history_parts {
+        bool table;
+        bool columns;  ///< all that this version needs
+        bool records_leases, records_permits;
+        bool has_permits;  ///< the tables of permits exist
+    };
+    [[nodiscard]] history_parts look_at_history();
+    [[nodiscard]] std::string question_about_history() const;
     void run_history(std::string_view name);
+    void begin_history();
 
     /// Runs `work` while no other migrator works.
     void under_lock(const std::function<void()>& work);

@@ -176,3 +176,88 @@ TEST_CASE("without the row of the token floor acquire fails, and the doctor says
         CHECK(examined.out.find("fail  token floor") != std::string::npos);
     }
 }
+
+// shows: promise-12, promise-13
+TEST_CASE("acquire --limit takes permits, and --shared and --exclusive a shared_mutex") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const auto code = [&](const tool::arguments& command) { return in->run(command).code; };
+        const grant first = acquire(*in, {"--for", "1h", "--limit", "3", "--weight", "2", "api"});
+        CHECK(code({"acquire", "--for", "1h", "-n", "--limit", "3", "--weight", "2", "api"}) == 75);
+        const grant second = acquire(*in, {"--for", "1h", "-n", "--limit", "3", "api"});
+        CHECK(second.token > first.token);
+        CHECK(in->run({"semaphore", "show", "api"}).out.find("used       3") != std::string::npos);
+        CHECK(code({"run", "-n", "--limit", "3", "api", "--", "true"}) == 75);
+        CHECK(code({"release", "api", second.id}) == 0);
+        CHECK(code({"release", "api", second.id}) == 1);
+        CHECK(code({"release", "api", first.id}) == 0);
+        CHECK(in->run({"semaphore", "show", "api"}).out.find("used       0") != std::string::npos);
+
+        const grant reading = acquire(*in, {"--for", "1h", "--shared", "page"});
+        const grant beside = acquire(*in, {"--for", "1h", "-n", "--shared", "page"});
+        CHECK(code({"acquire", "--for", "1h", "-n", "--exclusive", "page"}) == 75);
+        CHECK(code({"release", "page", reading.id}) == 0);
+        CHECK(code({"release", "page", beside.id}) == 0);
+        const grant writing = acquire(*in, {"--for", "1h", "--exclusive", "page"});
+        CHECK(code({"acquire", "--for", "1h", "-n", "--shared", "page"}) == 75);
+        CHECK(code({"release", "page", writing.id}) == 0);
+        // No session is left for the reaper.
+        CHECK(nlohmann::json::parse(in->run({"reap", "--json"}).out)["sessions_deleted"] == 0);
+    }
+}
+
+TEST_CASE("acquire waits for permits, in line, and the entry of a waiter that gives up is gone") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const grant all = acquire(*in, {"--for", "1h", "--limit", "2", "--weight", "2", "api"});
+        tool::process waiting{
+            tool::command_line((*in)({"acquire", "--for", "1h", "--limit", "2", "api"})),
+            in->in_environment()};
+        const auto waiters = [&] {
+            return nlohmann::json::parse(
+                       in->run({"semaphore", "show", "--json", "api"}).out)["queue"]
+                .size();
+        };
+        REQUIRE(tool::eventually([&] { return waiters() == 1; }));
+        CHECK(in->run({"acquire", "--for", "1h", "--limit", "2", "--wait", "200ms", "api"}).code ==
+              75);
+        CHECK(waiters() == 1);
+        CHECK(in->run({"release", "api", all.id}).code == 0);
+        CHECK(waiting.wait() == 0);
+        CHECK(in->run({"semaphore", "show", "api"}).out.find("used       1") != std::string::npos);
+    }
+}
+
+TEST_CASE("permits and modes that were acquired free themselves at their deadline, not before") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        acquire(*in, {"--for", "2s", "--exclusive", "page"});
+        acquire(*in, {"--for", "2s", "--limit", "1", "api"});
+        CHECK(in->run({"acquire", "--for", "1h", "-n", "--shared", "page"}).code == 75);
+        CHECK(in->run({"acquire", "--for", "1h", "-n", "--limit", "1", "api"}).code == 75);
+        acquire(*in, {"--for", "1h", "--wait", "30s", "--shared", "page"});
+        acquire(*in, {"--for", "1h", "--wait", "30s", "--limit", "1", "api"});
+    }
+}
+
+TEST_CASE("acquire refuses kinds that exclude each other, and a name of another kind") {
+    const auto in = tool::sqlite_tables();
+    const auto refused = [&](const tool::arguments& command, const char* why) {
+        const auto got = in->run(command);
+        CAPTURE(got.err);
+        CHECK(got.code == 64);
+        CHECK(got.err.find(why) != std::string::npos);
+    };
+    refused({"acquire", "--for", "1h", "--shared", "--limit", "2", "a"}, "exclude each other");
+    refused({"acquire", "--for", "1h", "--weight", "2", "a"}, "--weight needs --limit");
+    refused({"acquire", "--for", "1h", "--limit", "2", "--weight", "3", "a"}, "never be granted");
+    acquire(*in, {"--for", "1h", "--shared", "page"});
+    refused({"acquire", "--for", "1h", "page"}, "shared_mutex");
+    refused({"acquire", "--for", "1h", "--limit", "2", "page"}, "shared_mutex");
+    acquire(*in, {"--for", "1h", "nightly"});
+    refused({"acquire", "--for", "1h", "--shared", "nightly"}, "lease");
+    // The first that uses a limit makes it, later ones are warned.
+    acquire(*in, {"--for", "1h", "--limit", "2", "api"});
+    CHECK(in->run({"acquire", "--for", "1h", "--limit", "3", "api"}).err.find("allows 2, not 3") !=
+          std::string::npos);
+}

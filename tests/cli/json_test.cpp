@@ -189,7 +189,16 @@ TEST_CASE("every command's JSON conforms to the schema, on every database") {
             const auto read = of_counters("shared", "show", {"page"});
             CHECK(read["shared"] == 1);
             CHECK(read["holders"][0]["mode"] == "shared");
+            CHECK(printed(*in, "show", {"show", "api"})["semaphore"]["holders"].size() == 1);
+            CHECK(printed(*in, "show", {"show", "page"})["shared_mutex"]["shared"] == 1);
+            const auto all = printed(*in, "ls", {"ls"});
+            CHECK(all["semaphores"][0]["used"] == 2);
+            CHECK(all["shared_mutexes"][0]["shared"] == 1);
+            CHECK(printed(*in, "history", {"history", "page"})["records"].back()["mode"] ==
+                  "shared");
+            CHECK(printed(*in, "history", {"history", "api"})["records"].back()["permits"] == 2);
         }
+        CHECK(printed(*in, "ls", {"ls"})["semaphores"].empty());
         CHECK(of_counters("semaphore", "ls", {})["semaphores"].size() == 1);
         CHECK(of_counters("shared", "ls", {})["shared_mutexes"].size() == 1);
         printed(*in, "reap", {"reap"});

@@ -152,3 +152,68 @@ TEST_CASE("run refuses modes and limits that do not go together") {
         CHECK(got.out.empty());
     }
 }
+
+TEST_CASE("ls and show know every kind of lock") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const auto run = [&](const tool::arguments& command) { return in->run(command); };
+        CHECK(contains(run({"ls"}).out, "no lock is held"));
+        rowlock::client locks{tables_of(*in)};
+        rowlock::shared_mutex page{locks, "page"};
+        rowlock::semaphore billing{locks, "billing"};
+        billing.set_capacity(3);
+        CHECK(contains(run({"ls"}).out, "no lock is held"));
+        CHECK(contains(run({"ls", "--all"}).out, "billing"));
+        const auto reading = page.acquire(lock_mode::shared, {.note = "a \x1b[31m report"});
+        const auto held = billing.acquire(2);
+        const auto lease = locks.acquire("nightly");
+        const auto listed = run({"ls"});
+        CHECK(listed.code == 0);
+        for (const char* each : {"nightly", "page", "shared", "billing", "SEMAPHORE"}) {
+            CAPTURE(std::string{each});
+            CHECK(contains(listed.out, each));
+        }
+        CHECK_FALSE(contains(run({"ls", "--waiting"}).out, "page"));
+        const auto shown = run({"show", "page"});
+        CHECK(contains(shown.out, "kind       shared_mutex"));
+        CHECK(contains(shown.out, "a \\x1b[31m report"));
+        CHECK_FALSE(contains(shown.out, "never locked"));
+        CHECK(contains(run({"show", "billing"}).out, "used       2"));
+        CHECK(contains(run({"show", "nothing"}).out, "never locked"));
+    }
+}
+
+TEST_CASE("break asks for, or takes, one hold of a shared_mutex or a semaphore") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const auto run = [&](const tool::arguments& command) { return in->run(command); };
+        rowlock::client locks{tables_of(*in)};
+        rowlock::shared_mutex page{locks, "page"};
+        const auto first = page.acquire(lock_mode::shared);
+        const auto second = page.acquire(lock_mode::shared);
+        const auto which = run({"break", "--yes", "--now", "page"});
+        CHECK(which.code == 64);
+        CHECK(contains(which.err, "--token"));
+        const auto token = std::to_string(first.token().value());
+        CHECK(
+            contains(run({"break", "--yes", "--now", "--token", token, "page"}).out, "was taken"));
+        CHECK(tool::eventually([&] { return !first.held(); }));
+        CHECK(second.held());
+        CHECK(contains(run({"break", "--yes", "--now", "--token", token, "page"}).out,
+                       "not held by that holder"));
+
+        // A command under a semaphore is stopped, and its permits come back.
+        tool::process command{
+            tool::command_line((*in)({"run", "--limit", "2", "billing", "--", "sleep", "60"})),
+            in->in_environment()};
+        rowlock::semaphore billing{locks, "billing"};
+        REQUIRE(tool::eventually([&] {
+            const auto seen = billing.inspect();
+            return seen && seen->used == 1;
+        }));
+        CHECK(contains(run({"break", "--yes", "billing"}).out, "was released by its holder"));
+        CHECK(command.wait() == 70);
+        CHECK(billing.inspect()->used == 0);
+        CHECK(contains(run({"break", "--yes", "billing"}).out, "was free"));
+    }
+}

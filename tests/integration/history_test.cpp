@@ -223,6 +223,96 @@ TEST_CASE(
 }
 
 // shows: history
+TEST_CASE("permits are recorded: grants, queue entries, releases, forced ones, and capacities") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        client locks{database.source(), database.options({.ttl = 20s})};
+        semaphore api{locks, "api"};
+        api.set_capacity(3);
+        api.set_capacity(3);  // no change
+        auto held = api.acquire(3, {.note = "a note"});
+        {
+            auto waiting =
+                std::async(std::launch::async, [&] { return api.try_acquire_for(2, 20s); });
+            REQUIRE(support::eventually([&] { return api.waiters().size() == 1; }));
+            held.release();
+            REQUIRE(waiting.get().has_value());
+        }
+        auto taken = api.acquire();
+        REQUIRE(api.force_release(taken.token()));
+        taken = {};
+        api.set_capacity(4);
+        auto all = past(database, "api");
+        // One statement deletes the entry and grants: in no certain order.
+        std::erase_if(all, [](const auto& one) { return one.kind == left; });
+        std::string words;
+        for (const auto& one : all) words += std::string{to_string(one.kind)} + " ";
+        CHECK(words ==
+              "capacity_set granted queued released granted released granted forced capacity_set ");
+        CHECK(std::ranges::all_of(
+            all, [](const auto& one) { return one.of == history_of::semaphore && !one.mode(); }));
+        CHECK(all[0].permits == 3);
+        CHECK(all[1].permits == 3);
+        CHECK(all[1].note == "a note");
+        CHECK_FALSE(all[1].host.empty());
+        CHECK(all[2].permits == 2);
+        CHECK(all[2].grant_id == all[4].grant_id);
+        CHECK(all[4].token > all[1].token);
+        CHECK(all.back().permits == 4);
+    }
+}
+
+TEST_CASE("modes are recorded: upgrades, downgrades, and holds of dead sessions") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        client locks{database.source(), database.options({.ttl = 20s})};
+        shared_mutex page{locks, "page"};
+        auto held = page.acquire(lock_mode::upgradeable);
+        held.upgrade();
+        held.downgrade(lock_mode::shared);
+        held.release();
+        CHECK(kinds(database, "page") == "granted granted released downgraded released");
+        const auto all = past(database, "page");
+        CHECK(all[0].of == history_of::shared_mutex);
+        CHECK(all[0].mode() == lock_mode::upgradeable);
+        CHECK(all[1].mode() == lock_mode::exclusive);
+        CHECK(all[3].mode() == lock_mode::shared);
+        CHECK(all[4].mode() == lock_mode::shared);
+        {
+            client vanishing{database.source(), database.options()};
+            shared_mutex theirs{vanishing, "page"};
+            const auto reading = theirs.acquire(lock_mode::shared);
+            let_expire(database, reading.session_id());
+            // The client does not know: its end leaves the session alone.
+            REQUIRE(reap(database.source(), database.reaping(1h, 10min)).sessions_ended >= 1);
+        }
+        CHECK(kinds(database, "page").ends_with("granted expired"));
+    }
+}
+
+TEST_CASE("a history of an earlier version is read and recorded on once it is switched on again") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        const strangers some{database};
+        some.open(1);
+        REQUIRE(some.acquire("a", session_id{1}, grant_id{11}) > 0);
+        // As the version before semaphores left it.
+        record_history(database.source(), false);
+        database.run("alter table rowlock_history drop column counter_kind");
+        database.run("alter table rowlock_history drop column permits");
+        CHECK(kind_of([&] { (void)past(database); }) == errc::schema_outdated);
+        CHECK(history_status(database.source()) == history_recording::stopped);
+        record(database);
+        client locks{database.source(), database.options()};
+        semaphore{locks, "api"}.set_capacity(3);
+        CHECK(kinds(database, "a") == "granted");
+        CHECK(kinds(database, "api") == "capacity_set");
+        record(database);  // again: nothing is lost
+        CHECK(kinds(database, "a") == "granted");
+    }
+}
+
+// shows: history
 TEST_CASE("a change that is rolled back is not recorded") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record(database);

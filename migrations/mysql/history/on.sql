@@ -1,4 +1,4 @@
--- The history: a record of what happens to leases, places and sessions, kept by triggers, so that a
+-- The history: a record of what happens to leases, permits, places and sessions, kept by triggers, so that a
 -- transition and its record commit together or not at all, whoever makes it: this library, an older one,
 -- or a person with the mysql tool. `rowlock migrate --history on` runs this; it is no numbered migration, and no
 -- client asks for it. It can be repeated, and then puts back triggers that are missing.
@@ -27,12 +27,14 @@
 --                     reclaimed     … of a predecessor's session
 --                     released      the hold has ended; so has every hold of a session that has ended
 --                     expired       the reaper freed what had ended with its session or by its deadline
---                     forced        the hold was ended by force; the token was used up by that
+--                     forced        the hold was ended by force; a lease's token was used up by that
+--                     downgraded    a shared_mutex is held in a weaker mode from now on, with fewer permits
+--                     capacity_set  a semaphore has so many permits from now on
 --                     deleted       the reaper deleted the row; later tokens are greater
 --                     altered       none of these: somebody changed the row by other means
 --                     queued, left  a place was taken; it is gone (served, given up or removed)
 --                     session_opened, session_ended, session_expired
---   name              of the lease; null for sessions
+--   name              of the lock; null for sessions
 --   token             after the transition
 --   session           whose hold, place or session it is
 --   grant_id          of the hold, or which the place becomes
@@ -41,6 +43,9 @@
 --   ends_at           of a hold its own deadline, of a session that is over its last expiry
 --   owner, host, pid, program  of the session, when it opens, is over, or a hold of it begins
 --   note              of the hold
+--   counter_kind      0: of a semaphore, 1: of a shared_mutex; null: of a lease or a session
+--   permits           of the hold, after the change; waited for; or the capacity. Of a shared_mutex they say the
+--                     mode, as in rowlock_semaphore; an upgrade adds a hold that has the rest
 --   db_user           who was logged in to the database
 create table if not exists rowlock_history (
     id bigint not null auto_increment primary key,
@@ -59,6 +64,8 @@ create table if not exists rowlock_history (
     program varchar(255) null,
     note varchar(1000) null,
     db_user varchar(255) not null,
+    counter_kind smallint null,
+    permits bigint null,
     key rowlock_history_name (name, id)
 ) engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;
 

@@ -44,7 +44,7 @@ std::optional<milliseconds> lease_admin::request_release(const lock_name& name,
                                                          fencing_token holder) {
     const auto asked = read([&](sql::connection& db, sql::deadline until) {
         auto done = context_.leases.request_release(db, name.str(), holder.value(), until);
-        if (done) notify_holder(db, done->session, until);
+        if (done) context_.notify_holder(db, done->session, until);
         return done;
     });
     if (!asked) return std::nullopt;
@@ -58,20 +58,11 @@ bool lease_admin::force_release(const lock_name& name, std::optional<fencing_tok
         const bool done =
             only ? context_.leases.force_release_of(db, name.str(), only->value(), whom, until)
                  : context_.leases.force_release(db, name.str(), whom, until);
-        if (done) notify_holder(db, whom.session, until);
+        if (done) context_.notify_holder(db, whom.session, until);
         return done;
     });
     if (freed) waiting_.lease_freed(name.str());
     return freed;
-}
-
-/// Notifies a holder that we have changed its rows. A hint, sent after the commit: if it is lost,
-/// or we may not read that session's wake-up address, the holder's next heartbeat finds the change.
-/// One round trip, and one more to notify.
-void lease_admin::notify_holder(sql::connection& db, session_id session,
-                                sql::deadline until) noexcept {
-    if (context_.options.wake_ups == wakeup_mode::polling) return;
-    context_.queues.notify_session(db, session, until);
 }
 
 }  // namespace rowlock::detail

@@ -31,7 +31,6 @@ public:
 private:
     template <typename Read>
     auto read(Read what);
-    void notify_holder(sql::connection& db, session_id session, sql::deadline until) noexcept;
 
     client_context& context_;
     retry_loop& retries_;

@@ -33,6 +33,18 @@ std::vector<permit_holder> semaphore::holders(int limit) {
     return locks_.engine_->semaphores().holders(name_, limit);
 }
 
+std::vector<permit_waiter> semaphore::waiters() {
+    return locks_.engine_->semaphores().waiters(name_);
+}
+
+std::optional<std::chrono::milliseconds> semaphore::request_release(fencing_token holder) {
+    return locks_.engine_->semaphores().request_release(name_, holder);
+}
+
+bool semaphore::force_release(fencing_token holder) {
+    return locks_.engine_->semaphores().force_release(name_, holder);
+}
+
 std::optional<permits> semaphore::acquire_until(std::int64_t count, time_point until,
                                                 std::stop_token stop,
                                                 const permit_options& options) {

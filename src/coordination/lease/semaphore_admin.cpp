@@ -4,6 +4,9 @@
 #include "base/require.hpp"
 #include <rowlock/error.hpp>
 
+#include <algorithm>
+#include <exception>
+
 namespace rowlock::detail {
 
 template <typename Call>
@@ -66,6 +69,50 @@ std::vector<permit_holder> semaphore_admin::holders(const lock_name& name, int l
     return on_connection([&](sql::connection& db, sql::deadline until) {
         return context_.semaphores.holders(db, name.str(), limit, until);
     });
+}
+
+std::vector<permit_waiter> semaphore_admin::waiters(const lock_name& name) {
+    return on_connection([&](sql::connection& db, sql::deadline until) {
+        return context_.semaphores.queue(db, name.str(), until);
+    });
+}
+
+std::optional<std::chrono::milliseconds> semaphore_admin::request_release(const lock_name& name,
+                                                                          fencing_token holder) {
+    return on_connection(
+        [&](sql::connection& db, sql::deadline until) -> std::optional<std::chrono::milliseconds> {
+            const auto asked =
+                context_.semaphores.request_release(db, name.str(), holder.value(), until);
+            if (!asked) return std::nullopt;
+            context_.notify_holder(db, asked->session, until);
+            if (asked->left.count() <= 0) take_back(db, name, until);
+            return std::max(std::chrono::ceil<std::chrono::milliseconds>(asked->left),
+                            std::chrono::milliseconds{0});
+        });
+}
+
+bool semaphore_admin::force_release(const lock_name& name, fencing_token holder) {
+    std::vector<protocol::hold_id> whom;
+    return on_connection([&](sql::connection& db, sql::deadline until) {
+        if (!context_.semaphores.force_release(db, name.str(), holder.value(), whom, until)) {
+            return false;
+        }
+        context_.notify_holder(db, whom.front().session, until);
+        take_back(db, name, until);
+        return true;
+    });
+}
+
+/// Permits of a hold that is over. If it fails, the first waiter takes them back with its poll, or
+/// the reaper does.
+void semaphore_admin::take_back(sql::connection& db, const lock_name& name,
+                                sql::deadline until) noexcept {
+    try {
+        context_.semaphores.sweep(db, name.str(), until);
+        waiting_.serve_permits(db, name.str(), until);
+    } catch (const std::exception&) {
+        waiting_.permits_freed(name.str());
+    }
 }
 
 }  // namespace rowlock::detail

@@ -6,6 +6,7 @@
 #include <rowlock/lock_name.hpp>
 #include <rowlock/semaphore.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -26,10 +27,15 @@ public:
     std::vector<semaphore_info> list(std::string_view prefix, protocol::counter_kind kind,
                                      const page& page);
     std::vector<permit_holder> holders(const lock_name& name, int limit);
+    std::vector<permit_waiter> waiters(const lock_name& name);
+    std::optional<std::chrono::milliseconds> request_release(const lock_name& name,
+                                                             fencing_token holder);
+    bool force_release(const lock_name& name, fencing_token holder);
 
 private:
     template <typename Call>
     auto on_connection(Call call);
+    void take_back(sql::connection& db, const lock_name& name, sql::deadline until) noexcept;
 
     client_context& context_;
     retry_loop& retries_;

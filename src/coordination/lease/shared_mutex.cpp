@@ -209,6 +209,24 @@ std::vector<mode_holder> shared_mutex::holders(int limit) {
     return all;
 }
 
+std::vector<mode_waiter> shared_mutex::waiters() {
+    std::vector<mode_waiter> all;
+    for (auto& each : holds_->locks.engine_->semaphores().waiters(holds_->name)) {
+        const bool whole = detail::is_mode(each.permits);
+        all.push_back({std::move(each.who),
+                       whole ? detail::mode_of(each.permits) : lock_mode::exclusive, !whole});
+    }
+    return all;
+}
+
+std::optional<std::chrono::milliseconds> shared_mutex::request_release(fencing_token holder) {
+    return holds_->locks.engine_->semaphores().request_release(holds_->name, holder);
+}
+
+bool shared_mutex::force_release(fencing_token holder) {
+    return holds_->locks.engine_->semaphores().force_release(holds_->name, holder);
+}
+
 std::vector<shared_mutex_info> list_shared_mutexes(client& locks, std::string_view prefix,
                                                    const page& page) {
     std::vector<shared_mutex_info> all;

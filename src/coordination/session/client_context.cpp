@@ -45,6 +45,12 @@ void client_context::report(event_kind kind, const grant& about, std::string_vie
     });
 }
 
+void client_context::notify_holder(sql::connection& db, session_id session,
+                                   sql::deadline until) const noexcept {
+    if (options.wake_ups == wakeup_mode::polling) return;
+    queues.notify_session(db, session, until);
+}
+
 bool client_context::lose(grant& lost, loss_reason why, grant::state from) noexcept {
     // The reason first: a thread that sees the state reads it. The first reason stays.
     auto none = loss_reason::none;

@@ -93,6 +93,11 @@ public:
     void report(event_kind kind, const grant& about, std::string_view message = {},
                 std::chrono::microseconds waited = {}) noexcept;
 
+    /// Notifies a holder that this client has changed its rows. A hint, sent after the commit: if
+    /// it is lost, or we may not read that session's wake-up address, the holder's next heartbeat
+    /// finds the change. One round trip, and one more to notify.
+    void notify_holder(sql::connection& db, session_id session, sql::deadline until) const noexcept;
+
     /// Declares a grant lost, counts and reports that, and sends its loss signal. Returns whether
     /// this call declared it: the grant was in state `from`.
     bool lose(grant& lost, loss_reason why, grant::state from = grant::state::held) noexcept;

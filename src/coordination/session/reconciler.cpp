@@ -47,15 +47,19 @@ void reconciler::finish(session& ours, sql::connection& db, sql::deadline until)
 
 bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline until) {
     const auto held = ours.grants().held();
-    const auto rows = context_.leases.leases_of(db, ours.id(), until);
+    const auto rows = rows_of(ours, db, until);
     const nanoseconds read = context_.now();
     bool all_known = true;
-    for (const auto& row : rows) {
+    for (const auto& [kind, row] : rows) {
         if (!row.deadline_us) continue;
         const auto granted = std::ranges::find_if(
             held, [&](const auto& each) { return each->grant_id == row.grant_id; });
         if (granted == held.end()) {
             all_known = all_known && !ours.grants().knows(row.grant_id);
+            continue;
+        }
+        if (row.forced) {
+            static_cast<void>(grants_.deny(**granted));
             continue;
         }
         // Our value is early by the transit of the acquire, the row's is late by that of the
@@ -109,7 +113,7 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
     }
     if (names.size() < held.size()) {
         for (const auto& row : context_.semaphores.permits_of(db, ours.id(), until)) {
-            tokens.emplace(row.grant_id, row.token);
+            if (!row.forced) tokens.emplace(row.grant_id, row.token);
         }
     }
     for (const auto& each : held) {
@@ -144,7 +148,9 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
     cancel_orphans(ours, db, until);
     const auto rows = rows_of(ours, db, until);
     std::unordered_map<grant_id, std::int64_t> tokens;
-    for (const auto& row : rows) tokens.emplace(row.hold.grant_id, row.hold.token);
+    for (const auto& row : rows) {
+        if (!row.hold.forced) tokens.emplace(row.hold.grant_id, row.hold.token);
+    }
     // First the work that needs no row of the table: the statements below may wait for a lock.
     std::vector<std::shared_ptr<grant>> lost;
     for (const auto& granted : held) {
@@ -192,7 +198,7 @@ std::vector<reconciler::held_row> reconciler::rows_of(const session& ours, sql::
 /// Releases a row of our session whose grant id is unknown here.
 void reconciler::release_orphan(session& ours, const held_row& row, sql::connection& db,
                                 sql::deadline until) {
-    const auto& [name, grant_id, token, deadline_us] = row.hold;
+    const auto& [name, grant_id, token, deadline_us, forced] = row.hold;
     const auto done = context_.holds(row.kind).release(db, name, ours.id(), grant_id, true, until);
     if (!done.freed) return;
     waiting_.after_release(db, row.kind, name, done, until);

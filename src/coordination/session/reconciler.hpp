@@ -60,7 +60,6 @@ private:
     };
     [[nodiscard]] std::vector<held_row> rows_of(const session& ours, sql::connection& db,
                                                 sql::deadline until) const;
-    void cancel_orphans_of_semaphores(session& ours, sql::connection& db, sql::deadline until);
     void release_orphan(session& ours, const held_row& row, sql::connection& db,
                         sql::deadline until);
     void cancel_orphan(session& ours, protocol::hold_kind kind, const std::string& name,

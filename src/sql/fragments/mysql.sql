@@ -101,7 +101,7 @@ update rowlock_lease l force index (primary)
 -- fragment history
 -- The columns that read_history reads: times in µs since 1970, and the age of each record.
 id, at, {now_in_any_zone} - at, kind, name, token, session, grant_id, ticket, previous_session,
-ends_at, owner, host, pid, program, note, db_user
+ends_at, owner, host, pid, program, note, db_user, counter_kind, permits
 
 -- fragment bounded_select
 -- The first word of a statement that may run on the caller's handle, which need not have a limit on a

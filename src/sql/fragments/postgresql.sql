@@ -232,7 +232,7 @@ id, (extract(epoch from at) operator(pg_catalog.*) 1000000)::bigint,
  operator(pg_catalog.*) 1000000)::bigint,
 kind, name, token, session, grant_id, ticket, previous_session,
 (extract(epoch from ends_at) operator(pg_catalog.*) 1000000)::bigint,
-owner, host, pid, program, note, db_user
+owner, host, pid, program, note, db_user, counter_kind, permits
 
 -- fragment slice
 -- The caller of advisory_wait writes it.

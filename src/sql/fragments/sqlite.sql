@@ -14,7 +14,7 @@ cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000
 -- fragment history
 -- The columns that read_history reads: times in µs since 1970, and the age of each record.
 id, at, {now} - at, kind, name, token, session, grant_id, ticket, previous_session,
-ends_at, owner, host, pid, program, note, ''
+ends_at, owner, host, pid, program, note, '', counter_kind, permits
 
 -- fragment join
 -- A join that reads its left side first.

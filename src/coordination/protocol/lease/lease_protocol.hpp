@@ -115,6 +115,7 @@ struct session_lease {
     rowlock::grant_id grant_id;
     std::int64_t token;
     std::optional<std::int64_t> deadline_us;  ///< time left until then
+    bool forced = false;                      ///< it was ended by force, and is not swept yet
 };
 
 struct session_state {

@@ -103,7 +103,13 @@ common_semaphore_protocol::common_semaphore_protocol(const sql::statement_set& s
       exists_{statements("counter_exists")},
       inspect_{statements("inspect_semaphore")},
       list_{statements("list_semaphores")},
-      holders_for_people_{statements("holders_of_permits")} {}
+      holders_for_people_{statements("holders_of_permits")},
+      queue_{statements("permit_queue")},
+      to_end_{statements("holds_to_end")},
+      lock_hold_{statements("lock_permit")},
+      shorten_{statements("shorten_permit")},
+      end_{statements("end_permit")},
+      bump_revision_{statements("bump_revision")} {}
 
 attempt common_semaphore_protocol::acquire(sql::connection& db, const grant_request& request,
                                            sql::deadline until) const {
@@ -291,7 +297,8 @@ std::vector<session_lease> common_semaphore_protocol::permits_of(sql::connection
     std::vector<session_lease> found;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         found.push_back({std::string{rows.text(row, 0)}, rows.integer<grant_id>(row, 1),
-                         rows.integer(row, 2), rows.maybe_integer(row, 3)});
+                         rows.integer(row, 2), rows.maybe_integer(row, 3),
+                         rows.integer(row, 4) != 0});
     }
     return found;
 }
@@ -340,6 +347,70 @@ bool common_semaphore_protocol::delete_shared_mutex(sql::connection& db, std::st
     return sql::run(db, delete_, until, name, token).affected() == 1;
 }
 
+std::vector<hold_id> common_semaphore_protocol::holds_to_end(sql::connection& db,
+                                                             std::string_view name,
+                                                             std::int64_t token,
+                                                             sql::deadline until) const {
+    constexpr auto from_shared = permits_for(lock_mode::exclusive) - permits_for(lock_mode::shared);
+    const auto rows = sql::run(db, to_end_, until, name, token, from_shared);
+    std::vector<hold_id> found;
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        found.push_back({rows.integer<session_id>(row, 0), rows.integer<grant_id>(row, 1)});
+    }
+    return found;
+}
+
+std::optional<release_request> common_semaphore_protocol::request_release(
+    sql::connection& db, std::string_view name, std::int64_t token, sql::deadline until) const {
+    const auto holds = holds_to_end(db, name, token, until);
+    if (holds.empty()) return std::nullopt;
+    const auto session = holds.front().session;
+    {
+        // Holds first, then their session, as lease_protocol::request_release.
+        sql::transaction_scope transaction{db, until};
+        for (const auto& each : holds) {
+            if (sql::run(db, lock_hold_, until, name, each.grant_id, session).empty()) {
+                return std::nullopt;
+            }
+        }
+        sql::run(db, bump_revision_, until, session);
+        for (const auto& each : holds) {
+            sql::run(db, shorten_, until, name, each.grant_id, session);
+        }
+        transaction.commit(until);
+    }
+    release_request asked{.session = session, .left = microseconds{0}};
+    for (const auto& each : holds) {
+        const auto seen = read(db, name, session, each.grant_id, until);
+        if (!seen) continue;  // released since
+        asked.left = std::max(asked.left, microseconds{seen->granted.deadline_us.value_or(0)});
+    }
+    return asked;
+}
+
+/// After a lost reply the same holds are ended again, whoever ended them meanwhile: this commit is
+/// durable, and with it those before it.
+bool common_semaphore_protocol::force_release(sql::connection& db, std::string_view name,
+                                              std::int64_t token, std::vector<hold_id>& whom,
+                                              sql::deadline until) const {
+    const bool again = !whom.empty();
+    if (!again) whom = holds_to_end(db, name, token, until);
+    if (whom.empty()) return false;
+    bool ended = again;
+    sql::transaction_scope transaction{db, until};
+    for (const auto& each : whom) {
+        const auto done = sql::run(db, end_, until, name, each.grant_id, each.session);
+        ended = ended || done.affected() == 1;
+    }
+    if (!ended) {
+        whom.clear();
+        return false;
+    }
+    sql::run(db, bump_revision_, until, whom.front().session);
+    transaction.commit(until);
+    return true;
+}
+
 bool common_semaphore_protocol::exists(sql::connection& db, std::string_view name,
                                        counter_kind kind, sql::deadline until) const {
     return sql::run(db, exists_, until, name, number_of(kind)).integer(0, 0) != 0;
@@ -385,6 +456,28 @@ std::vector<permit_holder> common_semaphore_protocol::holders(sql::connection& d
                                .remaining = time_of(rows, row, 9)},
                        .token = fencing_token{rows.integer(row, 11)},
                        .permits = rows.integer(row, 10)});
+    }
+    return all;
+}
+
+std::vector<permit_waiter> common_semaphore_protocol::queue(sql::connection& db,
+                                                            std::string_view name,
+                                                            sql::deadline until) const {
+    const auto rows = sql::run(db, queue_, until, name);
+    std::vector<permit_waiter> all;
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        all.push_back({.who = {.name = std::string{name},
+                               .position = static_cast<std::int64_t>(row) + 1,
+                               .ticket = rows.integer<ticket_no>(row, 0),
+                               .session = rows.integer<session_id>(row, 1),
+                               .owner = std::string{rows.text(row, 2)},
+                               .host = std::string{rows.text(row, 3)},
+                               .program = std::string{rows.text(row, 4)},
+                               .thread = text_of(rows, row, 5),
+                               .note = text_of(rows, row, 6),
+                               .pid = rows.integer(row, 7),
+                               .waited = time_of(rows, row, 8)},
+                       .permits = rows.integer(row, 9)});
     }
     return all;
 }

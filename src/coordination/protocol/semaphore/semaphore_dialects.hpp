@@ -57,6 +57,11 @@ public:
         sql::deadline until) const override;
     bool delete_shared_mutex(sql::connection& db, std::string_view name, std::int64_t token,
                              sql::deadline until) const override;
+    [[nodiscard]] std::optional<release_request> request_release(
+        sql::connection& db, std::string_view name, std::int64_t token,
+        sql::deadline until) const override;
+    bool force_release(sql::connection& db, std::string_view name, std::int64_t token,
+                       std::vector<hold_id>& whom, sql::deadline until) const override;
     [[nodiscard]] bool exists(sql::connection& db, std::string_view name, counter_kind kind,
                               sql::deadline until) const override;
     [[nodiscard]] std::optional<semaphore_info> inspect(sql::connection& db, std::string_view name,
@@ -67,6 +72,8 @@ public:
                                                    sql::deadline until) const override;
     [[nodiscard]] std::vector<permit_holder> holders(sql::connection& db, std::string_view name,
                                                      int limit, sql::deadline until) const override;
+    [[nodiscard]] std::vector<permit_waiter> queue(sql::connection& db, std::string_view name,
+                                                   sql::deadline until) const override;
 
 protected:
     explicit common_semaphore_protocol(const sql::statement_set& statements);
@@ -120,10 +127,13 @@ private:
                                 sql::deadline until) const;
     bool make(sql::connection& db, std::string_view name, std::int64_t capacity, counter_kind kind,
               sql::deadline until) const;
+    [[nodiscard]] std::vector<hold_id> holds_to_end(sql::connection& db, std::string_view name,
+                                                    std::int64_t token, sql::deadline until) const;
 
     const sql::statement set_capacity_, create_, enqueue_, enqueue_upgrade_, state_, find_,
         entries_, holders_, expired_, permits_of_, names_of_, neglected_, lock_, correct_, idle_,
-        delete_, exists_, inspect_, list_, holders_for_people_;
+        delete_, exists_, inspect_, list_, holders_for_people_, queue_, to_end_, lock_hold_,
+        shorten_, end_, bump_revision_;
 };
 
 }  // namespace rowlock::protocol

@@ -76,6 +76,12 @@ struct idle_shared_mutex {
     bool deletable;  ///< the settled token floor covers its token
 };
 
+/// A hold of a semaphore.
+struct hold_id {
+    session_id session{};
+    rowlock::grant_id grant_id{};
+};
+
 /// Waiters that were given permits.
 struct granted_permits {
     std::vector<handed_over> served{};
@@ -158,6 +164,18 @@ public:
     virtual bool delete_shared_mutex(sql::connection& db, std::string_view name, std::int64_t token,
                                      sql::deadline until) const = 0;
 
+    // For an operator. A token of a shared_mutex stands for the whole hold: with what an upgrade
+    // added to it.
+    /// As lease_protocol::request_release.
+    [[nodiscard]] virtual std::optional<release_request> request_release(
+        sql::connection& db, std::string_view name, std::int64_t token,
+        sql::deadline until) const = 0;
+    /// Ends the grant with that token: its fences fail from then on. Returns false if it is over.
+    /// sweep() and grant_next() follow. Three round trips, and one for each hold.
+    /// @param whom what is ended; kept across the attempts of one call: empty at the first
+    virtual bool force_release(sql::connection& db, std::string_view name, std::int64_t token,
+                               std::vector<hold_id>& whom, sql::deadline until) const = 0;
+
     // For people; one round trip each.
     [[nodiscard]] virtual bool exists(sql::connection& db, std::string_view name, counter_kind kind,
                                       sql::deadline until) const = 0;
@@ -172,6 +190,9 @@ public:
     [[nodiscard]] virtual std::vector<permit_holder> holders(sql::connection& db,
                                                              std::string_view name, int limit,
                                                              sql::deadline until) const = 0;
+    [[nodiscard]] virtual std::vector<permit_waiter> queue(sql::connection& db,
+                                                           std::string_view name,
+                                                           sql::deadline until) const = 0;
 
 protected:
     semaphore_protocol() = default;

@@ -60,8 +60,8 @@ select distinct m.id
 -- statement permits_of
 -- The holds of a session, to compare a holder's belief with the table. By the index on session, reads only.
 -- $1 session
--- → name, grant id, token, what is left of its own deadline in µs, or NULL
-select s.name, s.grant_id, s.token, s.deadline - {now}
+-- → name, grant id, token, what is left of its own deadline in µs, or NULL, whether it was ended by force
+select s.name, s.grant_id, s.token, s.deadline - {now}, coalesce(s.deadline = 0, 0)
   from rowlock_permit s where s.session = $1
 
 -- statement semaphores_of_session
@@ -145,3 +145,46 @@ select s.session, s.grant_id, m.owner, m.host, m.program, s.thread, s.note, m.pi
   from rowlock_permit s join rowlock_session m on m.id = s.session
  where s.name = $1 and not {hold_over}
  order by s.token limit $2
+
+-- statement permit_queue
+-- The live waiters for permits, for people, in the order in which they will be served. Reads only.
+-- $1 name
+-- → ticket, session, owner, host, program, thread, note, pid, µs waited, permits
+select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
+       {now} - w.enqueued_at, w.permits
+  from rowlock_permit_waiter w {join} rowlock_session m
+ where w.name = $1 and m.id = w.session and {live}
+ order by w.ticket
+
+-- statement holds_to_end
+-- The holds that a token names, for an operator who ends them: the hold of that grant, and in a shared_mutex also what
+-- an upgrade has added to it, or what it was added to. Reads only.
+-- $1 name  $2 token  $3 the permits of an upgrade from shared
+-- → session, grant id
+select s.session, s.grant_id
+  from rowlock_permit s left join rowlock_session m on m.id = s.session
+ where s.name = $1 and not {hold_over}
+   and (s.token = $2
+        or exists (select 1 from rowlock_permit t {join} rowlock_semaphore p
+                    where t.name = $1 and t.token = $2 and t.session = s.session
+                      and p.name = $1 and p.kind = 1
+                      and t.permits > 1 and (s.permits > 1 or t.permits = $3)))
+ order by s.grant_id
+
+-- statement shorten_permit
+-- Sets a hold's deadline to the time at which its session would expire without another heartbeat, unless the hold
+-- ends before that. Never later. The transaction has locked the hold, and then the session by bump_revision: as
+-- shorten_lease.
+-- $1 name  $2 grant id  $3 session
+update rowlock_permit
+   set deadline = (select m.expires_at from rowlock_session m where m.id = $3)
+ where name = $1 and grant_id = $2 and session = $3
+   and exists (select 1 from rowlock_session m
+                where m.id = $3 and (deadline is null or deadline > m.expires_at))
+
+-- statement end_permit
+-- Ends a hold from outside: from the commit on every fence of it fails and every judgement finds it over (hold_over),
+-- and any client may sweep it. A fence has the row locked: then this waits for that transaction. bump_revision
+-- follows. 0 says that the hold was ended by force.
+-- $1 name  $2 grant id  $3 session
+update rowlock_permit set deadline = 0 where name = $1 and grant_id = $2 and session = $3

@@ -129,7 +129,7 @@ select s.grant_id, s.session, s.permits
  order by s.grant_id limit 64
 
 -- statement lock_permit
--- Locks a hold, by primary key.
+-- Locks a hold, by primary key. Hold first, then session, as with leases (docs/adr/0010).
 -- $1 name  $2 grant id  $3 session
 select 1 from rowlock_permit where name = $1 and grant_id = $2 and session = $3 for update
 

@@ -140,6 +140,47 @@ with s as (
          returning 1)
 select (select count(*) from s), (select count(*) from u)
 
+-- statement holds_to_end
+-- The holds that a token names, for an operator who ends them: the hold of that grant, and in a shared_mutex also what
+-- an upgrade has added to it, or what it was added to. Reads only.
+-- $1 name  $2 token  $3 the permits of an upgrade from shared
+-- → session, grant id
+select s.session, s.grant_id
+  from rowlock_permit s left join rowlock_session m on m.id = s.session
+ where s.name = $1::text and not {hold_over}
+   and (s.token = $2::bigint
+        or exists (select from rowlock_permit t, rowlock_semaphore p
+                    where t.name = $1::text and t.token = $2::bigint and t.session = s.session
+                      and p.name = $1::text and p.kind = 1
+                      and t.permits > 1 and (s.permits > 1 or t.permits = $3::bigint)))
+ order by s.grant_id
+
+-- statement lock_permit
+-- Locks a hold, by primary key. Hold first, then session, as with leases (docs/adr/0010).
+-- $1 name  $2 grant id  $3 session
+select 1 from rowlock_permit s
+ where s.name = $1::text and s.grant_id = $2::bigint and s.session = $3::bigint
+   for update
+
+-- statement shorten_permit
+-- Sets a hold's deadline to the time at which its session would expire without another heartbeat, unless the hold
+-- ends before that. Never later. The transaction has locked the hold, and then the session by bump_revision: as
+-- shorten_lease.
+-- $1 name  $2 grant id  $3 session
+update rowlock_permit s
+   set deadline = m.expires_at
+  from rowlock_session m
+ where s.name = $1::text and s.grant_id = $2::bigint and s.session = $3::bigint and m.id = $3::bigint
+   and (s.deadline is null or s.deadline > m.expires_at)
+
+-- statement end_permit
+-- Ends a hold from outside: from the commit on every fence of it fails and every judgement finds it over (hold_over),
+-- and any client may sweep it. A fence has the row locked: then this waits for that transaction. bump_revision
+-- follows. 'epoch' says that the hold was ended by force.
+-- $1 name  $2 grant id  $3 session
+update rowlock_permit s set deadline = 'epoch'
+ where s.name = $1::text and s.grant_id = $2::bigint and s.session = $3::bigint
+
 -- statement set_capacity
 -- Makes a semaphore, or changes how many permits it has; less than `used` is allowed. Durable. A shared_mutex is
 -- left alone. Then check the queue (grant_permits).
@@ -269,9 +310,10 @@ select distinct m.id
 -- statement permits_of
 -- The holds of a session, to compare a holder's belief with the table. By the index on session, reads only.
 -- $1 session
--- → name, grant id, token, what is left of its own deadline in µs, or NULL
+-- → name, grant id, token, what is left of its own deadline in µs, or NULL, whether it was ended by force
 select s.name, s.grant_id, s.token,
-       (extract(epoch from s.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
+       (extract(epoch from s.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+       coalesce(s.deadline = 'epoch', false)::int
   from rowlock_permit s where s.session = $1::bigint
 
 -- statement semaphores_of_session
@@ -373,3 +415,14 @@ select s.session, s.grant_id, m.owner, m.host, m.program, s.thread, s.note, m.pi
   from rowlock_permit s join rowlock_session m on m.id = s.session
  where s.name = $1::text and not {hold_over}
  order by s.token limit $2::bigint
+
+-- statement permit_queue
+-- The live waiters for permits, for people, in the order in which they will be served. Reads only.
+-- $1 name
+-- → ticket, session, owner, host, program, thread, note, pid, µs waited, permits
+select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
+       (extract(epoch from clock_timestamp() - w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint,
+       w.permits
+  from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
+ where w.name = $1::text and {live}
+ order by w.ticket

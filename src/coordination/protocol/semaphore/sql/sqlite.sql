@@ -135,3 +135,8 @@ update rowlock_semaphore
  where name = $1 and kind = $4 and $3 <= capacity - used
    and ($5 = 1 or coalesce({permits_waited}, 1) = 0)
    and (select 1 from rowlock_session m where m.id = $2 and {live}) = 1
+
+-- statement lock_permit
+-- Reads a hold, by primary key. The transaction is the only writer from its beginning.
+-- $1 name  $2 grant id  $3 session
+select 1 from rowlock_permit where name = $1 and grant_id = $2 and session = $3

@@ -1,0 +1,21 @@
+#include "cli/commands.hpp"
+#include "cli/exit_code.hpp"
+
+namespace rowlock::cli {
+
+void validate(const lock_kind_options& kind) {
+    const int kinds = int{kind.shared} + int{kind.exclusive} + int{kind.limit.has_value()};
+    if (kinds > 1) throw failure{usage, "--shared, --exclusive and --limit exclude each other"};
+    if (kind.weight && !kind.limit) throw failure{usage, "--weight needs --limit"};
+    constexpr std::int64_t most = 1'000'000'000'000;
+    for (const auto& number : {kind.limit, kind.weight}) {
+        if (number && (*number < 1 || *number > most)) {
+            throw failure{usage, "--limit and --weight are from 1 to 1000000000000"};
+        }
+    }
+    if (kind.weight && *kind.weight > *kind.limit) {
+        throw failure{usage, "--weight is more than --limit: it could never be granted"};
+    }
+}
+
+}  // namespace rowlock::cli

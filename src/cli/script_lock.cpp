@@ -1,0 +1,358 @@
+#include "cli/script_lock.hpp"
+
+#include "cli/nesting.hpp"
+#include "cli/text.hpp"
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include <rowlock/error.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace rowlock::cli {
+namespace {
+
+using protocol::counter_kind;
+using std::chrono::microseconds;
+using outcome = protocol::attempt::outcome;
+
+/// Every holder that a lock is likely to have.
+constexpr int most_holders = 10'000;
+
+bool grant_lease(sql::connection& db, const link& to, const std::string& name,
+                 sql::deadline until) {
+    const auto next = to.queue().grant_next(db, name, until);
+    if (next) to.queue().notify_grantee(db, *next, until);
+    return next.has_value();
+}
+
+bool grant_permits(sql::connection& db, const link& to, const std::string& name,
+                   sql::deadline until) {
+    bool any = false;
+    for (bool more = true; more;) {
+        const auto granted = to.semaphores().grant_next(db, name, until);
+        more = granted.more;
+        any = any || !granted.served.empty();
+        for (const auto& each : granted.served) to.queue().notify_grantee(db, each, until);
+    }
+    return any;
+}
+
+/// Ends a session that has expired, in a commit of its own: only then may its holds change.
+void end_expired(sql::connection& db, const link& to, session_id session, sql::deadline until) {
+    to.protocol().end_expired_session(db, session, until);
+    serve_after(db, to, session, until);
+}
+
+template <typename Protocol>
+void delete_entries(sql::connection& db, const Protocol& of, session_id session,
+                    sql::deadline until) {
+    while (of.delete_entries_of(db, session, until)) {
+    }
+}
+
+class script_lease final : public script_lock {
+public:
+    script_lease(const link& to, const acquire_options& options) : link_{to}, options_{options} {}
+
+    void require_kind(sql::connection& db, sql::deadline until) override {
+        try {
+            if (!link_.semaphores().exists(db, name(), counter_kind::shared_mutex, until)) return;
+        } catch (const error& failed) {
+            if (failed.kind() == errc::access_denied) return;  // a user of leases alone
+            throw;
+        }
+        throw failure{usage, fmt::format("{} is the name of a shared_mutex: use --exclusive or "
+                                         "--shared, or another name",
+                                         name())};
+    }
+
+    void require_another_holder(sql::connection& db, sql::deadline until) override {
+        if (const auto row = link_.protocol().inspect(db, name(), until)) {
+            refuse_to_wait_for_ourselves(*row);
+        }
+    }
+
+    std::optional<protocol::attempt> look(sql::connection& db, sql::deadline until) override {
+        const auto seen = link_.protocol().probe(db, name(), session_id{}, until);
+        if (seen.free && !seen.waited) return std::nullopt;
+        return in_the_way(db, seen, {}, until);
+    }
+
+    protocol::attempt take(sql::connection& db, const script_hold& hold,
+                           sql::deadline until) override {
+        auto answer = link_.protocol().acquire(db, request(hold), until);
+        if (answer.what == outcome::held) return in_the_way(db, answer.seen, hold, until);
+        return answer;
+    }
+
+    std::optional<std::int64_t> find_grant(sql::connection& db, const script_hold& hold,
+                                           sql::deadline until) override {
+        return link_.protocol().find_grant(db, name(), hold.session, hold.grant_id, until);
+    }
+
+    void enqueue(sql::connection& db, const script_hold& hold, sql::deadline until) override {
+        link_.queue().enqueue(db, request(hold), until);
+    }
+
+    place_in_line find_place(sql::connection& db, const script_hold& hold,
+                             sql::deadline until) override {
+        const auto seen = link_.queue().entries_of(db, hold.session, until);
+        const auto mine =
+            std::ranges::find(seen.waiting, hold.grant_id, &protocol::queue_entry::grant_id);
+        if (mine == seen.waiting.end()) return {.session_live = seen.session_live};
+        return {.session_live = seen.session_live,
+                .there = true,
+                .position = mine->position,
+                .remaining = mine->remaining,
+                .ticket = mine->ticket,
+                .behind_watermark = mine->behind_watermark,
+                .free = mine->free,
+                .holder_expired = mine->holder_expired,
+                .holder_session = mine->holder_session};
+    }
+
+    bool serve_first(sql::connection& db, const place_in_line& seen, sql::deadline until) override {
+        if (seen.behind_watermark) link_.queue().reset_watermark(db, name(), seen.ticket, until);
+        if (!seen.holder_expired) return seen.free && serve_next(db, until);
+        end_expired(db, link_, seen.holder_session, until);
+        return true;
+    }
+
+    bool cancel(sql::connection& db, const script_hold& hold, sql::deadline until) override {
+        return !link_.queue().cancel(db, std::array{hold.grant_id}, until).empty();
+    }
+
+    std::optional<protocol::queue_grant> served(sql::connection& db, const script_hold& hold,
+                                                sql::deadline until) override {
+        return link_.queue().read_served(db, name(), hold.session, hold.grant_id, until);
+    }
+
+    bool serve_next(sql::connection& db, sql::deadline until) override {
+        return grant_lease(db, link_, name(), until);
+    }
+
+    bool give_back(sql::connection& db, const script_hold& hold, sql::deadline until) override {
+        const auto done =
+            link_.queue().release(db, name(), hold.session, hold.grant_id, true, until);
+        // Serves a waiter that enqueued too late for the release to see it.
+        if (done.next) {
+            link_.queue().notify_grantee(db, *done.next, until);
+        } else {
+            serve_next(db, until);
+        }
+        link_.protocol().delete_session(db, hold.session, until);
+        return done.freed;
+    }
+
+    std::optional<holder_info> holder(sql::connection& db, rowlock::grant_id grant_id,
+                                      sql::deadline until) override {
+        const auto row = link_.protocol().inspect(db, name(), until);
+        if (!row || !row->holder || row->holder->grant_id != grant_id) return std::nullopt;
+        return row->holder;
+    }
+
+private:
+    [[nodiscard]] const std::string& name() const noexcept { return options_.name; }
+
+    [[nodiscard]] protocol::grant_request request(const script_hold& hold) const {
+        return {.name = name(),
+                .session = hold.session,
+                .grant_id = hold.grant_id,
+                .thread = {},
+                .note = options_.note,
+                .deadline_us = microseconds{options_.duration}.count()};
+    }
+
+    protocol::attempt in_the_way(sql::connection& db, const protocol::lease_probe& seen,
+                                 const script_hold& hold, sql::deadline until) {
+        if (hold.session != session_id{} && seen.session == hold.session &&
+            seen.grant_id == hold.grant_id) {
+            // An earlier attempt, whose reply was lost, has been committed since.
+            const auto token = find_grant(db, hold, until);
+            return {token ? outcome::granted : outcome::contested, token.value_or(0), seen};
+        }
+        if (!seen.holder_expired) return {outcome::held, 0, seen};
+        end_expired(db, link_, seen.session, until);
+        return {outcome::contested, 0, seen};
+    }
+
+    const link& link_;
+    const acquire_options& options_;
+};
+
+/// Permits of a semaphore, or a mode of a shared_mutex.
+class script_permits final : public script_lock {
+public:
+    script_permits(const link& to, const acquire_options& options)
+        : link_{to}, options_{options}, wanted_{wanted_by(options.kind)} {}
+
+    /// The first program that uses a limit makes it; later only an operator changes it.
+    void require_kind(sql::connection& db, sql::deadline until) override {
+        if (!options_.kind.limit) return;
+        const auto limit = *options_.kind.limit;
+        if (link_.semaphores().create(db, name(), limit, until)) return;
+        const auto seen = link_.semaphores().inspect(db, name(), counter_kind::semaphore, until);
+        if (seen) complain_of_other_limit(name(), seen->capacity, limit);
+    }
+
+    void require_another_holder(sql::connection& db, sql::deadline until) override {
+        const auto holders = link_.semaphores().holders(db, name(), most_holders, until);
+        if (wanted_.of == counter_kind::semaphore) {
+            if (permits_above(holders) > 0) throw would_wait_for_itself(name());
+            return;
+        }
+        for (const auto& each : holders) {
+            refuse_to_wait_for_ourselves(name(), each.who, each.token);
+        }
+    }
+
+    std::optional<protocol::attempt> look(sql::connection& /*db*/,
+                                          sql::deadline /*until*/) override {
+        return std::nullopt;  // an attempt that fails writes nothing
+    }
+
+    protocol::attempt take(sql::connection& db, const script_hold& hold,
+                           sql::deadline until) override {
+        auto answer = link_.semaphores().acquire(db, request(hold), until);
+        if (answer.what != outcome::held) return answer;
+        if (take_back(db, link_.semaphores().holders_of(db, name(), until), until)) {
+            answer.what = outcome::contested;
+        }
+        return answer;
+    }
+
+    std::optional<std::int64_t> find_grant(sql::connection& db, const script_hold& hold,
+                                           sql::deadline until) override {
+        return link_.semaphores().find_grant(db, name(), hold.session, hold.grant_id, until);
+    }
+
+    void enqueue(sql::connection& db, const script_hold& hold, sql::deadline until) override {
+        link_.semaphores().enqueue(db, request(hold), until);
+    }
+
+    place_in_line find_place(sql::connection& db, const script_hold& hold,
+                             sql::deadline until) override {
+        const auto seen = link_.semaphores().entries_of(db, hold.session, until);
+        const auto mine =
+            std::ranges::find(seen.waiting, hold.grant_id, &protocol::permit_entry::grant_id);
+        if (mine == seen.waiting.end()) return {.session_live = seen.session_live};
+        if (!mine->counted && wanted_.of == counter_kind::shared_mutex) {
+            link_.semaphores().create_shared_mutex(db, name(), until);
+        }
+        const auto holders = link_.semaphores().holders_of(db, name(), until);
+        return {.session_live = seen.session_live,
+                .there = true,
+                .position = mine->position,
+                .remaining = holders.remaining,
+                .ticket = mine->ticket,
+                .free = mine->servable,
+                .holder_expired = holders.expired,
+                .holder_over = holders.over};
+    }
+
+    bool serve_first(sql::connection& db, const place_in_line& seen, sql::deadline until) override {
+        const bool taken_back =
+            take_back(db, {.expired = seen.holder_expired, .over = seen.holder_over}, until);
+        return (seen.free || taken_back) && (serve_next(db, until) || taken_back);
+    }
+
+    bool cancel(sql::connection& db, const script_hold& hold, sql::deadline until) override {
+        return !link_.semaphores().cancel(db, std::array{hold.grant_id}, until).empty();
+    }
+
+    std::optional<protocol::queue_grant> served(sql::connection& db, const script_hold& hold,
+                                                sql::deadline until) override {
+        return link_.semaphores().served(db, name(), hold.session, hold.grant_id, until);
+    }
+
+    bool serve_next(sql::connection& db, sql::deadline until) override {
+        return grant_permits(db, link_, name(), until);
+    }
+
+    bool give_back(sql::connection& db, const script_hold& hold, sql::deadline until) override {
+        const auto done =
+            link_.semaphores().release(db, name(), hold.session, hold.grant_id, true, until);
+        serve_next(db, until);
+        link_.protocol().delete_session(db, hold.session, until);
+        return done.freed;
+    }
+
+    std::optional<holder_info> holder(sql::connection& db, rowlock::grant_id grant_id,
+                                      sql::deadline until) override {
+        const auto holders = link_.semaphores().holders(db, name(), most_holders, until);
+        const auto found = std::ranges::find_if(
+            holders, [&](const auto& each) { return each.who.grant_id == grant_id; });
+        return found == holders.end() ? std::nullopt : std::optional{found->who};
+    }
+
+private:
+    static protocol::wanted_permits wanted_by(const lock_kind_options& kind) {
+        if (kind.shared || kind.exclusive) {
+            const auto mode = kind.shared ? lock_mode::shared : lock_mode::exclusive;
+            return {.count = protocol::permits_for(mode), .of = counter_kind::shared_mutex};
+        }
+        return {.count = kind.weight.value_or(1), .of = counter_kind::semaphore};
+    }
+
+    [[nodiscard]] const std::string& name() const noexcept { return options_.name; }
+
+    [[nodiscard]] protocol::grant_request request(const script_hold& hold) const {
+        return {.name = name(),
+                .session = hold.session,
+                .grant_id = hold.grant_id,
+                .thread = {},
+                .note = options_.note,
+                .deadline_us = microseconds{options_.duration}.count(),
+                .permits = wanted_};
+    }
+
+    /// Takes back permits of sessions that have expired, and of holds that are over. Returns
+    /// whether there were some.
+    bool take_back(sql::connection& db, const protocol::permit_holders& holders,
+                   sql::deadline until) {
+        if (holders.expired) {
+            for (const auto id : link_.semaphores().expired_holders(db, name(), until)) {
+                end_expired(db, link_, id, until);
+            }
+        }
+        if (!holders.expired && !holders.over) return false;
+        return link_.semaphores().sweep(db, name(), until) > 0;
+    }
+
+    const link& link_;
+    const acquire_options& options_;
+    const protocol::wanted_permits wanted_;
+};
+
+}  // namespace
+
+void serve_after(sql::connection& db, const link& to, session_id ended_session,
+                 sql::deadline until) {
+    for (const auto& name : to.queue().queues_of_session(db, ended_session, until)) {
+        grant_lease(db, to, name, until);
+    }
+    // Waiters poll, entries block none of them, and the reaper deletes them.
+    const auto if_possible = [](auto action) {
+        try {
+            action();
+        } catch (const error&) {
+        }
+    };
+    if_possible([&] { delete_entries(db, to.queue(), ended_session, until); });
+    if_possible([&] {
+        for (const auto& name : to.semaphores().names_of(db, ended_session, until)) {
+            to.semaphores().sweep(db, name, until);
+            grant_permits(db, to, name, until);
+        }
+        delete_entries(db, to.semaphores(), ended_session, until);
+    });
+}
+
+std::unique_ptr<script_lock> make_script_lock(const link& to, const acquire_options& options) {
+    if (options.kind.is_lease()) return std::make_unique<script_lease>(to, options);
+    return std::make_unique<script_permits>(to, options);
+}
+
+}  // namespace rowlock::cli

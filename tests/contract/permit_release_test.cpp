@@ -1,0 +1,266 @@
+// Permits and modes that an operator asks for or takes: the holder learns of it, what its
+// transactions do from then on, and who comes next.
+// shows: fault-break, fault-break-now
+
+#include "support/blocked.hpp"
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <future>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::interception;
+using support::kind_of;
+using support::soon;
+using enum lock_mode;
+
+namespace {
+
+/// Whether the counters of all semaphores are the sums of their holds.
+bool counts(support::lock_database& database) {
+    return database.number(
+               "select count(*) from rowlock_semaphore p where p.used <> (select "
+               "coalesce(sum(s.permits), 0) from rowlock_permit s where s.name = p.name)") == 0;
+}
+
+/// A loss that only a heartbeat, or a wake-up, brings: its period is longer than the test.
+client_options patient() {
+    return {.ttl = 20s, .heartbeat = 100ms};
+}
+
+}  // namespace
+
+TEST_CASE("permits that are asked for end alone, and come back when their holder has stopped") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options(patient())};
+        client asking{database.source(), database.options()};
+        semaphore theirs{holder, "api"};
+        semaphore ours{asking, "api"};
+        theirs.set_capacity(3);
+        auto held = theirs.acquire(2);
+        const auto bystander = theirs.acquire();
+        const auto lost = held.lost();
+
+        const auto left = ours.request_release(held.token());
+        REQUIRE(left);
+        CHECK(*left > 10s);
+        CHECK(*left <= 20s);
+        CHECK(eventually([&] { return lost.stop_requested(); }));
+        CHECK(bystander.held());
+        CHECK_FALSE(ours.try_acquire());  // the holder has not stopped
+        CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
+        CHECK(ours.try_acquire_for(2, 10s).has_value());
+        CHECK(bystander.held());
+        CHECK_FALSE(ours.request_release(held.token()));
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("permits of a holder that does not stop when asked come back with its session's time") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(),
+                      database.options({.ttl = 1500ms, .heartbeat = 100ms, .margin = 500ms})};
+        client asking{database.source(), database.options()};
+        shared_mutex theirs{holder, "page"};
+        shared_mutex ours{asking, "page"};
+        const auto reading = theirs.acquire(shared);
+        REQUIRE(ours.request_release(reading.token()));
+        REQUIRE(eventually([&] { return !reading.held(); }));
+        const auto lost = std::chrono::steady_clock::now();
+        const auto writing = ours.try_acquire_for(exclusive, 10s);
+        REQUIRE(writing);
+        CHECK(std::chrono::steady_clock::now() - lost >= 400ms);  // it was lost before we saw it
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE(
+    "permits that are taken are free at once, for the first waiter, and their holder learns") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options(patient())};
+        client other{database.source(), database.options({.ttl = 20s})};
+        semaphore theirs{holder, "api"};
+        semaphore ours{other, "api"};
+        theirs.set_capacity(2);
+        const auto held = theirs.acquire(2);
+        const auto lost = held.lost();
+        auto waiting = std::async(std::launch::async, [&] { return ours.try_acquire_for(2, 15s); });
+        REQUIRE(eventually([&] { return ours.waiters().size() == 1; }));
+        CHECK(ours.waiters().front().permits == 2);
+
+        CHECK_FALSE(ours.force_release(fencing_token{held.token().value() + 1}));
+        CHECK(held.held());
+        CHECK(ours.force_release(held.token()));
+        CHECK_FALSE(ours.force_release(held.token()));
+        const auto next = waiting.get();
+        REQUIRE(next);
+        CHECK(next->token() > held.token());
+        CHECK(eventually([&] { return lost.stop_requested(); }));
+        CHECK(ours.inspect()->used == 2);
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("one reader's hold is taken, and the others read on") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options(patient())};
+        client other{database.source(), database.options()};
+        shared_mutex theirs{holder, "page"};
+        shared_mutex ours{other, "page"};
+        const auto first = theirs.acquire(shared);
+        const auto second = theirs.acquire(shared);
+        CHECK(ours.force_release(first.token()));
+        CHECK(eventually([&] { return !first.held(); }));
+        CHECK(second.held());
+        CHECK(ours.inspect()->shared == 1);
+        CHECK(counts(database));
+    }
+}
+
+// An upgrade is a second hold in the tables.
+TEST_CASE("an upgraded hold is asked for, and taken, as a whole") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options(patient())};
+        client other{database.source(), database.options()};
+        shared_mutex theirs{holder, "page"};
+        shared_mutex ours{other, "page"};
+        for (const auto from : {upgradeable, shared}) {
+            CAPTURE(to_string(from));
+            auto writing = theirs.acquire(from);
+            REQUIRE(writing.try_upgrade());
+            const auto seen = ours.holders();
+            REQUIRE(seen.size() == 1);
+            CHECK(seen.front().mode == exclusive);
+            bool taken = false;
+            SUBCASE("asked for") {
+                REQUIRE(ours.request_release(seen.front().token));
+                CHECK(eventually([&] { return writing.lost().stop_requested(); }));
+                writing = mode_lease{};
+            }
+            SUBCASE("taken") {
+                REQUIRE(ours.force_release(seen.front().token));
+                taken = true;
+            }
+            const auto next = ours.try_acquire_for(exclusive, 10s);
+            REQUIRE(next);
+            if (taken) CHECK(eventually([&] { return !writing.held(); }));
+            CHECK(counts(database));
+        }
+    }
+}
+
+TEST_CASE("a fence fails once the permits were taken, and one that was there first is waited for") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client holder{database.source(), database.options({.ttl = 20s, .heartbeat = 5s})};
+        client other{database.source(), database.options({.statement_timeout = 20s})};
+        semaphore theirs{holder, "api"};
+        semaphore ours{other, "api"};
+        theirs.set_capacity(1);
+        const auto held = theirs.acquire();
+        const auto db = database.source().connect(soon());
+        db->query("begin", soon());
+        fence(*db, held);
+        auto taken =
+            std::async(std::launch::async, [&] { return ours.force_release(held.token()); });
+        REQUIRE(support::somebody_waits_for_a_row(database));
+        CHECK_FALSE(ours.try_acquire());
+        db->query("commit", soon());
+        CHECK(taken.get());
+        CHECK(ours.try_acquire().has_value());
+
+        db->query("begin", soon());
+        CHECK(kind_of([&] { fence(*db, held); }) == errc::lock_lost);
+        db->query("rollback", soon());
+    }
+}
+
+TEST_CASE("a release that comes before the permits are taken is not undone, and counted once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options(patient())};
+        semaphore theirs{holder, "api"};
+        theirs.set_capacity(2);
+        std::optional<permits> held{theirs.acquire(2)};
+        const auto token = held->token();
+        std::optional<permits> next;
+        interception network;
+        network.after([&](std::string_view name) {
+            if (name != "holds_to_end" || !held) return;
+            held->release();
+            held.reset();
+            next = theirs.acquire();
+        });
+        client other{network.wrap(database.source()), database.options()};
+        semaphore ours{other, "api"};
+        SUBCASE("force_release") {
+            CHECK_FALSE(ours.force_release(token));
+        }
+        SUBCASE("request_release") {
+            CHECK_FALSE(ours.request_release(token));
+        }
+        REQUIRE(next);
+        CHECK(next->held());
+        CHECK(ours.inspect()->used == 1);
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a forced release whose reply was lost is repeated, and leaves the next holder alone") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options(patient())};
+        semaphore theirs{holder, "api"};
+        theirs.set_capacity(1);
+        const auto held = theirs.acquire();
+        const auto before = held.token();
+        std::optional<permits> next;
+        client third{database.source(), database.options({.ttl = 20s})};
+        semaphore thirds{third, "api"};
+        interception network;
+        network.after([&](std::string_view name) {
+            if (name != "commit" || next) return;
+            next = thirds.try_acquire_for(1, 10s);  // it sweeps what is over
+            interception::lose_reply();
+        });
+        client other{network.wrap(database.source()), database.options()};
+        semaphore ours{other, "api"};
+        CHECK(ours.force_release(before));
+        REQUIRE(next);
+        CHECK(next->held());
+        CHECK(ours.inspect()->used == 1);
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("waiters of a shared_mutex are shown with what they wait for") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client other{database.source(), database.options()};
+        shared_mutex theirs{holder, "page"};
+        shared_mutex ours{other, "page"};
+        CHECK(ours.waiters().empty());
+        auto may_write = theirs.acquire(upgradeable);
+        auto reading = ours.acquire(shared);
+        std::jthread writer{[&] { static_cast<void>(ours.try_acquire_for(exclusive, 20s)); }};
+        REQUIRE(eventually([&] { return ours.waiters().size() == 1; }));
+        std::jthread upgrading{[&] { static_cast<void>(may_write.try_upgrade_for(20s)); }};
+        REQUIRE(eventually([&] { return ours.waiters().size() == 2; }));
+        const auto queue = ours.waiters();
+        CHECK(queue[0].upgrade);
+        CHECK(queue[0].mode == exclusive);
+        CHECK_FALSE(queue[1].upgrade);
+        CHECK(queue[1].mode == exclusive);
+        CHECK(queue[0].who.position == 1);
+        reading.release();
+        upgrading.join();
+        may_write.release();
+    }
+}
