@@ -43,6 +43,50 @@ private:
     std::uint64_t turns_ = 0;
 };
 
+// KEYS: the lock (a hash), the hold. ARGV: reader, lease in ms. Returns 1 if granted.
+constexpr const char* read_acquire = R"(
+local mode = redis.call('hget', KEYS[1], 'mode')
+if mode and mode ~= 'read' then return 0 end
+redis.call('hset', KEYS[1], 'mode', 'read')
+redis.call('hincrby', KEYS[1], ARGV[1], 1)
+redis.call('set', KEYS[2], 1, 'PX', ARGV[2])
+if redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then redis.call('pexpire', KEYS[1], ARGV[2]) end
+return 1
+)";
+
+// KEYS: as above, and the channel. ARGV: reader. The last reader removes the lock and tells.
+constexpr const char* read_release = R"(
+if redis.call('hincrby', KEYS[1], ARGV[1], -1) <= 0 then redis.call('hdel', KEYS[1], ARGV[1]) end
+redis.call('del', KEYS[2])
+if redis.call('hlen', KEYS[1]) <= 1 then
+    redis.call('del', KEYS[1])
+    redis.call('publish', KEYS[3], 0)
+end
+return 1
+)";
+
+// KEYS: the counter of free permits, the holds. ARGV: hold, now in ms, lease in ms, capacity.
+constexpr const char* permit_acquire = R"(
+local over = redis.call('zrangebyscore', KEYS[2], 0, ARGV[2])
+if #over > 0 then
+    redis.call('zremrangebyscore', KEYS[2], 0, ARGV[2])
+    redis.call('incrby', KEYS[1], #over)
+end
+if not redis.call('get', KEYS[1]) then redis.call('set', KEYS[1], ARGV[4]) end
+if tonumber(redis.call('get', KEYS[1])) < 1 then return 0 end
+redis.call('decr', KEYS[1])
+redis.call('zadd', KEYS[2], ARGV[2] + ARGV[3], ARGV[1])
+return 1
+)";
+
+// KEYS: as above, and the channel. ARGV: hold.
+constexpr const char* permit_release = R"(
+if redis.call('zrem', KEYS[2], ARGV[1]) == 0 then return 0 end
+local free = redis.call('incr', KEYS[1])
+redis.call('publish', KEYS[3], free)
+return 1
+)";
+
 // KEYS: lock (a hash of owner and depth), queue (a list), timeouts (a sorted set of the queue's
 // members). ARGV: owner, lease in ms, a waiter's timeout in ms, now in ms. Returns nothing if
 // granted, otherwise the number of ms after which to ask again without a message.
@@ -107,6 +151,60 @@ std::string now_ms() {
     const auto since = std::chrono::system_clock::now().time_since_epoch();
     return std::to_string(std::chrono::duration_cast<milliseconds>(since).count());
 }
+
+void need_one(const redis_session::reply& answer, const char* what) {
+    if (answer->type == REDIS_REPLY_INTEGER && answer->integer == 1) return;
+    throw std::runtime_error{std::string{"Redis: "} + what};
+}
+
+class read_worker final : public worker {
+public:
+    read_worker(const std::string& socket, const std::string& name, int reader)
+        : session_{socket},
+          acquire_{session_.load(read_acquire)},
+          release_{session_.load(read_release)},
+          lock_{"{" + name + "}"},
+          hold_{lock_ + ":" + std::to_string(reader)},
+          channel_{lock_ + ":channel"},
+          reader_{fmt::format("{}:{}", ::getpid(), reader)} {}
+
+    void turn() override {
+        need_one(session_.run({"EVALSHA", acquire_, "2", lock_, hold_, reader_, "30000"}),
+                 "not granted");
+        need_one(session_.run({"EVALSHA", release_, "3", lock_, hold_, channel_, reader_}),
+                 "not released");
+    }
+
+private:
+    redis_session session_;
+    std::string acquire_, release_, lock_, hold_, channel_, reader_;
+};
+
+class permit_worker final : public worker {
+public:
+    permit_worker(const std::string& socket, const std::string& name, int capacity)
+        : session_{socket},
+          acquire_{session_.load(permit_acquire)},
+          release_{session_.load(permit_release)},
+          free_{"{" + name + "}"},
+          holds_{free_ + ":holds"},
+          channel_{free_ + ":channel"},
+          capacity_{std::to_string(capacity)} {}
+
+    void turn() override {
+        const auto hold = fmt::format("{}:{}:{}", ::getpid(), fmt::ptr(this), ++turns_);
+        need_one(session_.run(
+                     {"EVALSHA", acquire_, "2", free_, holds_, hold, now_ms(), "30000", capacity_}),
+                 "not granted");
+        need_one(session_.run({"EVALSHA", release_, "3", free_, holds_, channel_, hold}),
+                 "not released");
+    }
+
+private:
+    redis_session session_;
+    std::string acquire_, release_, free_, holds_, channel_, capacity_;
+    std::uint64_t turns_ = 0;
+};
 
 class fair_contender final : public handoff::contender {
 public:
@@ -218,6 +316,16 @@ handoff::contest redis_fair_queue(const std::string& socket, const std::string& 
     return {"Redis, fair queue", [=](const handoff::entrant& who) {
                 return std::make_unique<fair_contender>(socket, tag, who);
             }};
+}
+
+std::unique_ptr<worker> redis_read_lock(const std::string& socket, const std::string& name,
+                                        int reader) {
+    return std::make_unique<read_worker>(socket, name, reader);
+}
+
+std::unique_ptr<worker> redis_semaphore(const std::string& socket, const std::string& name,
+                                        int capacity) {
+    return std::make_unique<permit_worker>(socket, name, capacity);
 }
 
 }  // namespace bench

@@ -43,6 +43,15 @@ private:
 [[nodiscard]] std::unique_ptr<worker> redis_lock(const std::string& socket,
                                                  const std::string& name);
 
+/// A read/write lock as its readers use it: a hash with the mode and a count for each reader, and a
+/// key for each hold that expires with it.
+[[nodiscard]] std::unique_ptr<worker> redis_read_lock(const std::string& socket,
+                                                      const std::string& name, int reader);
+
+/// Permits that expire: a sorted set of the holds by the time of their end, and a counter.
+[[nodiscard]] std::unique_ptr<worker> redis_semaphore(const std::string& socket,
+                                                      const std::string& name, int capacity);
+
 /// A fair queue: a list of waiters, a sorted set of their timeouts, a hash that is the lock, and a
 /// channel for each waiter on which the release notifies the next one.
 [[nodiscard]] handoff::contest redis_fair_queue(const std::string& socket, const std::string& tag);

@@ -41,14 +41,20 @@ void when_gone(zhandle_t*, int type, int, const char*, void* context) {
     if (type != ZOO_SESSION_EVENT) static_cast<promise*>(context)->set_value();
 }
 
+/// The server ends a name with ten digits.
+std::string number_in(const std::string& node) {
+    constexpr std::size_t digits = 10;
+    return node.size() < digits ? std::string{} : node.substr(node.size() - digits);
+}
+
 }  // namespace
 
 void zookeeper_session::close_handle::operator()(_zhandle* handle) const {
     ::zookeeper_close(handle);
 }
 
-zookeeper_session::zookeeper_session(const std::string& host, const std::string& lock)
-    : lock_{"/" + lock} {
+zookeeper_session::zookeeper_session(const std::string& host, const std::string& lock, node kind)
+    : kind_{kind}, lock_{"/" + lock} {
     ::zoo_set_debug_level(ZOO_LOG_LEVEL_ERROR);
     handle_.reset(::zookeeper_init(host.c_str(), when_connected, 30'000, nullptr, &connected_, 0));
     if (!handle_) throw std::runtime_error{"ZooKeeper: no memory for a session"};
@@ -63,7 +69,7 @@ zookeeper_session::zookeeper_session(const std::string& host, const std::string&
 
 void zookeeper_session::acquire() {
     std::array<char, 512> path{};
-    const std::string pattern = lock_ + "/place-";
+    const std::string pattern = lock_ + (kind_ == node::read ? "/read-" : "/place-");
     check(::zoo_create(handle_.get(), pattern.c_str(), nullptr, -1, &ZOO_OPEN_ACL_UNSAFE,
                        ZOO_EPHEMERAL_SEQUENTIAL, path.data(), static_cast<int>(path.size())),
           "cannot create a queue node");
@@ -86,7 +92,8 @@ std::string zookeeper_session::name_before_mine() {
     std::string before;
     for (int i = 0; i < places.count; ++i) {
         const std::string each = places.data[i];
-        if (each < mine && each > before) before = each;
+        if (each.starts_with("read-")) continue;
+        if (number_in(each) < number_in(mine) && number_in(each) > number_in(before)) before = each;
     }
     ::deallocate_String_vector(&places);
     return before;
@@ -109,7 +116,9 @@ namespace {
 
 class lock_worker final : public worker {
 public:
-    lock_worker(const std::string& host, const std::string& name) : session_{host, name} {}
+    lock_worker(const std::string& host, const std::string& name,
+                zookeeper_session::node kind = zookeeper_session::node::lock)
+        : session_{host, name, kind} {}
     void turn() override {
         session_.acquire();
         session_.release();
@@ -141,6 +150,10 @@ private:
 
 std::unique_ptr<worker> zookeeper_lock(const std::string& host, const std::string& name) {
     return std::make_unique<lock_worker>(host, name);
+}
+
+std::unique_ptr<worker> zookeeper_read_lock(const std::string& host, const std::string& name) {
+    return std::make_unique<lock_worker>(host, name, zookeeper_session::node::read);
 }
 
 handoff::contest zookeeper_queue(const std::string& host, const std::string& tag) {

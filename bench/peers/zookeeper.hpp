@@ -20,8 +20,10 @@ public:
         void operator()(_zhandle* handle) const;
     };
 
+    enum class node : unsigned char { lock, read };
+
     /// Connects and makes the node of the lock.
-    zookeeper_session(const std::string& host, const std::string& lock);
+    zookeeper_session(const std::string& host, const std::string& lock, node kind = node::lock);
 
     void acquire();
     void release();
@@ -34,12 +36,16 @@ private:
     std::promise<void> connected_;
     std::promise<void> gone_;
     std::unique_ptr<_zhandle, close_handle> handle_;
+    const node kind_;
     std::string lock_;
     std::string mine_;
 };
 
 [[nodiscard]] std::unique_ptr<worker> zookeeper_lock(const std::string& host,
                                                      const std::string& name);
+/// A reader waits for nodes of writers before its own alone.
+[[nodiscard]] std::unique_ptr<worker> zookeeper_read_lock(const std::string& host,
+                                                          const std::string& name);
 [[nodiscard]] handoff::contest zookeeper_queue(const std::string& host, const std::string& tag);
 
 }  // namespace bench

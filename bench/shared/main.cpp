@@ -2,6 +2,7 @@
 // of their own, which do not meet; and how long a writer waits among readers.
 #include "common/ours.hpp"
 #include "common/postgresql.hpp"
+#include "shared/contestants.hpp"
 #include "throughput/contestants.hpp"
 #include <rowlock/semaphore.hpp>
 #include <rowlock/shared_mutex.hpp>
@@ -24,50 +25,17 @@ namespace {
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 
-/// A thread that reads by one shared_mutex, again and again.
-class reader final : public worker {
+/// A thread that takes the lease of its own name.
+class leaser final : public worker {
 public:
-    reader(std::shared_ptr<rowlock::client> locks, std::chrono::milliseconds linger)
-        : locks_{std::move(locks)},
-          lock_{*locks_, "page", {.note = {}, .max_duration = {}, .reader_linger = linger}} {}
-    void turn() override { const std::shared_lock reading{lock_}; }
+    leaser(std::shared_ptr<rowlock::client> locks, std::string name)
+        : locks_{std::move(locks)}, name_{std::move(name)} {}
+    void turn() override { const auto taken = locks_->acquire(name_); }
 
 private:
     const std::shared_ptr<rowlock::client> locks_;
-    rowlock::shared_mutex lock_;
+    const std::string name_;
 };
-
-/// A thread that takes a permit and gives it back.
-class taker final : public worker {
-public:
-    explicit taker(std::shared_ptr<rowlock::client> locks)
-        : locks_{std::move(locks)}, limit_{*locks_, "limit"} {}
-    void turn() override { const auto taken = limit_.acquire(); }
-
-private:
-    const std::shared_ptr<rowlock::client> locks_;
-    rowlock::semaphore limit_;
-};
-
-std::shared_ptr<rowlock::client> client_for(const tables& where,
-                                            const throughput_options& options) {
-    rowlock::client_options own;
-    own.max_connections = options.connections;
-    return std::make_shared<rowlock::client>(where.source(), own);
-}
-
-contestant readers(const tables& where, int threads, const throughput_options& options,
-                   std::chrono::milliseconds linger) {
-    const auto locks = client_for(where, options);
-    return line_up(linger > 0ms ? "readers, sharing" : "readers", threads,
-                   [&](int) { return std::make_unique<reader>(locks, linger); });
-}
-
-contestant takers(const tables& where, int threads, const throughput_options& options) {
-    const auto locks = client_for(where, options);
-    rowlock::semaphore{*locks, "limit"}.set_capacity(1'000'000);
-    return line_up("semaphore", threads, [&](int) { return std::make_unique<taker>(locks); });
-}
 
 /// Compares with leases that do not meet.
 void by_own_names(findings& found, const std::string& database, const std::string& url, int threads,
@@ -91,6 +59,28 @@ void by_own_names(findings& found, const std::string& database, const std::strin
     row("readers", 1, 0.5);
     row("sharing", 2, 3);
     row("semaphore", 3, 0.5);
+}
+
+/// The same for takers with a client each, as in as many processes: there no calls are sent
+/// together.
+void by_clients(findings& found, const std::string& database, const std::string& url, int clients,
+                const throughput_options& options, const round_options& rounds) {
+    const tables where{url};
+    rowlock::semaphore{*client_for(where, options), "limit"}.set_capacity(1'000'000);
+    std::vector<contestant> all;
+    all.push_back(line_up("own names", clients, [&](int i) {
+        return std::make_unique<leaser>(client_for(where, options), name_of(i));
+    }));
+    all.push_back(
+        line_up("semaphore", clients, [&](int) { return taker_of(client_for(where, options)); }));
+    const auto seen = take_turns(all, rounds);
+    const auto id = fmt::format("T11/clients-{}-{}", database, clients);
+    for (std::size_t i = 0; i < all.size(); ++i) tell(found, id, all[i], seen[i]);
+    found.add({.id = id,
+               .ours = seen[1].per_second,
+               .theirs = seen[0].per_second,
+               .unit = "turns/s",
+               .target = 0.5});
 }
 
 /// Nine readers, each for a millisecond, and one writer in turns with a pause; 95 % of the grants
@@ -157,6 +147,7 @@ void measure(const program_options& common, const std::vector<std::string>& data
         if (each == "mariadb") url = need(mariadb_url(), "MariaDB");
         by_own_names(found, each, url, 16, options, rounds);
         if (each == "postgresql") by_own_names(found, each, url, 64, options, rounds);
+        by_clients(found, each, url, 16, options, rounds);
         writer_among_readers(found, each, url, common.quick);
     }
 }

@@ -151,7 +151,8 @@ public:
     /// For a supervised singleton that was restarted: ends the sessions of its predecessors, those
     /// with the same client_options::owner, and takes their leases over with new tokens, in one
     /// transaction, without waiting for the ttl. Two live processes with one owner would rob each
-    /// other, without the margin. Call it before any acquire.
+    /// other, without the margin. Call it before any acquire. Permits and holds of shared_mutexes
+    /// end with those sessions: reclaim_all() takes them over as well.
     /// @throws error errc::invalid_options without an owner; errc::lock_lost while the margin of a
     /// lease that this client lost still runs and its holder has not stopped
     [[nodiscard]] std::vector<lease> reclaim();
@@ -199,6 +200,7 @@ private:
     friend class recursive_mutex;
     friend class semaphore;
     friend class shared_mutex;
+    friend reclaimed_holds reclaim_all(client& locks);
     friend std::vector<semaphore_info> list_semaphores(client& locks, std::string_view prefix,
                                                        const page& page);
     friend std::vector<shared_mutex_info> list_shared_mutexes(client& locks,

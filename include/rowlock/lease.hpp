@@ -10,6 +10,9 @@
 
 namespace rowlock {
 
+class client;
+struct reclaimed_holds;
+
 namespace detail {
 struct grant;
 struct grant_of;
@@ -73,8 +76,10 @@ public:
 
 private:
     friend class client;
+    friend class permits;
     friend class semaphore;
     friend class shared_mutex;
+    friend reclaimed_holds reclaim_all(client& locks);
     friend class detail::mode_grants;
     friend struct detail::grant_of;
     explicit lease(std::shared_ptr<detail::grant> grant) noexcept;

@@ -17,6 +17,7 @@
 #include <rowlock/optimistic.hpp>
 #include <rowlock/options.hpp>
 #include <rowlock/reaper.hpp>
+#include <rowlock/reclaim.hpp>
 #include <rowlock/retry.hpp>
 #include <rowlock/row_lock.hpp>
 #include <rowlock/row_session.hpp>

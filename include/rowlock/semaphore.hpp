@@ -78,11 +78,20 @@ public:
     /// were any lately. Errors as lease::release().
     void release() { hold_.release(); }
 
+    /// For a hold with a max_duration: it ends this long from now, never earlier than before. Four
+    /// to six round trips.
+    /// @param duration 10 ms to a year
+    /// @throws error errc::invalid_options for another duration, or without a max_duration;
+    /// errc::lock_lost if the hold was lost, also by a request for its release; errc::not_owner if
+    /// it was released, or holds nothing
+    void extend(std::chrono::milliseconds duration);
+
     [[nodiscard]] rowlock::session_id session_id() const noexcept { return hold_.session_id(); }
     [[nodiscard]] rowlock::grant_id grant_id() const noexcept { return hold_.grant_id(); }
 
 private:
     friend class semaphore;
+    friend reclaimed_holds reclaim_all(client& locks);
     friend struct detail::grant_of;
     permits(lease hold, std::int64_t count) noexcept : hold_{std::move(hold)}, count_{count} {}
 

@@ -105,9 +105,11 @@ public:
 
 private:
     friend class shared_mutex;
+    friend reclaimed_holds reclaim_all(client& locks);
     friend struct detail::grant_of;
 
     mode_lease(lease hold, lock_mode mode);
+    explicit mode_lease(std::unique_ptr<detail::mode_grants> grants) noexcept;
     bool upgrade_until(std::chrono::steady_clock::time_point until, const std::stop_token& stop);
 
     std::unique_ptr<detail::mode_grants> grants_{};
@@ -156,8 +158,8 @@ struct mode_waiter {
 /// object. Thread-safe.
 ///
 /// Unlike a std::shared_mutex it can be lost: check held() or watch lost() while working. Errors of
-/// every call that talks to the database: those of `client`. No deadlock between threads is
-/// detected, but of a thread with itself.
+/// every call that talks to the database: those of `client`. Deadlocks are detected as for leases,
+/// also among both (client_options::deadlock_detection).
 class shared_mutex {
 public:
     shared_mutex(client& locks, const lock_name& name, mode_options options = {});
@@ -171,7 +173,7 @@ public:
     /// Waits until the lock is granted in this mode. One round trip if that is possible at once
     /// (MySQL/MariaDB, SQLite: three), and one to make it durable; two or three more the first time
     /// that a name is used. Otherwise up to four enqueue the caller; as client::acquire, also for
-    /// time limits, outages and errors, except that no deadlock is detected.
+    /// time limits, outages and errors.
     /// @throws error errc::invalid_options for the name of a semaphore, or of a lease that is not
     /// forgotten yet (reaper_options::retention)
     [[nodiscard]] mode_lease acquire(lock_mode mode, const mode_options& options = {});
@@ -326,7 +328,8 @@ private:
     using time_point = std::chrono::steady_clock::time_point;
 
     std::optional<mode_lease> acquire_until(lock_mode mode, time_point until, std::stop_token stop,
-                                            const mode_options& options);
+                                            const mode_options& options,
+                                            const std::string& shared_label = {});
     bool lock_until(lock_mode mode, time_point until, const std::stop_token& stop);
     bool try_lock_in(lock_mode mode);
     bool upgrade_until(time_point until, const std::stop_token& stop);

@@ -27,7 +27,7 @@ using std::chrono::steady_clock;
 
 /// A hold that can be broken.
 struct target {
-    enum class kind : unsigned char { lease, semaphore, shared_mutex };
+    using kind = break_options::kind;
     kind of = kind::lease;
     fencing_token token{};
     holder_info who{};
@@ -40,19 +40,24 @@ public:
     named_locks(client& locks, const std::string& name)
         : locks_{locks}, name_{name}, semaphore_{locks, name_}, shared_{locks, name_} {}
 
-    [[nodiscard]] std::vector<target> holds() {
+    /// All holds, or those of one kind.
+    [[nodiscard]] std::vector<target> holds(std::optional<target::kind> of) {
         std::vector<target> all;
-        const auto row = locks_.inspect(name_);
-        if (row && row->holder) all.push_back({target::kind::lease, row->token, *row->holder});
-        const auto others = if_allowed([&] { return of_counters(); });
+        if (!of || *of == target::kind::lease) {
+            const auto row = locks_.inspect(name_);
+            if (row && row->holder) all.push_back({target::kind::lease, row->token, *row->holder});
+        }
+        if (of && *of == target::kind::lease) return all;
+        const auto others = if_allowed([&] { return of_counters(of); });
         if (others) all.insert(all.end(), others->begin(), others->end());
         return all;
     }
 
+    /// An upgrade changes the token of a hold, and not its grant id.
     [[nodiscard]] bool holds(const target& whom) {
-        const auto all = holds();
+        const auto all = holds(whom.of);
         return std::ranges::any_of(all, [&](const target& each) {
-            return each.of == whom.of && each.token == whom.token;
+            return each.who.session == whom.who.session && each.who.grant_id == whom.who.grant_id;
         });
     }
 
@@ -101,12 +106,15 @@ public:
 private:
     static constexpr int most = 10'000;
 
-    std::vector<target> of_counters() {
+    std::vector<target> of_counters(std::optional<target::kind> of) {
         std::vector<target> all;
-        for (auto& each : shared_.holders(most)) {
-            all.push_back({target::kind::shared_mutex, each.token, std::move(each.who),
-                           to_string(each.mode)});
+        if (!of || *of == target::kind::shared_mutex) {
+            for (auto& each : shared_.holders(most)) {
+                all.push_back({target::kind::shared_mutex, each.token, std::move(each.who),
+                               to_string(each.mode)});
+            }
         }
+        if (of && *of == target::kind::shared_mutex) return all;
         if (!semaphore_.inspect()) return all;
         for (auto& each : semaphore_.holders(most)) {
             all.push_back({target::kind::semaphore, each.token, std::move(each.who),
@@ -227,8 +235,8 @@ std::optional<target> chosen(const break_options& options, std::vector<target> h
         std::erase_if(holds, [&](const target& each) { return each.token != *options.token; });
     }
     if (holds.size() > 1) {
-        throw failure{usage, fmt::format("{} has {} holders: choose one by --token; `rowlock show "
-                                         "{}` lists them",
+        throw failure{usage, fmt::format("{} has {} holders: choose one by --token, and by --kind "
+                                         "where a token occurs twice; `rowlock show {}` lists them",
                                          options.name, holds.size(), options.name)};
     }
     if (holds.empty()) return std::nullopt;
@@ -241,7 +249,7 @@ int break_lock(const break_options& options) {
     const database in = find_database(options.database);
     client locks{in.source, tool_options()};
     named_locks named{locks, options.name};
-    const auto whom = chosen(options, with_tables(in, [&] { return named.holds(); }));
+    const auto whom = chosen(options, with_tables(in, [&] { return named.holds(options.of); }));
     if (!whom) {
         options.token ? report(options, in, "gone", "is not held by that holder any more")
                       : report(options, in, "free", "was free");

@@ -314,6 +314,17 @@ void add_looks(CLI::App& app, parsed& into) {
            "--token", [&breaking](std::int64_t value) { breaking.token = fencing_token{value}; },
            "Of several holders, that with this token (`rowlock show`)")
         ->type_name("NUMBER");
+    using kind = break_options::kind;
+    out.add_option_function<std::string>(
+           "--kind",
+           [&breaking](const std::string& text) {
+               breaking.of = text == "lease"       ? kind::lease
+                             : text == "semaphore" ? kind::semaphore
+                                                   : kind::shared_mutex;
+           },
+           "If the name is of several: lease, semaphore or shared_mutex")
+        ->check(CLI::IsMember({"lease", "semaphore", "shared_mutex"}))
+        ->type_name("KIND");
     auto* patience = add_duration(out, "-w,--wait", zero::allowed,
                                   "Wait this long for the holder to stop [until it must have]",
                                   [&breaking](milliseconds value) { breaking.wait = value; });

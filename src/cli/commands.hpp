@@ -99,9 +99,11 @@ int semaphore(counter_options::what what, const counter_options& options);
 int shared_locks(counter_options::what what, const counter_options& options);
 
 struct break_options {
+    enum class kind : unsigned char { lease, semaphore, shared_mutex };
     database_options database;
     std::string name;
     std::optional<fencing_token> token;  ///< of the hold
+    std::optional<kind> of;
     patience wait;     ///< for the holder to stop; empty: until its session would have expired
     bool now = false;  ///< take the lock, and do not wait
     bool yes = false;

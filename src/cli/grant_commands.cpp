@@ -41,7 +41,6 @@ public:
     /// Returns nullopt if the wait ended without a grant.
     /// @throws failure when a signal ended the wait
     std::optional<grant_of_script> wait() {
-        require_kind();
         if (auto got = take_if_free()) return got;
         if (options_.wait && *options_.wait <= 0ms) return {};
         if (runs_under_a_hold()) require_another_holder();
@@ -108,13 +107,6 @@ private:
             drop_session();
             throw;
         }
-    }
-
-    void require_kind() {
-        link_.run([&](sql::connection& db, sql::deadline until) {
-            lock_->require_kind(db, until);
-            return true;
-        });
     }
 
     void require_another_holder() {
@@ -207,12 +199,18 @@ private:
             return link_.run(
                 [&](sql::connection& db, sql::deadline until) { return attempt(db, until); });
         } catch (const error& failed) {
+            if (failed.kind() == errc::invalid_options && !unsure_) {
+                drop_session();  // it was refused
+                throw;
+            }
             if (!sent_ && !unsure_) throw;
             throw not_known(failed, hold_.grant_id);
         }
     }
 
     protocol::attempt attempt(sql::connection& db, sql::deadline until) {
+        if (!kind_checked_) lock_->require_kind(db, until);
+        kind_checked_ = true;
         if (sent_) {
             // The reply to an earlier attempt was lost; that attempt may still be under way.
             unsure_ = true;
@@ -266,6 +264,7 @@ private:
     std::string last_report_;  ///< the last report of why we wait
     script_hold hold_{};
     steady_clock::time_point beaten_{};
+    bool kind_checked_ = false;
     bool sent_ = false;
     bool unsure_ = false;  ///< about an earlier attempt, whose reply was lost
     std::chrono::nanoseconds sent_at_{};

@@ -198,13 +198,13 @@ public:
     }
 
     void require_another_holder(sql::connection& db, sql::deadline until) override {
-        const auto holders = link_.semaphores().holders(db, name(), most_holders, until);
-        if (wanted_.of == counter_kind::semaphore) {
-            if (permits_above(holders) > 0) throw would_wait_for_itself(name());
-            return;
-        }
-        for (const auto& each : holders) {
-            refuse_to_wait_for_ourselves(name(), each.who, each.token);
+        for (const auto& [shown, base] :
+             link_.semaphores().holders(db, name(), most_holders, until)) {
+            if (wanted_.of == counter_kind::shared_mutex) {
+                refuse_to_wait_for_ourselves(name(), shown.who, shown.token);
+            } else if (permits_above({shown}) > 0) {
+                throw would_wait_for_itself(name());
+            }
         }
     }
 
@@ -215,7 +215,14 @@ public:
 
     protocol::attempt take(sql::connection& db, const script_hold& hold,
                            sql::deadline until) override {
-        auto answer = link_.semaphores().acquire(db, request(hold), until);
+        protocol::attempt answer;
+        try {
+            answer = link_.semaphores().acquire(db, request(hold), until);
+        } catch (const error& failed) {
+            // An earlier attempt, whose reply was lost, has been committed since: find_grant().
+            if (failed.kind() != errc::unique_violation) throw;
+            return answer;
+        }
         if (answer.what != outcome::held) return answer;
         if (take_back(db, link_.semaphores().holders_of(db, name(), until), until)) {
             answer.what = outcome::contested;
@@ -283,8 +290,8 @@ public:
                                       sql::deadline until) override {
         const auto holders = link_.semaphores().holders(db, name(), most_holders, until);
         const auto found = std::ranges::find_if(
-            holders, [&](const auto& each) { return each.who.grant_id == grant_id; });
-        return found == holders.end() ? std::nullopt : std::optional{found->who};
+            holders, [&](const auto& each) { return each.shown.who.grant_id == grant_id; });
+        return found == holders.end() ? std::nullopt : std::optional{found->shown.who};
     }
 
 private:
@@ -312,13 +319,15 @@ private:
     /// whether there were some.
     bool take_back(sql::connection& db, const protocol::permit_holders& holders,
                    sql::deadline until) {
+        bool any = false;
         if (holders.expired) {
             for (const auto id : link_.semaphores().expired_holders(db, name(), until)) {
-                end_expired(db, link_, id, until);
+                end_expired(db, link_, id, until);  // sweeps as well
+                any = true;
             }
         }
-        if (!holders.expired && !holders.over) return false;
-        return link_.semaphores().sweep(db, name(), until) > 0;
+        if (!any && !holders.over) return false;
+        return link_.semaphores().sweep(db, name(), until) > 0 || any;
     }
 
     const link& link_;

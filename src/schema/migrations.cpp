@@ -64,6 +64,18 @@ std::string with_delimiters(std::string_view script) {
     return text + "delimiter ;\n";
 }
 
+/// For a person who has a history of an earlier version.
+std::string in_comments(std::string_view script) {
+    std::string text{
+        "-- Only on a history that an earlier version made, and before all the above:\n"};
+    for (std::size_t begin = 0; begin < script.size();) {
+        const auto end = std::min(script.find('\n', begin), script.size());
+        text.append("--   ").append(script.substr(begin, end - begin)).append("\n");
+        begin = end + 1;
+    }
+    return text;
+}
+
 std::string place(const sql::table_names& tables) {
     std::string text = "with the prefix " + tables.prefix;
     if (!tables.schema.empty()) text += " in the schema " + tables.schema;
@@ -130,10 +142,14 @@ history_recording history_status(const sql::connection_source& source,
 }
 
 std::string history_script(sql::dialect dialect, const sql::table_names& tables) {
-    std::string script;
-    for (const char* each : {"on", "on_permits"}) {
-        script += sql::qualify(schema::history_file(dialect, each), dialect, tables);
-    }
+    const auto file = [&](const char* name) {
+        return sql::qualify(schema::history_file(dialect, name), dialect, tables);
+    };
+    // Only PostgreSQL can add columns that may be there. After the triggers: a client has locked
+    // their tables before it waits for the history.
+    const bool adds = dialect == sql::dialect::postgresql;
+    const std::string script =
+        file("on") + file("on_permits") + (adds ? file("columns") : in_comments(file("columns")));
     if (dialect == sql::dialect::mysql) return with_delimiters(script);
     return std::string{dialect == sql::dialect::postgresql ? "begin;\n" : "begin immediate;\n"} +
            script + "commit;\n";

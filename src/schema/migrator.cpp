@@ -50,11 +50,11 @@ constexpr std::array permit_triggers{"permit_granted", "permit",         "permit
                                      "permit_queued",  "permit_left",    "counter_made",
                                      "counter",        "counter_deleted"};
 
-/// Expressions on MySQL: whether there is this table; whether all these triggers exist.
-std::string is_table(const std::string& name) {
-    return "(select count(*) from information_schema.tables where table_schema = database() and "
-           "table_name = " +
-           quoted(name) + ")";
+/// Expressions on MySQL: whether a table has this column; whether all these triggers exist.
+std::string has_column(const std::string& name, const std::string& column) {
+    return "(select count(*) from information_schema.columns where table_schema = database() and "
+           "column_name = " +
+           quoted(column) + " and table_name = " + quoted(name) + ")";
 }
 
 std::string all_there(const std::string& history, std::span<const char* const> triggers) {
@@ -135,32 +135,45 @@ std::string migrator::question_about_history() const {
     const std::string name = table("history");
     switch (speaks_) {
         case sql::dialect::postgresql: {
+            const auto of = [&](std::string_view which) {
+                return "pg_catalog.to_regclass(" + quoted(table(which)) + ")";
+            };
             const auto trigger_on = [&](std::string_view which) {
                 return "(select pg_catalog.count(*) from pg_catalog.pg_trigger where tgname "
                        "operator(pg_catalog.=) 'history_update' and tgrelid "
-                       "operator(pg_catalog.=) pg_catalog.to_regclass(" +
-                       quoted(table(which)) + "))";
+                       "operator(pg_catalog.=) " +
+                       of(which) + ")";
             };
-            return "select (pg_catalog.to_regclass(" + quoted(name) + ") is not null)::int, 1, " +
-                   trigger_on("lease") + ", " + trigger_on("permit") +
-                   ", (pg_catalog.to_regclass(" + quoted(table("permit")) + ") is not null)::int";
+            const auto has_column = [&](std::string_view which, const char* column) {
+                return "(select pg_catalog.count(*) from pg_catalog.pg_attribute where attrelid "
+                       "operator(pg_catalog.=) " +
+                       of(which) + " and attname operator(pg_catalog.=) '" + column +
+                       "' and not attisdropped)";
+            };
+            return "select (" + of("history") + " is not null)::int, " +
+                   has_column("history", "permits") + ", " + trigger_on("lease") + ", " +
+                   trigger_on("permit") + ", " + has_column("permit", "base");
         }
         case sql::dialect::mysql:
-            return "select " + is_table(name) +
-                   ", (select count(*) from information_schema.columns where table_schema = "
-                   "database() and column_name = 'permits' and table_name = " +
-                   quoted(name) + "), " + all_there(name, lease_triggers) + ", " +
-                   all_there(name, permit_triggers) + ", " + is_table(table("permit"));
+            return "select (select count(*) from information_schema.tables where table_schema = "
+                   "database() and table_name = " +
+                   quoted(name) + "), " + has_column(name, "permits") + ", " +
+                   all_there(name, lease_triggers) + ", " + all_there(name, permit_triggers) +
+                   ", " + has_column(table("permit"), "base");
         case sql::dialect::sqlite:
             break;
     }
+    const auto column_of = [](const std::string& which, const char* column) {
+        return "(select count(*) from pragma_table_info(" + quoted(which) + ") where name = '" +
+               column + "')";
+    };
     const auto is = [](const char* type, const std::string& which) {
         return "(select count(*) from sqlite_master where type = " + quoted(type) +
                " and name = " + quoted(which) + ")";
     };
-    return "select " + is("table", name) + ", (select count(*) from pragma_table_info(" +
-           quoted(name) + ") where name = 'permits'), " + is("trigger", name + "_lease") + ", " +
-           is("trigger", name + "_permit") + ", " + is("table", table("permit"));
+    return "select " + is("table", name) + ", " + column_of(name, "permits") + ", " +
+           is("trigger", name + "_lease") + ", " + is("trigger", name + "_permit") + ", " +
+           column_of(table("permit"), "base");
 }
 
 void migrator::switch_history(history_recording wanted) {
@@ -317,7 +330,7 @@ void migrator::move_under_lock(int target) {
     if (recorded_ && target != 0) begin_history();
 }
 
-/// The table of an earlier version lacks columns. PostgreSQL's script adds them itself.
+/// The table of an earlier version lacks columns.
 void migrator::begin_history() {
     const auto seen = look_at_history();
     if (seen.table && !seen.columns) run_history("columns");

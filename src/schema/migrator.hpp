@@ -51,7 +51,7 @@ private:
         bool table;
         bool columns;  ///< all that this version needs
         bool records_leases, records_permits;
-        bool has_permits;  ///< the tables of permits exist
+        bool has_permits;  ///< the tables of permits have what its triggers read
     };
     [[nodiscard]] history_parts look_at_history();
     [[nodiscard]] std::string question_about_history() const;

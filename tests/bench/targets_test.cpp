@@ -98,6 +98,9 @@ const ids every_row{"T1/postgresql",
                     "T11/semaphore-postgresql-64",
                     "T11/semaphore-mariadb-16",
                     "T11/semaphore-sqlite-16",
+                    "T11/clients-postgresql-16",
+                    "T11/clients-mariadb-16",
+                    "T11/clients-sqlite-16",
                     "T11/writer-postgresql",
                     "T11/writer-mariadb",
                     "T11/writer-sqlite"};
@@ -131,7 +134,8 @@ TEST_CASE("shared locks are measured by leases that do not meet") {
     const auto found = found_by(
         "shared", {"--quick", "--database", "sqlite", "--rounds", "1", "--milliseconds", "50"});
     CHECK(ids_of(found["rows"]) == ids{"T11/readers-sqlite-16", "T11/sharing-sqlite-16",
-                                       "T11/semaphore-sqlite-16", "T11/writer-sqlite"});
+                                       "T11/semaphore-sqlite-16", "T11/clients-sqlite-16",
+                                       "T11/writer-sqlite"});
 }
 
 TEST_CASE("heartbeats are one statement for any number of leases") {

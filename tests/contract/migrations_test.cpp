@@ -60,7 +60,7 @@ struct sqlite {
 using versions = std::vector<int>;
 const versions nothing;
 // The library's migrations, there and back.
-constexpr int latest = 6;
+constexpr int latest = 7;
 constexpr int after_latest = latest + 1;
 
 versions up_to(int last) {
@@ -284,7 +284,7 @@ void use_permits(rowlock::sql::connection& db, const rowlock::sql::statement_set
     need(semaphores->shrink(db, "m", session, rowlock::grant_id{221}, 1, soon()));
     exclusive.grant_id = rowlock::grant_id{222};
     exclusive.permits.count -= 1;
-    exclusive.permits.upgrade = true;
+    exclusive.permits.upgrades = rowlock::grant_id{221};
     semaphores->enqueue(db, exclusive, soon());
     need(semaphores->grant_next(db, "m", soon()).served.size() == 1);
     leases->end_session(db, session, soon());

@@ -12,9 +12,11 @@
 
 #include <chrono>
 #include <future>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 using namespace rowlock;
 using namespace std::chrono_literals;
@@ -159,6 +161,183 @@ TEST_CASE("an upgraded hold is asked for, and taken, as a whole") {
     }
 }
 
+// The holder does not know yet: its client would believe the upgrade.
+TEST_CASE(
+    "a hold that is ended by force, or asked for, while it is upgraded does not become exclusive") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client holder{network.wrap(database.source()),
+                      database.options({.ttl = 60s, .heartbeat = 20s})};
+        client other{database.source(), database.options()};
+        shared_mutex theirs{holder, "page"};
+        shared_mutex ours{other, "page"};
+        auto hold = theirs.acquire(upgradeable);
+        const auto token = hold.token();
+        bool asks = false;
+        bool during = false;
+        SUBCASE("by force, before") {}
+        SUBCASE("by force, while it waits for a reader") {
+            during = true;
+        }
+        SUBCASE("asked for, between the grant and its answer") {
+            asks = true;
+        }
+        const auto act = [&] {
+            if (asks) {
+                REQUIRE(ours.request_release(token));
+            } else {
+                REQUIRE(ours.force_release(token));
+            }
+        };
+        if (asks) {
+            bool done = false;
+            network.before([&](std::string_view name) {
+                if (name == "recheck_permit" && !std::exchange(done, true)) act();
+            });
+            CHECK(kind_of([&] { hold.upgrade(); }) == errc::lock_lost);
+            CHECK(done);
+        } else if (during) {
+            const auto reading = ours.acquire(shared);
+            auto upgrading =
+                std::async(std::launch::async, [&] { return kind_of([&] { hold.upgrade(); }); });
+            REQUIRE(eventually([&] { return ours.waiters().size() == 1; }));
+            act();
+            CHECK(ours.try_acquire_for(shared, 10s).has_value());
+            CHECK(upgrading.get() == errc::lock_lost);
+            CHECK(reading.held());
+        } else {
+            const auto reading = ours.acquire(shared);
+            act();
+            CHECK(kind_of([&] { static_cast<void>(hold.try_upgrade()); }) == errc::lock_lost);
+            CHECK(hold.mode() == upgradeable);
+            CHECK(reading.held());
+        }
+        hold = mode_lease{};
+        CHECK(ours.try_acquire_for(exclusive, 10s).has_value());
+        CHECK(counts(database));
+    }
+}
+
+// The control: with the hold alone ended, what the upgrade added would go on excluding all others.
+TEST_CASE("the token of a hold from before its upgrade ends the whole of it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options({.ttl = 60s, .heartbeat = 20s})};
+        client other{database.source(), database.options()};
+        shared_mutex theirs{holder, "page"};
+        shared_mutex ours{other, "page"};
+        auto hold = theirs.acquire(shared);
+        const auto before = hold.token();
+        REQUIRE(hold.try_upgrade());
+        SUBCASE("upgraded") {}
+        SUBCASE("upgraded, then downgraded in part") {
+            hold.downgrade(upgradeable);
+        }
+        CHECK(ours.holders().size() == 1);
+        CHECK(ours.force_release(before));
+        CHECK(ours.holders().empty());
+        CHECK(ours.try_acquire(exclusive).has_value());
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a request for a hold that is downgraded meanwhile is for what is left of it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options(patient())};
+        shared_mutex theirs{holder, "page"};
+        auto hold = theirs.acquire(upgradeable);
+        hold.upgrade();
+        const auto token = hold.token();
+        interception network;
+        bool done = false;
+        network.after([&](std::string_view name) {
+            if (name == "hold_to_end" && !std::exchange(done, true)) hold.downgrade(upgradeable);
+        });
+        client other{network.wrap(database.source()), database.options()};
+        shared_mutex ours{other, "page"};
+        CHECK(ours.request_release(token));
+        CHECK(eventually([&] { return !hold.held(); }));
+    }
+}
+
+// shows: promise-12
+TEST_CASE("a hold with a deadline of its own is extended, and not past a request for its release") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options({.ttl = 60s, .heartbeat = 20s})};
+        client other{database.source(), database.options()};
+        semaphore theirs{holder, "api"};
+        semaphore ours{other, "api"};
+        theirs.set_capacity(2);
+        auto brief = theirs.acquire(1, {.max_duration = 3s});
+        auto held = theirs.acquire(1, {.max_duration = 3s});
+        held.extend(1h);
+        CHECK(held.remaining() > 10s);
+        CHECK(held.held());
+        held.extend(5s);  // never earlier
+        CHECK(held.remaining() > 10s);
+        CHECK(kind_of([&] { held.extend(0s); }) == errc::invalid_options);
+        CHECK(eventually([&] { return !brief.held(); }));
+        CHECK(kind_of([&] { brief.extend(1h); }) == errc::lock_lost);
+        CHECK(held.held());
+        CHECK(ours.try_acquire_for(1, 10s).has_value());  // that of the brief hold
+        CHECK(ours.holders().size() == 1);
+
+        // A deadline of an hour is later than the session's: so the request shortens it.
+        const auto left = ours.request_release(held.token());
+        REQUIRE(left);
+        CHECK(kind_of([&] { held.extend(2h); }) == errc::lock_lost);
+        const auto after = ours.holders();
+        REQUIRE(after.size() == 1);
+        CHECK(after[0].who.remaining <= *left);
+
+        auto endless = ours.acquire();
+        CHECK(kind_of([&] { endless.extend(1h); }) == errc::invalid_options);
+        CHECK(kind_of([&] { permits{}.extend(1h); }) == errc::not_owner);
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE(
+    "a restarted process takes over permits and modes of its predecessor, upgrades included") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        auto before =
+            std::make_unique<client>(database.source(), database.options({.owner = "me"}));
+        semaphore api{*before, "api"};
+        api.set_capacity(5);
+        shared_mutex page{*before, "page"};
+        shared_mutex index{*before, "index"};
+        const auto three = api.acquire(3);
+        const auto lease = before->acquire("job");
+        auto writing = page.acquire(upgradeable);
+        writing.upgrade();
+        const auto reading = index.acquire(shared);
+        const auto also_reading = index.acquire(shared);
+
+        client after{database.source(), database.options({.owner = "me"})};
+        auto taken = reclaim_all(after);
+        REQUIRE(taken.leases.size() == 1);
+        REQUIRE(taken.of_semaphores.size() == 1);
+        CHECK(taken.of_semaphores[0].count() == 3);
+        CHECK(taken.of_semaphores[0].held());
+        CHECK(taken.of_semaphores[0].token() > three.token());
+        REQUIRE(taken.of_shared_mutexes.size() == 3);
+        for (auto& each : taken.of_shared_mutexes) {
+            CAPTURE(each.name());
+            CHECK(each.held());
+            CHECK(each.mode() == (each.name() == "page" ? exclusive : shared));
+            if (each.name() == "page") CHECK(each.token() > writing.token());
+        }
+        client other{database.source(), database.options()};
+        CHECK_FALSE((shared_mutex{other, "page"}.try_acquire(shared)));
+        CHECK_FALSE((semaphore{other, "api"}.try_acquire(3)));
+        CHECK(eventually([&] { return !three.held() && !writing.held(); }));
+        taken = {};
+        CHECK((shared_mutex{other, "page"}.try_acquire(exclusive).has_value()));
+        CHECK((shared_mutex{other, "index"}.try_acquire(exclusive).has_value()));
+        CHECK((semaphore{other, "api"}.try_acquire(5).has_value()));
+        CHECK(counts(database));
+    }
+}
+
 TEST_CASE("a fence fails once the permits were taken, and one that was there first is waited for") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client holder{database.source(), database.options({.ttl = 20s, .heartbeat = 5s})};
@@ -194,7 +373,7 @@ TEST_CASE("a release that comes before the permits are taken is not undone, and 
         std::optional<permits> next;
         interception network;
         network.after([&](std::string_view name) {
-            if (name != "holds_to_end" || !held) return;
+            if (name != "hold_to_end" || !held) return;
             held->release();
             held.reset();
             next = theirs.acquire();

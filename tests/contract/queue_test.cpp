@@ -478,7 +478,7 @@ TEST_CASE(
         hand.enqueue("kept", session_id{2}, grant_id{21});
         hand.enqueue("queue", session_id{1}, grant_id{11});
         hand.enqueue("queue", session_id{2}, grant_id{22});
-        CHECK(hand.leases().reclaim(hand.db(), "me", session_id{3}, soon()) ==
+        CHECK(hand.leases().reclaim(hand.db(), "me", session_id{3}, {}, soon()) ==
               std::vector{session_id{1}});
         CHECK(grant_id_of(hand.grant_next("kept")) == grant_id{});
         CHECK(database.number("select session from rowlock_lease where name = 'kept'") == 3);

@@ -164,8 +164,8 @@ TEST_CASE("permits are taken up to the capacity, and given back once") {
         CHECK(rows[0].token == third.token);
         const auto holders = api.protocol().holders(api.db(), "api", 10, soon());
         REQUIRE(holders.size() == 2);
-        CHECK(holders[0].permits == 7);
-        CHECK(holders[1].who.note == "n");
+        CHECK(holders[0].shown.permits == 7);
+        CHECK(holders[1].shown.who.note == "n");
         CHECK(api.counts());
     }
 }

@@ -16,6 +16,7 @@
 #include <array>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,14 +64,15 @@ public:
         return take(session, grant, mode) == outcome::granted;
     }
     /// One attempt to get what a holder of this mode lacks.
-    [[nodiscard]] bool upgraded(session_id session, std::int64_t grant, lock_mode from) const {
-        return send(upgrade(session, grant, from)).what == outcome::granted;
+    [[nodiscard]] bool upgraded(session_id session, std::int64_t grant, lock_mode from,
+                                std::int64_t base) const {
+        return send(upgrade(session, grant, from, base)).what == outcome::granted;
     }
     void wait(session_id session, std::int64_t grant, lock_mode mode) const {
         protocol_->enqueue(db(), of(session, grant, permits_for(mode)), soon());
     }
-    void wait_for_upgrade(session_id session, std::int64_t grant) const {
-        protocol_->enqueue(db(), upgrade(session, grant, upgradeable), soon());
+    void wait_for_upgrade(session_id session, std::int64_t grant, std::int64_t base) const {
+        protocol_->enqueue(db(), upgrade(session, grant, upgradeable, base), soon());
     }
     [[nodiscard]] bool give(session_id session, std::int64_t grant) const {
         return protocol_->release(db(), "page", session, grant_id{grant}, false, soon()).freed;
@@ -110,9 +112,10 @@ public:
                 .deadline_us = std::nullopt,
                 .permits = {.count = count, .of = counter_kind::shared_mutex}};
     }
-    static protocol::grant_request upgrade(session_id session, std::int64_t grant, lock_mode from) {
+    static protocol::grant_request upgrade(session_id session, std::int64_t grant, lock_mode from,
+                                           std::int64_t base) {
         auto made = of(session, grant, permits_for(exclusive) - permits_for(from));
-        made.permits.upgrade = true;
+        made.permits.upgrades = grant_id{base};
         return made;
     }
 
@@ -209,8 +212,8 @@ TEST_CASE("an upgrade waits for the readers alone: before all waiters, and no re
         REQUIRE(page.took(two, 21, shared));
         page.wait(two, 22, exclusive);
         page.wait(two, 23, shared);
-        CHECK_FALSE(page.upgraded(one, 12, upgradeable));  // a reader is there
-        page.wait_for_upgrade(one, 13);
+        CHECK_FALSE(page.upgraded(one, 12, upgradeable, 11));  // a reader is there
+        page.wait_for_upgrade(one, 13, 11);
         CHECK(page.take(two, 24, shared) == outcome::held);
         CHECK(page.grant_next().empty());
         CHECK(page.give(two, 21));
@@ -236,7 +239,7 @@ TEST_CASE("an upgrade that gives up lets the readers in again") {
         page.open();
         REQUIRE(page.took(one, 11, upgradeable));
         REQUIRE(page.took(two, 21, shared));
-        page.wait_for_upgrade(one, 12);
+        page.wait_for_upgrade(one, 12, 11);
         page.wait(two, 22, shared);
         CHECK(page.grant_next().empty());
         const std::array given_up{grant_id{12}};
@@ -252,15 +255,44 @@ TEST_CASE("the entry of an upgrade whose client died stops neither readers nor t
         page.open();
         REQUIRE(page.took(one, 11, upgradeable));
         REQUIRE(page.took(two, 21, shared));
-        page.wait_for_upgrade(one, 12);
+        page.wait_for_upgrade(one, 12, 11);
         page.hand().end(one);
         CHECK(page.protocol().sweep(page.db(), "page", soon()) == permits_for(upgradeable));
         CHECK(page.took(two, 22, shared));
         REQUIRE(page.took(two, 23, upgradeable));
-        page.wait_for_upgrade(two, 24);
+        page.wait_for_upgrade(two, 24, 23);
         CHECK(page.give(two, 21));
         CHECK(page.give(two, 22));
         CHECK(page.grant_next() == ids{24});
+        CHECK(page.counts());
+    }
+}
+
+// Its permits are free already: what the upgrade lacks would fit beside readers.
+TEST_CASE("an upgrade is granted to no hold that was released or ended by force") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.took(one, 11, upgradeable));
+        REQUIRE(page.took(two, 21, shared));
+        page.wait_for_upgrade(one, 12, 11);
+        const auto token =
+            page.protocol().served(page.db(), "page", one, grant_id{11}, soon()).value().token;
+        SUBCASE("ended by force") {
+            std::optional<protocol::hold_id> whom;
+            CHECK(page.protocol().force_release(page.db(), "page", token, whom, soon()));
+            CHECK(page.protocol().sweep(page.db(), "page", soon()) == permits_for(upgradeable));
+        }
+        SUBCASE("released") {
+            CHECK(page.give(one, 11));
+        }
+        page.wait(two, 22, shared);
+        // The control: the permits are there.
+        CHECK(page.used() + permits_for(exclusive) - permits_for(upgradeable) <=
+              permits_for(exclusive));
+        CHECK(page.grant_next() == ids{22});  // past the entry of the upgrade
+        CHECK(kind_of([&] { (void)page.upgraded(one, 13, upgradeable, 11); }) == errc::lock_lost);
+        CHECK(page.used() == 2);
         CHECK(page.counts());
     }
 }
@@ -271,11 +303,11 @@ TEST_CASE("of two readers that try to upgrade, none gets in before the other has
         page.open();
         REQUIRE(page.took(one, 11, shared));
         REQUIRE(page.took(two, 21, shared));
-        CHECK_FALSE(page.upgraded(one, 12, shared));
-        CHECK_FALSE(page.upgraded(two, 22, shared));
+        CHECK_FALSE(page.upgraded(one, 12, shared, 11));
+        CHECK_FALSE(page.upgraded(two, 22, shared, 21));
         page.wait(two, 23, exclusive);
         CHECK(page.give(two, 21));
-        CHECK(page.upgraded(one, 13, shared));  // past the queue
+        CHECK(page.upgraded(one, 13, shared, 11));  // past the queue
         CHECK(page.used() == permits_for(exclusive));
         CHECK(page.grant_next().empty());
         CHECK(page.counts());
@@ -488,8 +520,8 @@ TEST_CASE("an upgrade that is tried while a reader's grant commits fails") {
         page.open();
         REQUIRE(page.took(two, 21, upgradeable));
         take_and_stay(database, 11, shared);
-        auto upgrades =
-            std::async(std::launch::async, [&] { return other.upgraded(two, 22, upgradeable); });
+        auto upgrades = std::async(std::launch::async,
+                                   [&] { return other.upgraded(two, 22, upgradeable, 21); });
         CHECK(support::waiting_for_rows(page.db(), database.prefix()));
         database.run("commit");
         CHECK_FALSE(upgrades.get());

@@ -337,7 +337,7 @@ TEST_CASE("two sessions of one owner that reclaim at once: one gets each lease, 
         const auto reclaim = [](const protocol_session& who) {
             for (;;) {
                 try {
-                    who.leases().reclaim(who.db(), "owner", who.id(), soon());
+                    who.leases().reclaim(who.db(), "owner", who.id(), {}, soon());
                     return;
                 } catch (const error& failure) {
                     if (!failure.retryable()) throw;

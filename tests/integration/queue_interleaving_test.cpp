@@ -762,7 +762,7 @@ private:
         const std::string owner = "owner " + std::to_string(number_);
         hand_.open(next, {.owner = owner, .ttl = 60s});
         try {
-            (void)hand_.leases().reclaim(hand_.db(), owner, next, soon());
+            (void)hand_.leases().reclaim(hand_.db(), owner, next, {}, soon());
         } catch (const error&) {  // a deadlock victim keeps its old session
             hand_.end(next);
             throw;

@@ -190,8 +190,9 @@ std::int64_t token_of_another(const job_queue& hand, std::string_view how) {
         return hand.acquire("job", session_id{5}, grant_id{55}).token;
     }
     if (how == "reclaimed by the owner") {
-        REQUIRE(hand.leases().reclaim(hand.db(), "owner 2", session_id{5}, soon()).value().size() ==
-                1);
+        REQUIRE(
+            hand.leases().reclaim(hand.db(), "owner 2", session_id{5}, {}, soon()).value().size() ==
+            1);
         CHECK(hand.of_lease("session") == 5);
         return hand.of_lease("token");
     }

@@ -197,6 +197,7 @@ public:
 
     std::optional<std::vector<session_id>> reclaim(sql::connection& /*db*/, std::string_view owner,
                                                    session_id session,
+                                                   const std::function<void(session_id)>& also,
                                                    sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) -> std::optional<std::vector<session_id>> {
             if (!all.live(session)) return std::nullopt;
@@ -205,6 +206,7 @@ public:
                 if (id == session || !each.live || each.owner != owner) continue;
                 each.live = false;
                 ended.push_back(id);
+                if (also) also(id);
                 for (auto& [name, row] : all.leases) {
                     if (row.session != id) continue;
                     row.session = session;

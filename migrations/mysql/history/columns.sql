@@ -1,3 +1,2 @@
 -- Adds to a history that an earlier version made the columns that it lacks; before on.sql.
-alter table rowlock_history add column counter_kind smallint null;
-alter table rowlock_history add column permits bigint null;
+alter table rowlock_history add column counter_kind smallint null, add column permits bigint null;

@@ -1,5 +1,8 @@
 -- The part of the history that records permits: of semaphores and shared_mutexes. Run after on.sql, on tables that
 -- have them.
+--
+-- No trigger of a DELETE, nor of an INSERT with VALUES, reads another table: there InnoDB locks what it reads. So who
+-- sweeps a hold of a session that has ended sets its deadline first: `expired` is what is past that.
 
 drop trigger if exists rowlock_history_permit_granted;
 create trigger rowlock_history_permit_granted after insert on rowlock_permit for each row
@@ -12,7 +15,7 @@ insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, 
             (select s.host from rowlock_session s where s.id = new.session),
             (select s.pid from rowlock_session s where s.id = new.session),
             (select s.program from rowlock_session s where s.id = new.session),
-            new.note, user(), (select p.kind from rowlock_semaphore p where p.name = new.name), new.permits);
+            new.note, user(), new.kind, new.permits);
 
 drop trigger if exists rowlock_history_permit;
 create trigger rowlock_history_permit after update on rowlock_permit for each row
@@ -33,7 +36,7 @@ if new.session <> old.session or new.permits <> old.permits or new.token <> old.
             (select s.host from rowlock_session s where s.id = new.session),
             (select s.pid from rowlock_session s where s.id = new.session),
             (select s.program from rowlock_session s where s.id = new.session),
-            new.note, user(), (select p.kind from rowlock_semaphore p where p.name = new.name), new.permits)
+            new.note, user(), new.kind, new.permits)
 ; end if;
 
 drop trigger if exists rowlock_history_permit_ended;
@@ -44,13 +47,12 @@ if not (old.deadline <=> 0) then
     values (case
                 when old.deadline <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6))
-                  or not exists (select 1 from rowlock_session m
-                                  where m.id = old.session and m.ended = 0) then 'expired'
+                then 'expired'
                 else 'released' end,
             timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             old.name, old.token, old.session, old.grant_id, old.deadline, old.note, user(),
-            (select p.kind from rowlock_semaphore p where p.name = old.name), old.permits)
+            old.kind, old.permits)
 ; end if;
 
 drop trigger if exists rowlock_history_permit_queued;
@@ -59,7 +61,7 @@ insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user,
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             'queued', new.name, new.session, new.grant_id, new.ticket, user(),
-            (select p.kind from rowlock_semaphore p where p.name = new.name), new.permits);
+            new.kind, new.permits);
 
 drop trigger if exists rowlock_history_permit_left;
 create trigger rowlock_history_permit_left after delete on rowlock_permit_waiter for each row
@@ -67,7 +69,7 @@ insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user,
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             'left', old.name, old.session, old.grant_id, old.ticket, user(),
-            (select p.kind from rowlock_semaphore p where p.name = old.name), old.permits);
+            old.kind, old.permits);
 
 drop trigger if exists rowlock_history_counter_made;
 create trigger rowlock_history_counter_made after insert on rowlock_semaphore for each row

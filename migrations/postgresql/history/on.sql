@@ -57,10 +57,6 @@ create table if not exists rowlock_history (
     permits bigint,
     unique (name, id)
 ) with (vacuum_truncate = off, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.05);
--- An earlier version made it without these.
-alter table rowlock_history add column if not exists counter_kind smallint,
-                            add column if not exists permits bigint;
-
 -- SEARCH_PATH FROM CURRENT: these find the tables beside which they were made, by whomever they are called.
 create or replace function rowlock_history_lease() returns trigger language plpgsql
 set search_path from current as $$

@@ -25,7 +25,7 @@ begin
            clock_timestamp(), hold.name, hold.token, hold.session, hold.grant_id,
            case when begins and tg_op = 'UPDATE' then old.session end, hold.deadline,
            s.owner, s.host, s.pid, s.program, hold.note, session_user,
-           (select p.kind from rowlock_semaphore p where p.name = hold.name), hold.permits
+           hold.kind, hold.permits
       from (values (1)) as one left join rowlock_session s on begins and s.id = hold.session;
     return null;
 end $$;
@@ -39,7 +39,7 @@ begin
     insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user, counter_kind, permits)
     values (clock_timestamp(), case tg_op when 'INSERT' then 'queued' else 'left' end,
             place.name, place.session, place.grant_id, place.ticket, session_user,
-            (select p.kind from rowlock_semaphore p where p.name = place.name), place.permits);
+            place.kind, place.permits);
     return null;
 end $$;
 

@@ -12,7 +12,7 @@ begin
             (select s.host from rowlock_session s where s.id = new.session),
             (select s.pid from rowlock_session s where s.id = new.session),
             (select s.program from rowlock_session s where s.id = new.session),
-            new.note, (select p.kind from rowlock_semaphore p where p.name = new.name), new.permits)
+            new.note, new.kind, new.permits)
 ; end;
 
 drop trigger if exists rowlock_history_permit;
@@ -34,7 +34,7 @@ begin
             (select s.host from rowlock_session s where s.id = new.session),
             (select s.pid from rowlock_session s where s.id = new.session),
             (select s.program from rowlock_session s where s.id = new.session),
-            new.note, (select p.kind from rowlock_semaphore p where p.name = new.name), new.permits)
+            new.note, new.kind, new.permits)
 ; end;
 
 drop trigger if exists rowlock_history_permit_ended;
@@ -49,7 +49,7 @@ begin
                                   where m.id = old.session and m.ended = 0) then 'expired'
                 else 'released' end,
             old.name, old.token, old.session, old.grant_id, old.deadline, old.note,
-            (select p.kind from rowlock_semaphore p where p.name = old.name), old.permits)
+            old.kind, old.permits)
 ; end;
 
 drop trigger if exists rowlock_history_permit_queued;
@@ -58,7 +58,7 @@ begin
     insert into rowlock_history (at, kind, name, session, grant_id, ticket, counter_kind, permits)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             'queued', new.name, new.session, new.grant_id, new.ticket,
-            (select p.kind from rowlock_semaphore p where p.name = new.name), new.permits)
+            new.kind, new.permits)
 ; end;
 
 drop trigger if exists rowlock_history_permit_left;
@@ -67,7 +67,7 @@ begin
     insert into rowlock_history (at, kind, name, session, grant_id, ticket, counter_kind, permits)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             'left', old.name, old.session, old.grant_id, old.ticket,
-            (select p.kind from rowlock_semaphore p where p.name = old.name), old.permits)
+            old.kind, old.permits)
 ; end;
 
 drop trigger if exists rowlock_history_counter_made;

@@ -24,17 +24,19 @@ using protocol::hold_kind;
 std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_point until,
                                          const std::stop_token& stop,
                                          const acquire_options& options,
-                                         const protocol::wanted_permits& permits) {
+                                         const protocol::wanted_permits& permits,
+                                         const std::string& shared_label) {
     context_.fork.require_same_process();
     validate(options);
-    acquisition call{.context = context_,
-                     .grants = grants_,
-                     .name = name,
-                     .options = options,
-                     .stop = stop,
-                     .until = until,
-                     .thread = thread_label(),
-                     .permits = permits};
+    acquisition call{
+        .context = context_,
+        .grants = grants_,
+        .name = name,
+        .options = options,
+        .stop = stop,
+        .until = until,
+        .thread = shared_label.empty() || is_one_party() ? thread_label() : shared_label,
+        .permits = permits};
     // If the last release found a waiter, the queue most likely still exists.
     call.contended = call.kind() == hold_kind::lease && !call.barging() && call.has_time() &&
                      waiting_.contended().has(name.str());

@@ -55,7 +55,8 @@ public:
     /// @param permits of the semaphore or shared_mutex `name`; none: the lease
     std::shared_ptr<grant> acquire(const lock_name& name, steady::time_point until,
                                    const std::stop_token& stop, const acquire_options& options,
-                                   const protocol::wanted_permits& permits = {});
+                                   const protocol::wanted_permits& permits = {},
+                                   const std::string& shared_label = {});
 
 private:
     /// Of one round of a call: the lease, null if the caller's time is up or a stop was requested,
@@ -90,6 +91,11 @@ private:
     std::shared_ptr<waiter> expect_waiter(acquisition& call, waiting_threads& at);
     std::shared_ptr<grant> accept_served(const acquisition& call, const waiter& served);
     [[nodiscard]] std::string thread_label() const;
+    void name_blocked(acquisition& call) const;
+    /// Whether all threads of the client are one party of the wait graph.
+    [[nodiscard]] bool is_one_party() const noexcept {
+        return context_.options.deadlock_detection == deadlock_detection::by_client;
+    }
 
     client_context& context_;
     client_connections& connections_;

@@ -112,7 +112,7 @@ void caller_transactions::require_fenceable(grant& held) {
     if (now == grant::state::held) return;
     if (now == grant::state::lost) throw lost_error(held);
     const auto time = context_.now();
-    const bool in_time = held.session_trust->open(time) && time < held.deadline;
+    const bool in_time = held.session_trust->open(time) && time < held.deadline.load();
     if (now == grant::state::released_in && in_time) return;
     if (now == grant::state::released_in) {
         throw error{errc::lock_lost, "the lease was released in a transaction, and is over by now"};

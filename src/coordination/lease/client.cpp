@@ -23,7 +23,7 @@ std::optional<lease> client::try_acquire(const lock_name& name, const acquire_op
 }
 
 std::vector<lease> client::reclaim() {
-    auto taken = engine_->reclaims().reclaim();
+    auto taken = engine_->reclaims().reclaim(false);
     std::vector<lease> leases;
     leases.reserve(taken.size());
     for (auto& granted : taken) leases.push_back(lease{std::move(granted)});

@@ -23,6 +23,8 @@ struct grant;
 class mode_grants {
 public:
     mode_grants(lease hold, lock_mode mode);
+    /// @param holds of one client, the oldest first, with their permits: those of the mode together
+    mode_grants(std::vector<std::pair<lease, std::int64_t>> holds, lock_mode mode);
 
     [[nodiscard]] const std::string& name() const noexcept { return parts_.front().hold.name(); }
     [[nodiscard]] lock_mode mode() const noexcept;

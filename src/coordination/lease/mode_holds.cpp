@@ -1,8 +1,11 @@
 #include "coordination/lease/mode_holds.hpp"
 
+#include "coordination/protocol/queue/party_labels.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <string>
 
 namespace rowlock::detail {
@@ -11,13 +14,23 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// How many grants of other threads this thread uses.
-thread_local int joined_here = 0;
+/// The labels of the grants that this thread may share with others.
+thread_local std::vector<std::string> shared_here;
+
+/// No two grants of a process have the same.
+std::string new_label() {
+    static std::atomic<std::uint64_t> last{0};
+    return std::string{protocol::label_of_readers} + std::to_string(++last);
+}
 
 }  // namespace
 
-bool mode_holds::uses_grants_of_others() noexcept {
-    return joined_here > 0;
+bool mode_holds::shares_grants() noexcept {
+    return !shared_here.empty();
+}
+
+const std::vector<std::string>& mode_holds::shared_labels() noexcept {
+    return shared_here;
 }
 
 mode_holds::hold* mode_holds::mine() const {
@@ -32,13 +45,15 @@ mode_holds::hold& mode_holds::require_mine() const {
 }
 
 bool mode_holds::lock(lock_mode mode, const acquire_call& acquire) {
-    auto granted = acquire();
-    if (!granted) return false;
-    const auto used = std::make_shared<used_lease>(used_lease{*std::move(granted)});
     const bool shared = mode == lock_mode::shared;
+    const std::string label = shared && may_join() ? new_label() : std::string{};
+    auto granted = acquire(label);
+    if (!granted) return false;
+    const auto used = std::make_shared<used_lease>(used_lease{*std::move(granted), label});
     const std::lock_guard lock{guard_};
-    of_threads_.emplace(std::this_thread::get_id(), hold{used, !shared, shared ? 1 : 0, false});
-    if (shared && may_join()) {
+    if (!label.empty()) shared_here.push_back(label);
+    of_threads_.emplace(std::this_thread::get_id(), hold{used, !shared, shared ? 1 : 0});
+    if (!label.empty()) {
         young_ = used;
         young_until_ = steady::now() + options.reader_linger;
     }
@@ -91,9 +106,9 @@ bool mode_holds::join() {
     if (!used || used->users == 0 || steady::now() >= young_until_ || !used->lease.held()) {
         return false;
     }
-    of_threads_.emplace(std::this_thread::get_id(), hold{used, false, 1, true});
+    shared_here.push_back(used->label);
+    of_threads_.emplace(std::this_thread::get_id(), hold{used, false, 1});
     ++used->users;
-    ++joined_here;
     return true;
 }
 
@@ -118,7 +133,7 @@ void mode_holds::unlock(lock_mode mode) {
         if (held.shared > 0) return held.used->lease.downgrade(lock_mode::shared);
     }
     const auto last = held.used;
-    if (held.joined) --joined_here;
+    std::erase(shared_here, last->label);
     {
         const std::lock_guard lock{guard_};
         of_threads_.erase(std::this_thread::get_id());

@@ -11,9 +11,11 @@
 #include <mutex>
 #include <optional>
 #include <stop_token>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace rowlock::detail {
 
@@ -27,13 +29,13 @@ public:
     /// A grant, and how many threads use it.
     struct used_lease {
         mode_lease lease;
+        std::string label;  ///< if threads may share it: see party_labels.hpp
         int users = 1;
     };
     struct hold {
         std::shared_ptr<used_lease> used;
         bool locked;  ///< by lock() or lock_upgrade()
         int shared;   ///< how many times besides, or alone, by lock_shared()
-        bool joined;  ///< the grant was acquired by another thread
     };
 
     mode_holds(client& locks_, lock_name name_, mode_options options_)
@@ -48,7 +50,8 @@ public:
     /// @throws error errc::not_owner
     [[nodiscard]] hold& require_mine() const;
 
-    using acquire_call = std::function<std::optional<mode_lease>()>;
+    /// Acquires a grant with this label, or with that of the thread if it is empty.
+    using acquire_call = std::function<std::optional<mode_lease>(const std::string& label)>;
     /// Calls `acquire`, and enters its grant for the calling thread. Returns false if there is
     /// none.
     bool lock(lock_mode mode, const acquire_call& acquire);
@@ -56,9 +59,9 @@ public:
     /// that another thread of this client is about to get.
     bool lock_shared(steady::time_point until, const std::stop_token& stop,
                      const acquire_call& acquire);
-    /// Whether the calling thread holds a shared_mutex by a grant that another thread acquired: a
-    /// grant's label tells of that thread alone.
-    [[nodiscard]] static bool uses_grants_of_others() noexcept;
+    /// Whether the calling thread reads under grants that it may share with others; their labels.
+    [[nodiscard]] static bool shares_grants() noexcept;
+    [[nodiscard]] static const std::vector<std::string>& shared_labels() noexcept;
     /// Keeps other threads from joining the calling thread's grant. Returns false if some use it.
     [[nodiscard]] bool is_alone(const hold& mine);
     /// Gives up one hold in this mode: the last one releases the lock, or leaves it shared.

@@ -26,8 +26,9 @@ constexpr auto least_duration = 10ms;
 
 /// What is left of the grant's own deadline: a second grant has no more from its own grant on.
 std::optional<std::chrono::milliseconds> duration_left(const grant& first) {
-    if (first.deadline == base::alarm::never) return std::nullopt;
-    const auto left = first.deadline + first.deadline_margin - first.clock.now();
+    const auto deadline = first.deadline.load();
+    if (deadline == base::alarm::never) return std::nullopt;
+    const auto left = deadline + first.deadline_margin - first.clock.now();
     return std::chrono::floor<std::chrono::milliseconds>(left);
 }
 
@@ -35,6 +36,14 @@ std::optional<std::chrono::milliseconds> duration_left(const grant& first) {
 
 mode_grants::mode_grants(lease hold, lock_mode mode) : mode_{mode} {
     parts_.push_back({std::move(hold), permits_for(mode), false, nullptr});
+}
+
+mode_grants::mode_grants(std::vector<std::pair<lease, std::int64_t>> holds, lock_mode mode)
+    : mode_{mode} {
+    for (auto& [hold, permits] : holds) {
+        auto watched = holds.size() > 1 ? watch(hold) : nullptr;
+        parts_.push_back({std::move(hold), permits, false, std::move(watched)});
+    }
 }
 
 lock_mode mode_grants::mode() const noexcept {
@@ -123,14 +132,18 @@ bool mode_grants::upgrade(steady::time_point until, const std::stop_token& stop)
     const on_stop stopped{stop, stop_it{over}};
     const on_stop lost_meanwhile{lost(), stop_it{over}};
     const auto lacking = permits_for(lock_mode::exclusive) - permits();
-    lease rest{engine->acquires().acquire(
-        lock_name{parts_.front().hold.name()}, until, over.get_token(), how,
-        {.count = lacking, .of = protocol::counter_kind::shared_mutex, .upgrade = true})};
+    lease rest{engine->acquires().acquire(lock_name{parts_.front().hold.name()}, until,
+                                          over.get_token(), how,
+                                          {.count = lacking,
+                                           .of = protocol::counter_kind::shared_mutex,
+                                           .upgrades = first.grant_id})};
     require_held();  // or the rest is released again
     if (!rest.grant_) {
         if (stop.stop_requested() || until <= steady::now()) return false;
         throw error{errc::lock_lost, "the shared_mutex was lost while it was upgraded"};
     }
+    // An operator may have ended the hold, or asked for it, before the rest was granted.
+    engine->releases().confirm(*parts_.front().hold.grant_);
     // A part that is lost by now stops `lost_` here: not with the guard held, since a callback
     // runs.
     std::unique_ptr<on_stop> watch_first;
@@ -240,6 +253,9 @@ mode_lease& mode_lease::operator=(mode_lease&& other) noexcept {
 
 mode_lease::mode_lease(lease hold, lock_mode mode)
     : grants_{std::make_unique<mode_grants>(std::move(hold), mode)} {}
+
+mode_lease::mode_lease(std::unique_ptr<detail::mode_grants> grants) noexcept
+    : grants_{std::move(grants)} {}
 
 const std::string& mode_lease::name() const noexcept {
     static const lease none;

@@ -2,10 +2,15 @@
 
 #include "coordination/lease/acquirer.hpp"
 #include "coordination/lease/mode_holds.hpp"
+#include "coordination/protocol/queue/party_labels.hpp"
 #include "coordination/queue/waiting_threads.hpp"
 #include <rowlock/error.hpp>
 
 #include <unistd.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
 
 namespace rowlock::detail {
 
@@ -76,6 +81,9 @@ std::shared_ptr<waiter> acquirer::enqueue(acquisition& call, waiting_threads& at
 std::shared_ptr<waiter> acquirer::expect_waiter(acquisition& call, waiting_threads& at) {
     call.grant_id = grant_id{context_.next_id()};
     call.ours->grants().expect(call.grant_id);
+    call.holds_others = call.permits.is_upgrade() || mode_holds::shares_grants() ||
+                        call.ours->grants().holds_for(thread_label());
+    name_blocked(call);
     std::shared_ptr<waiter> mine;
     try {
         mine = at.expect(call.name.str(), call.grant_id, call.ours, call.thread,
@@ -85,8 +93,6 @@ std::shared_ptr<waiter> acquirer::expect_waiter(acquisition& call, waiting_threa
         throw;
     }
     mine->contended = call.contended;
-    call.holds_others = call.permits.upgrade || mode_holds::uses_grants_of_others() ||
-                        call.ours->grants().holds_for(call.thread);
     mine->holds_others =
         context_.options.deadlock_detection != deadlock_detection::off && call.holds_others;
     return mine;
@@ -112,9 +118,24 @@ std::shared_ptr<grant> acquirer::accept_served(const acquisition& call, const wa
     return nullptr;
 }
 
+/// What is not released before this entry has been served: what its thread holds, also together
+/// with others (party_labels.hpp).
+void acquirer::name_blocked(acquisition& call) const {
+    if (is_one_party()) return;
+    std::string labels{protocol::first_label(call.thread)};
+    const auto add = [&](std::string_view label) {
+        if (label == protocol::first_label(labels)) return;
+        labels.push_back(protocol::label_separator);
+        labels.append(label);
+    };
+    add(thread_label());
+    for (const auto& each : mode_holds::shared_labels()) add(each);
+    call.thread = std::move(labels);
+}
+
 /// Identifies the acquirer for deadlock detection.
 std::string acquirer::thread_label() const {
-    if (context_.options.deadlock_detection == deadlock_detection::by_client) return "client";
+    if (is_one_party()) return "client";
     thread_local const std::string label = std::to_string(gettid());
     return label;
 }

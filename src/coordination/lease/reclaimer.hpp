@@ -14,7 +14,7 @@
 
 namespace rowlock::detail {
 
-/// Takes over the leases of a predecessor: an earlier process, or session, of the same owner.
+/// Takes over the holds of a predecessor: an earlier process, or session, of the same owner.
 class reclaimer {
 public:
     /// Parts of the client that live as long as this.
@@ -36,14 +36,16 @@ public:
 
     /// @throws error errc::invalid_options if the client has no stable owner; errc::lock_lost while
     /// holders of lost leases may still work
-    std::vector<std::shared_ptr<grant>> reclaim();
+    /// @param also_permits else they end with the sessions of the predecessor
+    std::vector<std::shared_ptr<grant>> reclaim(bool also_permits);
 
 private:
     void require_no_holder_of_lost();
-    void reclaim_once(std::shared_ptr<session>& ours, std::vector<std::shared_ptr<grant>>& taken,
-                      sql::connection& db, sql::deadline until);
-    std::vector<session_id> move_rows(std::shared_ptr<session>& ours, sql::connection& db,
-                                      sql::deadline until);
+    void reclaim_once(std::shared_ptr<session>& ours, bool also_permits,
+                      std::vector<std::shared_ptr<grant>>& taken, sql::connection& db,
+                      sql::deadline until);
+    std::vector<session_id> move_rows(std::shared_ptr<session>& ours, bool also_permits,
+                                      sql::connection& db, sql::deadline until);
     std::shared_ptr<grant> adopt(session& ours, const protocol::session_lease& row,
                                  nanoseconds sent, sql::connection& db, sql::deadline until);
     void abandon(session* ours, const std::vector<std::shared_ptr<grant>>& taken);

@@ -1,5 +1,6 @@
 #include "coordination/lease/releaser.hpp"
 
+#include "base/require.hpp"
 #include "coordination/lease/validation.hpp"
 #include <rowlock/error.hpp>
 
@@ -32,7 +33,7 @@ void releaser::release(grant& held) {
     try {
         const bool freed = send(held, unknown);
         // Not found after a lost reply: the earlier attempt freed it.
-        if (freed || unknown || perhaps_freed) return confirm(held);
+        if (freed || unknown || perhaps_freed) return released(held);
     } catch (const std::exception& failure) {
         leave_to_heartbeat(held, failure.what());
         throw;
@@ -41,12 +42,75 @@ void releaser::release(grant& held) {
     throw lost_error(held);
 }
 
-void releaser::shrink(grant& held, std::int64_t to) {
+void releaser::require_held(grant& held) {
     context_.fork.require_same_process();
     grants_.declare_if_over(held);
     const auto now = held.now.load();
     if (now == grant::state::lost) throw lost_error(held);
     if (now != grant::state::held) throw error{errc::not_owner, "it was released"};
+}
+
+void releaser::confirm(grant& held) {
+    require_held(held);
+    nanoseconds read{0};
+    const auto believed = held.deadline.load();
+    const auto seen = *retries_.repeat(context_.statement_deadline(), {}, [&](sql::deadline until) {
+        const auto db = connections_.take(until);
+        auto found =
+            context_.semaphores.recheck(*db, held.name, held.session_id, held.grant_id, until);
+        read = context_.now();
+        return found;
+    });
+    if (seen && !reconciler::is_requested(held, believed, seen->deadline_us, read)) return;
+    if (!seen) static_cast<void>(grants_.deny(held));
+    keeper_.reconcile_now();
+    if (held.now == grant::state::lost) throw lost_error(held);
+    throw error{errc::lock_lost,
+                "another client has asked for the release of this hold: stop, and "
+                "release it"};
+}
+
+/// A change of our rows that the heartbeat has not read yet may be a request for this release: then
+/// it comes first.
+void releaser::extend(grant& held, milliseconds by) {
+    const auto give_up = context_.statement_deadline();
+    for (;;) {
+        require_held(held);
+        require(held.deadline.load() != base::alarm::never,
+                "only a hold with a max_duration can be extended");
+        const auto ours = sessions_.current(held.session_id);
+        if (!ours) throw lost_error(held);
+        nanoseconds sent{0};
+        const auto done = *retries_.repeat(give_up, {}, [&](sql::deadline until) {
+            const auto db = connections_.take(until);
+            sent = context_.now();
+            return context_.semaphores.extend(*db, held.name, held.session_id, held.grant_id, by,
+                                              ours->news().revision, until);
+        });
+        if (done == protocol::extension::done) {
+            // The database counts from a later time: this deadline is early.
+            if (grants_.deadlines().extend(held, sent + by - held.deadline_margin,
+                                           context_.now() + by)) {
+                return;
+            }
+            grants_.clear_row(held);
+            throw lost_error(held);
+        }
+        if (done == protocol::extension::over) {
+            static_cast<void>(grants_.deny(held));
+            throw lost_error(held);
+        }
+        keeper_.reconcile_now();
+        if (steady::now() >= give_up || !retries_.pause(10ms, {})) {
+            throw error{errc::timed_out,
+                        "the hold was not extended: another client has changed holds of this "
+                        "session, and the heartbeat has not read yet which"};
+        }
+    }
+}
+
+void releaser::shrink(grant& held, std::int64_t to) {
+    require_held(held);
     const auto kept = retries_.repeat(context_.statement_deadline(), {}, [&](sql::deadline until) {
         const auto db = connections_.take(until);
         const bool shrunk =
@@ -70,7 +134,7 @@ void releaser::release_quietly(const std::shared_ptr<grant>& held) noexcept {
     }
 }
 
-void releaser::confirm(grant& held) {
+void releaser::released(grant& held) {
     grants_.forget(held);
     held.now = grant::state::released;
     context_.count(counter::released);
@@ -214,12 +278,12 @@ void releaser::on_pipelined_answer(grant& held, const sql::result* done,
             context_.count(counter::unknown_outcomes);
             leave_to_heartbeat(held, failure != nullptr ? failure->what() : "there was no memory");
         } else if (done->affected() == 1) {
-            confirm(held);
+            released(held);
         } else {
             deny(held);
         }
     } catch (...) {
-        on_doubt_();  // no memory to remember the lease: the comparison finds it
+        reconciler_.want();  // no memory to remember the lease: the comparison finds it
     }
     connections_.pipelined().end();
 }

@@ -6,8 +6,12 @@
 #include "coordination/session/client_connections.hpp"
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/grant_lifecycle.hpp"
+#include "coordination/session/reconciler.hpp"
 #include "coordination/session/retry_loop.hpp"
+#include "coordination/session/session_keeper.hpp"
+#include "coordination/session/session_registry.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,17 +22,30 @@ namespace rowlock::detail {
 /// Releases leases: hands each to the waiter behind it, or frees it. Thread-safe.
 class releaser {
 public:
-    releaser(client_context& context, client_connections& connections, retry_loop& retries,
-             grant_lifecycle& grants, lease_batches& batches, client_waiters& waiting,
-             token_cache& tokens, std::function<void()> on_doubt)
-        : context_{context},
-          connections_{connections},
-          retries_{retries},
-          grants_{grants},
-          batches_{batches},
-          waiting_{waiting},
-          tokens_{tokens},
-          on_doubt_{std::move(on_doubt)} {}
+    struct parts {
+        client_context& context;
+        client_connections& connections;
+        session_registry& sessions;
+        session_keeper& keeper;
+        reconciler& reconcile;
+        retry_loop& retries;
+        grant_lifecycle& grants;
+        lease_batches& batches;
+        client_waiters& waiting;
+        token_cache& tokens;
+    };
+
+    explicit releaser(const parts& of)
+        : context_{of.context},
+          connections_{of.connections},
+          sessions_{of.sessions},
+          keeper_{of.keeper},
+          reconciler_{of.reconcile},
+          retries_{of.retries},
+          grants_{of.grants},
+          batches_{of.batches},
+          waiting_{of.waiting},
+          tokens_{of.tokens} {}
 
     /// One round trip, two where a waiter is expected. A release that fails is repeated by the
     /// heartbeat.
@@ -39,6 +56,14 @@ public:
     /// @throws error errc::lock_lost if the hold was lost; errc::not_owner if it was released.
     /// After another error it has one of the two numbers.
     void shrink(grant& held, std::int64_t to);
+    /// Reads what the table says of a hold. One round trip.
+    /// @throws error errc::lock_lost if it is over, or another client has asked for its release;
+    /// errc::not_owner if it was released
+    void confirm(grant& held);
+    /// Moves a hold's own deadline to so long from now, never earlier.
+    /// @throws error errc::invalid_options if it has none; errc::lock_lost, errc::not_owner as
+    /// above
+    void extend(grant& held, std::chrono::milliseconds by);
     /// Like release(), but reports a failure as an event; pipelined if the client asked for that.
     void release_quietly(const std::shared_ptr<grant>& held) noexcept;
 
@@ -54,18 +79,21 @@ private:
                                                                          sql::deadline until);
     bool send_pipelined(const std::shared_ptr<grant>& held);
     void on_pipelined_answer(grant& held, const sql::result* done, const error* failure) noexcept;
-    void confirm(grant& held);
+    void require_held(grant& held);
+    void released(grant& held);
     void deny(grant& held);
     void leave_to_heartbeat(grant& held, const char* why) noexcept;
 
     client_context& context_;
     client_connections& connections_;
+    session_registry& sessions_;
+    session_keeper& keeper_;
+    reconciler& reconciler_;
     retry_loop& retries_;
     grant_lifecycle& grants_;
     lease_batches& batches_;
     client_waiters& waiting_;
     token_cache& tokens_;
-    const std::function<void()> on_doubt_;
 };
 
 }  // namespace rowlock::detail

@@ -1,8 +1,19 @@
 #include "base/require.hpp"
 #include "coordination/lease/engine.hpp"
+#include "coordination/lease/validation.hpp"
+#include <rowlock/error.hpp>
 #include <rowlock/semaphore.hpp>
 
 namespace rowlock {
+
+void permits::extend(std::chrono::milliseconds duration) {
+    const auto* const held = hold_.grant_.get();
+    if (held == nullptr) throw error{errc::not_owner, "this holds no permits"};
+    detail::validate(acquire_options{.max_duration = duration});
+    const auto engine = held->owner.lock();
+    if (!engine) throw detail::client_destroyed();
+    engine->releases().extend(*hold_.grant_, duration);
+}
 
 void semaphore::set_capacity(std::int64_t permits) {
     locks_.engine_->semaphores().set_capacity(name_, permits);
@@ -30,7 +41,11 @@ std::optional<semaphore_info> semaphore::inspect() {
 }
 
 std::vector<permit_holder> semaphore::holders(int limit) {
-    return locks_.engine_->semaphores().holders(name_, limit);
+    std::vector<permit_holder> all;
+    for (auto& each : locks_.engine_->semaphores().holders(name_, limit)) {
+        all.push_back(std::move(each.shown));
+    }
+    return all;
 }
 
 std::vector<permit_waiter> semaphore::waiters() {

@@ -64,7 +64,7 @@ std::vector<semaphore_info> semaphore_admin::list(std::string_view prefix,
     });
 }
 
-std::vector<permit_holder> semaphore_admin::holders(const lock_name& name, int limit) {
+std::vector<protocol::held_permits> semaphore_admin::holders(const lock_name& name, int limit) {
     require(limit >= 1 && limit <= 10'000, "the limit of holders must be from 1 to 10000");
     return on_connection([&](sql::connection& db, sql::deadline until) {
         return context_.semaphores.holders(db, name.str(), limit, until);
@@ -92,12 +92,12 @@ std::optional<std::chrono::milliseconds> semaphore_admin::request_release(const 
 }
 
 bool semaphore_admin::force_release(const lock_name& name, fencing_token holder) {
-    std::vector<protocol::hold_id> whom;
+    std::optional<protocol::hold_id> whom;
     return on_connection([&](sql::connection& db, sql::deadline until) {
         if (!context_.semaphores.force_release(db, name.str(), holder.value(), whom, until)) {
             return false;
         }
-        context_.notify_holder(db, whom.front().session, until);
+        context_.notify_holder(db, whom->session, until);
         take_back(db, name, until);
         return true;
     });

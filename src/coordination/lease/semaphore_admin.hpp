@@ -26,7 +26,7 @@ public:
     std::optional<semaphore_info> inspect(const lock_name& name, protocol::counter_kind kind);
     std::vector<semaphore_info> list(std::string_view prefix, protocol::counter_kind kind,
                                      const page& page);
-    std::vector<permit_holder> holders(const lock_name& name, int limit);
+    std::vector<protocol::held_permits> holders(const lock_name& name, int limit);
     std::vector<permit_waiter> waiters(const lock_name& name);
     std::optional<std::chrono::milliseconds> request_release(const lock_name& name,
                                                              fencing_token holder);

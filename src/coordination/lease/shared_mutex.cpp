@@ -69,13 +69,14 @@ std::optional<mode_lease> shared_mutex::try_acquire(lock_mode mode, const mode_o
 
 std::optional<mode_lease> shared_mutex::acquire_until(lock_mode mode, time_point until,
                                                       std::stop_token stop,
-                                                      const mode_options& options) {
+                                                      const mode_options& options,
+                                                      const std::string& shared_label) {
     // Until the call learns of the client's destruction.
     const auto alive = holds_->locks.engine_;
     const acquire_options how{.note = options.note, .max_duration = options.max_duration};
-    auto granted =
-        alive->acquires().acquire(holds_->name, until, stop, how,
-                                  {.count = permits_for(mode), .of = counter_kind::shared_mutex});
+    auto granted = alive->acquires().acquire(
+        holds_->name, until, stop, how,
+        {.count = permits_for(mode), .of = counter_kind::shared_mutex}, shared_label);
     if (!granted) return std::nullopt;
     return mode_lease{lease{std::move(granted)}, mode};
 }
@@ -90,7 +91,9 @@ bool shared_mutex::lock_until(lock_mode mode, time_point until, const std::stop_
         ++held->shared;
         return true;
     }
-    const auto acquire = [&] { return acquire_until(mode, until, stop, holds_->options); };
+    const auto acquire = [&](const std::string& label) {
+        return acquire_until(mode, until, stop, holds_->options, label);
+    };
     if (mode == lock_mode::shared) return holds_->lock_shared(until, stop, acquire);
     return holds_->lock(mode, acquire);
 }
@@ -184,23 +187,20 @@ std::optional<shared_mutex_info> shared_mutex::inspect() {
     return detail::modes_of(*seen);
 }
 
-/// What an upgrade brought belongs to a hold of the same session, and is shown with it.
+/// What an upgrade brought is shown with its hold; alone if that has ended.
 std::vector<mode_holder> shared_mutex::holders(int limit) {
     if (!exists()) return {};
-    auto seen = holds_->locks.engine_->semaphores().holders(holds_->name, limit);
     std::vector<permit_holder> whole;
-    std::vector<permit_holder> parts;
-    for (auto& each : seen) {
-        (detail::is_mode(each.permits) ? whole : parts).push_back(std::move(each));
-    }
-    for (const auto& part : parts) {
-        const auto base = std::ranges::find_if(whole, [&](const auto& each) {
-            return each.who.session == part.who.session &&
-                   each.permits + part.permits <= permits_for(lock_mode::exclusive);
+    for (auto& [shown, base] : holds_->locks.engine_->semaphores().holders(holds_->name, limit)) {
+        const auto its = std::ranges::find_if(whole, [&](const auto& each) {
+            return base != grant_id{} && each.who.grant_id == base;
         });
-        if (base == whole.end()) continue;  // its hold has just ended
-        base->permits += part.permits;
-        base->token = std::max(base->token, part.token);
+        if (its == whole.end()) {
+            whole.push_back(std::move(shown));
+            continue;
+        }
+        its->permits += shown.permits;
+        its->token = std::max(its->token, shown.token);
     }
     std::vector<mode_holder> all;
     for (auto& each : whole) {

@@ -1,5 +1,8 @@
 #include "coordination/queue/deadlock_breaker.hpp"
 
+#include "coordination/protocol/queue/party_labels.hpp"
+#include <rowlock/error.hpp>
+
 #include <algorithm>
 #include <array>
 
@@ -17,11 +20,12 @@ constexpr nanoseconds cycle_stands = 100ms;
 void deadlock_breaker::check(session& ours, const std::vector<std::shared_ptr<waiter>>& queued,
                              nanoseconds began, poll_result& found) {
     if (parts_.context.options.deadlock_detection == deadlock_detection::off) return;
-    // Only a thread that holds a lease while it waits for another can be part of a cycle.
-    const bool possible = std::ranges::any_of(
-        queued, [&](const auto& each) { return ours.grants().holds_for(each->thread); });
+    const bool possible =
+        std::ranges::any_of(queued, [&](const auto& each) { return blocks(*each, ours); });
     if (!possible) return;
-    const auto cycles = parts_.queues().deadlocks(*link_, ours.id(), link_.soon());
+    const auto cycles = modes_are_used(queued)
+                            ? parts_.context.semaphores.deadlocks(*link_, ours.id(), link_.soon())
+                            : parts_.queues().deadlocks(*link_, ours.id(), link_.soon());
     for (const auto& each : queued) {
         if (std::ranges::find(cycles, each->grant_id, &protocol::deadlock_found::grant_id) ==
             cycles.end()) {
@@ -31,13 +35,33 @@ void deadlock_breaker::check(session& ours, const std::vector<std::shared_ptr<wa
     for (const auto& cycle : cycles) give_way(cycle, ours, began, found);
 }
 
+/// Only a thread that holds something while it waits can be part of a cycle.
+bool deadlock_breaker::blocks(const waiter& which, const session& ours) {
+    return std::ranges::any_of(protocol::labels_in(which.thread), [&](std::string_view label) {
+        return ours.grants().holds_for(std::string{label});
+    });
+}
+
+/// Whether shared_mutexes may be part of a cycle. The search among leases alone is the cheaper one.
+bool deadlock_breaker::modes_are_used(const std::vector<std::shared_ptr<waiter>>& queued) const {
+    const bool by_us = std::ranges::any_of(
+        queued, [](const auto& each) { return each->kind() == protocol::hold_kind::permits; });
+    if (by_us) return true;
+    try {
+        return parts_.context.semaphores.any(*link_, link_.soon());
+    } catch (const error& failure) {
+        if (failure.kind() != errc::access_denied) throw;
+        return false;  // a user of leases alone
+    }
+}
+
 /// The entry is cancelled before its thread is notified: were it served meanwhile there would be no
 /// deadlock.
 void deadlock_breaker::give_way(const protocol::deadlock_found& cycle, session& ours,
                                 nanoseconds began, poll_result& found) {
     const auto which = parts_.registry.find(cycle.grant_id);
     if (!which || parts_.registry.is_giving_up(*which)) return;
-    if (!ours.grants().holds_for(which->thread)) return;
+    if (!blocks(*which, ours)) return;
     if (which->cycle != cycle.tickets) {
         which->cycle = cycle.tickets;
         which->cycle_since = began;
@@ -45,10 +69,15 @@ void deadlock_breaker::give_way(const protocol::deadlock_found& cycle, session& 
     const nanoseconds sure_at = which->cycle_since + cycle_stands;
     if (began < sure_at) return found.recheck_by(sure_at);
     const std::array<grant_id, 1> id{cycle.grant_id};
-    if (parts_.queues().cancel(*link_, id, link_.write_deadline()).empty()) return;
+    const auto& holds = parts_.context.holds(which->kind());
+    if (holds.cancel(*link_, id, link_.write_deadline()).empty()) return;
     ours.grants().forget(cycle.grant_id);
     parts_.context.count(counter::deadlocks);
-    parts_.tasks.serve_next(which->name, parts_.now());
+    if (which->kind() == protocol::hold_kind::permits) {
+        parts_.tasks.serve_permits_now(which->name, parts_.now());
+    } else {
+        parts_.tasks.serve_next(which->name, parts_.now());
+    }
     parts_.registry.fail(
         *which, error{errc::deadlock, "a cycle of waiters: " + cycle.description +
                                           "; release what this thread holds, then start over"});

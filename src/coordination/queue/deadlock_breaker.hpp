@@ -17,7 +17,7 @@ class deadlock_breaker {
 public:
     deadlock_breaker(const loop_parts& parts, loop_connection& link) : parts_{parts}, link_{link} {}
 
-    /// One round trip if a thread holds a lease while it waits for another, and one for each cycle.
+    /// One or two round trips if a thread holds something while it waits, and one for each cycle.
     /// @param queued the waiters of `ours`
     /// @param began when the poll began that this belongs to
     /// @param found learns when to check again
@@ -25,6 +25,8 @@ public:
                poll_result& found);
 
 private:
+    [[nodiscard]] static bool blocks(const waiter& which, const session& ours);
+    [[nodiscard]] bool modes_are_used(const std::vector<std::shared_ptr<waiter>>& queued) const;
     void give_way(const protocol::deadlock_found& cycle, session& ours, nanoseconds began,
                   poll_result& found);
 

@@ -53,14 +53,16 @@ void entry_poller::poll(const std::shared_ptr<session>& ours,
         queued.begin(), queued.end(),
         [](const auto& each) { return each->kind() == protocol::hold_kind::lease; });
     const std::vector<std::shared_ptr<waiter>> permits{of_semaphores, queued.end()};
-    queued.erase(of_semaphores, queued.end());
-    if (!permits.empty() && !permits_.poll(*ours, permits, round_.began, round_.found)) {
-        return lose(*ours, parts_.sessions.why_over(*ours, *link_, link_.soon()));
-    }
-    if (!queued.empty()) poll_leases(ours, queued);
+    const std::vector<std::shared_ptr<waiter>> leases{queued.begin(), of_semaphores};
+    const bool lives =
+        (permits.empty() || permits_.poll(*ours, permits, round_.began, round_.found)) &&
+        (leases.empty() || poll_leases(ours, leases));
+    if (!lives) return lose(*ours, parts_.sessions.why_over(*ours, *link_, link_.soon()));
+    deadlocks_.check(*ours, queued, round_.began, round_.found);
 }
 
-void entry_poller::poll_leases(const std::shared_ptr<session>& ours,
+/// Returns false if the session is over.
+bool entry_poller::poll_leases(const std::shared_ptr<session>& ours,
                                const std::vector<std::shared_ptr<waiter>>& queued) {
     std::vector<grant_id> ids;
     for (const auto& each : queued) ids.push_back(each->grant_id);
@@ -68,9 +70,7 @@ void entry_poller::poll_leases(const std::shared_ptr<session>& ours,
                           ? parts_.queues().entries_of(*link_, ours->id(), link_.soon())
                           : parts_.queues().entries_at(*link_, ours->id(), ids, link_.soon());
     parts_.context.count(counter::polls);
-    if (!seen.session_live) {
-        return lose(*ours, parts_.sessions.why_over(*ours, *link_, link_.soon()));
-    }
+    if (!seen.session_live) return false;
     std::unordered_map<grant_id, const protocol::queue_entry*> entries;
     for (const auto& each : seen.waiting) {
         entries.emplace(each.grant_id, &each);
@@ -86,7 +86,7 @@ void entry_poller::poll_leases(const std::shared_ptr<session>& ours,
         }
     }
     ask_after(*ours, std::move(missing));
-    deadlocks_.check(*ours, queued, round_.began, round_.found);
+    return true;
 }
 
 void entry_poller::lose(session& ours, loss_reason why) {

@@ -31,7 +31,7 @@ public:
 
 private:
     void poll(const std::shared_ptr<session>& ours, std::vector<std::shared_ptr<waiter>> queued);
-    void poll_leases(const std::shared_ptr<session>& ours,
+    bool poll_leases(const std::shared_ptr<session>& ours,
                      const std::vector<std::shared_ptr<waiter>>& queued);
     void act_on(const protocol::queue_entry& entry, session& ours);
     void reset_watermark(const protocol::queue_entry& entry);

@@ -7,12 +7,13 @@ namespace rowlock::detail {
 bool grant::held() noexcept {
     if (now.load(std::memory_order_acquire) != state::held || fork.in_child()) return false;
     const nanoseconds time = clock.now();
-    return session_trust->open(time) && time < deadline;
+    return session_trust->open(time) && time < deadline.load();
 }
 
 nanoseconds grant::remaining() noexcept {
     if (!held()) return nanoseconds{0};
-    return std::max(nanoseconds{0}, std::min(session_trust->until(), deadline) - clock.now());
+    return std::max(nanoseconds{0},
+                    std::min(session_trust->until(), deadline.load()) - clock.now());
 }
 
 error lost_error(const grant& lost) {

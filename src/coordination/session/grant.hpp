@@ -33,15 +33,18 @@ struct grant {
     std::string name;
     std::string thread;        ///< the acquiring thread's label, for deadlock detection
     std::int64_t permits = 0;  ///< as granted; 0: it is a lease
+    rowlock::grant_id base{};  ///< of an upgrade that was reclaimed: the hold that it was added to
     fencing_token token;
     rowlock::grant_id grant_id{};
     rowlock::session_id session_id{};
     bool queued = false;              ///< granted through the queue: others may still wait there
     std::atomic<bool> fenced{false};  ///< a transaction of the caller may have its row locked
     std::shared_ptr<trust_window> session_trust;
-    nanoseconds deadline = base::alarm::never;  ///< the lease's own, on our clock, less the margin
+    /// The hold's own, on our clock, less the margin. Changed by grant_deadlines alone.
+    std::atomic<nanoseconds> deadline{base::alarm::never};
     nanoseconds deadline_margin{0};
-    nanoseconds deadline_over{0};  ///< by then, on our clock, the database sees it as passed
+    /// By then, on our clock, the database sees it as passed. Guarded by grant_deadlines.
+    nanoseconds deadline_over{0};
     std::weak_ptr<engine> owner;
     base::clock clock;
     base::fork_guard fork;

@@ -7,13 +7,27 @@ namespace rowlock::detail {
 
 void grant_deadlines::add(const std::shared_ptr<grant>& granted) {
     const std::lock_guard lock{mutex_};
-    all_.emplace(std::pair{granted->deadline, granted->grant_id}, entry{granted});
+    all_.emplace(std::pair{granted->deadline.load(), granted->grant_id}, entry{granted});
 }
 
 void grant_deadlines::remove(const grant& ended) noexcept {
-    if (ended.deadline == base::alarm::never) return;
+    if (ended.deadline.load() == base::alarm::never) return;
     const std::lock_guard lock{mutex_};
-    all_.erase({ended.deadline, ended.grant_id});
+    all_.erase({ended.deadline.load(), ended.grant_id});
+}
+
+bool grant_deadlines::extend(grant& held, nanoseconds to, nanoseconds over) noexcept {
+    const std::lock_guard lock{mutex_};
+    auto node = all_.extract({held.deadline.load(), held.grant_id});
+    if (!node) return false;  // due, under another time
+    if (!node.mapped().lost && held.deadline.load() < to) {
+        held.deadline = to;
+        held.deadline_over = over;
+        node.key().first = to;
+    }
+    const bool alive = !node.mapped().lost;
+    all_.insert(std::move(node));
+    return alive;
 }
 
 grant_deadlines::answer grant_deadlines::next(nanoseconds now) noexcept {

@@ -18,6 +18,8 @@ public:
     void add(const std::shared_ptr<grant>& granted);
     /// One that is over.
     void remove(const grant& ended) noexcept;
+    /// Moves a deadline to a later time. Returns false, and changes nothing, if it has been due.
+    bool extend(grant& held, nanoseconds to, nanoseconds over) noexcept;
 
     /// One that is due, or else when the next will be.
     struct answer {

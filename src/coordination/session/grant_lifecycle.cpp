@@ -1,5 +1,7 @@
 #include "coordination/session/grant_lifecycle.hpp"
 
+#include "coordination/protocol/queue/party_labels.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +13,7 @@ std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, gr
                                              std::string thread, std::int64_t permits) {
     auto made = std::make_shared<grant>();
     made->name = std::move(name);
-    made->thread = std::move(thread);
+    made->thread = protocol::first_label(thread);
     made->permits = permits;
     made->token = fencing_token{token};
     made->grant_id = grant_id;

@@ -47,6 +47,9 @@ void reconciler::finish(session& ours, sql::connection& db, sql::deadline until)
 
 bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline until) {
     const auto held = ours.grants().held();
+    // Before the rows are read: a deadline may be extended meanwhile.
+    std::unordered_map<grant_id, nanoseconds> believed;
+    for (const auto& each : held) believed.emplace(each->grant_id, each->deadline.load());
     const auto rows = rows_of(ours, db, until);
     const nanoseconds read = context_.now();
     bool all_known = true;
@@ -62,19 +65,23 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
             static_cast<void>(grants_.deny(**granted));
             continue;
         }
-        // Our value is early by the transit of the acquire, the row's is late by that of the
-        // answer, and by the step of the database's clock: an unchanged deadline never looks
-        // shortened.
-        const grant& each = **granted;
-        const nanoseconds ends =
-            read + std::chrono::microseconds{*row.deadline_us} + longest_clock_step;
-        const bool requested =
-            each.deadline == base::alarm::never || ends < each.deadline + each.deadline_margin;
-        if (!requested || !context_.lose(**granted, loss_reason::release_requested)) continue;
+        if (!is_requested(**granted, believed.at(row.grant_id), row.deadline_us, read) ||
+            !context_.lose(**granted, loss_reason::release_requested)) {
+            continue;
+        }
         // A release that came in between has found the grant lost.
-        if (each.stopped) grants_.clear_row(**granted);
+        if ((*granted)->stopped) grants_.clear_row(**granted);
     }
     return all_known;
+}
+
+/// Our value is early by the transit of the acquire, the row's is late by that of the answer, and
+/// by the step of the database's clock: an unchanged deadline never looks shortened.
+bool reconciler::is_requested(const grant& held, nanoseconds believed,
+                              std::optional<std::int64_t> deadline_us, nanoseconds read) noexcept {
+    if (!deadline_us) return false;
+    const nanoseconds ends = read + std::chrono::microseconds{*deadline_us} + longest_clock_step;
+    return believed == base::alarm::never || ends < believed + held.deadline_margin;
 }
 
 void reconciler::compare_if_wanted(session& ours, sql::connection& db, sql::deadline until) {
@@ -198,13 +205,14 @@ std::vector<reconciler::held_row> reconciler::rows_of(const session& ours, sql::
 /// Releases a row of our session whose grant id is unknown here.
 void reconciler::release_orphan(session& ours, const held_row& row, sql::connection& db,
                                 sql::deadline until) {
-    const auto& [name, grant_id, token, deadline_us, forced] = row.hold;
+    const auto& name = row.hold.name;
+    const auto grant_id = row.hold.grant_id;
     const auto done = context_.holds(row.kind).release(db, name, ours.id(), grant_id, true, until);
     if (!done.freed) return;
     waiting_.after_release(db, row.kind, name, done, until);
     context_.report({.kind = event_kind::resolved,
                      .name = name,
-                     .token = fencing_token{token},
+                     .token = fencing_token{row.hold.token},
                      .session = ours.id(),
                      .message = "a grant that no part of this client holds was released"});
 }

@@ -56,6 +56,14 @@ where w.name = n.name and m.id = w.session and {live}
 exists (select 1 from rowlock_permit_waiter w {join} rowlock_session m
          where w.name = $1 and m.id = w.session and {live})
 
+-- fragment base_lives
+-- Whether entry w is no upgrade, or the hold that it upgrades is alive: not released, nor ended by force. A hold that
+-- ends meanwhile leaves a grant that its client does not believe (recheck_permit).
+(w.base is null
+ or exists (select 1 from rowlock_permit b
+             where b.name = w.name and b.grant_id = w.base and b.session = w.session
+               and not coalesce(b.deadline <= {now}, 0)))
+
 -- fragment hold_over
 -- Whether hold s of permits, left-joined to its session m, has ended: its session has, or its own deadline has
 -- passed. An expired session is ended first, by a conditional write that serialises with its heartbeat (I3).

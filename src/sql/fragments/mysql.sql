@@ -132,6 +132,10 @@ wait_timeout
 -- A join that reads its left side first.
 straight_join
 
+-- fragment greatest
+-- The function that returns the greatest of its arguments.
+greatest
+
 -- fragment least
 -- The function that returns the least of its arguments.
 least

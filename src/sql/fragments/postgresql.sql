@@ -251,6 +251,14 @@ $3
 exists (select from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
          where w.name = $1::text and {live})
 
+-- fragment base_lives
+-- Whether entry w is no upgrade, or the hold that it upgrades is alive: not released, nor ended by force. A hold that
+-- ends meanwhile leaves a grant that its client does not believe (recheck_permit).
+(w.base is null
+ or exists (select from rowlock_permit b
+             where b.name = w.name and b.grant_id = w.base and b.session = w.session
+               and not coalesce(b.deadline <= clock_timestamp(), false)))
+
 -- fragment hold_over
 -- Whether hold s of permits, left-joined to its session m, has ended: its session has, or its own deadline has
 -- passed. An expired session is ended first, by a conditional write that serialises with its heartbeat (I3).

@@ -20,6 +20,10 @@ ends_at, owner, host, pid, program, note, '', counter_kind, permits
 -- A join that reads its left side first.
 cross join
 
+-- fragment greatest
+-- The function that returns the greatest of its arguments.
+max
+
 -- fragment least
 -- The function that returns the least of its arguments.
 min

@@ -293,10 +293,9 @@ std::optional<change_to_tell> common_lease_protocol::change_of(sql::connection& 
                           .revision = row.integer(0, 3)};
 }
 
-std::optional<std::vector<session_id>> common_lease_protocol::reclaim(sql::connection& db,
-                                                                      std::string_view owner,
-                                                                      session_id session,
-                                                                      sql::deadline until) const {
+std::optional<std::vector<session_id>> common_lease_protocol::reclaim(
+    sql::connection& db, std::string_view owner, session_id session,
+    const std::function<void(session_id)>& also, sql::deadline until) const {
     // One transaction: were the session ended in a commit of its own, a waiter could slip in before
     // the leases are moved.
     sql::transaction_scope transaction{db, until};
@@ -310,6 +309,7 @@ std::optional<std::vector<session_id>> common_lease_protocol::reclaim(sql::conne
         for (const auto& lease : leases_of(db, old, until)) {
             run(db, reclaim_lease_, until, lease.name, session, old, lease.token);
         }
+        if (also) also(old);
     }
     transaction.commit(until);
     return ended;

@@ -59,6 +59,7 @@ public:
                                             sql::deadline until) const override;
     std::optional<std::vector<session_id>> reclaim(sql::connection& db, std::string_view owner,
                                                    session_id session,
+                                                   const std::function<void(session_id)>& also,
                                                    sql::deadline until) const override;
     std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
                                       sql::deadline until) const override;

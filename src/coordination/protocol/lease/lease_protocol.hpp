@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -39,9 +40,11 @@ enum class counter_kind : std::int64_t {
 struct wanted_permits {
     std::int64_t count = 0;  ///< 0: it is a lease
     counter_kind of = counter_kind::semaphore;
-    /// What an upgradeable or shared holder lacks to be the exclusive one: it passes the queue, or
-    /// waits at its head.
-    bool upgrade = false;
+    /// If not 0: what this upgradeable or shared hold lacks to be the exclusive one. It passes the
+    /// queue, or waits at its head, and needs that hold to be alive.
+    rowlock::grant_id upgrades{};
+
+    [[nodiscard]] bool is_upgrade() const noexcept { return upgrades != rowlock::grant_id{}; }
 };
 
 struct grant_request {
@@ -116,6 +119,8 @@ struct session_lease {
     std::int64_t token;
     std::optional<std::int64_t> deadline_us;  ///< time left until then
     bool forced = false;                      ///< it was ended by force, and is not swept yet
+    std::int64_t permits = 0;                 ///< 0: it is a lease
+    rowlock::grant_id base{};                 ///< of an upgrade: the hold that it was added to
 };
 
 struct session_state {
@@ -240,10 +245,10 @@ public:
     /// were ended: a lease that was being handed to one of them, or whose deadline has passed,
     /// reaches no waiter unless the caller looks (queue_protocol::queues_of_session, grant_next).
     /// Returns nullopt and changes nothing if `session` is over: it could hold none of them.
-    virtual std::optional<std::vector<session_id>> reclaim(sql::connection& db,
-                                                           std::string_view owner,
-                                                           session_id session,
-                                                           sql::deadline until) const = 0;
+    /// @param also if not empty, called for each session once it is ended, in the transaction
+    virtual std::optional<std::vector<session_id>> reclaim(
+        sql::connection& db, std::string_view owner, session_id session,
+        const std::function<void(session_id)>& also, sql::deadline until) const = 0;
 
     virtual std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
                                               sql::deadline until) const = 0;

@@ -1,11 +1,14 @@
 #include "coordination/protocol/queue/wait_graph.hpp"
 
 #include "base/utf8.hpp"
+#include "coordination/protocol/queue/party_labels.hpp"
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <queue>
+#include <tuple>
 #include <utility>
 
 namespace rowlock::protocol {
@@ -30,34 +33,65 @@ std::string describe(const sql::result& rows, std::size_t row) {
 }  // namespace
 
 wait_graph::wait_graph(const sql::result& rows) {
-    std::map<std::pair<session_id, std::string>, std::size_t> parties;
-    const auto party_of = [&](session_id session, std::string_view thread) {
-        return parties.try_emplace({session, std::string{thread}}, parties.size()).first->second;
+    constexpr std::size_t columns_of_leases = 9;
+    const bool has_modes = rows.columns() > columns_of_leases;
+    std::map<std::pair<session_id, std::string>, party> parties;
+    const auto party_of = [&](session_id session, std::string_view label) {
+        return parties.try_emplace({session, std::string{label}}, parties.size()).first->second;
     };
     vertices_.reserve(rows.rows());
     for (std::size_t row = 0; row < rows.rows(); ++row) {
-        vertices_.push_back({.name = std::string{rows.text(row, 0)},
-                             .ticket = rows.maybe_integer<ticket_no>(row, 1).value_or(ticket_no{}),
-                             .grant_id = rows.maybe_integer<grant_id>(row, 2).value_or(grant_id{}),
-                             .session = rows.integer<session_id>(row, 3),
-                             .party = party_of(rows.integer<session_id>(row, 3), rows.text(row, 4)),
-                             .who = describe(rows, row)});
+        const auto ticket = rows.maybe_integer<ticket_no>(row, 1);
+        const auto session = rows.integer<session_id>(row, 3);
+        const auto labels = rows.text(row, 4);
+        vertex made{.kind = has_modes ? rows.integer(row, 9) : 0,
+                    .name = std::string{rows.text(row, 0)},
+                    .holds = !ticket.has_value(),
+                    .ticket = ticket.value_or(ticket_no{}),
+                    .grant_id = rows.maybe_integer<grant_id>(row, 2).value_or(grant_id{}),
+                    .session = session,
+                    .permits = has_modes ? rows.integer(row, 10) : 0,
+                    .made = {static_cast<std::int64_t>(ticket.value_or(ticket_no{})), 0},
+                    .self = party_of(session, ticket ? thread_in(labels) : first_label(labels)),
+                    .blocked = {},
+                    .who = describe(rows, row)};
+        if (has_modes) {
+            made.made = {rows.integer(row, 11), static_cast<std::int64_t>(made.grant_id)};
+        }
+        if (!made.holds) {
+            for (const auto each : labels_in(labels)) {
+                made.blocked.push_back(party_of(session, each));
+            }
+        }
+        vertices_.push_back(std::move(made));
     }
     entries_of_.resize(parties.size());
-    // Holders first, then the queue: an entry waits for what is sorted before it.
-    std::sort(vertices_.begin(), vertices_.end(), [](const vertex& a, const vertex& b) {
-        return a.name != b.name ? a.name < b.name : a.ticket < b.ticket;
-    });
+    const auto place = [](const vertex& of) {
+        return std::tuple{of.kind, std::string_view{of.name}, !of.holds, of.ticket};
+    };
+    std::ranges::sort(vertices_, {}, place);
     for (std::size_t i = 0; i < vertices_.size(); ++i) {
-        if (vertices_[i].ticket != ticket_no{}) entries_of_[vertices_[i].party].push_back(i);
+        for (const party each : vertices_[i].blocked) entries_of_[each].push_back(i);
     }
 }
 
-/// Walks from one entry to what it waits for, through older tickets only, shortest paths first.
+/// What an upgrade wants, or has brought, stands for the exclusive mode.
+bool wait_graph::fits(const vertex& holder, const vertex& entry) {
+    if (holder.kind == 0) return false;
+    constexpr auto all = permits_for(lock_mode::exclusive);
+    const auto of = [](std::int64_t permits) {
+        const bool mode = permits == permits_for(lock_mode::shared) ||
+                          permits == permits_for(lock_mode::upgradeable);
+        return mode ? permits : all;
+    };
+    return of(holder.permits) + of(entry.permits) <= all;
+}
+
+/// Walks from one entry to what it waits for, through older entries only, shortest paths first.
 /// Visits each entry and each obstacle once: one that leads to no cycle never will.
 ///
-/// Entries of one party at one name do not wait for each other, nor for what the party holds: a
-/// lease is bound to no thread. So no path leads from a name to itself within a party.
+/// An entry waits neither for what its own party holds, nor for other entries of its party at the
+/// same lock: a lease is bound to no thread. So no path leads from a lock to itself within a party.
 class wait_graph::search {
 public:
     search(const wait_graph& graph, std::size_t start)
@@ -87,14 +121,16 @@ private:
     /// Returns the last step of a cycle, or nullopt.
     std::optional<step> follow(std::size_t from) {
         const vertex& entry = graph_.vertices_[from];
-        const auto first =
-            std::ranges::lower_bound(graph_.vertices_, entry.name, {}, &vertex::name);
-        for (auto it = first; it != graph_.vertices_.end() && it->name == entry.name; ++it) {
-            if (it->ticket >= entry.ticket) break;
-            if (it->party == entry.party) continue;
+        const auto lock = [](const vertex& of) {
+            return std::pair{of.kind, std::string_view{of.name}};
+        };
+        const auto first = std::ranges::lower_bound(graph_.vertices_, lock(entry), {}, lock);
+        for (auto it = first; it != graph_.vertices_.end() && lock(*it) == lock(entry); ++it) {
+            if (!it->holds && it->ticket >= entry.ticket) break;
+            if (has(entry, it->self) || (it->holds && fits(*it, entry))) continue;
             const auto obstacle = static_cast<std::size_t>(it - graph_.vertices_.begin());
-            if (it->party == start_.party) {
-                if (it->name != start_.name) return step{from, obstacle};
+            if (it->holds ? has(start_, it->self) : it->self == start_.self) {
+                if (lock(*it) != lock(start_) || &*it == &start_) return step{from, obstacle};
             } else if (!met_[obstacle]) {
                 met_[obstacle] = true;
                 go_on({from, obstacle});
@@ -103,13 +139,20 @@ private:
         return std::nullopt;
     }
 
-    /// Continues with what the party of the obstacle waits for itself.
+    static bool has(const vertex& entry, party which) {
+        return std::ranges::find(entry.blocked, which) != entry.blocked.end();
+    }
+
+    /// Continues with what the party of the obstacle waits for itself. An entry before ours in the
+    /// queue of a lease waits for the same holder; in that of a shared_mutex perhaps for another,
+    /// beside which ours fits.
     void go_on(const step& way) {
         const vertex& obstacle = graph_.vertices_[way.obstacle];
-        for (const std::size_t next : graph_.entries_of_[obstacle.party]) {
+        for (const std::size_t next : graph_.entries_of_[obstacle.self]) {
             const vertex& entry = graph_.vertices_[next];
-            if (from_[next] || entry.ticket >= start_.ticket || entry.name == obstacle.name)
-                continue;
+            const bool same = entry.kind == obstacle.kind && entry.name == obstacle.name;
+            const bool itself = next == way.obstacle && obstacle.kind != 0;
+            if (from_[next] || entry.made >= start_.made || (same && !itself)) continue;
             from_[next] = way;
             open_.push(next);
         }
@@ -140,7 +183,7 @@ private:
             }
             const vertex& obstacle = graph_.vertices_[way[i].obstacle];
             text.append(graph_.vertices_[way[i].entry].name);
-            text.append(obstacle.ticket == ticket_no{} ? " (held by " : " (first waited for by ");
+            text.append(obstacle.holds ? " (held by " : " (first waited for by ");
             text.append(obstacle.who).append(") -> ");
         }
         return text.append(start_.name);
@@ -158,7 +201,7 @@ std::vector<deadlock_found> wait_graph::cycles(session_id session) const {
     std::vector<deadlock_found> found;
     for (std::size_t i = 0; i < vertices_.size(); ++i) {
         const vertex& entry = vertices_[i];
-        if (entry.ticket == ticket_no{} || entry.session != session) continue;
+        if (entry.holds || entry.session != session) continue;
         if (auto cycle = search{*this, i}.run()) found.push_back(std::move(*cycle));
     }
     return found;

@@ -5,19 +5,22 @@
 #include <rowlock/sql/connection.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rowlock::protocol {
 
 /// The wait-for graph of one snapshot; finds the deadlock cycles that are ours to break.
 ///
-/// A party is a pair of session and thread label. A queue entry waits for the party that holds the
-/// lease, and for the parties before it in the queue. Of each cycle the entry with the youngest
-/// ticket gives way: every member finds the same one, so exactly one does.
+/// A party is a pair of session and label (party_labels.hpp). A queue entry waits for the holders
+/// that it does not fit beside, and for the entries before it in the queue. A hold is not released
+/// before the entries that name its label have been served. Of each cycle the youngest entry gives
+/// way: every member finds the same one, so exactly one does.
 class wait_graph {
 public:
-    /// @param rows of the statement `deadlocks`
+    /// @param rows of the statement `deadlocks`, which knows leases alone, or `mode_deadlocks`
     explicit wait_graph(const sql::result& rows);
 
     /// One cycle for each entry of `session` that is the youngest of a cycle.
@@ -28,19 +31,28 @@ public:
     [[nodiscard]] std::vector<deadlock_found> cycles(session_id session) const;
 
 private:
+    using party = std::size_t;
+    /// When an entry was made, by one order for all queues.
+    using age = std::pair<std::int64_t, std::int64_t>;
     struct vertex {
+        std::int64_t kind;  ///< of the lock: 0 a lease, 1 a shared_mutex
         std::string name;
-        ticket_no ticket;  ///< 0: holds the lease
+        bool holds;
+        ticket_no ticket;
         rowlock::grant_id grant_id;
         session_id session;
-        std::size_t party;
-        std::string who;  ///< for messages
+        std::int64_t permits;  ///< of a shared_mutex: held, or waited for
+        age made;
+        party self;                  ///< of a holder, its label; of an entry, its thread
+        std::vector<party> blocked;  ///< of an entry: who waits with it
+        std::string who;             ///< for messages
     };
     class search;
 
-    std::vector<vertex> vertices_;  ///< by name, then by ticket
-    std::vector<std::vector<std::size_t>>
-        entries_of_;  ///< each party's entries, as indices into vertices_
+    [[nodiscard]] static bool fits(const vertex& holder, const vertex& entry);
+
+    std::vector<vertex> vertices_;  ///< by lock; the holders, then the entries by ticket
+    std::vector<std::vector<std::size_t>> entries_of_;  ///< each party's, as indices into vertices_
 };
 
 }  // namespace rowlock::protocol

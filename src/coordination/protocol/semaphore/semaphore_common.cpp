@@ -1,3 +1,4 @@
+#include "coordination/protocol/queue/wait_graph.hpp"
 #include "coordination/protocol/semaphore/semaphore_dialects.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/transaction_scope.hpp"
@@ -105,11 +106,18 @@ common_semaphore_protocol::common_semaphore_protocol(const sql::statement_set& s
       list_{statements("list_semaphores")},
       holders_for_people_{statements("holders_of_permits")},
       queue_{statements("permit_queue")},
-      to_end_{statements("holds_to_end")},
+      to_end_{statements("hold_to_end")},
       lock_hold_{statements("lock_permit")},
       shorten_{statements("shorten_permit")},
       end_{statements("end_permit")},
-      bump_revision_{statements("bump_revision")} {}
+      bump_revision_{statements("bump_revision")},
+      extend_{statements("extend_permit")},
+      session_{statements("session_state")},
+      raise_token_{statements("raise_counter_token")},
+      reclaim_{statements("reclaim_permit")},
+      any_{statements("any_permits")},
+      deadlocks_{statements("mode_deadlocks")},
+      recheck_{statements("recheck_permit")} {}
 
 attempt common_semaphore_protocol::acquire(sql::connection& db, const grant_request& request,
                                            sql::deadline until) const {
@@ -134,12 +142,16 @@ attempt common_semaphore_protocol::judge(sql::connection& db, const grant_reques
                       std::to_string(wanted.count) + " permits were asked for, and it has " +
                           std::to_string(*seen.capacity) + " in all: this could never succeed");
     }
-    const bool waited = seen.waited && !wanted.upgrade;
+    const bool waited = seen.waited && !wanted.is_upgrade();
     attempt found{outcome::held, 0, {.session_live = seen.session_live, .waited = waited}};
     if (!seen.session_live) {
         found.what = outcome::session_dead;
     } else if (!waited && seen.has(wanted.count)) {
         found.what = outcome::contested;  // given back meanwhile
+        if (wanted.is_upgrade() &&
+            !recheck(db, request.name, request.session, wanted.upgrades, until)) {
+            throw error{errc::lock_lost, "the hold that was to be upgraded is over"};
+        }
     }
     return found;
 }
@@ -159,10 +171,11 @@ void common_semaphore_protocol::enqueue(sql::connection& db, const grant_request
     const auto send = [&](const sql::statement& how, const auto&... ticket) {
         sql::run(db, how, until, request.name, request.session, request.grant_id,
                  request.permits.count, sql::text_or_null(request.thread),
-                 sql::text_or_null(request.note), request.deadline_us, ticket...);
+                 sql::text_or_null(request.note), request.deadline_us,
+                 static_cast<int>(request.permits.of), base_of(request), ticket...);
     };
     try {
-        if (!request.permits.upgrade) return send(enqueue_);
+        if (!request.permits.is_upgrade()) return send(enqueue_);
         send(enqueue_upgrade_, upgrade_ticket(request.grant_id));
     } catch (const error& failure) {
         // A repetition. A statement without a conflict clause reports it as an error.
@@ -298,9 +311,30 @@ std::vector<session_lease> common_semaphore_protocol::permits_of(sql::connection
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         found.push_back({std::string{rows.text(row, 0)}, rows.integer<grant_id>(row, 1),
                          rows.integer(row, 2), rows.maybe_integer(row, 3),
-                         rows.integer(row, 4) != 0});
+                         rows.integer(row, 4) != 0, rows.integer(row, 5),
+                         rows.maybe_integer<grant_id>(row, 6).value_or(grant_id{})});
     }
     return found;
+}
+
+bool common_semaphore_protocol::any(sql::connection& db, sql::deadline until) const {
+    return sql::run(db, any_, until).integer(0, 0) != 0;
+}
+
+std::vector<deadlock_found> common_semaphore_protocol::deadlocks(sql::connection& db,
+                                                                 session_id session,
+                                                                 sql::deadline until) const {
+    return wait_graph{sql::run(db, deadlocks_, until, session)}.cycles(session);
+}
+
+void common_semaphore_protocol::reclaim(sql::connection& db, session_id predecessor,
+                                        session_id session, sql::deadline until) const {
+    for (const auto& hold : permits_of(db, predecessor, until)) {
+        if (sql::run(db, lock_hold_, until, hold.name, hold.grant_id, predecessor).empty())
+            continue;
+        sql::run(db, raise_token_, until, hold.name);
+        sql::run(db, reclaim_, until, hold.name, hold.grant_id, predecessor, session);
+    }
 }
 
 std::vector<std::string> common_semaphore_protocol::names_of(sql::connection& db,
@@ -347,66 +381,81 @@ bool common_semaphore_protocol::delete_shared_mutex(sql::connection& db, std::st
     return sql::run(db, delete_, until, name, token).affected() == 1;
 }
 
-std::vector<hold_id> common_semaphore_protocol::holds_to_end(sql::connection& db,
-                                                             std::string_view name,
-                                                             std::int64_t token,
-                                                             sql::deadline until) const {
-    constexpr auto from_shared = permits_for(lock_mode::exclusive) - permits_for(lock_mode::shared);
-    const auto rows = sql::run(db, to_end_, until, name, token, from_shared);
-    std::vector<hold_id> found;
-    for (std::size_t row = 0; row < rows.rows(); ++row) {
-        found.push_back({rows.integer<session_id>(row, 0), rows.integer<grant_id>(row, 1)});
+std::optional<hold_id> common_semaphore_protocol::hold_to_end(sql::connection& db,
+                                                              std::string_view name,
+                                                              std::int64_t token,
+                                                              sql::deadline until) const {
+    const auto row = sql::run(db, to_end_, until, name, token);
+    if (row.empty()) return std::nullopt;
+    return hold_id{row.integer<session_id>(0, 0), row.integer<grant_id>(0, 1)};
+}
+
+extension common_semaphore_protocol::extend(sql::connection& db, std::string_view name,
+                                            session_id session, grant_id grant_id, microseconds by,
+                                            std::int64_t revision, sql::deadline until) const {
+    sql::transaction_scope transaction{db, until};
+    if (sql::run(db, lock_hold_, until, name, grant_id, session).empty()) return extension::over;
+    const auto at = sql::run(db, session_, until, session);
+    if (at.empty() || at.integer(0, 0) == 0) return extension::over;
+    if (at.integer(0, 1) != revision) return extension::unseen_change;
+    const auto seen = read(db, name, session, grant_id, until);
+    if (!seen || !seen->granted.deadline_us) return extension::over;
+    if (sql::run(db, extend_, until, name, grant_id, session, by.count()).affected() != 1) {
+        return extension::over;
     }
+    transaction.commit(until);
+    return extension::done;
+}
+
+std::optional<queue_grant> common_semaphore_protocol::recheck(sql::connection& db,
+                                                              std::string_view name,
+                                                              session_id session, grant_id grant_id,
+                                                              sql::deadline until) const {
+    const auto row = sql::run(db, recheck_, until, name, session, grant_id);
+    if (row.empty()) return std::nullopt;
+    const queue_grant found{row.integer(0, 0), row.maybe_integer(0, 1)};
+    if (found.deadline_us && *found.deadline_us <= 0) return std::nullopt;
     return found;
 }
 
+/// The hold is locked first, then its session, as lease_protocol::request_release.
 std::optional<release_request> common_semaphore_protocol::request_release(
     sql::connection& db, std::string_view name, std::int64_t token, sql::deadline until) const {
-    const auto holds = holds_to_end(db, name, token, until);
-    if (holds.empty()) return std::nullopt;
-    const auto session = holds.front().session;
+    const auto hold = hold_to_end(db, name, token, until);
+    if (!hold) return std::nullopt;
     {
-        // Holds first, then their session, as lease_protocol::request_release.
         sql::transaction_scope transaction{db, until};
-        for (const auto& each : holds) {
-            if (sql::run(db, lock_hold_, until, name, each.grant_id, session).empty()) {
-                return std::nullopt;
-            }
+        if (sql::run(db, lock_hold_, until, name, hold->grant_id, hold->session).empty()) {
+            return std::nullopt;
         }
-        sql::run(db, bump_revision_, until, session);
-        for (const auto& each : holds) {
-            sql::run(db, shorten_, until, name, each.grant_id, session);
-        }
+        sql::run(db, bump_revision_, until, hold->session);
+        sql::run(db, shorten_, until, name, hold->grant_id, hold->session);
         transaction.commit(until);
     }
-    release_request asked{.session = session, .left = microseconds{0}};
-    for (const auto& each : holds) {
-        const auto seen = read(db, name, session, each.grant_id, until);
-        if (!seen) continue;  // released since
-        asked.left = std::max(asked.left, microseconds{seen->granted.deadline_us.value_or(0)});
-    }
-    return asked;
+    // What an upgrade added ends no later.
+    const auto seen = read(db, name, hold->session, hold->grant_id, until);
+    const auto left = seen ? seen->granted.deadline_us.value_or(0) : 0;
+    return release_request{.session = hold->session,
+                           .left = std::max(microseconds{left}, microseconds{0})};
 }
 
-/// After a lost reply the same holds are ended again, whoever ended them meanwhile: this commit is
-/// durable, and with it those before it.
+/// After a lost reply the same hold is ended again, whoever ended it meanwhile: this commit is
+/// durable, and with it those before it. The lock makes an upgrade whose client has confirmed it
+/// visible to the statement that ends the hold.
 bool common_semaphore_protocol::force_release(sql::connection& db, std::string_view name,
-                                              std::int64_t token, std::vector<hold_id>& whom,
+                                              std::int64_t token, std::optional<hold_id>& whom,
                                               sql::deadline until) const {
-    const bool again = !whom.empty();
-    if (!again) whom = holds_to_end(db, name, token, until);
-    if (whom.empty()) return false;
-    bool ended = again;
+    const bool again = whom.has_value();
+    if (!again) whom = hold_to_end(db, name, token, until);
+    if (!whom) return false;
     sql::transaction_scope transaction{db, until};
-    for (const auto& each : whom) {
-        const auto done = sql::run(db, end_, until, name, each.grant_id, each.session);
-        ended = ended || done.affected() == 1;
-    }
-    if (!ended) {
-        whom.clear();
+    sql::run(db, lock_hold_, until, name, whom->grant_id, whom->session);
+    const auto done = sql::run(db, end_, until, name, whom->grant_id, whom->session);
+    if (done.affected() == 0 && !again) {
+        whom.reset();
         return false;
     }
-    sql::run(db, bump_revision_, until, whom.front().session);
+    sql::run(db, bump_revision_, until, whom->session);
     transaction.commit(until);
     return true;
 }
@@ -438,24 +487,26 @@ std::vector<semaphore_info> common_semaphore_protocol::list(sql::connection& db,
     return all;
 }
 
-std::vector<permit_holder> common_semaphore_protocol::holders(sql::connection& db,
-                                                              std::string_view name, int limit,
-                                                              sql::deadline until) const {
+std::vector<held_permits> common_semaphore_protocol::holders(sql::connection& db,
+                                                             std::string_view name, int limit,
+                                                             sql::deadline until) const {
     const auto rows = sql::run(db, holders_for_people_, until, name, limit);
-    std::vector<permit_holder> all;
+    std::vector<held_permits> all;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
-        all.push_back({.who = {.session = rows.integer<session_id>(row, 0),
-                               .grant_id = rows.integer<grant_id>(row, 1),
-                               .owner = std::string{rows.text(row, 2)},
-                               .host = std::string{rows.text(row, 3)},
-                               .program = std::string{rows.text(row, 4)},
-                               .thread = text_of(rows, row, 5),
-                               .note = text_of(rows, row, 6),
-                               .pid = rows.integer(row, 7),
-                               .held_for = time_of(rows, row, 8),
-                               .remaining = time_of(rows, row, 9)},
-                       .token = fencing_token{rows.integer(row, 11)},
-                       .permits = rows.integer(row, 10)});
+        permit_holder shown = {.who = {.session = rows.integer<session_id>(row, 0),
+                                       .grant_id = rows.integer<grant_id>(row, 1),
+                                       .owner = std::string{rows.text(row, 2)},
+                                       .host = std::string{rows.text(row, 3)},
+                                       .program = std::string{rows.text(row, 4)},
+                                       .thread = text_of(rows, row, 5),
+                                       .note = text_of(rows, row, 6),
+                                       .pid = rows.integer(row, 7),
+                                       .held_for = time_of(rows, row, 8),
+                                       .remaining = time_of(rows, row, 9)},
+                               .token = fencing_token{rows.integer(row, 11)},
+                               .permits = rows.integer(row, 10)};
+        all.push_back(
+            {std::move(shown), rows.maybe_integer<grant_id>(row, 12).value_or(grant_id{})});
     }
     return all;
 }

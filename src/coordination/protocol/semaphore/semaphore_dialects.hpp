@@ -14,6 +14,12 @@ namespace rowlock::protocol {
 [[nodiscard]] std::unique_ptr<const semaphore_protocol> make_sqlite_semaphores(
     const sql::statement_set& statements);
 
+/// The hold that an upgrade belongs to; NULL if it is none.
+[[nodiscard]] inline std::optional<std::int64_t> base_of(const grant_request& request) {
+    if (!request.permits.is_upgrade()) return std::nullopt;
+    return static_cast<std::int64_t>(request.permits.upgrades);
+}
+
 /// The operations that are the same on every database.
 class common_semaphore_protocol : public semaphore_protocol {
 public:
@@ -45,6 +51,11 @@ public:
                                                           sql::deadline until) const override;
     [[nodiscard]] std::vector<session_lease> permits_of(sql::connection& db, session_id session,
                                                         sql::deadline until) const override;
+    [[nodiscard]] bool any(sql::connection& db, sql::deadline until) const override;
+    [[nodiscard]] std::vector<deadlock_found> deadlocks(sql::connection& db, session_id session,
+                                                        sql::deadline until) const override;
+    void reclaim(sql::connection& db, session_id predecessor, session_id session,
+                 sql::deadline until) const override;
     [[nodiscard]] std::vector<std::string> names_of(sql::connection& db, session_id session,
                                                     sql::deadline until) const override;
     [[nodiscard]] std::vector<neglected_semaphore> neglected(sql::connection& db,
@@ -57,11 +68,17 @@ public:
         sql::deadline until) const override;
     bool delete_shared_mutex(sql::connection& db, std::string_view name, std::int64_t token,
                              sql::deadline until) const override;
+    [[nodiscard]] extension extend(sql::connection& db, std::string_view name, session_id session,
+                                   grant_id grant_id, std::chrono::microseconds by,
+                                   std::int64_t revision, sql::deadline until) const override;
     [[nodiscard]] std::optional<release_request> request_release(
         sql::connection& db, std::string_view name, std::int64_t token,
         sql::deadline until) const override;
     bool force_release(sql::connection& db, std::string_view name, std::int64_t token,
-                       std::vector<hold_id>& whom, sql::deadline until) const override;
+                       std::optional<hold_id>& whom, sql::deadline until) const override;
+    [[nodiscard]] std::optional<queue_grant> recheck(sql::connection& db, std::string_view name,
+                                                     session_id session, grant_id grant_id,
+                                                     sql::deadline until) const override;
     [[nodiscard]] bool exists(sql::connection& db, std::string_view name, counter_kind kind,
                               sql::deadline until) const override;
     [[nodiscard]] std::optional<semaphore_info> inspect(sql::connection& db, std::string_view name,
@@ -70,8 +87,8 @@ public:
     [[nodiscard]] std::vector<semaphore_info> list(sql::connection& db, std::string_view prefix,
                                                    counter_kind kind, const page& page,
                                                    sql::deadline until) const override;
-    [[nodiscard]] std::vector<permit_holder> holders(sql::connection& db, std::string_view name,
-                                                     int limit, sql::deadline until) const override;
+    [[nodiscard]] std::vector<held_permits> holders(sql::connection& db, std::string_view name,
+                                                    int limit, sql::deadline until) const override;
     [[nodiscard]] std::vector<permit_waiter> queue(sql::connection& db, std::string_view name,
                                                    sql::deadline until) const override;
 
@@ -127,13 +144,14 @@ private:
                                 sql::deadline until) const;
     bool make(sql::connection& db, std::string_view name, std::int64_t capacity, counter_kind kind,
               sql::deadline until) const;
-    [[nodiscard]] std::vector<hold_id> holds_to_end(sql::connection& db, std::string_view name,
-                                                    std::int64_t token, sql::deadline until) const;
+    [[nodiscard]] std::optional<hold_id> hold_to_end(sql::connection& db, std::string_view name,
+                                                     std::int64_t token, sql::deadline until) const;
 
     const sql::statement set_capacity_, create_, enqueue_, enqueue_upgrade_, state_, find_,
         entries_, holders_, expired_, permits_of_, names_of_, neglected_, lock_, correct_, idle_,
         delete_, exists_, inspect_, list_, holders_for_people_, queue_, to_end_, lock_hold_,
-        shorten_, end_, bump_revision_;
+        shorten_, end_, bump_revision_, extend_, session_, raise_token_, reclaim_, any_, deadlocks_,
+        recheck_;
 };
 
 }  // namespace rowlock::protocol

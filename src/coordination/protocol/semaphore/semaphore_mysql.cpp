@@ -17,7 +17,8 @@ public:
           dead_tickets_of_{statements("dead_permit_tickets_of")},
           dead_tickets_{statements("dead_permit_tickets")},
           delete_waiter_{statements("delete_permit_waiter")},
-          lock_now_{statements("lock_permit_now")} {}
+          lock_now_{statements("lock_permit_now")},
+          mark_expired_{statements("mark_expired")} {}
 
     std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
                                  sql::deadline until) const override {
@@ -62,11 +63,13 @@ private:
 
     bool lock_hold(sql::connection& db, std::string_view name, grant_id grant_id,
                    session_id session, sql::deadline until) const override {
-        return !sql::run(db, lock_now_, until, name, grant_id, session).empty();
+        if (sql::run(db, lock_now_, until, name, grant_id, session).empty()) return false;
+        sql::run(db, mark_expired_, until, name, grant_id, session);
+        return true;
     }
 
     const sql::statement confirm_, tickets_, dead_tickets_of_, dead_tickets_, delete_waiter_,
-        lock_now_;
+        lock_now_, mark_expired_;
 };
 
 }  // namespace

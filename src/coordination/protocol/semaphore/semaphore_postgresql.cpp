@@ -76,7 +76,7 @@ private:
             sql::run(db, take_, until, request.name, request.session, request.grant_id,
                      request.permits.count, sql::text_or_null(request.thread),
                      sql::text_or_null(request.note), request.deadline_us, asynchronously ? 1 : 0,
-                     static_cast<int>(request.permits.of), request.permits.upgrade ? 1 : 0);
+                     static_cast<int>(request.permits.of), base_of(request));
         if (row.empty()) return std::nullopt;
         if (asynchronously) flush(db, until);
         return row.integer(0, 0);

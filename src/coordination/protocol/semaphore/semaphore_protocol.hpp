@@ -76,10 +76,23 @@ struct idle_shared_mutex {
     bool deletable;  ///< the settled token floor covers its token
 };
 
+/// The result of an attempt to extend a hold.
+enum class extension : unsigned char {
+    done,
+    over,           ///< the hold has ended
+    unseen_change,  ///< another client has changed rows of the session: read them first
+};
+
 /// A hold of a semaphore.
 struct hold_id {
     session_id session{};
     rowlock::grant_id grant_id{};
+};
+
+/// A hold, for people.
+struct held_permits {
+    permit_holder shown;
+    rowlock::grant_id base{};  ///< of an upgrade: the hold that it was added to
 };
 
 /// Waiters that were given permits.
@@ -114,6 +127,14 @@ public:
     virtual bool shrink(sql::connection& db, std::string_view name, session_id session,
                         grant_id grant_id, std::int64_t to, sql::deadline until) const = 0;
 
+    /// Sets the deadline of a hold that has one to so long from now, never earlier. Idempotent.
+    /// Four to six round trips.
+    /// @param revision of the session's rows, as the holder knows it
+    [[nodiscard]] virtual extension extend(sql::connection& db, std::string_view name,
+                                           session_id session, grant_id grant_id,
+                                           std::chrono::microseconds by, std::int64_t revision,
+                                           sql::deadline until) const = 0;
+
     /// Serves a prefix of the queue that fits: no request overtakes another. Idempotent; any client
     /// may run it, and repeats it while there may be more. What was granted may not be durable, and
     /// the tokens of MySQL and SQLite are hints: a waiter reads its own (served). If it fails after
@@ -137,9 +158,19 @@ public:
     [[nodiscard]] virtual std::vector<session_lease> permits_of(sql::connection& db,
                                                                 session_id session,
                                                                 sql::deadline until) const = 0;
+    /// Moves the holds of a predecessor's session to one of ours, with new tokens. Within the
+    /// transaction that has ended that session. Four round trips for each hold.
+    virtual void reclaim(sql::connection& db, session_id predecessor, session_id session,
+                         sql::deadline until) const = 0;
     /// The semaphores that the end of this session concerns: sweep() and grant_next() each.
     [[nodiscard]] virtual std::vector<std::string> names_of(sql::connection& db, session_id session,
                                                             sql::deadline until) const = 0;
+    /// Whether permits are held or waited for.
+    [[nodiscard]] virtual bool any(sql::connection& db, sql::deadline until) const = 0;
+    /// As queue_protocol::deadlocks, among leases and shared_mutexes.
+    [[nodiscard]] virtual std::vector<deadlock_found> deadlocks(sql::connection& db,
+                                                                session_id session,
+                                                                sql::deadline until) const = 0;
     /// As queue_protocol::delete_entries_of.
     virtual bool delete_entries_of(sql::connection& db, session_id session,
                                    sql::deadline until) const = 0;
@@ -164,6 +195,13 @@ public:
     virtual bool delete_shared_mutex(sql::connection& db, std::string_view name, std::int64_t token,
                                      sql::deadline until) const = 0;
 
+    /// The state of a hold after an upgrade of it was granted; nullopt if it is over. One round
+    /// trip.
+    [[nodiscard]] virtual std::optional<queue_grant> recheck(sql::connection& db,
+                                                             std::string_view name,
+                                                             session_id session, grant_id grant_id,
+                                                             sql::deadline until) const = 0;
+
     // For an operator. A token of a shared_mutex stands for the whole hold: with what an upgrade
     // added to it.
     /// As lease_protocol::request_release.
@@ -171,10 +209,10 @@ public:
         sql::connection& db, std::string_view name, std::int64_t token,
         sql::deadline until) const = 0;
     /// Ends the grant with that token: its fences fail from then on. Returns false if it is over.
-    /// sweep() and grant_next() follow. Three round trips, and one for each hold.
+    /// sweep() and grant_next() follow. Six round trips.
     /// @param whom what is ended; kept across the attempts of one call: empty at the first
     virtual bool force_release(sql::connection& db, std::string_view name, std::int64_t token,
-                               std::vector<hold_id>& whom, sql::deadline until) const = 0;
+                               std::optional<hold_id>& whom, sql::deadline until) const = 0;
 
     // For people; one round trip each.
     [[nodiscard]] virtual bool exists(sql::connection& db, std::string_view name, counter_kind kind,
@@ -187,9 +225,9 @@ public:
                                                            std::string_view prefix,
                                                            counter_kind kind, const page& page,
                                                            sql::deadline until) const = 0;
-    [[nodiscard]] virtual std::vector<permit_holder> holders(sql::connection& db,
-                                                             std::string_view name, int limit,
-                                                             sql::deadline until) const = 0;
+    [[nodiscard]] virtual std::vector<held_permits> holders(sql::connection& db,
+                                                            std::string_view name, int limit,
+                                                            sql::deadline until) const = 0;
     [[nodiscard]] virtual std::vector<permit_waiter> queue(sql::connection& db,
                                                            std::string_view name,
                                                            sql::deadline until) const = 0;

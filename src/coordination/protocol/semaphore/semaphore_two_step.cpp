@@ -26,14 +26,16 @@ bool run_all(sql::connection& db, std::span<const sql::step> steps, sql::deadlin
 }
 
 /// Parameters of insert_permit.
-std::array<value, 7> hold_of(const grant_request& of) {
+std::array<value, 9> hold_of(const grant_request& of) {
     return {value{of.name},
             value{of.session},
             value{of.grant_id},
             value{of.permits.count},
             sql::text_or_null(of.thread),
             sql::text_or_null(of.note),
-            value{of.deadline_us}};
+            value{of.deadline_us},
+            value{static_cast<int>(of.permits.of)},
+            value{base_of(of)}};
 }
 
 }  // namespace
@@ -60,9 +62,9 @@ std::optional<std::int64_t> two_step_semaphore_protocol::take(sql::connection& d
     if (!seen.has(wanted.count) || seen.kind != wanted.of || !seen.session_live) {
         return std::nullopt;
     }
-    if (seen.waited && !wanted.upgrade) return std::nullopt;
+    if (seen.waited && !wanted.is_upgrade()) return std::nullopt;
     const std::array counter{value{request.name}, value{request.session}, value{wanted.count},
-                             value{static_cast<int>(wanted.of)}, value{wanted.upgrade ? 1 : 0}};
+                             value{static_cast<int>(wanted.of)}, value{base_of(request)}};
     const auto hold = hold_of(request);
     const std::array steps{sql::step{take_, counter}, sql::step{insert_, hold}};
     if (!run_all(db, steps, until)) return std::nullopt;
@@ -129,13 +131,16 @@ bool two_step_semaphore_protocol::serve_first(sql::connection& db, std::string_v
     const auto text = [&](std::size_t column) {
         return row.is_null(0, column) ? std::string_view{} : row.text(0, column);
     };
-    const grant_request next{.name = name,
-                             .session = row.integer<session_id>(0, 3),
-                             .grant_id = row.integer<grant_id>(0, 4),
-                             .thread = text(6),
-                             .note = text(7),
-                             .deadline_us = row.maybe_integer(0, 8),
-                             .permits = {.count = row.integer(0, 5)}};
+    const grant_request next{
+        .name = name,
+        .session = row.integer<session_id>(0, 3),
+        .grant_id = row.integer<grant_id>(0, 4),
+        .thread = text(6),
+        .note = text(7),
+        .deadline_us = row.maybe_integer(0, 8),
+        .permits = {.count = row.integer(0, 5),
+                    .of = row.integer<counter_kind>(0, 12),
+                    .upgrades = row.maybe_integer<grant_id>(0, 13).value_or(grant_id{})}};
     const std::array counter{value{name}, value{next.permits.count}};
     const std::array ticket{value{row.integer(0, 2)}};
     const auto hold = hold_of(next);

@@ -32,7 +32,7 @@ select (select count(*) from rowlock_session m where m.id = $1 and {live}),
                          first_value(w.permits) over (partition by w.name order by w.ticket) as first_permits
                     from (select distinct o.name from rowlock_permit_waiter o where o.session = $1) n
                          {join} rowlock_permit_waiter w {join} rowlock_session m
-                   where w.name = n.name and m.id = w.session and {live}) q
+                   where w.name = n.name and m.id = w.session and {live} and {base_lives}) q
               on q.ticket = mine.ticket
  order by mine.ticket
 
@@ -60,9 +60,11 @@ select distinct m.id
 -- statement permits_of
 -- The holds of a session, to compare a holder's belief with the table. By the index on session, reads only.
 -- $1 session
--- → name, grant id, token, what is left of its own deadline in µs, or NULL, whether it was ended by force
-select s.name, s.grant_id, s.token, s.deadline - {now}, coalesce(s.deadline = 0, 0)
+-- → name, grant id, token, what is left of its own deadline in µs, or NULL, whether it was ended by force, permits,
+--   of an upgrade the grant id of its hold
+select s.name, s.grant_id, s.token, s.deadline - {now}, coalesce(s.deadline = 0, 0), s.permits, s.base
   from rowlock_permit s where s.session = $1
+ order by s.name, s.token
 
 -- statement semaphores_of_session
 -- The semaphores that the end of a session concerns: it has permits of them, or an entry in their queue.
@@ -137,11 +139,12 @@ select {semaphore_info} from rowlock_semaphore p
 -- statement holders_of_permits
 -- The holders of a semaphore's permits, for people, the oldest first. Reads only.
 -- $1 name  $2 how many at most
--- → session, grant id, owner, host, program, thread, note, pid, µs held, what is left of it in µs, permits, token
+-- → session, grant id, owner, host, program, thread, note, pid, µs held, what is left of it in µs, permits, token,
+--   of an upgrade the grant id of its hold
 select s.session, s.grant_id, m.owner, m.host, m.program, s.thread, s.note, m.pid,
        {now} - s.acquired_at,
        coalesce({least}(m.expires_at, s.deadline), m.expires_at) - {now},
-       s.permits, s.token
+       s.permits, s.token, s.base
   from rowlock_permit s join rowlock_session m on m.id = s.session
  where s.name = $1 and not {hold_over}
  order by s.token limit $2
@@ -156,35 +159,122 @@ select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
  where w.name = $1 and m.id = w.session and {live}
  order by w.ticket
 
--- statement holds_to_end
--- The holds that a token names, for an operator who ends them: the hold of that grant, and in a shared_mutex also what
--- an upgrade has added to it, or what it was added to. Reads only.
--- $1 name  $2 token  $3 the permits of an upgrade from shared
+-- statement hold_to_end
+-- The hold that a token names, for an operator who ends it: that of an upgrade names the hold that it was added to.
+-- Reads only.
+-- $1 name  $2 token
 -- → session, grant id
-select s.session, s.grant_id
+select s.session, coalesce(s.base, s.grant_id)
   from rowlock_permit s left join rowlock_session m on m.id = s.session
- where s.name = $1 and not {hold_over}
-   and (s.token = $2
-        or exists (select 1 from rowlock_permit t {join} rowlock_semaphore p
-                    where t.name = $1 and t.token = $2 and t.session = s.session
-                      and p.name = $1 and p.kind = 1
-                      and t.permits > 1 and (s.permits > 1 or t.permits = $3)))
- order by s.grant_id
+ where s.name = $1 and s.token = $2 and not {hold_over}
 
 -- statement shorten_permit
--- Sets a hold's deadline to the time at which its session would expire without another heartbeat, unless the hold
--- ends before that. Never later. The transaction has locked the hold, and then the session by bump_revision: as
--- shorten_lease.
+-- Sets the deadline of a hold, and of what an upgrade added to it, to the time at which its session would expire
+-- without another heartbeat, unless that ends before. Never later. The transaction has locked the hold, and then the
+-- session by bump_revision: as shorten_lease. An upgrade that is committed later is not believed: its client reads the
+-- hold afterwards (recheck_permit).
 -- $1 name  $2 grant id  $3 session
 update rowlock_permit
    set deadline = (select m.expires_at from rowlock_session m where m.id = $3)
- where name = $1 and grant_id = $2 and session = $3
+ where name = $1 and (grant_id = $2 or base = $2) and session = $3
    and exists (select 1 from rowlock_session m
                 where m.id = $3 and (deadline is null or deadline > m.expires_at))
 
 -- statement end_permit
--- Ends a hold from outside: from the commit on every fence of it fails and every judgement finds it over (hold_over),
--- and any client may sweep it. A fence has the row locked: then this waits for that transaction. bump_revision
--- follows. 0 says that the hold was ended by force.
+-- Ends a hold from outside, with what an upgrade added to it: from the commit on every fence of it fails and every
+-- judgement finds it over (hold_over), and any client may sweep it. A fence has the row locked: then this waits for that
+-- transaction. The hold is locked before (lock_permit), and bump_revision follows. 0 says that it was ended by force.
+-- An upgrade that is committed later is not believed: its client reads the hold afterwards (recheck_permit).
 -- $1 name  $2 grant id  $3 session
-update rowlock_permit set deadline = 0 where name = $1 and grant_id = $2 and session = $3
+update rowlock_permit set deadline = 0 where name = $1 and (grant_id = $2 or base = $2) and session = $3
+
+-- statement extend_permit
+-- Sets a hold's own deadline to so long from now, unless that has passed. The transaction has locked the hold
+-- (lock_permit), and has then read that its client knows every change of its session's rows: a request for this
+-- release locks the hold before it raises the revision, so one that came first has been seen, and one that comes later
+-- shortens this deadline. Never earlier than it was, and always a change: the commit makes an earlier one, whose reply was
+-- lost, durable.
+-- $1 name  $2 grant id  $3 session  $4 how long from now, in µs
+update rowlock_permit set deadline = {greatest}(deadline + 1, {now} + $4)
+ where name = $1 and grant_id = $2 and session = $3 and deadline > {now}
+
+-- statement raise_counter_token
+-- Draws a token for a hold that is reclaimed. Locks the counter, behind the hold, as a release does.
+-- $1 name
+update rowlock_semaphore
+   set token = {greatest}(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1, changed_at = {now}
+ where name = $1
+
+-- statement reclaim_permit
+-- Moves a hold of a predecessor, ended in this transaction, to our session, with the token drawn before. The transaction
+-- has locked the hold (lock_permit). Not one that is over, by its deadline or by force; a request for its release stays:
+-- its deadline does.
+-- $1 name  $2 grant id  $3 the predecessor's session  $4 my session
+update rowlock_permit
+   set session = $4, token = (select p.token from rowlock_semaphore p where p.name = $1), acquired_at = {now}
+ where name = $1 and grant_id = $2 and session = $3
+   and not coalesce(deadline <= {now}, 0)
+   and (select 1 from rowlock_session m where m.id = $4 and {live}) = 1
+
+-- statement any_permits
+-- Whether permits are held or waited for: else the search for deadlocks knows leases alone. Reads only.
+select (exists (select 1 from rowlock_permit) or exists (select 1 from rowlock_permit_waiter))
+
+-- statement mode_deadlocks
+-- As `deadlocks`, which see, with the shared_mutexes: all holders and waiters of the locks that our entries lead to,
+-- in one snapshot; reads only. Whose label belongs to which party the caller decides (party_labels.hpp), so `reach`
+-- goes by sessions, and is wider than it need be.
+-- $1 my session
+-- → as deadlocks; then the kind of the lock (0: a lease, 1: a shared_mutex), permits, when the entry was made
+with recursive reach (kind, name) as (
+         select 0, w.name from rowlock_waiter w where w.session = $1 and w.thread is not null
+         union
+         select 1, w.name from rowlock_permit_waiter w {join} rowlock_semaphore c
+          where w.session = $1 and w.thread is not null and c.name = w.name and c.kind = 1
+         union
+         select 0, o.name
+           from reach r {join} rowlock_lease p {join} rowlock_waiter o
+          where r.kind = 0 and p.name = r.name and o.session = p.session
+         union
+         select 1, o.name
+           from reach r {join} rowlock_lease p {join} rowlock_permit_waiter o {join} rowlock_semaphore c
+          where r.kind = 0 and p.name = r.name and o.session = p.session and c.name = o.name and c.kind = 1
+         union
+         select 0, o.name
+           from reach r {join} rowlock_waiter p {join} rowlock_waiter o
+          where r.kind = 0 and p.name = r.name and o.session = p.session
+         union
+         select 1, o.name
+           from reach r {join} rowlock_waiter p {join} rowlock_permit_waiter o {join} rowlock_semaphore c
+          where r.kind = 0 and p.name = r.name and o.session = p.session and c.name = o.name and c.kind = 1
+         union
+         select 0, o.name
+           from reach r {join} rowlock_permit p {join} rowlock_waiter o
+          where r.kind = 1 and p.name = r.name and o.session = p.session
+         union
+         select 1, o.name
+           from reach r {join} rowlock_permit p {join} rowlock_permit_waiter o {join} rowlock_semaphore c
+          where r.kind = 1 and p.name = r.name and o.session = p.session and c.name = o.name and c.kind = 1
+         union
+         select 0, o.name
+           from reach r {join} rowlock_permit_waiter p {join} rowlock_waiter o
+          where r.kind = 1 and p.name = r.name and o.session = p.session
+         union
+         select 1, o.name
+           from reach r {join} rowlock_permit_waiter p {join} rowlock_permit_waiter o {join} rowlock_semaphore c
+          where r.kind = 1 and p.name = r.name and o.session = p.session and c.name = o.name and c.kind = 1)
+select l.name, null, null, l.session, l.thread, l.note, s.host, s.program, s.pid, 0, 0, 0
+  from reach r {join} rowlock_lease l {join} rowlock_session s
+ where r.kind = 0 and l.name = r.name and s.id = l.session and l.thread is not null and not {free}
+union all
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 0, 0, w.enqueued_at
+  from reach r {join} rowlock_waiter w {join} rowlock_session m
+ where r.kind = 0 and w.name = r.name and w.thread is not null and m.id = w.session and {live}
+union all
+select s.name, null, null, s.session, s.thread, s.note, m.host, m.program, m.pid, 1, s.permits, 0
+  from reach r {join} rowlock_permit s {join} rowlock_session m
+ where r.kind = 1 and s.name = r.name and s.thread is not null and m.id = s.session and not {hold_over}
+union all
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 1, w.permits, w.enqueued_at
+  from reach r {join} rowlock_permit_waiter w {join} rowlock_session m
+ where r.kind = 1 and w.name = r.name and w.thread is not null and m.id = w.session and {live}

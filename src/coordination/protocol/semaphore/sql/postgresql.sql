@@ -9,7 +9,7 @@
 -- of the grant before flush_commits has returned. Behind a pooler the connection may outlive a crash of the server
 -- between the two, so there the commit is durable.
 -- $1 name  $2 my session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
--- $8 1 = asynchronously  $9 kind of the counter  $10 1 = an upgrade
+-- $8 1 = asynchronously  $9 kind of the counter  $10 of an upgrade, the grant id of its hold, which must be alive; NULL
 -- → token; no row if nothing was taken
 with u as (
          update rowlock_semaphore p
@@ -17,13 +17,17 @@ with u as (
                 token = greatest(p.token, (select f.floor from rowlock_token_floor f)) + 1,
                 changed_at = clock_timestamp()
           where p.name = $1::text and p.kind = $9::int and $4::bigint <= p.capacity - p.used
-            and ($10::int = 1 or not {permits_waited})
+            and case when $10::bigint is null then not {permits_waited}
+                     else exists (select from rowlock_permit b
+                                   where b.name = $1::text and b.grant_id = $10::bigint and b.session = $2::bigint
+                                     and not coalesce(b.deadline <= clock_timestamp(), false)) end
             and exists (select from rowlock_session m where m.id = $2::bigint and {live})
             and ($8::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')
          returning p.token)
-insert into rowlock_permit (name, grant_id, session, permits, token, thread, note, acquired_at, deadline)
+insert into rowlock_permit (name, grant_id, session, permits, token, thread, note, acquired_at, deadline,
+                            kind, base)
 select $1::text, $3::bigint, $2::bigint, $4::bigint, u.token, $5::text, $6::text, clock_timestamp(),
-       clock_timestamp() + $7::bigint::float8 * interval '1 microsecond'
+       clock_timestamp() + $7::bigint::float8 * interval '1 microsecond', $9::int, $10::bigint
   from u
 returning token
 
@@ -71,10 +75,10 @@ with f as materialized (
             and set_config('synchronous_commit', 'off', true) = 'off'
             for update of p),
      k as materialized (
-         select w.ticket, w.session, w.grant_id, w.permits, w.thread, w.note, w.deadline_us,
+         select w.ticket, w.session, w.grant_id, w.permits, w.thread, w.note, w.deadline_us, w.kind, w.base,
                 m.wake_address, m.wake_secret, m.mailbox
            from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-          where exists (select from f) and w.name = $1::text and {live}
+          where exists (select from f) and w.name = $1::text and {live} and {base_lives}
           order by w.ticket limit 256 for update of w),
      c as materialized (
          select q.*
@@ -85,10 +89,10 @@ with f as materialized (
          delete from rowlock_permit_waiter w using c where w.name = $1::text and w.ticket = c.ticket),
      i as (
          insert into rowlock_permit (name, grant_id, session, permits, token, thread, note,
-                                     acquired_at, deadline)
+                                     acquired_at, deadline, kind, base)
          select $1::text, c.grant_id, c.session, c.permits, f.token + c.place, c.thread, c.note,
                 clock_timestamp(),
-                clock_timestamp() + c.deadline_us::float8 * interval '1 microsecond'
+                clock_timestamp() + c.deadline_us::float8 * interval '1 microsecond', c.kind, c.base
            from c, f),
      u as (
          update rowlock_semaphore p set used = p.used + b.permits, token = b.token, changed_at = clock_timestamp()
@@ -140,20 +144,14 @@ with s as (
          returning 1)
 select (select count(*) from s), (select count(*) from u)
 
--- statement holds_to_end
--- The holds that a token names, for an operator who ends them: the hold of that grant, and in a shared_mutex also what
--- an upgrade has added to it, or what it was added to. Reads only.
--- $1 name  $2 token  $3 the permits of an upgrade from shared
+-- statement hold_to_end
+-- The hold that a token names, for an operator who ends it: that of an upgrade names the hold that it was added to.
+-- Reads only.
+-- $1 name  $2 token
 -- → session, grant id
-select s.session, s.grant_id
+select s.session, coalesce(s.base, s.grant_id)
   from rowlock_permit s left join rowlock_session m on m.id = s.session
- where s.name = $1::text and not {hold_over}
-   and (s.token = $2::bigint
-        or exists (select from rowlock_permit t, rowlock_semaphore p
-                    where t.name = $1::text and t.token = $2::bigint and t.session = s.session
-                      and p.name = $1::text and p.kind = 1
-                      and t.permits > 1 and (s.permits > 1 or t.permits = $3::bigint)))
- order by s.grant_id
+ where s.name = $1::text and s.token = $2::bigint and not {hold_over}
 
 -- statement lock_permit
 -- Locks a hold, by primary key. Hold first, then session, as with leases (docs/adr/0010).
@@ -163,23 +161,37 @@ select 1 from rowlock_permit s
    for update
 
 -- statement shorten_permit
--- Sets a hold's deadline to the time at which its session would expire without another heartbeat, unless the hold
--- ends before that. Never later. The transaction has locked the hold, and then the session by bump_revision: as
--- shorten_lease.
+-- Sets the deadline of a hold, and of what an upgrade added to it, to the time at which its session would expire
+-- without another heartbeat, unless that ends before. Never later. The transaction has locked the hold, and then the
+-- session by bump_revision: as shorten_lease. An upgrade that is committed later is not believed: its client reads the
+-- hold afterwards (recheck_permit).
 -- $1 name  $2 grant id  $3 session
 update rowlock_permit s
    set deadline = m.expires_at
   from rowlock_session m
- where s.name = $1::text and s.grant_id = $2::bigint and s.session = $3::bigint and m.id = $3::bigint
+ where s.name = $1::text and $2::bigint in (s.grant_id, s.base) and s.session = $3::bigint and m.id = $3::bigint
    and (s.deadline is null or s.deadline > m.expires_at)
 
 -- statement end_permit
--- Ends a hold from outside: from the commit on every fence of it fails and every judgement finds it over (hold_over),
--- and any client may sweep it. A fence has the row locked: then this waits for that transaction. bump_revision
--- follows. 'epoch' says that the hold was ended by force.
+-- Ends a hold from outside, with what an upgrade added to it: from the commit on every fence of it fails and every
+-- judgement finds it over (hold_over), and any client may sweep it. A fence has the row locked: then this waits for that
+-- transaction. The hold is locked before (lock_permit), and bump_revision follows. 'epoch' says that it was ended by
+-- force. An upgrade that is committed later is not believed: its client reads the hold afterwards (recheck_permit).
 -- $1 name  $2 grant id  $3 session
 update rowlock_permit s set deadline = 'epoch'
- where s.name = $1::text and s.grant_id = $2::bigint and s.session = $3::bigint
+ where s.name = $1::text and $2::bigint in (s.grant_id, s.base) and s.session = $3::bigint
+
+-- statement recheck_permit
+-- Reads a hold after an upgrade of it was granted: behind an operator who ends it, or asks for it, and has it locked.
+-- One who comes later finds the upgrade.
+-- $1 name  $2 my session  $3 grant id
+-- → as find_permits
+select s.token,
+       (extract(epoch from s.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+       s.permits
+  from rowlock_permit s
+ where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint
+   for share
 
 -- statement set_capacity
 -- Makes a semaphore, or changes how many permits it has; less than `used` is allowed. Durable. A shared_mutex is
@@ -221,21 +233,27 @@ select s.token,
 -- statement enqueue_for_permits
 -- Adds a queue entry, like enqueue.
 -- $1 name  $2 my session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
+-- $8 kind of the counter  $9 of an upgrade, the grant id of its hold, or NULL
 with c as materialized (
          select set_config('synchronous_commit', 'off', true))
-insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at)
-select $1::text, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint, clock_timestamp() from c
+insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at,
+                                   kind, base)
+select $1::text, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint, clock_timestamp(),
+       $8::int, $9::bigint
+  from c
 on conflict (grant_id) do nothing
 
 -- statement enqueue_for_upgrade
 -- Adds the queue entry of an upgrade, before all others: its ticket is negative. There is one upgradeable holder at
 -- most, and no other client upgrades, so no two of them are live.
--- $1 … $7 as enqueue_for_permits  $8 ticket
+-- $1 … $9 as enqueue_for_permits  $10 ticket
 with c as materialized (
          select set_config('synchronous_commit', 'off', true))
-insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at, ticket)
+insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at,
+                                   kind, base, ticket)
 overriding system value
-select $1::text, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint, clock_timestamp(), $8::bigint
+select $1::text, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint, clock_timestamp(),
+       $8::int, $9::bigint, $10::bigint
   from c
 on conflict (grant_id) do nothing
 
@@ -275,7 +293,7 @@ with mine as materialized (
            from (select distinct mine.name from mine) n
                 join rowlock_permit_waiter w on w.name = n.name
                 join rowlock_session m on m.id = w.session
-          where {live})
+          where {live} and {base_lives})
 select (select count(*) from rowlock_session m where m.id = $1::bigint and {live}),
        mine.name, mine.grant_id, mine.ticket, coalesce(place.position, 0),
        coalesce(place.first <= p.capacity - p.used, false)::int, (p.name is not null)::int
@@ -310,11 +328,13 @@ select distinct m.id
 -- statement permits_of
 -- The holds of a session, to compare a holder's belief with the table. By the index on session, reads only.
 -- $1 session
--- → name, grant id, token, what is left of its own deadline in µs, or NULL, whether it was ended by force
+-- → name, grant id, token, what is left of its own deadline in µs, or NULL, whether it was ended by force, permits,
+--   of an upgrade the grant id of its hold
 select s.name, s.grant_id, s.token,
        (extract(epoch from s.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
-       coalesce(s.deadline = 'epoch', false)::int
+       coalesce(s.deadline = 'epoch', false)::int, s.permits, s.base
   from rowlock_permit s where s.session = $1::bigint
+ order by s.name, s.token
 
 -- statement semaphores_of_session
 -- The semaphores that the end of a session concerns: it has permits of them, or an entry in their queue.
@@ -407,11 +427,12 @@ select {semaphore_info} from rowlock_semaphore p
 -- statement holders_of_permits
 -- The holders of a semaphore's permits, for people, the oldest first. Reads only.
 -- $1 name  $2 how many at most
--- → session, grant id, owner, host, program, thread, note, pid, µs held, what is left of it in µs, permits, token
+-- → session, grant id, owner, host, program, thread, note, pid, µs held, what is left of it in µs, permits, token,
+--   of an upgrade the grant id of its hold
 select s.session, s.grant_id, m.owner, m.host, m.program, s.thread, s.note, m.pid,
        (extract(epoch from clock_timestamp() - s.acquired_at) operator(pg_catalog.*) 1000000)::bigint,
        (extract(epoch from least(m.expires_at, s.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
-       s.permits, s.token
+       s.permits, s.token, s.base
   from rowlock_permit s join rowlock_session m on m.id = s.session
  where s.name = $1::text and not {hold_over}
  order by s.token limit $2::bigint
@@ -426,3 +447,99 @@ select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
   from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
  where w.name = $1::text and {live}
  order by w.ticket
+
+-- statement extend_permit
+-- Sets a hold's own deadline to so long from now, unless that has passed. The transaction has locked the hold
+-- (lock_permit), and has then read that its client knows every change of its session's rows: a request for this
+-- release locks the hold before it raises the revision, so one that came first has been seen, and one that comes later
+-- shortens this deadline. Never earlier than it was, and always a change: the commit makes an earlier one, whose reply was
+-- lost, durable.
+-- $1 name  $2 grant id  $3 session  $4 how long from now, in µs
+update rowlock_permit s
+   set deadline = greatest(s.deadline + interval '1 microsecond',
+                           clock_timestamp() + $4::bigint::float8 * interval '1 microsecond')
+ where s.name = $1::text and s.grant_id = $2::bigint and s.session = $3::bigint
+   and s.deadline > clock_timestamp()
+
+-- statement raise_counter_token
+-- Draws a token for a hold that is reclaimed. Locks the counter, behind the hold, as a release does.
+-- $1 name
+update rowlock_semaphore p
+   set token = greatest(p.token, (select f.floor from rowlock_token_floor f)) + 1, changed_at = clock_timestamp()
+ where p.name = $1::text
+
+-- statement reclaim_permit
+-- Moves a hold of a predecessor, ended in this transaction, to our session, with the token drawn before. The transaction
+-- has locked the hold (lock_permit). Not one that is over, by its deadline or by force; a request for its release stays:
+-- its deadline does.
+-- $1 name  $2 grant id  $3 the predecessor's session  $4 my session
+update rowlock_permit s
+   set session = $4::bigint, token = p.token, acquired_at = clock_timestamp()
+  from rowlock_semaphore p
+ where s.name = $1::text and s.grant_id = $2::bigint and s.session = $3::bigint and p.name = $1::text
+   and not coalesce(s.deadline <= clock_timestamp(), false)
+   and exists (select from rowlock_session m where m.id = $4::bigint and {live})
+
+-- statement any_permits
+-- Whether permits are held or waited for: else the search for deadlocks knows leases alone. Reads only.
+select (exists (select  from rowlock_permit) or exists (select  from rowlock_permit_waiter))::int
+
+-- statement mode_deadlocks
+-- As `deadlocks`, which see, with the shared_mutexes: all holders and waiters of the locks that our entries lead to,
+-- in one snapshot; reads only. Whose label belongs to which party the caller decides (party_labels.hpp), so `reach`
+-- goes by sessions, and is wider than it need be.
+-- $1 my session
+-- → as deadlocks; then the kind of the lock (0: a lease, 1: a shared_mutex), permits, when the entry was made
+with recursive reach (kind, name) as (
+         (select 0, w.name from rowlock_waiter w
+           where w.session = $1::bigint and w.thread is not null
+          union all
+          select 1, w.name from rowlock_permit_waiter w join rowlock_semaphore c on c.name = w.name and c.kind = 1
+           where w.session = $1::bigint and w.thread is not null)
+         union
+         select o.kind, o.name
+           from reach r
+                cross join lateral (
+                    (select l.session from rowlock_lease l where r.kind = 0 and l.name = r.name offset 0)
+                    union all
+                    (select w.session from rowlock_waiter w where r.kind = 0 and w.name = r.name offset 0)
+                    union all
+                    (select s.session from rowlock_permit s where r.kind = 1 and s.name = r.name offset 0)
+                    union all
+                    (select w.session from rowlock_permit_waiter w where r.kind = 1 and w.name = r.name
+                     offset 0)) p
+                cross join lateral (
+                    (select 0 as kind, o.name from rowlock_waiter o where o.session = p.session offset 0)
+                    union all
+                    (select 1, o.name
+                       from rowlock_permit_waiter o join rowlock_semaphore c on c.name = o.name and c.kind = 1
+                      where o.session = p.session offset 0)) o)
+select h.name, null::bigint, null::bigint, h.session, h.thread, h.note, h.host, h.program, h.pid, 0, 0::bigint, 0::bigint
+  from reach r
+       cross join lateral (
+           select l.name, l.session, l.thread, l.note, s.host, s.program, s.pid
+             from rowlock_lease l join rowlock_session s on s.id = l.session
+            where r.kind = 0 and l.name = r.name and l.thread is not null and not {free} offset 0) h
+union all
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.program, w.pid, 0, 0,
+       (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint
+  from reach r
+       cross join lateral (
+           select w.*, m.host, m.program, m.pid
+             from rowlock_waiter w join rowlock_session m on m.id = w.session
+            where r.kind = 0 and w.name = r.name and w.thread is not null and {live} offset 0) w
+union all
+select h.name, null, null, h.session, h.thread, h.note, h.host, h.program, h.pid, 1, h.permits, 0
+  from reach r
+       cross join lateral (
+           select s.name, s.session, s.thread, s.note, s.permits, m.host, m.program, m.pid
+             from rowlock_permit s join rowlock_session m on m.id = s.session
+            where r.kind = 1 and s.name = r.name and s.thread is not null and not {hold_over} offset 0) h
+union all
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.program, w.pid, 1, w.permits,
+       (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint
+  from reach r
+       cross join lateral (
+           select w.*, m.host, m.program, m.pid
+             from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
+            where r.kind = 1 and w.name = r.name and w.thread is not null and {live} offset 0) w

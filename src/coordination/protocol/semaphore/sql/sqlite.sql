@@ -22,16 +22,19 @@ select p.used from rowlock_semaphore p where p.name = $1
 -- statement enqueue_for_permits
 -- Adds a queue entry, like enqueue.
 -- $1 name  $2 my session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
-insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at)
-values ($1, $2, $3, $4, $5, $6, $7, {now})
+-- $8 kind of the counter  $9 of an upgrade, the grant id of its hold, or NULL
+insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at, kind,
+                                   base)
+values ($1, $2, $3, $4, $5, $6, $7, {now}, $8, $9)
 on conflict (grant_id) do nothing
 
 -- statement enqueue_for_upgrade
 -- Adds the queue entry of an upgrade, before all others: its ticket is negative. There is one upgradeable holder
 -- at most, and no other client upgrades, so no two of them are live.
--- $1 … $7 as enqueue_for_permits  $8 ticket
-insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at, ticket)
-values ($1, $2, $3, $4, $5, $6, $7, {now}, $8)
+-- $1 … $9 as enqueue_for_permits  $10 ticket
+insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at, kind,
+                                   base, ticket)
+values ($1, $2, $3, $4, $5, $6, $7, {now}, $8, $9, $10)
 on conflict (grant_id) do nothing
 
 -- statement cancel_permit_entries
@@ -67,8 +70,9 @@ delete from rowlock_permit_waiter where ticket = $1
 -- Writes a hold, in the transaction that has raised the counter and its token. Inserts nothing for a session that
 -- does not live here.
 -- $1 name  $2 session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
-insert into rowlock_permit (name, session, grant_id, permits, thread, note, deadline, token, acquired_at)
-select $1, $2, $3, $4, $5, $6, {now} + $7, p.token, {now}
+-- $8 kind of the counter  $9 of an upgrade, the grant id of its hold, or NULL
+insert into rowlock_permit (name, session, grant_id, permits, thread, note, deadline, token, acquired_at, kind, base)
+select $1, $2, $3, $4, $5, $6, {now} + $7, p.token, {now}, $8, $9
   from rowlock_semaphore p
  where p.name = $1 and (select 1 from rowlock_session m where m.id = $2 and {live}) = 1
 
@@ -105,12 +109,13 @@ delete from rowlock_permit where name = $1 and grant_id = $2 and session = $3 an
 -- looked at before it has been served or has gone.
 -- $1 name
 -- → the token of the next grant, permits that are free; the ticket, its session, grant id, permits, thread, note,
---   own deadline in µs, its session's wake-up address, secret and mailbox. No row without a live waiter.
+--   own deadline in µs, its session's wake-up address, secret and mailbox, the kind, of an upgrade the grant id of its
+--   hold. No row without a live waiter.
 select max(p.token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1, p.capacity - p.used,
        w.ticket, w.session, w.grant_id, w.permits, w.thread, w.note, w.deadline_us,
-       m.wake_address, m.wake_secret, m.mailbox
+       m.wake_address, m.wake_secret, m.mailbox, w.kind, w.base
   from rowlock_semaphore p cross join rowlock_permit_waiter w cross join rowlock_session m
- where p.name = $1 and w.name = $1 and m.id = w.session and {live}
+ where p.name = $1 and w.name = $1 and m.id = w.session and {live} and {base_lives}
  order by w.ticket limit 1
 
 -- statement holds_over
@@ -128,15 +133,28 @@ select s.grant_id, s.session, s.permits
 -- wait. The update locks the row and judges what it holds then. insert_permit follows in the same transaction. Waiters and our session are as of the
 -- beginning of the statement, or later, and read without locks: a ticket that commits later was requested at the
 -- same time.
--- $1 name  $2 my session  $3 permits  $4 kind of the counter  $5 1 = an upgrade
+-- $1 name  $2 my session  $3 permits  $4 kind of the counter
+-- $5 of an upgrade, the grant id of its hold, which must be alive; NULL
 update rowlock_semaphore
    set used = used + $3, token = max(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1,
        changed_at = {now}
  where name = $1 and kind = $4 and $3 <= capacity - used
-   and ($5 = 1 or coalesce({permits_waited}, 1) = 0)
+   and case when $5 is null then coalesce({permits_waited}, 1) = 0
+            else (select 1 from rowlock_permit b
+                   where b.name = $1 and b.grant_id = $5 and b.session = $2
+                     and not coalesce(b.deadline <= {now}, 0)) = 1 end
    and (select 1 from rowlock_session m where m.id = $2 and {live}) = 1
 
 -- statement lock_permit
 -- Reads a hold, by primary key. The transaction is the only writer from its beginning.
 -- $1 name  $2 grant id  $3 session
 select 1 from rowlock_permit where name = $1 and grant_id = $2 and session = $3
+
+-- statement recheck_permit
+-- Reads a hold after an upgrade of it was granted: behind an operator who ends it, or asks for it, and has it locked.
+-- One who comes later finds the upgrade.
+-- $1 name  $2 my session  $3 grant id
+-- → as find_permits
+select s.token, s.deadline - {now}, s.permits
+  from rowlock_permit s
+ where s.name = $1 and s.grant_id = $3 and s.session = $2

@@ -1,0 +1,5 @@
+-- An upgrade is a hold like any other from then on.
+alter table rowlock_permit_waiter drop column base;
+alter table rowlock_permit_waiter drop column kind;
+alter table rowlock_permit drop column base;
+alter table rowlock_permit drop column kind;
