@@ -105,8 +105,8 @@ private:
 ///
 /// The permits of a client that vanishes come back when its session has expired: within its ttl and
 /// a poll_interval. A hold is one row, however many permits it has. An object of this class holds
-/// no state of its own; any number of them may name one semaphore. A lock and a semaphore may have
-/// the same name, and have nothing to do with each other. Thread-safe.
+/// no state of its own; any number of them may name one semaphore. A lease or mutex is another
+/// lock: a name that is known as one of theirs when the semaphore is made is refused. Thread-safe.
 ///
 /// Errors of every call that talks to the database: those of `client`.
 class semaphore {
@@ -116,13 +116,15 @@ public:
 
     /// Sets how many permits there are, and makes the semaphore if it is new. Takes effect at once,
     /// for all clients: waiters that fit are served. Less than what is used is allowed: then
-    /// nothing is granted until enough has been given back, and no holder is disturbed. Three round
-    /// trips.
+    /// nothing is granted until enough has been given back, and no holder is disturbed. Three or
+    /// four round trips.
     /// @param permits 0 to 10^12
-    /// @throws error errc::invalid_options for another number
+    /// @throws error errc::invalid_options for another number, and for the name of a shared_mutex,
+    /// or of a lease that is not forgotten yet (reaper_options::retention)
     void set_capacity(std::int64_t permits);
     /// Makes the semaphore with this capacity; false, and nothing changes, if it is there. After a
-    /// lost reply true, although another client may have made it meanwhile. One round trip.
+    /// lost reply true, although another client may have made it meanwhile. One or two round trips.
+    /// @throws error errc::invalid_options as above
     bool create(std::int64_t permits);
 
     /// Waits until so many permits are granted. Two round trips if they are free (three on

@@ -130,6 +130,7 @@ struct mode_holder {
     holder_info who{};
     fencing_token token{};
     lock_mode mode{};
+    fencing_token first_token{};  ///< of its first grant: another one if it was upgraded since
 };
 
 /// A waiter for a shared_mutex, for people.

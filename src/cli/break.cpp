@@ -31,7 +31,8 @@ struct target {
     kind of = kind::lease;
     fencing_token token{};
     holder_info who{};
-    std::string share{};  ///< its mode or permits, for people
+    std::string share{};          ///< its mode or permits, for people
+    fencing_token first_token{};  ///< of a shared_mutex, from before an upgrade
 };
 
 /// The locks of one name: a lease, and a semaphore or shared_mutex.
@@ -111,7 +112,7 @@ private:
         if (!of || *of == target::kind::shared_mutex) {
             for (auto& each : shared_.holders(most)) {
                 all.push_back({target::kind::shared_mutex, each.token, std::move(each.who),
-                               to_string(each.mode)});
+                               to_string(each.mode), each.first_token});
             }
         }
         if (of && *of == target::kind::shared_mutex) return all;
@@ -232,7 +233,9 @@ int take_away(named_locks& locks, const database& in, const break_options& optio
 /// @throws failure if there are several
 std::optional<target> chosen(const break_options& options, std::vector<target> holds) {
     if (options.token) {
-        std::erase_if(holds, [&](const target& each) { return each.token != *options.token; });
+        std::erase_if(holds, [&](const target& each) {
+            return each.token != *options.token && each.first_token != *options.token;
+        });
     }
     if (holds.size() > 1) {
         throw failure{usage, fmt::format("{} has {} holders: choose one by --token, and by --kind "

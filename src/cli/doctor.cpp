@@ -262,6 +262,23 @@ void check_queues(examination& patient) {
                  "no reaper runs: give a client one, or run `rowlock reap` by cron");
 }
 
+/// Every transition changes a counter and its holds together.
+void check_counters(examination& patient) {
+    auto& db = patient.connection();
+    const auto query = sql::load_statement(db.speaks(), "wrong_counters",
+                                           {.tables = patient.where().source.tables()});
+    const auto row = db.execute(query, {}, soon());
+    const auto wrong = row.integer(0, 1);
+    if (wrong == 0) {
+        return patient.ok("semaphores",
+                          fmt::format("{} semaphores and shared_mutexes", row.integer(0, 0)));
+    }
+    patient.fail("semaphores",
+                 fmt::format("{} counters are not the sum of their holds, {} is the first", wrong,
+                             escaped(row.text(0, 2))),
+                 "the tables were changed by other means: `rowlock reap` puts the counters right");
+}
+
 void check_history(examination& patient) {
     const database& in = patient.where();
     switch (history_status(in.source)) {
@@ -323,6 +340,7 @@ void examine(examination& patient) {
     if (has_tables) patient.look_at("rights", [&] { check_rights(patient); });
     if (has_tables) patient.look_at("token floor", [&] { check_token_floor(patient); });
     if (has_tables) patient.look_at("queues", [&] { check_queues(patient); });
+    if (has_tables) patient.look_at("semaphores", [&] { check_counters(patient); });
     if (has_tables && patient.connection().speaks() != sql::dialect::sqlite) {
         patient.look_at("least ttl", [&] { check_least_ttl(patient); });
         patient.look_at("identity", [&] { check_identity(patient); });

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace rowlock::cli {
@@ -51,10 +52,18 @@ std::string share_text(lock_mode mode) {
     return to_string(mode);
 }
 
+auto parts_of(const permit_holder& of) {
+    return std::tie(of.who, of.token, of.permits);
+}
+auto parts_of(const mode_holder& of) {
+    return std::tie(of.who, of.token, of.mode);
+}
+
 template <typename Holder>
 json holders_to_json(const std::vector<Holder>& holders, const char* key) {
     json array = json::array();
-    for (const auto& [who, token, share] : holders) {
+    for (const auto& each : holders) {
+        const auto& [who, token, share] = parts_of(each);
         json object{{key, share_to_json(share)}, {"token", as_text(token.value())}};
         object.update(holder_to_json(who));
         array.push_back(std::move(object));
@@ -66,7 +75,8 @@ template <typename Holder>
 std::string holders_table(const std::vector<Holder>& holders, const char* heading) {
     if (holders.empty()) return {};
     std::vector<std::vector<std::string>> cells;
-    for (const auto& [who, token, share] : holders) {
+    for (const auto& each : holders) {
+        const auto& [who, token, share] = parts_of(each);
         cells.push_back({share_text(share), std::to_string(token.value()), who.host,
                          std::to_string(who.pid), who.program, to_text(who.held_for),
                          to_text(who.remaining), note_of(who.owner, who.note)});

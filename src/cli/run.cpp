@@ -98,16 +98,18 @@ bool may_wait_for_ourselves(const run_options& options) {
 }
 
 /// A lease of that name would be another lock, which excludes none of these.
-void refuse_shared_mutex(client& locks, const std::string& name) {
+void refuse_other_kinds(client& locks, const std::string& name) {
+    bool limits = false;
     try {
-        if (!shared_mutex{locks, name}.exists()) return;
+        limits = rowlock::semaphore{locks, lock_name{name}}.inspect().has_value();
+        if (!limits && !shared_mutex{locks, name}.exists()) return;
     } catch (const error& failure) {
         if (failure.kind() == errc::access_denied) return;  // a user of leases alone
         throw;
     }
-    throw failure{usage, fmt::format("{} is the name of a shared_mutex: use --exclusive or "
-                                     "--shared, or another name",
-                                     name)};
+    throw failure{usage, fmt::format("{} is the name of a {}, or another name", name,
+                                     limits ? "semaphore: use --limit"
+                                            : "shared_mutex: use --exclusive or --shared")};
 }
 
 std::optional<command_hold> take_lease(client& locks, const run_options& options,
@@ -125,7 +127,7 @@ std::optional<command_hold> take_lease(client& locks, const run_options& options
                    ? locks.try_acquire_for(options.name, *options.wait, std::move(stop), how)
                    : locks.acquire(options.name, std::move(stop), how);
     // Behind the wait: before it, a database without a free connection would end the command.
-    if (got) refuse_shared_mutex(locks, options.name);
+    if (got) refuse_other_kinds(locks, options.name);
     return held_by(std::move(got));
 }
 

@@ -57,15 +57,20 @@ public:
     script_lease(const link& to, const acquire_options& options) : link_{to}, options_{options} {}
 
     void require_kind(sql::connection& db, sql::deadline until) override {
+        bool limits = false;
         try {
-            if (!link_.semaphores().exists(db, name(), counter_kind::shared_mutex, until)) return;
+            limits = link_.semaphores().exists(db, name(), counter_kind::semaphore, until);
+            if (!limits &&
+                !link_.semaphores().exists(db, name(), counter_kind::shared_mutex, until)) {
+                return;
+            }
         } catch (const error& failed) {
             if (failed.kind() == errc::access_denied) return;  // a user of leases alone
             throw;
         }
-        throw failure{usage, fmt::format("{} is the name of a shared_mutex: use --exclusive or "
-                                         "--shared, or another name",
-                                         name())};
+        throw failure{usage, fmt::format("{} is the name of a {}, or another name", name(),
+                                         limits ? "semaphore: use --limit"
+                                                : "shared_mutex: use --exclusive or --shared")};
     }
 
     void require_another_holder(sql::connection& db, sql::deadline until) override {

@@ -256,8 +256,13 @@ TEST_CASE("acquire refuses kinds that exclude each other, and a name of another 
     refused({"acquire", "--for", "1h", "--limit", "2", "page"}, "shared_mutex");
     acquire(*in, {"--for", "1h", "nightly"});
     refused({"acquire", "--for", "1h", "--shared", "nightly"}, "lease");
+    refused({"acquire", "--for", "1h", "--limit", "2", "nightly"}, "lease");
+    refused({"run", "--limit", "2", "nightly", "--", "true"}, "lease");
+    refused({"semaphore", "set", "nightly", "2"}, "lease");
     // The first that uses a limit makes it, later ones are warned.
     acquire(*in, {"--for", "1h", "--limit", "2", "api"});
     CHECK(in->run({"acquire", "--for", "1h", "--limit", "3", "api"}).err.find("allows 2, not 3") !=
           std::string::npos);
+    refused({"acquire", "--for", "1h", "api"}, "semaphore: use --limit");
+    refused({"run", "api", "--", "touch", "ran"}, "semaphore: use --limit");
 }

@@ -180,11 +180,15 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
     const parameters permit{"job", taker, 22, 1, none, none, none};
     if (speaks == sql::dialect::postgresql) {
         auto take = permit;
-        for (const int each : {1, 0, 0}) add(take, each);
+        for (const int each : {1, 0}) add(take, each);
+        add(take, none);
         all.insert({"take_permits", {before::counted, same(take)}});
         all.insert({"grant_permits", {before::permits_waited, same({"job"})}});
     } else {
-        all.insert({"insert_permit", {before::counted, same(permit)}});
+        auto insert = permit;
+        add(insert, 0);
+        add(insert, none);
+        all.insert({"insert_permit", {before::counted, same(insert)}});
     }
     if (speaks == sql::dialect::postgresql) {
         const parameters group{taker, "{job}", "{22}", "{null}", "{null}", "{null}"};

@@ -190,7 +190,35 @@ TEST_CASE("what a semaphore can never give is refused at once") {
     }
 }
 
-TEST_CASE("a lock and a semaphore of one name have nothing to do with each other") {
+TEST_CASE("the name of a lease is refused for a semaphore, and the error names both") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const permits_of_api api{database};
+        api.open();
+        REQUIRE(api.hand().try_acquire("api", two, grant_id{21}).has_value());
+        for (const bool sets : {false, true}) {
+            try {
+                if (sets) {
+                    api.set(1);
+                } else {
+                    static_cast<void>(api.protocol().create(api.db(), "api", 1, soon()));
+                }
+                FAIL("it was made");
+            } catch (const error& refused) {
+                CHECK(refused.kind() == errc::invalid_options);
+                const std::string why = refused.what();
+                CHECK(why.find("\"api\" is the name of a lease") != std::string::npos);
+                CHECK(why.find("semaphore") != std::string::npos);
+            }
+        }
+        // The control: without that lease.
+        api.set(1, "another");
+        CHECK(
+            api.protocol().exists(api.db(), "another", protocol::counter_kind::semaphore, soon()));
+    }
+}
+
+// A lease may come later: its statements read no table of semaphores.
+TEST_CASE("a lease that takes the name of a semaphore has nothing to do with it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const permits_of_api api{database};
         api.open();
@@ -206,6 +234,8 @@ TEST_CASE("a lock and a semaphore of one name have nothing to do with each other
         CHECK(api.hand().grant_next("api").has_value());
         CHECK_FALSE(api.hand().grant_next("api").has_value());
         CHECK(api.seen().waiting == 1);
+        api.set(2);  // it is there already
+        CHECK(api.grant_next() == ids{13});
     }
 }
 

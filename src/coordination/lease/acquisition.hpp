@@ -32,6 +32,7 @@ struct acquisition {
     steady::time_point until;
     std::string thread;
     protocol::wanted_permits permits{};
+    std::string blocks{};  ///< of the queue entry: party_labels.hpp
     steady::time_point began = steady::now();
 
     std::shared_ptr<session> ours{};
@@ -80,7 +81,8 @@ struct acquisition {
                 .note = options.note,
                 .deadline_us = deadline_us,
                 .barging = barging(),
-                .permits = permits};
+                .permits = permits,
+                .blocks = blocks};
     }
 
     /// Whether the holder is a lost attempt of this call that took effect meanwhile.

@@ -87,7 +87,7 @@ std::shared_ptr<waiter> acquirer::expect_waiter(acquisition& call, waiting_threa
     std::shared_ptr<waiter> mine;
     try {
         mine = at.expect(call.name.str(), call.grant_id, call.ours, call.thread,
-                         call.options.max_duration.has_value(), call.permits);
+                         call.options.max_duration.has_value(), call.permits, call.blocks);
     } catch (...) {
         call.ours->grants().forget(call.grant_id);  // nothing was sent
         throw;
@@ -118,19 +118,18 @@ std::shared_ptr<grant> acquirer::accept_served(const acquisition& call, const wa
     return nullptr;
 }
 
-/// What is not released before this entry has been served: what its thread holds, also together
-/// with others (party_labels.hpp).
+/// What is not released before this entry has been served, besides what its label tells: the holds
+/// of its thread, and those that its thread shares with others.
 void acquirer::name_blocked(acquisition& call) const {
-    if (is_one_party()) return;
-    std::string labels{protocol::first_label(call.thread)};
+    call.blocks.clear();
+    if (context_.options.deadlock_detection != deadlock_detection::by_thread) return;
     const auto add = [&](std::string_view label) {
-        if (label == protocol::first_label(labels)) return;
-        labels.push_back(protocol::label_separator);
-        labels.append(label);
+        if (label == call.thread) return;
+        if (!call.blocks.empty()) call.blocks.push_back(protocol::label_separator);
+        call.blocks.append(label);
     };
     add(thread_label());
     for (const auto& each : mode_holds::shared_labels()) add(each);
-    call.thread = std::move(labels);
 }
 
 /// Identifies the acquirer for deadlock detection.

@@ -52,22 +52,18 @@ void releaser::require_held(grant& held) {
 
 void releaser::confirm(grant& held) {
     require_held(held);
-    nanoseconds read{0};
-    const auto believed = held.deadline.load();
     const auto seen = *retries_.repeat(context_.statement_deadline(), {}, [&](sql::deadline until) {
         const auto db = connections_.take(until);
-        auto found =
-            context_.semaphores.recheck(*db, held.name, held.session_id, held.grant_id, until);
-        read = context_.now();
-        return found;
+        return context_.semaphores.recheck(*db, held.name, held.session_id, held.grant_id, until);
     });
-    if (seen && !reconciler::is_requested(held, believed, seen->deadline_us, read)) return;
-    if (!seen) static_cast<void>(grants_.deny(held));
+    if (seen == protocol::hold_state::alive) return;
+    if (seen == protocol::hold_state::over) {
+        static_cast<void>(grants_.deny(held));
+    } else {
+        context_.lose(held, loss_reason::release_requested);
+    }
     keeper_.reconcile_now();
-    if (held.now == grant::state::lost) throw lost_error(held);
-    throw error{errc::lock_lost,
-                "another client has asked for the release of this hold: stop, and "
-                "release it"};
+    throw lost_error(held);
 }
 
 /// A change of our rows that the heartbeat has not read yet may be a request for this release: then
@@ -93,10 +89,12 @@ void releaser::extend(grant& held, milliseconds by) {
                                            context_.now() + by)) {
                 return;
             }
-            grants_.clear_row(held);
+            // The watchdog frees its row when the margin is over.
+            if (held.stopped) grants_.clear_row(held);
             throw lost_error(held);
         }
         if (done == protocol::extension::over) {
+            confirm(held);  // it throws: lost, or asked for
             static_cast<void>(grants_.deny(held));
             throw lost_error(held);
         }

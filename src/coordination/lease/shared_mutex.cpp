@@ -191,11 +191,13 @@ std::optional<shared_mutex_info> shared_mutex::inspect() {
 std::vector<mode_holder> shared_mutex::holders(int limit) {
     if (!exists()) return {};
     std::vector<permit_holder> whole;
+    std::vector<fencing_token> first;
     for (auto& [shown, base] : holds_->locks.engine_->semaphores().holders(holds_->name, limit)) {
         const auto its = std::ranges::find_if(whole, [&](const auto& each) {
             return base != grant_id{} && each.who.grant_id == base;
         });
         if (its == whole.end()) {
+            first.push_back(shown.token);
             whole.push_back(std::move(shown));
             continue;
         }
@@ -203,8 +205,9 @@ std::vector<mode_holder> shared_mutex::holders(int limit) {
         its->token = std::max(its->token, shown.token);
     }
     std::vector<mode_holder> all;
-    for (auto& each : whole) {
-        all.push_back({std::move(each.who), each.token, detail::mode_of(each.permits)});
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+        all.push_back(
+            {std::move(whole[i].who), whole[i].token, detail::mode_of(whole[i].permits), first[i]});
     }
     return all;
 }

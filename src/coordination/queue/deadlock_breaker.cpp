@@ -37,15 +37,17 @@ void deadlock_breaker::check(session& ours, const std::vector<std::shared_ptr<wa
 
 /// Only a thread that holds something while it waits can be part of a cycle.
 bool deadlock_breaker::blocks(const waiter& which, const session& ours) {
-    return std::ranges::any_of(protocol::labels_in(which.thread), [&](std::string_view label) {
+    if (which.permits.is_upgrade() || ours.grants().holds_for(which.thread)) return true;
+    return std::ranges::any_of(protocol::labels_in(which.blocks), [&](std::string_view label) {
         return ours.grants().holds_for(std::string{label});
     });
 }
 
 /// Whether shared_mutexes may be part of a cycle. The search among leases alone is the cheaper one.
 bool deadlock_breaker::modes_are_used(const std::vector<std::shared_ptr<waiter>>& queued) const {
-    const bool by_us = std::ranges::any_of(
-        queued, [](const auto& each) { return each->kind() == protocol::hold_kind::permits; });
+    const bool by_us = std::ranges::any_of(queued, [](const auto& each) {
+        return each->permits.of == protocol::counter_kind::shared_mutex;
+    });
     if (by_us) return true;
     try {
         return parts_.context.semaphores.any(*link_, link_.soon());

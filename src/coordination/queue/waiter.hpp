@@ -33,13 +33,15 @@ struct waiter {
     enum class state : unsigned char { asked, waiting, served, vanished, failed, cancelled };
 
     waiter(std::string name_, rowlock::grant_id grant_id_, std::shared_ptr<session> ours_,
-           std::string thread_, bool has_deadline_, const protocol::wanted_permits& permits_ = {})
+           std::string thread_, bool has_deadline_, const protocol::wanted_permits& permits_ = {},
+           std::string blocks_ = {})
         : name{std::move(name_)},
           grant_id{grant_id_},
           ours{std::move(ours_)},
           thread{std::move(thread_)},
           has_deadline{has_deadline_},
-          permits{permits_} {}
+          permits{permits_},
+          blocks{std::move(blocks_)} {}
 
     const std::string name;
     const rowlock::grant_id grant_id;
@@ -47,6 +49,7 @@ struct waiter {
     const std::string thread;  ///< label of the waiting thread, for deadlock detection
     const bool has_deadline;   ///< the lease will have a deadline of its own
     const protocol::wanted_permits permits;
+    const std::string blocks;  ///< as its entry's: party_labels.hpp
     std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 
     bool contended = false;     ///< the lease was just handed to another waiter: there is no hurry

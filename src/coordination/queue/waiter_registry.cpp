@@ -10,9 +10,11 @@ using guard = std::unique_lock<std::mutex>;
 std::shared_ptr<waiter> waiter_registry::expect(std::string name, grant_id grant_id,
                                                 std::shared_ptr<session> ours, std::string thread,
                                                 bool has_deadline,
-                                                const protocol::wanted_permits& permits) {
-    auto made = std::make_shared<waiter>(std::move(name), grant_id, std::move(ours),
-                                         std::move(thread), has_deadline, permits);
+                                                const protocol::wanted_permits& permits,
+                                                std::string blocks) {
+    auto made =
+        std::make_shared<waiter>(std::move(name), grant_id, std::move(ours), std::move(thread),
+                                 has_deadline, permits, std::move(blocks));
     const guard lock{mutex_};
     waiters_.emplace(grant_id, made);
     if (closed_) {

@@ -1,7 +1,5 @@
 #include "coordination/session/grant_lifecycle.hpp"
 
-#include "coordination/protocol/queue/party_labels.hpp"
-
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +11,7 @@ std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, gr
                                              std::string thread, std::int64_t permits) {
     auto made = std::make_shared<grant>();
     made->name = std::move(name);
-    made->thread = protocol::first_label(thread);
+    made->thread = std::move(thread);
     made->permits = permits;
     made->token = fencing_token{token};
     made->grant_id = grant_id;

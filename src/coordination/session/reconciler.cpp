@@ -27,6 +27,16 @@ bool is_ending(const std::vector<std::shared_ptr<grant>>& held, grant_id grant_i
     });
 }
 
+/// Whether the deadline of a lease's row, which was read by then, is earlier than its client
+/// believes. Our value is early by the transit of the acquire, the row's is late by that of the
+/// answer, and by the step of the database's clock: an unchanged deadline never looks shortened.
+bool is_requested(const grant& held, const protocol::session_lease& row, nanoseconds read) {
+    const auto believed = held.deadline.load();
+    const nanoseconds ends =
+        read + std::chrono::microseconds{row.deadline_us.value_or(0)} + longest_clock_step;
+    return believed == base::alarm::never || ends < believed + held.deadline_margin;
+}
+
 /// Whether the rows that were read have this grant. @param tokens by grant id
 bool is_there(const std::unordered_map<grant_id, std::int64_t>& tokens, const grant& one) {
     const auto found = tokens.find(one.grant_id);
@@ -47,9 +57,6 @@ void reconciler::finish(session& ours, sql::connection& db, sql::deadline until)
 
 bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline until) {
     const auto held = ours.grants().held();
-    // Before the rows are read: a deadline may be extended meanwhile.
-    std::unordered_map<grant_id, nanoseconds> believed;
-    for (const auto& each : held) believed.emplace(each->grant_id, each->deadline.load());
     const auto rows = rows_of(ours, db, until);
     const nanoseconds read = context_.now();
     bool all_known = true;
@@ -65,23 +72,13 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
             static_cast<void>(grants_.deny(**granted));
             continue;
         }
-        if (!is_requested(**granted, believed.at(row.grant_id), row.deadline_us, read) ||
-            !context_.lose(**granted, loss_reason::release_requested)) {
-            continue;
-        }
+        const bool requested =
+            kind == hold_kind::permits ? row.requested : is_requested(**granted, row, read);
+        if (!requested || !context_.lose(**granted, loss_reason::release_requested)) continue;
         // A release that came in between has found the grant lost.
         if ((*granted)->stopped) grants_.clear_row(**granted);
     }
     return all_known;
-}
-
-/// Our value is early by the transit of the acquire, the row's is late by that of the answer, and
-/// by the step of the database's clock: an unchanged deadline never looks shortened.
-bool reconciler::is_requested(const grant& held, nanoseconds believed,
-                              std::optional<std::int64_t> deadline_us, nanoseconds read) noexcept {
-    if (!deadline_us) return false;
-    const nanoseconds ends = read + std::chrono::microseconds{*deadline_us} + longest_clock_step;
-    return believed == base::alarm::never || ends < believed + held.deadline_margin;
 }
 
 void reconciler::compare_if_wanted(session& ours, sql::connection& db, sql::deadline until) {

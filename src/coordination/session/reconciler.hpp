@@ -39,13 +39,6 @@ public:
     /// pending and could be requested. One round trip.
     bool find_requests(session& ours, sql::connection& db, sql::deadline until);
 
-    /// Whether the deadline that was read of a hold's row is earlier than its client believed
-    /// before: another client has asked for its release.
-    /// @param read when the answer came
-    [[nodiscard]] static bool is_requested(const grant& held, nanoseconds believed,
-                                           std::optional<std::int64_t> deadline_us,
-                                           nanoseconds read) noexcept;
-
     /// Whether a row was locked since the last call: the next round should come soon (SQLite).
     [[nodiscard]] bool take_postponed() noexcept { return std::exchange(postponed_, false); }
 

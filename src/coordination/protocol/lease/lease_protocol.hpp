@@ -56,6 +56,7 @@ struct grant_request {
     std::optional<std::int64_t> deadline_us;
     bool barging = false;  ///< also past waiters in the queue
     wanted_permits permits{};
+    std::string_view blocks{};  ///< of a queue entry: party_labels.hpp
 };
 
 /// The state of a lease in one snapshot.
@@ -121,6 +122,7 @@ struct session_lease {
     bool forced = false;                      ///< it was ended by force, and is not swept yet
     std::int64_t permits = 0;                 ///< 0: it is a lease
     rowlock::grant_id base{};                 ///< of an upgrade: the hold that it was added to
+    bool requested = false;                   ///< of permits: another client asked for the release
 };
 
 struct session_state {

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <queue>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -33,7 +34,7 @@ std::string describe(const sql::result& rows, std::size_t row) {
 }  // namespace
 
 wait_graph::wait_graph(const sql::result& rows) {
-    constexpr std::size_t columns_of_leases = 9;
+    constexpr std::size_t columns_of_leases = 9;  // mode_deadlocks has five more
     const bool has_modes = rows.columns() > columns_of_leases;
     std::map<std::pair<session_id, std::string>, party> parties;
     const auto party_of = [&](session_id session, std::string_view label) {
@@ -43,7 +44,7 @@ wait_graph::wait_graph(const sql::result& rows) {
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         const auto ticket = rows.maybe_integer<ticket_no>(row, 1);
         const auto session = rows.integer<session_id>(row, 3);
-        const auto labels = rows.text(row, 4);
+        const auto label = rows.text(row, 4);
         vertex made{.kind = has_modes ? rows.integer(row, 9) : 0,
                     .name = std::string{rows.text(row, 0)},
                     .holds = !ticket.has_value(),
@@ -52,19 +53,16 @@ wait_graph::wait_graph(const sql::result& rows) {
                     .session = session,
                     .permits = has_modes ? rows.integer(row, 10) : 0,
                     .made = {static_cast<std::int64_t>(ticket.value_or(ticket_no{})), 0},
-                    .self = party_of(session, ticket ? thread_in(labels) : first_label(labels)),
+                    .self = party_of(session, label),
                     .blocked = {},
+                    .base = {},
+                    .blocks_a_hold = false,
                     .who = describe(rows, row)};
-        if (has_modes) {
-            made.made = {rows.integer(row, 11), static_cast<std::int64_t>(made.grant_id)};
-        }
-        if (!made.holds) {
-            for (const auto each : labels_in(labels)) {
-                made.blocked.push_back(party_of(session, each));
-            }
-        }
+        if (!made.holds) made.blocked.push_back(made.self);
+        if (has_modes) read_modes(rows, row, made, party_of);
         vertices_.push_back(std::move(made));
     }
+    name_bases();
     entries_of_.resize(parties.size());
     const auto place = [](const vertex& of) {
         return std::tuple{of.kind, std::string_view{of.name}, !of.holds, of.ticket};
@@ -72,6 +70,40 @@ wait_graph::wait_graph(const sql::result& rows) {
     std::ranges::sort(vertices_, {}, place);
     for (std::size_t i = 0; i < vertices_.size(); ++i) {
         for (const party each : vertices_[i].blocked) entries_of_[each].push_back(i);
+    }
+}
+
+/// Of an entry of readers `self` is their thread: the hold is not there yet.
+template <typename PartyOf>
+void wait_graph::read_modes(const sql::result& rows, std::size_t row, vertex& made,
+                            PartyOf party_of) {
+    made.made = {rows.integer(row, 11), static_cast<std::int64_t>(made.ticket)};
+    made.base = rows.maybe_integer<rowlock::grant_id>(row, 12).value_or(rowlock::grant_id{});
+    if (made.holds || rows.is_null(row, 13)) return;
+    const bool of_readers = rows.text(row, 4).starts_with(label_of_readers);
+    for (const auto each : labels_in(rows.text(row, 13))) {
+        const party blocked = party_of(made.session, each);
+        if (of_readers && !each.starts_with(label_of_readers)) made.self = blocked;
+        made.blocked.push_back(blocked);
+    }
+}
+
+/// The hold that an upgrade belongs to is not released before that is over. And an entry whose
+/// parties hold nothing is in a cycle only because others stand behind it.
+void wait_graph::name_bases() {
+    std::set<party> holders;
+    std::map<rowlock::grant_id, party> by_grant;
+    for (const vertex& each : vertices_) {
+        if (!each.holds) continue;
+        holders.insert(each.self);
+        if (each.grant_id != rowlock::grant_id{}) by_grant.emplace(each.grant_id, each.self);
+    }
+    for (vertex& each : vertices_) {
+        if (each.holds) continue;
+        const auto base = by_grant.find(each.base);
+        if (base != by_grant.end()) each.blocked.push_back(base->second);
+        each.blocks_a_hold =
+            std::ranges::any_of(each.blocked, [&](party which) { return holders.contains(which); });
     }
 }
 
@@ -128,6 +160,9 @@ private:
         for (auto it = first; it != graph_.vertices_.end() && lock(*it) == lock(entry); ++it) {
             if (!it->holds && it->ticket >= entry.ticket) break;
             if (has(entry, it->self) || (it->holds && fits(*it, entry))) continue;
+            if (it->holds && it->grant_id != rowlock::grant_id{} && it->grant_id == entry.base) {
+                continue;
+            }
             const auto obstacle = static_cast<std::size_t>(it - graph_.vertices_.begin());
             if (it->holds ? has(start_, it->self) : it->self == start_.self) {
                 if (lock(*it) != lock(start_) || &*it == &start_) return step{from, obstacle};
@@ -152,7 +187,8 @@ private:
             const vertex& entry = graph_.vertices_[next];
             const bool same = entry.kind == obstacle.kind && entry.name == obstacle.name;
             const bool itself = next == way.obstacle && obstacle.kind != 0;
-            if (from_[next] || entry.made >= start_.made || (same && !itself)) continue;
+            const bool younger = entry.blocks_a_hold && entry.made >= start_.made;
+            if (from_[next] || younger || (same && !itself)) continue;
             from_[next] = way;
             open_.push(next);
         }
@@ -201,7 +237,7 @@ std::vector<deadlock_found> wait_graph::cycles(session_id session) const {
     std::vector<deadlock_found> found;
     for (std::size_t i = 0; i < vertices_.size(); ++i) {
         const vertex& entry = vertices_[i];
-        if (entry.holds || entry.session != session) continue;
+        if (entry.holds || !entry.blocks_a_hold || entry.session != session) continue;
         if (auto cycle = search{*this, i}.run()) found.push_back(std::move(*cycle));
     }
     return found;

@@ -16,8 +16,8 @@ namespace rowlock::protocol {
 ///
 /// A party is a pair of session and label (party_labels.hpp). A queue entry waits for the holders
 /// that it does not fit beside, and for the entries before it in the queue. A hold is not released
-/// before the entries that name its label have been served. Of each cycle the youngest entry gives
-/// way: every member finds the same one, so exactly one does.
+/// before the entries that name its label have been served. Of each cycle the youngest entry that
+/// keeps a hold gives way: every member finds the same one, so exactly one does.
 class wait_graph {
 public:
     /// @param rows of the statement `deadlocks`, which knows leases alone, or `mode_deadlocks`
@@ -45,10 +45,16 @@ private:
         age made;
         party self;                  ///< of a holder, its label; of an entry, its thread
         std::vector<party> blocked;  ///< of an entry: who waits with it
+        rowlock::grant_id base;      ///< of an upgrade
+        bool blocks_a_hold = false;  ///< of an entry: it may give way
         std::string who;             ///< for messages
     };
     class search;
 
+    template <typename PartyOf>
+    static void read_modes(const sql::result& rows, std::size_t row, vertex& made,
+                           PartyOf party_of);
+    void name_bases();
     [[nodiscard]] static bool fits(const vertex& holder, const vertex& entry);
 
     std::vector<vertex> vertices_;  ///< by lock; the holders, then the entries by ticket

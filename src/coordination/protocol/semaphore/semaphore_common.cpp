@@ -4,6 +4,7 @@
 #include "sql/transaction_scope.hpp"
 #include <rowlock/error.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace rowlock::protocol {
@@ -31,12 +32,11 @@ void require_kind(std::string_view name, counter_kind found, counter_kind wanted
                     : which + " is the name of a semaphore: choose another for the shared_mutex"};
 }
 
-error of_leases(std::string_view name) {
-    return {
-        errc::invalid_options,
-        "\"" + std::string{name} +
-            "\" is the name of a lease or mutex, which a shared_mutex would not exclude: choose "
-            "another for the shared_mutex"};
+error of_leases(std::string_view name, counter_kind wanted) {
+    const std::string what = wanted == counter_kind::semaphore ? "semaphore" : "shared_mutex";
+    return {errc::invalid_options, "\"" + std::string{name} +
+                                       "\" is the name of a lease or mutex, which a " + what +
+                                       " would not exclude: choose another for the " + what};
 }
 
 int number_of(counter_kind kind) {
@@ -148,8 +148,8 @@ attempt common_semaphore_protocol::judge(sql::connection& db, const grant_reques
         found.what = outcome::session_dead;
     } else if (!waited && seen.has(wanted.count)) {
         found.what = outcome::contested;  // given back meanwhile
-        if (wanted.is_upgrade() &&
-            !recheck(db, request.name, request.session, wanted.upgrades, until)) {
+        if (wanted.is_upgrade() && recheck(db, request.name, request.session, wanted.upgrades,
+                                           until) == hold_state::over) {
             throw error{errc::lock_lost, "the hold that was to be upgraded is over"};
         }
     }
@@ -172,7 +172,8 @@ void common_semaphore_protocol::enqueue(sql::connection& db, const grant_request
         sql::run(db, how, until, request.name, request.session, request.grant_id,
                  request.permits.count, sql::text_or_null(request.thread),
                  sql::text_or_null(request.note), request.deadline_us,
-                 static_cast<int>(request.permits.of), base_of(request), ticket...);
+                 static_cast<int>(request.permits.of), base_of(request),
+                 sql::text_or_null(request.blocks), ticket...);
     };
     try {
         if (!request.permits.is_upgrade()) return send(enqueue_);
@@ -191,7 +192,7 @@ release_outcome common_semaphore_protocol::release(sql::connection& db, std::str
 
 void common_semaphore_protocol::set_capacity(sql::connection& db, std::string_view name,
                                              std::int64_t capacity, sql::deadline until) const {
-    require_capacity(name, capacity);
+    if (create(db, name, capacity, until)) return;
     if (const auto seen = state_of(db, name, {}, until); seen.kind) {
         require_kind(name, *seen.kind, counter_kind::semaphore);
     }
@@ -206,23 +207,23 @@ bool common_semaphore_protocol::create(sql::connection& db, std::string_view nam
 
 bool common_semaphore_protocol::create_shared_mutex(sql::connection& db, std::string_view name,
                                                     sql::deadline until) const {
-    if (make(db, name, permits_for(lock_mode::exclusive), counter_kind::shared_mutex, until)) {
-        return true;
-    }
-    if (!state_of(db, name, {}, until).capacity) throw of_leases(name);
-    return false;
+    return make(db, name, permits_for(lock_mode::exclusive), counter_kind::shared_mutex, until);
 }
 
 bool common_semaphore_protocol::make(sql::connection& db, std::string_view name,
                                      std::int64_t capacity, counter_kind kind,
                                      sql::deadline until) const {
     try {
-        return sql::run(db, create_, until, name, capacity, number_of(kind)).affected() == 1;
+        if (sql::run(db, create_, until, name, capacity, number_of(kind)).affected() == 1) {
+            return true;
+        }
     } catch (const error& failure) {
         // A statement without a conflict clause reports it as an error.
         if (failure.kind() != errc::unique_violation) throw;
         return false;
     }
+    if (!state_of(db, name, {}, until).capacity) throw of_leases(name, kind);
+    return false;
 }
 
 /// The number that is lowered is the one that was read, or nothing happens: then it is read again.
@@ -309,10 +310,10 @@ std::vector<session_lease> common_semaphore_protocol::permits_of(sql::connection
     const auto rows = sql::run(db, permits_of_, until, session);
     std::vector<session_lease> found;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
-        found.push_back({std::string{rows.text(row, 0)}, rows.integer<grant_id>(row, 1),
-                         rows.integer(row, 2), rows.maybe_integer(row, 3),
-                         rows.integer(row, 4) != 0, rows.integer(row, 5),
-                         rows.maybe_integer<grant_id>(row, 6).value_or(grant_id{})});
+        found.push_back(
+            {std::string{rows.text(row, 0)}, rows.integer<grant_id>(row, 1), rows.integer(row, 2),
+             rows.maybe_integer(row, 3), rows.integer(row, 4) != 0, rows.integer(row, 5),
+             rows.maybe_integer<grant_id>(row, 6).value_or(grant_id{}), rows.integer(row, 7) != 0});
     }
     return found;
 }
@@ -327,11 +328,19 @@ std::vector<deadlock_found> common_semaphore_protocol::deadlocks(sql::connection
     return wait_graph{sql::run(db, deadlocks_, until, session)}.cycles(session);
 }
 
+/// All holds are locked before the first counter, as in a sweep.
 void common_semaphore_protocol::reclaim(sql::connection& db, session_id predecessor,
                                         session_id session, sql::deadline until) const {
-    for (const auto& hold : permits_of(db, predecessor, until)) {
-        if (sql::run(db, lock_hold_, until, hold.name, hold.grant_id, predecessor).empty())
-            continue;
+    auto holds = permits_of(db, predecessor, until);
+    std::erase_if(holds, [](const auto& each) { return each.forced || each.requested; });
+    std::ranges::sort(holds, {}, [](const auto& each) {
+        return std::pair{each.name, each.grant_id};
+    });
+    std::erase_if(holds, [&](const auto& each) {
+        return sql::run(db, lock_hold_, until, each.name, each.grant_id, predecessor).empty();
+    });
+    std::ranges::sort(holds, {}, [](const auto& each) { return std::pair{each.name, each.token}; });
+    for (const auto& hold : holds) {
         sql::run(db, raise_token_, until, hold.name);
         sql::run(db, reclaim_, until, hold.name, hold.grant_id, predecessor, session);
     }
@@ -401,21 +410,18 @@ extension common_semaphore_protocol::extend(sql::connection& db, std::string_vie
     const auto seen = read(db, name, session, grant_id, until);
     if (!seen || !seen->granted.deadline_us) return extension::over;
     if (sql::run(db, extend_, until, name, grant_id, session, by.count()).affected() != 1) {
-        return extension::over;
+        return extension::over;  // or asked for: its holder is about to learn of it
     }
     transaction.commit(until);
     return extension::done;
 }
 
-std::optional<queue_grant> common_semaphore_protocol::recheck(sql::connection& db,
-                                                              std::string_view name,
-                                                              session_id session, grant_id grant_id,
-                                                              sql::deadline until) const {
+hold_state common_semaphore_protocol::recheck(sql::connection& db, std::string_view name,
+                                              session_id session, grant_id grant_id,
+                                              sql::deadline until) const {
     const auto row = sql::run(db, recheck_, until, name, session, grant_id);
-    if (row.empty()) return std::nullopt;
-    const queue_grant found{row.integer(0, 0), row.maybe_integer(0, 1)};
-    if (found.deadline_us && *found.deadline_us <= 0) return std::nullopt;
-    return found;
+    if (row.empty() || row.maybe_integer(0, 0).value_or(1) <= 0) return hold_state::over;
+    return row.integer(0, 1) != 0 ? hold_state::requested : hold_state::alive;
 }
 
 /// The hold is locked first, then its session, as lease_protocol::request_release.

@@ -76,9 +76,8 @@ public:
         sql::deadline until) const override;
     bool force_release(sql::connection& db, std::string_view name, std::int64_t token,
                        std::optional<hold_id>& whom, sql::deadline until) const override;
-    [[nodiscard]] std::optional<queue_grant> recheck(sql::connection& db, std::string_view name,
-                                                     session_id session, grant_id grant_id,
-                                                     sql::deadline until) const override;
+    [[nodiscard]] hold_state recheck(sql::connection& db, std::string_view name, session_id session,
+                                     grant_id grant_id, sql::deadline until) const override;
     [[nodiscard]] bool exists(sql::connection& db, std::string_view name, counter_kind kind,
                               sql::deadline until) const override;
     [[nodiscard]] std::optional<semaphore_info> inspect(sql::connection& db, std::string_view name,

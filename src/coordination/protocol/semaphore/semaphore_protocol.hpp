@@ -76,6 +76,8 @@ struct idle_shared_mutex {
     bool deletable;  ///< the settled token floor covers its token
 };
 
+enum class hold_state : unsigned char { alive, requested, over };
+
 /// The result of an attempt to extend a hold.
 enum class extension : unsigned char {
     done,
@@ -109,12 +111,13 @@ struct granted_permits {
 class semaphore_protocol : public hold_protocol {
 public:
     /// Makes a semaphore, or changes its capacity; below what is used, nothing is granted until
-    /// enough has been given back. Idempotent. Two round trips.
-    /// @throws error errc::invalid_options for the name of a shared_mutex
+    /// enough has been given back. Idempotent. Two or three round trips.
+    /// @throws error errc::invalid_options for the name of a shared_mutex or a lease
     virtual void set_capacity(sql::connection& db, std::string_view name, std::int64_t capacity,
                               sql::deadline until) const = 0;
     /// Makes a semaphore. Returns false, and changes nothing, if one of this name is there, or a
-    /// shared_mutex. One round trip.
+    /// shared_mutex. One round trip, two if it returns false.
+    /// @throws error errc::invalid_options for the name of a lease
     virtual bool create(sql::connection& db, std::string_view name, std::int64_t capacity,
                         sql::deadline until) const = 0;
     /// Makes a shared_mutex. Returns false, and changes nothing, if it is there, or a semaphore of
@@ -195,12 +198,10 @@ public:
     virtual bool delete_shared_mutex(sql::connection& db, std::string_view name, std::int64_t token,
                                      sql::deadline until) const = 0;
 
-    /// The state of a hold after an upgrade of it was granted; nullopt if it is over. One round
-    /// trip.
-    [[nodiscard]] virtual std::optional<queue_grant> recheck(sql::connection& db,
-                                                             std::string_view name,
-                                                             session_id session, grant_id grant_id,
-                                                             sql::deadline until) const = 0;
+    /// The state of a hold, behind any client that has it locked to end it. One round trip.
+    [[nodiscard]] virtual hold_state recheck(sql::connection& db, std::string_view name,
+                                             session_id session, grant_id grant_id,
+                                             sql::deadline until) const = 0;
 
     // For an operator. A token of a shared_mutex stands for the whole hold: with what an upgrade
     // added to it.

@@ -79,7 +79,7 @@ update rowlock_lease l straight_join rowlock_session m
 -- seen and the disk has not may have handed the lease over, and a client may have received that token.
 -- $1 name  $2 my session  $3 the predecessor's session  $4 its token
 update rowlock_lease
-   set session = $2,
+   set session = $2, thread = null,
        token = greatest(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 2,
        acquired_at = {now}, changed_at = {now}
  where name = $1 and session = $3 and token = $4 and not coalesce(deadline <= {now}, 0)

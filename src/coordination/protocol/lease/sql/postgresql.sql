@@ -122,7 +122,7 @@ update rowlock_lease l
 -- Our session must live here.
 -- $1 name  $2 my session  $3 the predecessor's session  $4 its token
 update rowlock_lease l
-   set session = $2::bigint, token = greatest(l.token, f.floor) + 1 + (l.successor is not null)::int,
+   set session = $2::bigint, thread = null, token = greatest(l.token, f.floor) + 1 + (l.successor is not null)::int,
        successor = null,
        acquired_at = clock_timestamp(), changed_at = clock_timestamp()
   from rowlock_token_floor f

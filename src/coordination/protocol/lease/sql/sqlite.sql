@@ -72,7 +72,7 @@ update rowlock_lease
 -- own columns; the grant id stays. Our session must live.
 -- $1 name  $2 my session  $3 the predecessor's session  $4 its token
 update rowlock_lease
-   set session = $2,
+   set session = $2, thread = null,
        token = max(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1,
        acquired_at = {now}, changed_at = {now}
  where name = $1 and session = $3 and token = $4 and not coalesce(deadline <= {now}, 0)

@@ -5,10 +5,11 @@
 -- before it commits, so overlapping enqueues may become visible in either order; one that was answered before
 -- another was sent has the lower ticket.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
+-- $7 labels of what else it blocks, or NULL
 with c as materialized (
          select set_config('synchronous_commit', 'off', true))
-insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at)
-select $1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_timestamp() from c
+insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks)
+select $1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_timestamp(), $7::text from c
 on conflict (grant_id) do nothing
 
 -- statement cancel

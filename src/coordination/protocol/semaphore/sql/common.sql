@@ -1,3 +1,8 @@
+-- statement set_capacity
+-- Changes how many permits a semaphore has; less than `used` is allowed. Then check the queue.
+-- $1 name  $2 capacity
+update rowlock_semaphore set capacity = $2 where name = $1 and kind = 0
+
 -- statement semaphore_state
 -- How a semaphore stands; reads only.
 -- $1 name  $2 my session
@@ -61,8 +66,8 @@ select distinct m.id
 -- The holds of a session, to compare a holder's belief with the table. By the index on session, reads only.
 -- $1 session
 -- → name, grant id, token, what is left of its own deadline in µs, or NULL, whether it was ended by force, permits,
---   of an upgrade the grant id of its hold
-select s.name, s.grant_id, s.token, s.deadline - {now}, coalesce(s.deadline = 0, 0), s.permits, s.base
+--   of an upgrade the grant id of its hold, whether another client has asked for its release
+select s.name, s.grant_id, s.token, s.deadline - {now}, coalesce(s.deadline = 0, 0), s.permits, s.base, s.requested
   from rowlock_permit s where s.session = $1
  order by s.name, s.token
 
@@ -170,15 +175,14 @@ select s.session, coalesce(s.base, s.grant_id)
 
 -- statement shorten_permit
 -- Sets the deadline of a hold, and of what an upgrade added to it, to the time at which its session would expire
--- without another heartbeat, unless that ends before. Never later. The transaction has locked the hold, and then the
+-- without another heartbeat, unless that ends before, and marks it. Never later. The transaction has locked the hold, and then the
 -- session by bump_revision: as shorten_lease. An upgrade that is committed later is not believed: its client reads the
 -- hold afterwards (recheck_permit).
 -- $1 name  $2 grant id  $3 session
 update rowlock_permit
-   set deadline = (select m.expires_at from rowlock_session m where m.id = $3)
+   set deadline = (select coalesce({least}(deadline, m.expires_at), m.expires_at) from rowlock_session m where m.id = $3),
+       requested = 1
  where name = $1 and (grant_id = $2 or base = $2) and session = $3
-   and exists (select 1 from rowlock_session m
-                where m.id = $3 and (deadline is null or deadline > m.expires_at))
 
 -- statement end_permit
 -- Ends a hold from outside, with what an upgrade added to it: from the commit on every fence of it fails and every
@@ -196,7 +200,7 @@ update rowlock_permit set deadline = 0 where name = $1 and (grant_id = $2 or bas
 -- lost, durable.
 -- $1 name  $2 grant id  $3 session  $4 how long from now, in µs
 update rowlock_permit set deadline = {greatest}(deadline + 1, {now} + $4)
- where name = $1 and grant_id = $2 and session = $3 and deadline > {now}
+ where name = $1 and grant_id = $2 and session = $3 and deadline > {now} and requested = 0
 
 -- statement raise_counter_token
 -- Draws a token for a hold that is reclaimed. Locks the counter, behind the hold, as a release does.
@@ -207,74 +211,94 @@ update rowlock_semaphore
 
 -- statement reclaim_permit
 -- Moves a hold of a predecessor, ended in this transaction, to our session, with the token drawn before. The transaction
--- has locked the hold (lock_permit). Not one that is over, by its deadline or by force; a request for its release stays:
--- its deadline does.
+-- has locked the hold (lock_permit). Not one that is over, by its deadline or by force, nor one that another client has
+-- asked for. Its thread is of another process.
 -- $1 name  $2 grant id  $3 the predecessor's session  $4 my session
 update rowlock_permit
-   set session = $4, token = (select p.token from rowlock_semaphore p where p.name = $1), acquired_at = {now}
+   set session = $4, token = (select p.token from rowlock_semaphore p where p.name = $1), acquired_at = {now},
+       thread = null
  where name = $1 and grant_id = $2 and session = $3
-   and not coalesce(deadline <= {now}, 0)
+   and not coalesce(deadline <= {now}, 0) and requested = 0
    and (select 1 from rowlock_session m where m.id = $4 and {live}) = 1
 
 -- statement any_permits
--- Whether permits are held or waited for: else the search for deadlocks knows leases alone. Reads only.
-select (exists (select 1 from rowlock_permit) or exists (select 1 from rowlock_permit_waiter))
+-- Whether shared_mutexes are held or waited for: else the search for deadlocks knows leases alone. Reads only.
+select (exists (select 1 from rowlock_permit where kind = 1)
+        or exists (select 1 from rowlock_permit_waiter where kind = 1))
 
 -- statement mode_deadlocks
--- As `deadlocks`, which see, with the shared_mutexes: all holders and waiters of the locks that our entries lead to,
--- in one snapshot; reads only. Whose label belongs to which party the caller decides (party_labels.hpp), so `reach`
--- goes by sessions, and is wider than it need be.
+-- As `deadlocks`, which see, with the shared_mutexes: the holders and waiters of the locks that our entries lead to, in
+-- one snapshot; reads only. An entry with `blocks` is followed from every hold of its session: whose label is which
+-- party the caller decides (party_labels.hpp).
 -- $1 my session
--- → as deadlocks; then the kind of the lock (0: a lease, 1: a shared_mutex), permits, when the entry was made
+-- → as deadlocks, with the grant ids of holders; then the kind of the lock (0: a lease, 1: a shared_mutex), permits, when
+--   the entry was made, of an upgrade the grant id of its hold, labels of what else it blocks
 with recursive reach (kind, name) as (
          select 0, w.name from rowlock_waiter w where w.session = $1 and w.thread is not null
          union
-         select 1, w.name from rowlock_permit_waiter w {join} rowlock_semaphore c
-          where w.session = $1 and w.thread is not null and c.name = w.name and c.kind = 1
+         select 1, w.name from rowlock_permit_waiter w
+          where w.session = $1 and w.kind = 1 and w.thread is not null
          union
          select 0, o.name
            from reach r {join} rowlock_lease p {join} rowlock_waiter o
           where r.kind = 0 and p.name = r.name and o.session = p.session
+            and (o.thread = p.thread or o.blocks is not null)
          union
          select 1, o.name
-           from reach r {join} rowlock_lease p {join} rowlock_permit_waiter o {join} rowlock_semaphore c
-          where r.kind = 0 and p.name = r.name and o.session = p.session and c.name = o.name and c.kind = 1
+           from reach r {join} rowlock_lease p {join} rowlock_permit_waiter o
+          where r.kind = 0 and p.name = r.name and o.session = p.session and o.kind = 1
+            and (o.thread = p.thread or o.blocks is not null or o.base is not null)
          union
          select 0, o.name
            from reach r {join} rowlock_waiter p {join} rowlock_waiter o
           where r.kind = 0 and p.name = r.name and o.session = p.session
+            and (o.thread = p.thread or o.blocks is not null)
          union
          select 1, o.name
-           from reach r {join} rowlock_waiter p {join} rowlock_permit_waiter o {join} rowlock_semaphore c
-          where r.kind = 0 and p.name = r.name and o.session = p.session and c.name = o.name and c.kind = 1
+           from reach r {join} rowlock_waiter p {join} rowlock_permit_waiter o
+          where r.kind = 0 and p.name = r.name and o.session = p.session and o.kind = 1
+            and (o.thread = p.thread or o.blocks is not null or o.base is not null)
          union
          select 0, o.name
            from reach r {join} rowlock_permit p {join} rowlock_waiter o
           where r.kind = 1 and p.name = r.name and o.session = p.session
+            and (o.thread = p.thread or o.blocks is not null)
          union
          select 1, o.name
-           from reach r {join} rowlock_permit p {join} rowlock_permit_waiter o {join} rowlock_semaphore c
-          where r.kind = 1 and p.name = r.name and o.session = p.session and c.name = o.name and c.kind = 1
+           from reach r {join} rowlock_permit p {join} rowlock_permit_waiter o
+          where r.kind = 1 and p.name = r.name and o.session = p.session and o.kind = 1
+            and (o.thread = p.thread or o.blocks is not null or o.base is not null)
          union
          select 0, o.name
            from reach r {join} rowlock_permit_waiter p {join} rowlock_waiter o
           where r.kind = 1 and p.name = r.name and o.session = p.session
+            and (o.thread = p.thread or o.blocks is not null)
          union
          select 1, o.name
-           from reach r {join} rowlock_permit_waiter p {join} rowlock_permit_waiter o {join} rowlock_semaphore c
-          where r.kind = 1 and p.name = r.name and o.session = p.session and c.name = o.name and c.kind = 1)
-select l.name, null, null, l.session, l.thread, l.note, s.host, s.program, s.pid, 0, 0, 0
+           from reach r {join} rowlock_permit_waiter p {join} rowlock_permit_waiter o
+          where r.kind = 1 and p.name = r.name and o.session = p.session and o.kind = 1
+            and (o.thread = p.thread or o.blocks is not null or o.base is not null))
+select l.name, null, l.grant_id, l.session, l.thread, l.note, s.host, s.program, s.pid, 0, 0, 0, null, null
   from reach r {join} rowlock_lease l {join} rowlock_session s
  where r.kind = 0 and l.name = r.name and s.id = l.session and l.thread is not null and not {free}
 union all
-select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 0, 0, w.enqueued_at
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 0, 0, w.enqueued_at, null,
+       w.blocks
   from reach r {join} rowlock_waiter w {join} rowlock_session m
  where r.kind = 0 and w.name = r.name and w.thread is not null and m.id = w.session and {live}
 union all
-select s.name, null, null, s.session, s.thread, s.note, m.host, m.program, m.pid, 1, s.permits, 0
+select s.name, null, s.grant_id, s.session, s.thread, s.note, m.host, m.program, m.pid, 1, s.permits, 0, null, null
   from reach r {join} rowlock_permit s {join} rowlock_session m
  where r.kind = 1 and s.name = r.name and s.thread is not null and m.id = s.session and not {hold_over}
 union all
-select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 1, w.permits, w.enqueued_at
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 1, w.permits, w.enqueued_at,
+       w.base, w.blocks
   from reach r {join} rowlock_permit_waiter w {join} rowlock_session m
  where r.kind = 1 and w.name = r.name and w.thread is not null and m.id = w.session and {live}
+
+-- statement wrong_counters
+-- The counters that are not the sum of their holds, which should never be, for a person. One snapshot, reads only.
+-- → how many counters; how many are wrong; the first of these
+select (select count(*) from rowlock_semaphore), count(t.name), min(t.name)
+  from (select p.name from rowlock_semaphore p
+         where p.used <> (select coalesce(sum(s.permits), 0) from rowlock_permit s where s.name = p.name)) t

@@ -1,17 +1,10 @@
--- statement set_capacity
--- Makes a semaphore, or changes how many permits it has; less than `used` is allowed. A shared_mutex is left alone.
--- Then check the queue.
--- $1 name  $2 capacity
-insert into rowlock_semaphore (name, capacity) values ($1, $2)
-on duplicate key update capacity = if(kind = 0, $2, capacity)
-
 -- statement create_semaphore
--- Makes a semaphore or a shared_mutex; 1062 if there is one of this name. No shared_mutex of a name that
--- leases use: it would exclude none of them.
+-- Makes a semaphore or a shared_mutex; 1062 if there is one of this name. None of a name that leases use:
+-- it would exclude none of them.
 -- $1 name  $2 capacity  $3 kind
 insert into rowlock_semaphore (name, capacity, kind, changed_at)
 select $1, $2, $3, {now} from (select 1 as one) as one
- where $3 = 0 or not exists (select 1 from rowlock_lease l where l.name = $1)
+ where not exists (select 1 from rowlock_lease l where l.name = $1)
 
 -- statement lock_semaphore
 -- Locks a counter. In the next statement of the transaction no take and no grant is under way, and a give that is
@@ -22,19 +15,19 @@ select p.used from rowlock_semaphore p where p.name = $1 for update
 -- statement enqueue_for_permits
 -- Adds a queue entry, like enqueue; 1062 if it is there.
 -- $1 name  $2 my session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
--- $8 kind of the counter  $9 of an upgrade, the grant id of its hold, or NULL
+-- $8 kind of the counter  $9 of an upgrade, the grant id of its hold, or NULL  $10 labels of what else it blocks, or NULL
 insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at, kind,
-                                   base)
-values ($1, $2, $3, $4, $5, $6, $7, {now}, $8, $9)
+                                   base, blocks)
+values ($1, $2, $3, $4, $5, $6, $7, {now}, $8, $9, $10)
 
 -- statement enqueue_for_upgrade
 -- Adds the queue entry of an upgrade, before all others: its ticket is one of those below the first that
 -- AUTO_INCREMENT gives. There is one upgradeable holder at most, and no other client upgrades, so no two of them
 -- are live.
--- $1 … $9 as enqueue_for_permits  $10 ticket
+-- $1 … $10 as enqueue_for_permits  $11 ticket
 insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at, kind,
-                                   base, ticket)
-values ($1, $2, $3, $4, $5, $6, $7, {now}, $8, $9, $10)
+                                   base, blocks, ticket)
+values ($1, $2, $3, $4, $5, $6, $7, {now}, $8, $9, $10, $11)
 
 -- statement permit_tickets
 -- The tickets of queue entries, to be deleted by primary key, like tickets.
@@ -171,8 +164,8 @@ update rowlock_semaphore
 -- Reads a hold after an upgrade of it was granted: behind an operator who ends it, or asks for it, and has it locked.
 -- One who comes later finds the upgrade.
 -- $1 name  $2 my session  $3 grant id
--- → as find_permits
-select s.token, s.deadline - {now}, s.permits
+-- → what is left of its own deadline in µs, or NULL; whether another client has asked for its release
+select s.deadline - {now}, s.requested
   from rowlock_permit s
  where s.name = $1 and s.grant_id = $3 and s.session = $2
   lock in share mode

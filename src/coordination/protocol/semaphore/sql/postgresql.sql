@@ -162,15 +162,14 @@ select 1 from rowlock_permit s
 
 -- statement shorten_permit
 -- Sets the deadline of a hold, and of what an upgrade added to it, to the time at which its session would expire
--- without another heartbeat, unless that ends before. Never later. The transaction has locked the hold, and then the
+-- without another heartbeat, unless that ends before, and marks it. Never later. The transaction has locked the hold, and then the
 -- session by bump_revision: as shorten_lease. An upgrade that is committed later is not believed: its client reads the
 -- hold afterwards (recheck_permit).
 -- $1 name  $2 grant id  $3 session
 update rowlock_permit s
-   set deadline = m.expires_at
+   set deadline = least(s.deadline, m.expires_at), requested = 1
   from rowlock_session m
  where s.name = $1::text and $2::bigint in (s.grant_id, s.base) and s.session = $3::bigint and m.id = $3::bigint
-   and (s.deadline is null or s.deadline > m.expires_at)
 
 -- statement end_permit
 -- Ends a hold from outside, with what an upgrade added to it: from the commit on every fence of it fails and every
@@ -185,29 +184,24 @@ update rowlock_permit s set deadline = 'epoch'
 -- Reads a hold after an upgrade of it was granted: behind an operator who ends it, or asks for it, and has it locked.
 -- One who comes later finds the upgrade.
 -- $1 name  $2 my session  $3 grant id
--- → as find_permits
-select s.token,
-       (extract(epoch from s.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
-       s.permits
+-- → what is left of its own deadline in µs, or NULL; whether another client has asked for its release
+select (extract(epoch from s.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint, s.requested
   from rowlock_permit s
  where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint
    for share
 
 -- statement set_capacity
--- Makes a semaphore, or changes how many permits it has; less than `used` is allowed. Durable. A shared_mutex is
--- left alone. Then check the queue (grant_permits).
+-- Changes how many permits a semaphore has; less than `used` is allowed. Durable. Then check the queue (grant_permits).
 -- $1 name  $2 capacity
-insert into rowlock_semaphore as p (name, capacity) values ($1::text, $2::bigint)
-on conflict (name) do update set capacity = excluded.capacity
-    where p.capacity <> excluded.capacity and p.kind = 0
+update rowlock_semaphore p set capacity = $2::bigint where p.name = $1::text and p.kind = 0
 
 -- statement create_semaphore
--- Makes a semaphore or a shared_mutex, unless there is one of this name; and no shared_mutex of a name that leases
--- use, which would exclude none of them.
+-- Makes a semaphore or a shared_mutex, unless there is one of this name; and none of a name that leases use, which would
+-- exclude none of them.
 -- $1 name  $2 capacity  $3 kind
 insert into rowlock_semaphore (name, capacity, kind, changed_at)
 select $1::text, $2::bigint, $3::int, clock_timestamp()
- where $3::int = 0 or not exists (select from rowlock_lease l where l.name = $1::text)
+ where not exists (select from rowlock_lease l where l.name = $1::text)
 on conflict (name) do nothing
 
 -- statement semaphore_state
@@ -233,27 +227,27 @@ select s.token,
 -- statement enqueue_for_permits
 -- Adds a queue entry, like enqueue.
 -- $1 name  $2 my session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
--- $8 kind of the counter  $9 of an upgrade, the grant id of its hold, or NULL
+-- $8 kind of the counter  $9 of an upgrade, the grant id of its hold, or NULL  $10 labels of what else it blocks, or NULL
 with c as materialized (
          select set_config('synchronous_commit', 'off', true))
 insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at,
-                                   kind, base)
+                                   kind, base, blocks)
 select $1::text, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint, clock_timestamp(),
-       $8::int, $9::bigint
+       $8::int, $9::bigint, $10::text
   from c
 on conflict (grant_id) do nothing
 
 -- statement enqueue_for_upgrade
 -- Adds the queue entry of an upgrade, before all others: its ticket is negative. There is one upgradeable holder at
 -- most, and no other client upgrades, so no two of them are live.
--- $1 … $9 as enqueue_for_permits  $10 ticket
+-- $1 … $10 as enqueue_for_permits  $11 ticket
 with c as materialized (
          select set_config('synchronous_commit', 'off', true))
 insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at,
-                                   kind, base, ticket)
+                                   kind, base, blocks, ticket)
 overriding system value
 select $1::text, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint, clock_timestamp(),
-       $8::int, $9::bigint, $10::bigint
+       $8::int, $9::bigint, $10::text, $11::bigint
   from c
 on conflict (grant_id) do nothing
 
@@ -329,10 +323,10 @@ select distinct m.id
 -- The holds of a session, to compare a holder's belief with the table. By the index on session, reads only.
 -- $1 session
 -- → name, grant id, token, what is left of its own deadline in µs, or NULL, whether it was ended by force, permits,
---   of an upgrade the grant id of its hold
+--   of an upgrade the grant id of its hold, whether another client has asked for its release
 select s.name, s.grant_id, s.token,
        (extract(epoch from s.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
-       coalesce(s.deadline = 'epoch', false)::int, s.permits, s.base
+       coalesce(s.deadline = 'epoch', false)::int, s.permits, s.base, s.requested
   from rowlock_permit s where s.session = $1::bigint
  order by s.name, s.token
 
@@ -459,7 +453,7 @@ update rowlock_permit s
    set deadline = greatest(s.deadline + interval '1 microsecond',
                            clock_timestamp() + $4::bigint::float8 * interval '1 microsecond')
  where s.name = $1::text and s.grant_id = $2::bigint and s.session = $3::bigint
-   and s.deadline > clock_timestamp()
+   and s.deadline > clock_timestamp() and s.requested = 0
 
 -- statement raise_counter_token
 -- Draws a token for a hold that is reclaimed. Locks the counter, behind the hold, as a release does.
@@ -470,76 +464,90 @@ update rowlock_semaphore p
 
 -- statement reclaim_permit
 -- Moves a hold of a predecessor, ended in this transaction, to our session, with the token drawn before. The transaction
--- has locked the hold (lock_permit). Not one that is over, by its deadline or by force; a request for its release stays:
--- its deadline does.
+-- has locked the hold (lock_permit). Not one that is over, by its deadline or by force, nor one that another client has
+-- asked for. Its thread is of another process.
 -- $1 name  $2 grant id  $3 the predecessor's session  $4 my session
 update rowlock_permit s
-   set session = $4::bigint, token = p.token, acquired_at = clock_timestamp()
+   set session = $4::bigint, token = p.token, acquired_at = clock_timestamp(), thread = null
   from rowlock_semaphore p
  where s.name = $1::text and s.grant_id = $2::bigint and s.session = $3::bigint and p.name = $1::text
-   and not coalesce(s.deadline <= clock_timestamp(), false)
+   and not coalesce(s.deadline <= clock_timestamp(), false) and s.requested = 0
    and exists (select from rowlock_session m where m.id = $4::bigint and {live})
 
 -- statement any_permits
--- Whether permits are held or waited for: else the search for deadlocks knows leases alone. Reads only.
-select (exists (select  from rowlock_permit) or exists (select  from rowlock_permit_waiter))::int
+-- Whether shared_mutexes are held or waited for: else the search for deadlocks knows leases alone. Reads only.
+select (exists (select from rowlock_permit where kind = 1)
+        or exists (select from rowlock_permit_waiter where kind = 1))::int
 
 -- statement mode_deadlocks
--- As `deadlocks`, which see, with the shared_mutexes: all holders and waiters of the locks that our entries lead to,
--- in one snapshot; reads only. Whose label belongs to which party the caller decides (party_labels.hpp), so `reach`
--- goes by sessions, and is wider than it need be.
+-- As `deadlocks`, which see, with the shared_mutexes: the holders and waiters of the locks that our entries lead to, in
+-- one snapshot; reads only. An entry with `blocks` is followed from every hold of its session: whose label is which
+-- party the caller decides (party_labels.hpp).
 -- $1 my session
--- → as deadlocks; then the kind of the lock (0: a lease, 1: a shared_mutex), permits, when the entry was made
+-- → as deadlocks, with the grant ids of holders; then the kind of the lock (0: a lease, 1: a shared_mutex), permits, when
+--   the entry was made, of an upgrade the grant id of its hold, labels of what else it blocks
 with recursive reach (kind, name) as (
          (select 0, w.name from rowlock_waiter w
            where w.session = $1::bigint and w.thread is not null
           union all
-          select 1, w.name from rowlock_permit_waiter w join rowlock_semaphore c on c.name = w.name and c.kind = 1
-           where w.session = $1::bigint and w.thread is not null)
+          select 1, w.name from rowlock_permit_waiter w
+           where w.session = $1::bigint and w.kind = 1 and w.thread is not null)
          union
          select o.kind, o.name
            from reach r
                 cross join lateral (
-                    (select l.session from rowlock_lease l where r.kind = 0 and l.name = r.name offset 0)
+                    (select l.session, l.thread from rowlock_lease l
+                      where r.kind = 0 and l.name = r.name offset 0)
                     union all
-                    (select w.session from rowlock_waiter w where r.kind = 0 and w.name = r.name offset 0)
+                    (select w.session, w.thread from rowlock_waiter w
+                      where r.kind = 0 and w.name = r.name offset 0)
                     union all
-                    (select s.session from rowlock_permit s where r.kind = 1 and s.name = r.name offset 0)
+                    (select s.session, s.thread from rowlock_permit s
+                      where r.kind = 1 and s.name = r.name offset 0)
                     union all
-                    (select w.session from rowlock_permit_waiter w where r.kind = 1 and w.name = r.name
-                     offset 0)) p
+                    (select w.session, w.thread from rowlock_permit_waiter w
+                      where r.kind = 1 and w.name = r.name offset 0)) p
                 cross join lateral (
-                    (select 0 as kind, o.name from rowlock_waiter o where o.session = p.session offset 0)
+                    (select 0 as kind, o.name from rowlock_waiter o
+                      where o.session = p.session and (o.thread = p.thread or o.blocks is not null) offset 0)
                     union all
-                    (select 1, o.name
-                       from rowlock_permit_waiter o join rowlock_semaphore c on c.name = o.name and c.kind = 1
-                      where o.session = p.session offset 0)) o)
-select h.name, null::bigint, null::bigint, h.session, h.thread, h.note, h.host, h.program, h.pid, 0, 0::bigint, 0::bigint
+                    (select 1, o.name from rowlock_permit_waiter o
+                      where o.session = p.session and o.kind = 1
+                        and (o.thread = p.thread or o.blocks is not null or o.base is not null) offset 0)) o)
+select h.name, null::bigint, h.grant_id, h.session, h.thread, h.note, h.host, h.program, h.pid, 0, 0::bigint, 0::bigint,
+       null::bigint, null::text
   from reach r
        cross join lateral (
-           select l.name, l.session, l.thread, l.note, s.host, s.program, s.pid
+           select l.name, l.grant_id, l.session, l.thread, l.note, s.host, s.program, s.pid
              from rowlock_lease l join rowlock_session s on s.id = l.session
             where r.kind = 0 and l.name = r.name and l.thread is not null and not {free} offset 0) h
 union all
 select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.program, w.pid, 0, 0,
-       (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint
+       (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint, null, w.blocks
   from reach r
        cross join lateral (
            select w.*, m.host, m.program, m.pid
              from rowlock_waiter w join rowlock_session m on m.id = w.session
             where r.kind = 0 and w.name = r.name and w.thread is not null and {live} offset 0) w
 union all
-select h.name, null, null, h.session, h.thread, h.note, h.host, h.program, h.pid, 1, h.permits, 0
+select h.name, null, h.grant_id, h.session, h.thread, h.note, h.host, h.program, h.pid, 1, h.permits, 0, null, null
   from reach r
        cross join lateral (
-           select s.name, s.session, s.thread, s.note, s.permits, m.host, m.program, m.pid
+           select s.name, s.grant_id, s.session, s.thread, s.note, s.permits, m.host, m.program, m.pid
              from rowlock_permit s join rowlock_session m on m.id = s.session
             where r.kind = 1 and s.name = r.name and s.thread is not null and not {hold_over} offset 0) h
 union all
 select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.program, w.pid, 1, w.permits,
-       (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint
+       (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint, w.base, w.blocks
   from reach r
        cross join lateral (
            select w.*, m.host, m.program, m.pid
              from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
             where r.kind = 1 and w.name = r.name and w.thread is not null and {live} offset 0) w
+
+-- statement wrong_counters
+-- The counters that are not the sum of their holds, which should never be, for a person. One snapshot, reads only.
+-- → how many counters; how many are wrong; the first of these
+select (select count(*) from rowlock_semaphore), count(t.name), min(t.name)
+  from (select p.name from rowlock_semaphore p
+         where p.used <> (select coalesce(sum(s.permits), 0)::bigint from rowlock_permit s where s.name = p.name)) t
