@@ -202,6 +202,17 @@ TEST_CASE("break asks for, or takes, one hold of a shared_mutex or a semaphore")
         CHECK(contains(run({"break", "--yes", "--now", "--token", token, "page"}).out,
                        "not held by that holder"));
 
+        // The token of a hold from before its upgrade is known as well.
+        {
+            rowlock::shared_mutex index{locks, "index"};
+            auto hold = index.acquire(lock_mode::upgradeable);
+            const auto before = std::to_string(hold.token().value());
+            hold.upgrade();
+            CHECK(contains(run({"break", "--yes", "--now", "--token", before, "index"}).out,
+                           "was taken"));
+            CHECK(tool::eventually([&] { return !hold.held(); }));
+        }
+
         // A command under a semaphore is stopped, and its permits come back.
         tool::process command{
             tool::command_line((*in)({"run", "--limit", "2", "billing", "--", "sleep", "60"})),

@@ -35,7 +35,7 @@ bool counts(support::lock_database& database) {
                "coalesce(sum(s.permits), 0) from rowlock_permit s where s.name = p.name)") == 0;
 }
 
-/// A loss that only a heartbeat, or a wake-up, brings: its period is longer than the test.
+/// Of a holder that learns of a change soon, and that no pause ends.
 client_options patient() {
     return {.ttl = 20s, .heartbeat = 100ms};
 }
@@ -167,7 +167,7 @@ TEST_CASE(
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client holder{network.wrap(database.source()),
-                      database.options({.ttl = 60s, .heartbeat = 20s})};
+                      database.options({.ttl = 60s, .heartbeat = 1s})};
         client other{database.source(), database.options()};
         shared_mutex theirs{holder, "page"};
         shared_mutex ours{other, "page"};
@@ -296,11 +296,34 @@ TEST_CASE("a hold with a deadline of its own is extended, and not past a request
     }
 }
 
+// Then the request moves no deadline.
+TEST_CASE(
+    "a hold whose own deadline comes before its session's end is not extended past a request") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options({.ttl = 60s, .heartbeat = 20s})};
+        client other{database.source(), database.options()};
+        semaphore theirs{holder, "api"};
+        semaphore ours{other, "api"};
+        theirs.set_capacity(1);
+        auto held = theirs.acquire(1, {.max_duration = 20s});
+        held.extend(25s);
+        const auto left = ours.request_release(held.token());
+        REQUIRE(left);
+        CHECK(*left <= 25s);
+        CHECK(kind_of([&] { held.extend(40s); }) == errc::lock_lost);
+        CHECK(kind_of([&] { held.extend(40s); }) == errc::lock_lost);
+        const auto after = ours.holders();
+        REQUIRE(after.size() == 1);
+        CHECK(after[0].who.remaining <= *left);
+        CHECK(eventually([&] { return held.lost().stop_requested(); }));
+    }
+}
+
 TEST_CASE(
     "a restarted process takes over permits and modes of its predecessor, upgrades included") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        auto before =
-            std::make_unique<client>(database.source(), database.options({.owner = "me"}));
+        auto before = std::make_unique<client>(
+            database.source(), database.options({.ttl = 20s, .heartbeat = 200ms, .owner = "me"}));
         semaphore api{*before, "api"};
         api.set_capacity(5);
         shared_mutex page{*before, "page"};
@@ -312,7 +335,8 @@ TEST_CASE(
         const auto reading = index.acquire(shared);
         const auto also_reading = index.acquire(shared);
 
-        client after{database.source(), database.options({.owner = "me"})};
+        client after{database.source(),
+                     database.options({.ttl = 20s, .heartbeat = 200ms, .owner = "me"})};
         auto taken = reclaim_all(after);
         REQUIRE(taken.leases.size() == 1);
         REQUIRE(taken.of_semaphores.size() == 1);

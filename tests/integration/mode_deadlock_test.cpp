@@ -203,3 +203,63 @@ TEST_CASE("a thread that has left a grant that others read under is in no cycle 
         CHECK(readers.stats().deadlocks + writer.stats().deadlocks == 0);
     }
 }
+
+// The lease was granted to a queue entry that named the shared hold as well.
+TEST_CASE(
+    "a lease that was waited for under a shared hold is still its thread's, for later cycles") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client first{database.source(), database.options(quick())};
+        client second{database.source(), database.options(quick())};
+        shared_mutex page{first, "page"};
+        auto job = second.acquire("job");
+        std::promise<void> waits;
+        std::promise<void> has_report;
+        auto one = attempt([&] {
+            page.lock_shared();
+            const auto mine = first.acquire("job");  // through the queue
+            page.unlock_shared();
+            waits.set_value();
+            has_report.get_future().wait();
+            const auto next = first.acquire("report");
+        });
+        REQUIRE(eventually([&] { return second.waiters("job").size() == 1; }));
+        job.release();
+        waits.get_future().wait();
+        CHECK(second.inspect("job")->holder->thread.find("readers") == std::string::npos);
+        auto two = attempt([&] {
+            const auto report = second.acquire("report");
+            has_report.set_value();
+            const auto back = second.acquire("job");
+        });
+        const int done = int{one.get()} + int{two.get()};
+        CHECK(done == 1);
+    }
+}
+
+TEST_CASE("an upgrade on another thread than the one that acquired is part of its hold's cycles") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client first{database.source(), database.options(quick())};
+        client second{database.source(), database.options(quick())};
+        shared_mutex theirs{first, "page"};
+        shared_mutex ours{second, "page"};
+        auto hold = theirs.acquire(upgradeable);  // on this thread
+        std::promise<void> reads;
+        std::promise<void> has_job;
+        auto one = attempt([&] {  // on another
+            const auto lease = first.acquire("job");
+            has_job.set_value();
+            reads.get_future().wait();
+            hold.upgrade();
+        });
+        has_job.get_future().wait();
+        auto two = attempt([&] {
+            const auto held = ours.acquire(shared);
+            reads.set_value();
+            const auto lease = second.acquire("job");
+        });
+        const int done = int{one.get()} + int{two.get()};
+        CHECK(done == 1);
+        hold = mode_lease{};
+        CHECK(ours.inspect()->waiting == 0);
+    }
+}
