@@ -548,6 +548,8 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.prog
 -- statement wrong_counters
 -- The counters that are not the sum of their holds, which should never be, for a person. One snapshot, reads only.
 -- → how many counters; how many are wrong; the first of these
-select (select count(*) from rowlock_semaphore), count(t.name), min(t.name)
-  from (select p.name from rowlock_semaphore p
-         where p.used <> (select coalesce(sum(s.permits), 0)::bigint from rowlock_permit s where s.name = p.name)) t
+with wrong as materialized (
+         select p.name from rowlock_semaphore p
+          where p.used <> (select coalesce(sum(s.permits), 0)::bigint from rowlock_permit s where s.name = p.name))
+select (select count(*) from rowlock_semaphore), (select count(*) from wrong),
+       (select w.name from wrong w order by w.name limit 1)
