@@ -218,7 +218,7 @@ private:
                 return {outcome::granted, *token, {}};
             }
         } else if (auto blocked = lock_->look(db, until)) {
-            return *std::move(blocked);
+            return *blocked;
         }
         keep_session(db, until);
         if (!std::exchange(sent_, true)) sent_at_ = clock_.now();

@@ -121,12 +121,12 @@ std::string waiters_table(const std::vector<Waiter>& queue, const char* heading)
 }
 
 template <typename Holder, typename Waiter>
-counter_shown in_full(json object, std::string text, const std::vector<Holder>& holders,
+counter_shown in_full(json object, const std::string& text, const std::vector<Holder>& holders,
                       const std::vector<Waiter>& queue, const char* key, const char* heading) {
     object["holders"] = holders_to_json(holders, key);
     object["queue"] = waiters_to_json(queue, key);
     return {std::move(object),
-            std::move(text) + holders_table(holders, heading) + waiters_table(queue, heading)};
+            text + holders_table(holders, heading) + waiters_table(queue, heading)};
 }
 
 }  // namespace
@@ -213,13 +213,12 @@ std::optional<counter_shown> shown_semaphore(const database& in, client& locks,
     rowlock::semaphore one{locks, lock_name{name}};
     const auto row = with_tables(in, [&] { return one.inspect(); });
     if (!row) return std::nullopt;
-    std::string text = fmt::format(
+    const std::string text = fmt::format(
         "name       {}\nkind       semaphore\ncapacity   {}\nused       {}\navailable  {}\nwaiting "
         "   {}, for {} "
         "permits\n",
         escaped(row->name), row->capacity, row->used, row->available(), row->waiting, row->wanted);
-    return in_full(to_json(*row), std::move(text), one.holders(limit), one.waiters(), "permits",
-                   "PERMITS");
+    return in_full(to_json(*row), text, one.holders(limit), one.waiters(), "permits", "PERMITS");
 }
 
 std::optional<counter_shown> shown_shared_mutex(const database& in, client& locks,
@@ -227,11 +226,10 @@ std::optional<counter_shown> shown_shared_mutex(const database& in, client& lock
     shared_mutex one{locks, name};
     const auto row = with_tables(in, [&] { return one.inspect(); });
     if (!row) return std::nullopt;
-    std::string text = fmt::format(
+    const std::string text = fmt::format(
         "name       {}\nkind       shared_mutex\nstate      {}\nreaders    {}\nwaiting    {}\n",
         escaped(row->name), state_of(*row), row->shared, row->waiting);
-    return in_full(to_json(*row), std::move(text), one.holders(limit), one.waiters(), "mode",
-                   "MODE");
+    return in_full(to_json(*row), text, one.holders(limit), one.waiters(), "mode", "MODE");
 }
 
 }  // namespace rowlock::cli

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
-#include <ranges>
 #include <utility>
 
 namespace rowlock {
@@ -40,9 +39,10 @@ mode_grants::mode_grants(lease hold, lock_mode mode) : mode_{mode} {
 
 mode_grants::mode_grants(std::vector<std::pair<lease, std::int64_t>> holds, lock_mode mode)
     : mode_{mode} {
-    for (auto& [hold, permits] : holds) {
-        auto watched = holds.size() > 1 ? watch(hold) : nullptr;
-        parts_.push_back({std::move(hold), permits, false, std::move(watched)});
+    for (auto& each : holds) {
+        part made{std::move(each.first), each.second, false, nullptr};
+        if (holds.size() > 1) made.watch = watch(made.hold);
+        parts_.push_back(std::move(made));
     }
 }
 
@@ -98,13 +98,13 @@ error mode_grants::not_held() {
 /// release has nothing to do.
 void mode_grants::release() {
     std::exception_ptr failed;
-    for (auto& each : std::views::reverse(parts_)) {
+    std::for_each(parts_.rbegin(), parts_.rend(), [&](part& each) {
         try {
             each.hold.release();
         } catch (...) {
             if (!failed) failed = std::current_exception();
         }
-    }
+    });
     if (failed) std::rethrow_exception(failed);
 }
 

@@ -192,9 +192,11 @@ std::vector<mode_holder> shared_mutex::holders(int limit) {
     if (!exists()) return {};
     std::vector<permit_holder> whole;
     std::vector<fencing_token> first;
-    for (auto& [shown, base] : holds_->locks.engine_->semaphores().holders(holds_->name, limit)) {
-        const auto its = std::ranges::find_if(whole, [&](const auto& each) {
-            return base != grant_id{} && each.who.grant_id == base;
+    for (auto& each : holds_->locks.engine_->semaphores().holders(holds_->name, limit)) {
+        auto& shown = each.shown;
+        const auto base = each.base;
+        const auto its = std::ranges::find_if(whole, [&](const auto& other) {
+            return base != grant_id{} && other.who.grant_id == base;
         });
         if (its == whole.end()) {
             first.push_back(shown.token);

@@ -60,7 +60,9 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
     const auto rows = rows_of(ours, db, until);
     const nanoseconds read = context_.now();
     bool all_known = true;
-    for (const auto& [kind, row] : rows) {
+    for (const auto& found : rows) {
+        const auto kind = found.kind;
+        const auto& row = found.hold;
         if (!row.deadline_us) continue;
         const auto granted = std::ranges::find_if(
             held, [&](const auto& each) { return each->grant_id == row.grant_id; });
