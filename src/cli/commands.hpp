@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cli/database.hpp"
+#include "cli/exit_code.hpp"
 #include <rowlock/ids.hpp>
 #include <rowlock/reaper.hpp>
 #include <rowlock/shared_mutex.hpp>
@@ -24,6 +25,8 @@ struct lock_kind_options {
 };
 /// @throws failure if they exclude each other, or a number is out of range
 void validate(const lock_kind_options& kind);
+/// For a lease of a name that a semaphore has, or a shared_mutex.
+[[nodiscard]] failure of_another_kind(const std::string& name, bool is_semaphore);
 
 /// How long to wait for a lock: nullopt is forever, 0 not at all.
 using patience = std::optional<std::chrono::milliseconds>;

@@ -1,6 +1,8 @@
 #include "cli/commands.hpp"
 #include "cli/exit_code.hpp"
 
+#include <fmt/format.h>
+
 namespace rowlock::cli {
 
 void validate(const lock_kind_options& kind) {
@@ -16,6 +18,12 @@ void validate(const lock_kind_options& kind) {
     if (kind.weight && *kind.weight > *kind.limit) {
         throw failure{usage, "--weight is more than --limit: it could never be granted"};
     }
+}
+
+failure of_another_kind(const std::string& name, bool is_semaphore) {
+    return {usage, fmt::format("{} is the name of a {}, or another name", name,
+                               is_semaphore ? "semaphore: use --limit"
+                                            : "shared_mutex: use --exclusive or --shared")};
 }
 
 }  // namespace rowlock::cli

@@ -107,9 +107,7 @@ void refuse_other_kinds(client& locks, const std::string& name) {
         if (failure.kind() == errc::access_denied) return;  // a user of leases alone
         throw;
     }
-    throw failure{usage, fmt::format("{} is the name of a {}, or another name", name,
-                                     limits ? "semaphore: use --limit"
-                                            : "shared_mutex: use --exclusive or --shared")};
+    throw of_another_kind(name, limits);
 }
 
 std::optional<command_hold> take_lease(client& locks, const run_options& options,

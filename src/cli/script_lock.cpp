@@ -68,9 +68,7 @@ public:
             if (failed.kind() == errc::access_denied) return;  // a user of leases alone
             throw;
         }
-        throw failure{usage, fmt::format("{} is the name of a {}, or another name", name(),
-                                         limits ? "semaphore: use --limit"
-                                                : "shared_mutex: use --exclusive or --shared")};
+        throw of_another_kind(name(), limits);
     }
 
     void require_another_holder(sql::connection& db, sql::deadline until) override {

@@ -106,10 +106,7 @@ const char* to_string(history_of what) noexcept {
 
 std::optional<lock_mode> history_record::mode() const noexcept {
     if (of != history_of::shared_mutex || permits < 1) return std::nullopt;
-    for (const auto each : {lock_mode::shared, lock_mode::upgradeable}) {
-        if (permits == protocol::permits_for(each)) return each;
-    }
-    return lock_mode::exclusive;
+    return protocol::mode_for(permits).value_or(lock_mode::exclusive);
 }
 
 std::ostream& operator<<(std::ostream& out, history_kind kind) {

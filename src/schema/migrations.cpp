@@ -64,7 +64,7 @@ std::string with_delimiters(std::string_view script) {
     return text + "delimiter ;\n";
 }
 
-/// For a person who has a history of an earlier version.
+/// The script as comments: only a history of an earlier version needs it.
 std::string in_comments(std::string_view script) {
     std::string text{
         "-- Only on a history that an earlier version made, and before all the above:\n"};

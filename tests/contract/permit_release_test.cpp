@@ -1,5 +1,5 @@
 // Permits and modes that an operator asks for or takes: the holder learns of it, what its
-// transactions do from then on, and who comes next.
+// transactions do from then on, and the next grant.
 // shows: fault-break, fault-break-now
 
 #include "support/blocked.hpp"

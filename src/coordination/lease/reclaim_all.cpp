@@ -13,8 +13,6 @@
 namespace rowlock {
 namespace {
 
-using protocol::permits_for;
-
 using holds_of_one = std::vector<std::pair<lease, std::int64_t>>;
 
 /// A hold that is not handed out yet, and of an upgrade the hold that it was added to.
@@ -28,14 +26,6 @@ struct mode_lease_parts {
     holds_of_one parts{};
     lock_mode mode{};
 };
-
-/// The mode that so many permits stand for, if they are a whole hold.
-std::optional<lock_mode> mode_of(std::int64_t permits) {
-    for (const auto each : {lock_mode::shared, lock_mode::upgradeable, lock_mode::exclusive}) {
-        if (permits == permits_for(each)) return each;
-    }
-    return std::nullopt;
-}
 
 /// The holds of one shared_mutex, each with what upgrades have added to it. What belongs to a hold
 /// that has ended is released here.
@@ -52,7 +42,7 @@ std::vector<mode_lease_parts> joined(std::vector<loose_hold> holds) {
             permits += part.permits;
             whole.parts.emplace_back(std::move(part.hold), part.permits);
         }
-        const auto mode = mode_of(permits);
+        const auto mode = protocol::mode_for(permits);
         if (!mode) continue;  // changed by hand
         whole.mode = *mode;
         all.push_back(std::move(whole));

@@ -12,6 +12,7 @@ namespace rowlock {
 
 using detail::mode_holds;
 using protocol::counter_kind;
+using protocol::mode_for;
 using protocol::permits_for;
 
 namespace detail {
@@ -32,18 +33,6 @@ shared_mutex_info modes_of(const semaphore_info& seen) {
     found.upgradeable = seen.used >= permits_for(lock_mode::upgradeable);
     found.shared = seen.used - (found.upgradeable ? permits_for(lock_mode::upgradeable) : 0);
     return found;
-}
-
-bool is_mode(std::int64_t permits) {
-    return permits == permits_for(lock_mode::shared) ||
-           permits == permits_for(lock_mode::upgradeable) ||
-           permits == permits_for(lock_mode::exclusive);
-}
-
-lock_mode mode_of(std::int64_t permits) {
-    if (permits == permits_for(lock_mode::shared)) return lock_mode::shared;
-    return permits == permits_for(lock_mode::upgradeable) ? lock_mode::upgradeable
-                                                          : lock_mode::exclusive;
 }
 
 }  // namespace
@@ -208,8 +197,8 @@ std::vector<mode_holder> shared_mutex::holders(int limit) {
     }
     std::vector<mode_holder> all;
     for (std::size_t i = 0; i < whole.size(); ++i) {
-        all.push_back(
-            {std::move(whole[i].who), whole[i].token, detail::mode_of(whole[i].permits), first[i]});
+        all.push_back({std::move(whole[i].who), whole[i].token,
+                       mode_for(whole[i].permits).value_or(lock_mode::exclusive), first[i]});
     }
     return all;
 }
@@ -217,9 +206,8 @@ std::vector<mode_holder> shared_mutex::holders(int limit) {
 std::vector<mode_waiter> shared_mutex::waiters() {
     std::vector<mode_waiter> all;
     for (auto& each : holds_->locks.engine_->semaphores().waiters(holds_->name)) {
-        const bool whole = detail::is_mode(each.permits);
-        all.push_back({std::move(each.who),
-                       whole ? detail::mode_of(each.permits) : lock_mode::exclusive, !whole});
+        const auto mode = mode_for(each.permits);
+        all.push_back({std::move(each.who), mode.value_or(lock_mode::exclusive), !mode});
     }
     return all;
 }

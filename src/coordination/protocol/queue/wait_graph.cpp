@@ -111,11 +111,7 @@ void wait_graph::name_bases() {
 bool wait_graph::fits(const vertex& holder, const vertex& entry) {
     if (holder.kind == 0) return false;
     constexpr auto all = permits_for(lock_mode::exclusive);
-    const auto of = [](std::int64_t permits) {
-        const bool mode = permits == permits_for(lock_mode::shared) ||
-                          permits == permits_for(lock_mode::upgradeable);
-        return mode ? permits : all;
-    };
+    const auto of = [](std::int64_t permits) { return mode_for(permits) ? permits : all; };
     return of(holder.permits) + of(entry.permits) <= all;
 }
 

@@ -44,7 +44,7 @@ private:
         std::int64_t permits;  ///< of a shared_mutex: held, or waited for
         age made;
         party self;                  ///< of a holder, its label; of an entry, its thread
-        std::vector<party> blocked;  ///< of an entry: who waits with it
+        std::vector<party> blocked;  ///< of an entry: parties that it keeps waiting
         rowlock::grant_id base;      ///< of an upgrade
         bool blocks_a_hold = false;  ///< of an entry: it may give way
         std::string who;             ///< for messages

@@ -445,7 +445,7 @@ std::optional<release_request> common_semaphore_protocol::request_release(
                            .left = std::max(microseconds{left}, microseconds{0})};
 }
 
-/// After a lost reply the same hold is ended again, whoever ended it meanwhile: this commit is
+/// After a lost reply the same hold is ended again, even if it is over by then: this commit is
 /// durable, and with it those before it. The lock makes an upgrade whose client has confirmed it
 /// visible to the statement that ends the hold.
 bool common_semaphore_protocol::force_release(sql::connection& db, std::string_view name,

@@ -40,6 +40,14 @@ namespace rowlock::protocol {
     return 2 * upgradeable - 1;
 }
 
+/// The mode that so many permits stand for; nullopt if they are part of a hold, as of an upgrade.
+[[nodiscard]] constexpr std::optional<lock_mode> mode_for(std::int64_t permits) noexcept {
+    for (const auto each : {lock_mode::shared, lock_mode::upgradeable, lock_mode::exclusive}) {
+        if (permits == permits_for(each)) return each;
+    }
+    return std::nullopt;
+}
+
 /// The state of one of our entries in the queue of a semaphore.
 struct permit_entry {
     std::string name;

@@ -182,7 +182,7 @@ update rowlock_permit s set deadline = 'epoch'
 
 -- statement recheck_permit
 -- Reads a hold after an upgrade of it was granted: behind an operator who ends it, or asks for it, and has it locked.
--- One who comes later finds the upgrade.
+-- An operator who locks it later finds the upgrade.
 -- $1 name  $2 my session  $3 grant id
 -- → what is left of its own deadline in µs, or NULL; whether another client has asked for its release
 select (extract(epoch from s.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint, s.requested

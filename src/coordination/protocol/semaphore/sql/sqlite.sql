@@ -145,7 +145,7 @@ select 1 from rowlock_permit where name = $1 and grant_id = $2 and session = $3
 
 -- statement recheck_permit
 -- Reads a hold after an upgrade of it was granted: behind an operator who ends it, or asks for it, and has it locked.
--- One who comes later finds the upgrade.
+-- An operator who locks it later finds the upgrade.
 -- $1 name  $2 my session  $3 grant id
 -- → what is left of its own deadline in µs, or NULL; whether another client has asked for its release
 select s.deadline - {now}, s.requested
