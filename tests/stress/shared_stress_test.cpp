@@ -1,23 +1,33 @@
-// shared_mutexes and semaphores under kills, pauses and a reaper: processes hold them in all modes,
-// and an oracle in memory that they share adds up what they believe.
+// shared_mutexes and semaphores under kills, pauses, cut connections, restarts and a reaper:
+// processes hold them in all modes, and an oracle in memory that they share adds up what they
+// believe.
 //
-//   shared_stress_test [--seconds=N] [--seed=N] [doctest's options]
+//   shared_stress_test [--database=SQLite|PostgreSQL|MariaDB|MySQL]… [--seconds=N] [--seed=N]
+//   [--restarts]
+//                      [doctest's options]
+//
+//   --restarts  PostgreSQL and MariaDB are servers of the test's own, restarted and crashed at
+//               random
 // shows: promise-12, promise-13
 
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "stress/board.hpp"
 #include "stress/crew.hpp"
+#include "support/own_server.hpp"
 #include "support/servers.hpp"
 #include <rowlock/reaper.hpp>
 #include <rowlock/semaphore.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -30,8 +40,10 @@ using stress::mapped_board;
 namespace {
 
 struct choice {
+    std::set<std::string> databases;
     std::chrono::seconds time{4};
     unsigned seed = 1;
+    bool restarts = false;
 };
 
 choice& chosen() {
@@ -68,6 +80,8 @@ private:
     unsigned first_ = 0;
 };
 
+constexpr int disturbances_per_restart = 60;
+
 /// The members that run.
 std::vector<stress::member*> alive(crew& all) {
     std::vector<stress::member*> found;
@@ -77,14 +91,21 @@ std::vector<stress::member*> alive(crew& all) {
     return found;
 }
 
-/// Kills, pauses and replaces members, and reaps, until the time is over.
-void disturb(support::lock_database& database, troop& workers, std::mt19937& random) {
+/// Kills, pauses and replaces members, cuts connections, restarts the server if it is the test's
+/// own, and reaps, until the time is over.
+void disturb(support::lock_database& database, support::own_server* server, troop& workers,
+             std::mt19937& random) {
     const auto end = steady_clock::now() + chosen().time;
-    while (steady_clock::now() < end) {
+    for (int i = 1; steady_clock::now() < end; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds{100 + random() % 400});
+        if (server && i % disturbances_per_restart == 0) {
+            random() % 2 == 0 ? server->crash() : server->stop();
+            server->start_again();
+            database.reconnect();
+        }
         const auto running = alive(workers.members());
         auto& one = *running[random() % running.size()];
-        switch (random() % 4) {
+        switch (random() % 5) {
             case 0:
                 if (!workers.has_room()) break;
                 one.kill();
@@ -94,6 +115,9 @@ void disturb(support::lock_database& database, troop& workers, std::mt19937& ran
                 one.pause();
                 std::this_thread::sleep_for(std::chrono::milliseconds{random() % 2500});
                 one.resume();
+                break;
+            case 2:
+                stress::kill_a_connection(database, static_cast<unsigned>(random()));
                 break;
             default:
                 (void)rowlock::reap(database.source(), database.reaping(1s, 200ms));
@@ -107,30 +131,50 @@ void tell(const board& seen) {
             " lost, ", seen.overlaps.load(), " overlaps");
 }
 
-}  // namespace
-
-TEST_CASE("counted locks: what live processes believe never exceeds the capacity") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        std::mt19937 random{chosen().seed};
+void hold_amid_disturbances(support::backend which) {
+    std::unique_ptr<support::own_server> server;
+    if (chosen().restarts && which != support::backend::sqlite) {
+        const auto its = which == support::backend::postgresql ? support::server::postgresql
+                                                               : support::server::mariadb;
+        server = support::own_server::start(its);
+        if (!server) return;
+        setenv(support::url_variable(its), server->url().c_str(), 1);
+    }
+    support::lock_database database{which};
+    if (!database.there()) return;
+    std::mt19937 random{chosen().seed};
+    {
         rowlock::client locks{database.source(), database.options()};
         rowlock::semaphore limit{locks, stress::names_on_board.back()};
         limit.set_capacity(stress::semaphore_capacity);
-        troop workers{database, "holds"};
-        const mapped_board seen{workers.path()};
-        for (int i = 0; i < 4; ++i) workers.add();
-        workers.members().begin();
-        disturb(database, workers, random);
-        workers.members().stop();
-        tell(*seen);
-        CHECK(seen->overlaps == 0);
-        CHECK(seen->failures == 0);
-        CHECK(seen->grants > 20);
-        // What the killed ones had comes back.
-        CHECK(support::eventually([&] {
-            (void)rowlock::reap(database.source(), database.reaping(1h, 10min));
-            return database.number("select count(*) from rowlock_permit") == 0;
-        }));
-        CHECK(database.number("select coalesce(sum(used), 0) from rowlock_semaphore") == 0);
+    }
+    troop workers{database, "holds"};
+    const mapped_board seen{workers.path()};
+    for (int i = 0; i < 4; ++i) workers.add();
+    workers.members().begin();
+    disturb(database, server.get(), workers, random);
+    workers.members().stop();
+    tell(*seen);
+    CHECK(seen->overlaps == 0);
+    CHECK(seen->failures == 0);
+    CHECK(seen->grants > 20);
+    // What the killed ones had comes back.
+    CHECK(support::eventually([&] {
+        (void)rowlock::reap(database.source(), database.reaping(1h, 10min));
+        return database.number("select count(*) from rowlock_permit") == 0;
+    }));
+    CHECK(database.number("select coalesce(sum(used), 0) from rowlock_semaphore") == 0);
+}
+
+}  // namespace
+
+TEST_CASE("counted locks: what live processes believe never exceeds the capacity") {
+    for (const auto which : {ROWLOCK_NATIVE_BACKENDS}) {
+        const std::string name = support::to_string(which);
+        if (!chosen().databases.empty() && !chosen().databases.contains(name)) continue;
+        DOCTEST_SUBCASE(name.c_str()) {
+            hold_amid_disturbances(which);
+        }
     }
 }
 
@@ -154,6 +198,8 @@ int main(int argc, char** argv) {
         if (word.starts_with("--seed=")) {
             chosen().seed = static_cast<unsigned>(std::stoul(word.substr(7)));
         }
+        if (word.starts_with("--database=")) chosen().databases.insert(word.substr(11));
+        if (word == "--restarts") chosen().restarts = true;
     }
     std::cout << "seed " << chosen().seed << '\n';
     constexpr int skipped = 77;  // ctest's SKIP_RETURN_CODE
