@@ -283,7 +283,7 @@ public:
 
     bool give_back(sql::connection& db, const script_hold& hold, sql::deadline until) override {
         const auto done =
-            link_.semaphores().release(db, name(), hold.session, hold.grant_id, true, until);
+            link_.semaphores().release(db, name(), hold.session, hold.grant_id, {}, until);
         serve_next(db, until);
         link_.protocol().delete_session(db, hold.session, until);
         return done.freed;

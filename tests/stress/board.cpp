@@ -1,5 +1,8 @@
 #include "stress/board.hpp"
 
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "stress/history.hpp"
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -7,6 +10,22 @@
 #include <stdexcept>
 
 namespace stress {
+
+std::int64_t capacity_of(std::size_t name) {
+    return name == counted_names - 1
+               ? semaphore_capacity
+               : rowlock::protocol::permits_for(rowlock::lock_mode::exclusive);
+}
+
+void held_belief::check() const {
+    std::int64_t sum = 0;
+    const auto now = boot_time();
+    for (const auto& each : board_.beliefs[name_]) {
+        const auto permits = each.permits.load();
+        if (permits != 0 && each.until > now) sum += permits;
+    }
+    if (sum > capacity_of(name_) && mine_.until > boot_time()) ++board_.overlaps;
+}
 
 // The file begins with zeros, which is what an empty board is.
 mapped_board::mapped_board(const std::string& path) {

@@ -32,6 +32,31 @@ struct board {
     std::atomic<std::int64_t> overlaps;
 };
 
+/// How many permits are on a name of the board: those of a shared_mutex stand for its modes.
+[[nodiscard]] std::int64_t capacity_of(std::size_t name);
+
+/// Believes, for one thread, that it has so many permits of a name. The destructor ends that.
+class held_belief {
+public:
+    held_belief(board& on, std::size_t name, std::size_t slot)
+        : board_{on}, name_{name}, mine_{on.beliefs[name][slot]} {}
+    held_belief(const held_belief&) = delete;
+    held_belief& operator=(const held_belief&) = delete;
+    ~held_belief() { mine_.permits = 0; }
+
+    void set(std::int64_t permits) { mine_.permits = permits; }
+    /// The belief stands until then, by CLOCK_BOOTTIME in microseconds; 0: it is over.
+    void last_until(std::int64_t time) { mine_.until = time; }
+    /// Adds up what all threads believe. A sum above the capacity counts if this belief stood
+    /// before and afterwards, so that all of them stood at one moment.
+    void check() const;
+
+private:
+    board& board_;
+    const std::size_t name_;
+    belief& mine_;
+};
+
 /// A board in a file. Opens it, and makes it if it is not there.
 class mapped_board {
 public:

@@ -7,6 +7,10 @@
 // mode=holds, or mode=believes: the control, which believes without asking. board=FILE first=NUMBER
 // of its first thread on the board. Prints "ready", starts at the first line of its standard input,
 // and stops when that is closed.
+//
+//   stress_shared_worker mode=command board=FILE first=NUMBER name=NUMBER permits=NUMBER ms=NUMBER
+//
+// is a command for `rowlock run`: it believes, for some milliseconds, that its lock is held.
 
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "stress/board.hpp"
@@ -20,6 +24,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -42,7 +47,11 @@ using stress::boot_time;
 class worker {
 public:
     worker(rowlock::client& locks, stress::board& board, std::size_t slot, unsigned seed, bool asks)
-        : locks_{locks}, board_{board}, slot_{slot}, random_{seed}, asks_{asks} {}
+        : locks_{locks},
+          board_{board},
+          mine_{{{board, 0, slot}, {board, 1, slot}, {board, 2, slot}}},
+          random_{seed},
+          asks_{asks} {}
 
     void run(const std::stop_token& stop) {
         while (!stop.stop_requested()) {
@@ -57,14 +66,14 @@ public:
                     ++board_.failures;
                 }
             }
-            for (auto& name : board_.beliefs) name[slot_].permits = 0;
+            for (auto& each : mine_) each.set(0);
         }
     }
 
 private:
     void turn() {
         const auto name = number(stress::counted_names);
-        if (!asks_) return believe(name, capacity_of(name), [] { return 20ms; });
+        if (!asks_) return believe(name, stress::capacity_of(name), [] { return 20ms; });
         if (name == stress::counted_names - 1) return use_permits(name);
         if (number(4) == 0) return read(name);
         use_modes(name);
@@ -110,7 +119,7 @@ private:
                                     ? lock_mode::upgradeable
                                     : lock_mode::shared;
             // What is not believed any more is given up first.
-            board_.beliefs[name][slot_].permits = permits_for(weaker);
+            mine_.at(name).set(permits_for(weaker));
             held->downgrade(weaker);
             believe_mode();
         }
@@ -118,56 +127,58 @@ private:
         held->release();
     }
 
-    /// Believes it for a while; `remaining` says for how long it still may.
+    /// Believes it for a while; `remaining` says for how long it still may. The belief stands until
+    /// it is cleared.
     template <typename Remaining>
     void believe(std::size_t name, std::int64_t permits, Remaining remaining) {
-        auto& mine = board_.beliefs[name][slot_];
+        auto& mine = mine_.at(name);
         const auto renew = [&] {
             // The clock first: a pause between the two must shorten the belief.
             const auto now = boot_time();
             const auto left = std::chrono::microseconds{remaining()}.count();
-            mine.until = left > 0 ? now + left : 0;
+            mine.last_until(left > 0 ? now + left : 0);
             return left > 0;
         };
         if (!renew()) return;
-        mine.permits = permits;
+        mine.set(permits);
         ++board_.grants;
         for (auto turns = number(4); turns > 0 && renew(); --turns) {
-            check(name);
+            mine.check();
             std::this_thread::sleep_for(std::chrono::microseconds{number(1500)});
         }
     }
 
-    /// Adds up what all threads believe. A sum above the capacity counts if our own belief stood
-    /// before and afterwards, so that all of them were believed at one moment.
-    void check(std::size_t name) {
-        const auto& all = board_.beliefs[name];
-        std::int64_t sum = 0;
-        const auto now = boot_time();
-        for (const auto& each : all) {
-            const auto permits = each.permits.load();
-            if (permits != 0 && each.until > now) sum += permits;
-        }
-        if (sum > capacity_of(name) && all[slot_].until > boot_time()) ++board_.overlaps;
-    }
-
-    void clear(std::size_t name) { board_.beliefs[name][slot_].permits = 0; }
-
-    static std::int64_t capacity_of(std::size_t name) {
-        return name == stress::counted_names - 1 ? stress::semaphore_capacity
-                                                 : permits_for(lock_mode::exclusive);
-    }
+    void clear(std::size_t name) { mine_.at(name).set(0); }
 
     std::size_t number(std::size_t below) { return random_() % below; }
 
     rowlock::client& locks_;
     stress::board& board_;
-    const std::size_t slot_;
+    std::array<stress::held_belief, stress::counted_names> mine_;
     std::mt19937 random_;
     const bool asks_;
 };
 
+/// The belief of a command is short and renewed: if it is killed, it ends soon.
+int run_as_command(std::map<std::string, std::string>& words) {
+    const auto number = [&](const char* key) { return std::stoul(words.at(key)); };
+    const stress::mapped_board board{words.at("board")};
+    stress::held_belief mine{*board, number("name"), number("first")};
+    constexpr std::int64_t moment = 20'000;
+    mine.last_until(boot_time() + moment);
+    mine.set(std::stol(words.at("permits")));
+    ++board->grants;
+    const auto end = boot_time() + static_cast<std::int64_t>(number("ms")) * 1000;
+    do {
+        mine.last_until(boot_time() + moment);
+        mine.check();
+        std::this_thread::sleep_for(1ms);
+    } while (boot_time() < end);
+    return 0;
+}
+
 int run(std::map<std::string, std::string>& words) {
+    if (words.at("mode") == "command") return run_as_command(words);
     const auto number = [&](const char* key) { return std::stoi(words.at(key)); };
     const stress::mapped_board board{words.at("board")};
     rowlock::client_options options;

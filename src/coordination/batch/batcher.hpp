@@ -33,6 +33,7 @@ public:
     struct item {
         Call call;
         std::optional<Answer> answer{};  ///< stays empty: call alone
+        bool left_out = false;           ///< was no part of the call: its failure is another's
     };
     /// Answers items; an exception is rethrown to every thread whose item has no answer yet.
     using sender = std::function<void(std::span<item* const>)>;
@@ -89,7 +90,7 @@ private:
     };
 
     static std::optional<Answer> result_of(member& mine) {
-        if (mine.failure && !mine.answer) std::rethrow_exception(mine.failure);
+        if (mine.failure && !mine.answer && !mine.left_out) std::rethrow_exception(mine.failure);
         return std::move(mine.answer);
     }
 

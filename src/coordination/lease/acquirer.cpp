@@ -41,7 +41,9 @@ std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_poi
     call.contended = call.kind() == hold_kind::lease && !call.barging() && call.has_time() &&
                      waiting_.contended().has(name.str());
     call.straight_to_queue = call.contended;
-    call.alone = call.straight_to_queue || call.kind() == hold_kind::permits;
+    call.alone =
+        call.straight_to_queue || permits.is_upgrade() ||
+        (call.kind() == hold_kind::permits && waiting_.contended_semaphores().has(name.str()));
     while (!stop.stop_requested()) {
         try {
             if (const auto found = ask(call)) return *found;
@@ -173,6 +175,7 @@ std::optional<protocol::attempt> acquirer::attempt_together(acquisition& call,
     if (call.barging()) return std::nullopt;
     auto ours = sessions_.current();
     if (!ours || !ours->trust()->open(context_.now())) return std::nullopt;
+    if (call.kind() == hold_kind::permits) return take_permits_together(call, ours, until);
     if (uses(fast_path::probe_held) && call.until <= steady::now() &&
         tokens_.was_held(call.name.str())) {
         if (batches_.is_held(call.name.str(), until)) {
@@ -186,6 +189,19 @@ std::optional<protocol::attempt> acquirer::attempt_together(acquisition& call,
     const auto found =
         call.send_as_new([&] { return batches_.acquire(call.request(), known, until); });
     if (found && found->seen.holder_expired) return std::nullopt;  // must be ended first
+    return found;
+}
+
+std::optional<protocol::attempt> acquirer::take_permits_together(acquisition& call,
+                                                                 std::shared_ptr<session> ours,
+                                                                 sql::deadline until) {
+    call.use(std::move(ours));
+    call.ours->ask_for_permits();
+    auto found = call.send_as_new([&] { return permits_.acquire(call.request(), until); });
+    if (found && found->what == outcome::held && !found->seen.waited) {
+        const auto db = connections_.take(until);
+        take_back_permits(call, *db, *found, until);
+    }
     return found;
 }
 
@@ -235,18 +251,24 @@ protocol::attempt acquirer::send(acquisition& call, sql::connection& db, sql::de
         end_expired(db, found.seen.session, until);
         found.what = outcome::contested;
     }
-    // Faster clients win once or twice; then check the floor: without it nothing is ever granted.
-    // Permits of clients that have vanished; a waiter takes them back itself.
-    if (call.kind() == hold_kind::permits && found.what == outcome::held && !found.seen.waited &&
-        waiting_.take_back_permits(db, call.name.str(), until).any) {
-        call.contention.forget();
-        found.what = outcome::contested;
+    if (call.kind() == hold_kind::permits && found.what == outcome::held && !found.seen.waited) {
+        take_back_permits(call, db, found, until);
     }
+    // Faster clients win once or twice; then check the floor: without it nothing is ever granted.
     if (found.what == outcome::contested && call.kind() == hold_kind::lease &&
         call.contention.made() >= 2) {
         context_.leases.require_token_floor(db, until);
     }
     return found;
+}
+
+/// Takes back permits of clients that have vanished; a waiter does so itself. If there were any,
+/// the next attempt may find them free.
+void acquirer::take_back_permits(acquisition& call, sql::connection& db, protocol::attempt& found,
+                                 sql::deadline until) {
+    if (!waiting_.take_back_permits(db, call.name.str(), until).any) return;
+    call.contention.forget();
+    found.what = outcome::contested;
 }
 
 void acquirer::end_expired(sql::connection& db, session_id session, sql::deadline until) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "coordination/batch/lease_batches.hpp"
+#include "coordination/batch/permit_batches.hpp"
 #include "coordination/lease/acquisition.hpp"
 #include "coordination/lease/token_cache.hpp"
 #include "coordination/queue/client_waiters.hpp"
@@ -37,6 +38,7 @@ public:
         retry_loop& retries;
         grant_lifecycle& grants;
         lease_batches& batches;
+        permit_batches& permits;
         client_waiters& waiting;
         token_cache& tokens;
     };
@@ -48,6 +50,7 @@ public:
           retries_{with.retries},
           grants_{with.grants},
           batches_{with.batches},
+          permits_{with.permits},
           waiting_{with.waiting},
           tokens_{with.tokens} {}
 
@@ -73,12 +76,17 @@ private:
     [[nodiscard]] retry_loop::limits limits_of(const acquisition& call) const;
 
     std::optional<protocol::attempt> attempt_together(acquisition& call, sql::deadline until);
+    std::optional<protocol::attempt> take_permits_together(acquisition& call,
+                                                           std::shared_ptr<session> ours,
+                                                           sql::deadline until);
     protocol::attempt attempt_alone(acquisition& call, sql::connection& db, sql::deadline until);
     std::optional<protocol::attempt> find_lost_attempt(acquisition& call, sql::connection& db,
                                                        sql::deadline until);
     std::optional<protocol::attempt> probe(acquisition& call, sql::connection& db,
                                            sql::deadline until);
     protocol::attempt send(acquisition& call, sql::connection& db, sql::deadline until);
+    void take_back_permits(acquisition& call, sql::connection& db, protocol::attempt& found,
+                           sql::deadline until);
     void end_expired(sql::connection& db, session_id session, sql::deadline until);
     std::shared_ptr<grant> accept(acquisition& call, const protocol::attempt& granted);
     void require_timely(acquisition& call) const;
@@ -104,6 +112,7 @@ private:
     retry_loop& retries_;
     grant_lifecycle& grants_;
     lease_batches& batches_;
+    permit_batches& permits_;
     client_waiters& waiting_;
     token_cache& tokens_;
 };

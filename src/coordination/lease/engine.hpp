@@ -1,6 +1,7 @@
 #pragma once
 
 #include "coordination/batch/lease_batches.hpp"
+#include "coordination/batch/permit_batches.hpp"
 #include "coordination/lease/acquirer.hpp"
 #include "coordination/lease/caller_transactions.hpp"
 #include "coordination/lease/lease_admin.hpp"
@@ -92,6 +93,7 @@ private:
     session_keeper keeper_;
     client_waiters waiting_;
     lease_batches batches_;
+    permit_batches permit_batches_;
     acquirer acquirer_;
     releaser releaser_;
     reclaimer reclaimer_;

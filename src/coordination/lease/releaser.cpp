@@ -157,7 +157,7 @@ bool releaser::send(grant& held, bool& unknown) {
     const bool is_lease = held.kind() == protocol::hold_kind::lease;
     const bool contended = is_lease && (held.queued || waiting_.contended().has(held.name));
     // A release that waits for a fenced transaction must not delay other threads.
-    bool together = is_lease && !contended && !held.fenced;
+    bool together = !contended && !held.fenced;
     const auto attempt = [&](sql::deadline until) {
         try {
             if (std::exchange(together, false)) {
@@ -184,7 +184,8 @@ protocol::release_outcome releaser::send_alone(grant& held, bool contended, sql:
     protocol::release_outcome released{true, hand_over_to_next(*db, held, until)};
     if (!released.next) {
         released = context_.holds(held.kind())
-                       .release(*db, held.name, held.session_id, held.grant_id, contended, until);
+                       .release(*db, held.name, held.session_id, held.grant_id,
+                                {.contended = contended, .permits = held.permits}, until);
     }
     if (released.freed) waiting_.after_release(*db, held.kind(), held.name, released, until);
     return released;
@@ -196,6 +197,10 @@ std::optional<protocol::release_outcome> releaser::send_together(const grant& he
                                                                  sql::deadline until,
                                                                  bool& unknown) {
     try {
+        if (held.kind() == protocol::hold_kind::permits) {
+            return permits_.release(held.name, held.session_id, {held.grant_id, held.permits},
+                                    until);
+        }
         auto done = batches_.release(held.session_id, {held.name, held.grant_id}, until);
         if (done && done->freed && !done->next && !done->unwaited) {
             waiting_.lease_freed(held.name);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "coordination/batch/lease_batches.hpp"
+#include "coordination/batch/permit_batches.hpp"
 #include "coordination/lease/token_cache.hpp"
 #include "coordination/queue/client_waiters.hpp"
 #include "coordination/session/client_connections.hpp"
@@ -31,6 +32,7 @@ public:
         retry_loop& retries;
         grant_lifecycle& grants;
         lease_batches& batches;
+        permit_batches& permits;
         client_waiters& waiting;
         token_cache& tokens;
     };
@@ -44,6 +46,7 @@ public:
           retries_{of.retries},
           grants_{of.grants},
           batches_{of.batches},
+          permits_{of.permits},
           waiting_{of.waiting},
           tokens_{of.tokens} {}
 
@@ -92,6 +95,7 @@ private:
     retry_loop& retries_;
     grant_lifecycle& grants_;
     lease_batches& batches_;
+    permit_batches& permits_;
     client_waiters& waiting_;
     token_cache& tokens_;
 };

@@ -50,6 +50,9 @@ public:
     /// A transaction that is still open will free the lease soon.
     void lease_freed_soon(const std::string& name) noexcept;
     [[nodiscard]] contended_names& contended() noexcept { return contended_; }
+    [[nodiscard]] const contended_names& contended_semaphores() const noexcept {
+        return contended_semaphores_;
+    }
 
     /// No loop is started any more, and a running one begins no further step.
     void begin_close() noexcept;

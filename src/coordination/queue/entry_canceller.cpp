@@ -81,8 +81,8 @@ void entry_canceller::answer(const std::shared_ptr<waiter>& which, bool deleted)
 bool entry_canceller::hand_over(hold_kind kind, const std::string& name, session_id session,
                                 grant_id grant_id) {
     try {
-        const auto done = parts_.context.holds(kind).release(*link_, name, session, grant_id, true,
-                                                             link_.write_deadline());
+        const auto done = parts_.context.holds(kind).release(
+            *link_, name, session, grant_id, {.contended = true}, link_.write_deadline());
         link_.wrote();
         if (done.freed) parts_.owner.after_release(*link_, kind, name, done, link_.soon());
         return done.freed;

@@ -206,7 +206,8 @@ void reconciler::release_orphan(session& ours, const held_row& row, sql::connect
                                 sql::deadline until) {
     const auto& name = row.hold.name;
     const auto grant_id = row.hold.grant_id;
-    const auto done = context_.holds(row.kind).release(db, name, ours.id(), grant_id, true, until);
+    const auto done =
+        context_.holds(row.kind).release(db, name, ours.id(), grant_id, {.contended = true}, until);
     if (!done.freed) return;
     waiting_.after_release(db, row.kind, name, done, until);
     context_.report({.kind = event_kind::resolved,
@@ -280,9 +281,9 @@ void reconciler::resolve(session& ours, const unresolved_grant& unknown, sql::co
     // The queue entry first: once it is gone it cannot become a grant.
     const std::array<grant_id, 1> place{unknown.grant_id};
     const bool cancelled = unknown.queued && !holds.cancel(db, place, until).empty();
-    const auto done =
-        cancelled ? protocol::release_outcome{false, {}}
-                  : holds.release(db, unknown.name, ours.id(), unknown.grant_id, true, until);
+    const auto done = cancelled ? protocol::release_outcome{false, {}}
+                                : holds.release(db, unknown.name, ours.id(), unknown.grant_id,
+                                                {.contended = true}, until);
     if (done.freed) waiting_.after_release(db, unknown.kind, unknown.name, done, until);
     if (cancelled) waiting_.freed(unknown.kind, unknown.name);
     if (!done.freed && !cancelled && sent <= unknown.not_after) return;

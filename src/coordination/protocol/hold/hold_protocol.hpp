@@ -5,6 +5,7 @@
 #include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +18,12 @@ namespace rowlock::protocol {
 enum class hold_kind : unsigned char {
     lease,    ///< of a name that one client has at a time
     permits,  ///< some of a semaphore's permits
+};
+
+/// What a client expects of a grant that it releases. A wrong hint costs a round trip or two.
+struct release_hint {
+    bool contended = false;    ///< waiters are to be expected
+    std::int64_t permits = 0;  ///< as granted; 0: unknown
 };
 
 /// What a client asks alike for every kind of hold: to get one, to wait for it, to give it back,
@@ -47,7 +54,7 @@ public:
     /// Ends a grant. `freed` is false if it was over. If no waiter was served in the same commit,
     /// the caller checks the queue afterwards.
     virtual release_outcome release(sql::connection& db, std::string_view name, session_id session,
-                                    grant_id grant_id, bool contended,
+                                    grant_id grant_id, release_hint hint,
                                     sql::deadline until) const = 0;
 
 protected:

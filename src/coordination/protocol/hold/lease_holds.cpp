@@ -31,8 +31,9 @@ public:
         return queues_.served(db, name, session, grant_id, until);
     }
     release_outcome release(sql::connection& db, std::string_view name, session_id session,
-                            grant_id grant_id, bool contended, sql::deadline until) const override {
-        return queues_.release(db, name, session, grant_id, contended, until);
+                            grant_id grant_id, release_hint hint,
+                            sql::deadline until) const override {
+        return queues_.release(db, name, session, grant_id, hint.contended, until);
     }
 
 private:

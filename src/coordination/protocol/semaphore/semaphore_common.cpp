@@ -43,10 +43,8 @@ int number_of(counter_kind kind) {
     return static_cast<int>(kind);
 }
 
-/// Sums of permits stay far below what a number can count.
 void require_capacity(std::string_view name, std::int64_t capacity) {
-    constexpr std::int64_t most = 1'000'000'000'000;
-    if (capacity < 0 || capacity > most) {
+    if (capacity < 0 || capacity > largest_capacity) {
         throw invalid(name, "its capacity must be from 0 to 1000000000000");
     }
 }
@@ -126,6 +124,33 @@ attempt common_semaphore_protocol::acquire(sql::connection& db, const grant_requ
     return judge(db, request, until);
 }
 
+std::vector<std::optional<attempt>> common_semaphore_protocol::acquire_together(
+    sql::connection& db, std::span<const grant_request> requests, sql::deadline until) const {
+    std::vector<std::optional<attempt>> found(requests.size());
+    if (requests.empty()) return found;
+    const auto tokens = take_together(db, requests, until);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        if (tokens[i] > 0) found[i] = {outcome::granted, tokens[i], {}};
+    }
+    if (tokens.size() == requests.size()) return found;
+    // A failure of this read must not hide the grants: the others ask alone.
+    const auto& first = requests.front();
+    std::optional<state> seen;
+    try {
+        seen = state_of(db, first.name, first.session, until);
+    } catch (const error&) {
+        if (tokens.empty()) throw;
+        return found;
+    }
+    if (seen->kind != first.permits.of || !seen->session_live) return found;
+    for (std::size_t i = tokens.size(); i < requests.size(); ++i) {
+        const auto permits = requests[i].permits.count;
+        if (permits > *seen->capacity || (!seen->waited && seen->has(permits))) continue;
+        found[i] = {outcome::held, 0, {.session_live = true, .waited = seen->waited}};
+    }
+    return found;
+}
+
 /// Why nothing could be taken, or what was taken after all.
 attempt common_semaphore_protocol::judge(sql::connection& db, const grant_request& request,
                                          sql::deadline until) const {
@@ -186,8 +211,8 @@ void common_semaphore_protocol::enqueue(sql::connection& db, const grant_request
 
 release_outcome common_semaphore_protocol::release(sql::connection& db, std::string_view name,
                                                    session_id session, grant_id grant_id,
-                                                   bool /*contended*/, sql::deadline until) const {
-    return {give(db, name, session, grant_id, until), std::nullopt};
+                                                   release_hint hint, sql::deadline until) const {
+    return {give(db, name, session, grant_id, hint.permits, until), std::nullopt};
 }
 
 void common_semaphore_protocol::set_capacity(sql::connection& db, std::string_view name,

@@ -31,7 +31,11 @@ public:
     void enqueue(sql::connection& db, const grant_request& request,
                  sql::deadline until) const override;
     release_outcome release(sql::connection& db, std::string_view name, session_id session,
-                            grant_id grant_id, bool contended, sql::deadline until) const override;
+                            grant_id grant_id, release_hint hint,
+                            sql::deadline until) const override;
+    [[nodiscard]] std::vector<std::optional<attempt>> acquire_together(
+        sql::connection& db, std::span<const grant_request> requests,
+        sql::deadline until) const override;
     void set_capacity(sql::connection& db, std::string_view name, std::int64_t capacity,
                       sql::deadline until) const override;
     bool create(sql::connection& db, std::string_view name, std::int64_t capacity,
@@ -97,9 +101,15 @@ protected:
     /// The token, or nullopt if nothing was taken. Durable when it returns.
     virtual std::optional<std::int64_t> take(sql::connection& db, const grant_request& request,
                                              sql::deadline until) const = 0;
+    /// take() for several requests, by one commit: a token for each, from the first on, that fits;
+    /// 0 for one that is over already.
+    [[nodiscard]] virtual std::vector<std::int64_t> take_together(
+        sql::connection& db, std::span<const grant_request> requests,
+        sql::deadline until) const = 0;
     /// Returns false if this hold is over already.
+    /// @param permits what it has most likely; 0: unknown
     virtual bool give(sql::connection& db, std::string_view name, session_id session,
-                      grant_id grant_id, sql::deadline until) const = 0;
+                      grant_id grant_id, std::int64_t permits, sql::deadline until) const = 0;
     /// Returns false, and changes nothing, if this hold does not have `from` permits.
     virtual bool shrink_now(sql::connection& db, std::string_view name, session_id session,
                             grant_id grant_id, std::int64_t from, std::int64_t to,

@@ -1,7 +1,14 @@
 #include "coordination/protocol/hold/tickets.hpp"
 #include "coordination/protocol/semaphore/semaphore_dialects.hpp"
+#include "sql/array_text.hpp"
 #include "sql/run_statement.hpp"
 #include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
 
 namespace rowlock::protocol {
 namespace {
@@ -14,8 +21,11 @@ public:
     explicit postgresql_semaphore_protocol(const sql::statement_set& statements)
         : common_semaphore_protocol{statements},
           take_{statements("take_permits")},
+          take_together_{statements("take_permits_together")},
           flush_{statements("flush_commits")},
+          flush_taken_{statements("flush_taken_permits")},
           give_{statements("give_permits")},
+          give_together_{statements("give_permits_together")},
           shrink_{statements("shrink_permits")},
           grant_{statements("grant_permits")},
           sweep_{statements("sweep_permits")},
@@ -39,6 +49,22 @@ public:
         flush(db, until);
         if (!db.keeps_session_state()) found = read(db, name, session, grant_id, until);
         return found ? std::optional{found->granted} : std::nullopt;
+    }
+
+    std::vector<bool> release_together(sql::connection& db, std::string_view name,
+                                       session_id session, std::span<const own_hold> holds,
+                                       sql::deadline until) const override {
+        std::vector<bool> ended(holds.size());
+        if (holds.empty()) return ended;
+        sql::array_text ids;
+        for (const auto& each : holds) ids.add(each.grant_id);
+        const auto rows = sql::run(db, give_together_, until, name, session, ids.close(),
+                                   db.keeps_session_state() ? 1 : 0);
+        for (const auto id : first_column(rows)) {
+            const auto at = std::ranges::find(holds, id, &own_hold::grant_id);
+            if (at != holds.end()) ended[static_cast<std::size_t>(at - holds.begin())] = true;
+        }
+        return ended;
     }
 
     granted_permits grant_next(sql::connection& db, std::string_view name,
@@ -72,18 +98,95 @@ private:
     std::optional<std::int64_t> take(sql::connection& db, const grant_request& request,
                                      sql::deadline until) const override {
         const bool asynchronously = db.keeps_session_state();
-        const auto row =
-            sql::run(db, take_, until, request.name, request.session, request.grant_id,
-                     request.permits.count, sql::text_or_null(request.thread),
-                     sql::text_or_null(request.note), request.deadline_us, asynchronously ? 1 : 0,
-                     static_cast<int>(request.permits.of), base_of(request));
+        const std::array parameters{sql::value{request.name},
+                                    sql::value{request.session},
+                                    sql::value{request.grant_id},
+                                    sql::value{request.permits.count},
+                                    sql::text_or_null(request.thread),
+                                    sql::text_or_null(request.note),
+                                    sql::value{request.deadline_us},
+                                    sql::value{asynchronously ? 1 : 0},
+                                    sql::value{static_cast<int>(request.permits.of)},
+                                    sql::value{base_of(request)}};
+        if (asynchronously) {
+            if (const auto taken = take_and_flush(db, parameters, request, until)) {
+                return taken->token;
+            }
+        }
+        const auto row = db.execute(take_, parameters, until);
         if (row.empty()) return std::nullopt;
         if (asynchronously) flush(db, until);
         return row.integer(0, 0);
     }
 
+    /// The answer to a take that was posted.
+    struct posted_take {
+        bool answered = false;
+        std::optional<std::int64_t> token{};
+        std::optional<error> failure{};
+    };
+
+    /// Both in one round trip. Returns null, and does nothing, where that is impossible.
+    std::shared_ptr<const posted_take> take_and_flush(sql::connection& db,
+                                                      std::span<const sql::value> parameters,
+                                                      const grant_request& request,
+                                                      sql::deadline until) const {
+        // Shared with the connection, which may read the answer in a later call.
+        const auto taken = std::make_shared<posted_take>();
+        const auto read = [taken](const sql::result* row, const error* failure) {
+            taken->answered = true;
+            if (failure != nullptr) {
+                taken->failure = *failure;
+            } else if (row != nullptr && !row->empty()) {
+                taken->token = row->integer(0, 0);
+            }
+        };
+        if (!db.post(take_, parameters, until, read)) return nullptr;
+        std::optional<error> not_flushed;
+        try {
+            sql::run(db, flush_taken_, until, request.name, request.session, request.grant_id);
+        } catch (const error& failure) {
+            not_flushed = failure;
+        }
+        if (taken->failure) throw error{*taken->failure};
+        if (not_flushed && (taken->token || !taken->answered)) throw unflushed(*not_flushed);
+        if (not_flushed) throw error{*not_flushed};
+        return taken;
+    }
+
+    std::vector<std::int64_t> take_together(sql::connection& db,
+                                            std::span<const grant_request> requests,
+                                            sql::deadline until) const override {
+        const bool asynchronously = db.keeps_session_state();
+        const auto& first = requests.front();
+        sql::array_text ids;
+        sql::array_text permits;
+        sql::array_text threads;
+        sql::array_text notes;
+        sql::array_text deadlines;
+        for (const auto& each : requests) {
+            ids.add(each.grant_id);
+            permits.add(each.permits.count);
+            threads.add_or_null(each.thread);
+            notes.add_or_null(each.note);
+            deadlines.add(each.deadline_us);
+        }
+        const auto rows =
+            sql::run(db, take_together_, until, first.name, first.session, asynchronously ? 1 : 0,
+                     static_cast<int>(first.permits.of), ids.close(), permits.close(),
+                     threads.close(), notes.close(), deadlines.close());
+        if (!rows.empty() && asynchronously) flush(db, until);
+        std::vector<std::int64_t> tokens(rows.rows());
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            const auto id = rows.integer<grant_id>(row, 0);
+            const auto at = std::ranges::find(requests, id, &grant_request::grant_id);
+            tokens.at(static_cast<std::size_t>(at - requests.begin())) = rows.integer(row, 1);
+        }
+        return tokens;
+    }
+
     bool give(sql::connection& db, std::string_view name, session_id session, grant_id grant_id,
-              sql::deadline until) const override {
+              std::int64_t /*permits*/, sql::deadline until) const override {
         const int asynchronously = db.keeps_session_state() ? 1 : 0;
         return sql::run(db, give_, until, name, session, grant_id, asynchronously).integer(0, 0) ==
                1;
@@ -100,9 +203,13 @@ private:
         try {
             sql::run(db, flush_, until);
         } catch (const error& failure) {
-            throw error{errc::outcome_unknown,
-                        std::string{"committed, but not known to be on disk: "} + failure.what()};
+            throw unflushed(failure);
         }
+    }
+
+    static error unflushed(const error& why) {
+        return {errc::outcome_unknown,
+                std::string{"not known to be committed and on disk: "} + why.what()};
     }
 
     std::int64_t sweep_some(sql::connection& db, std::string_view name,
@@ -110,8 +217,8 @@ private:
         return sql::run(db, sweep_, until, name).integer(0, 1);
     }
 
-    const sql::statement take_, flush_, give_, shrink_, grant_, sweep_, cancel_, delete_entries_of_,
-        reap_waiters_;
+    const sql::statement take_, take_together_, flush_, flush_taken_, give_, give_together_,
+        shrink_, grant_, sweep_, cancel_, delete_entries_of_, reap_waiters_;
 };
 
 }  // namespace

@@ -9,9 +9,11 @@
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +25,9 @@
 /// after each release, sweep, set_capacity, enqueue and cancel the client calls grant_next, in a
 /// commit of its own.
 namespace rowlock::protocol {
+
+/// Sums of permits stay far below what a number can count.
+inline constexpr std::int64_t largest_capacity = 1'000'000'000'000;
 
 /// How many permits a mode of a shared_mutex takes: any number of shared holds fit beside each
 /// other and beside one upgradeable hold, a second upgradeable hold does not fit, and nothing fits
@@ -105,6 +110,12 @@ struct held_permits {
     rowlock::grant_id base{};  ///< of an upgrade: the hold that it was added to
 };
 
+/// A hold of the client's, with the permits that it has most likely.
+struct own_hold {
+    rowlock::grant_id grant_id{};
+    std::int64_t permits = 0;
+};
+
 /// Waiters that were given permits.
 struct granted_permits {
     std::vector<handed_over> served{};
@@ -133,6 +144,27 @@ public:
     /// @throws error errc::invalid_options for the name of a lease
     virtual bool create_shared_mutex(sql::connection& db, std::string_view name,
                                      sql::deadline until) const = 0;
+    /// acquire() for several requests, by one commit: for as many, from the first on, as fit
+    /// together. Returns nullopt for each of which only acquire() can tell. After a lost reply each
+    /// grant is looked up by its id. PostgreSQL: two round trips, three if not all were granted;
+    /// the others three, four for more than 16 requests.
+    /// @param requests of one session and one semaphore or shared_mutex, none an upgrade; at most
+    /// `most_together`
+    [[nodiscard]] virtual std::vector<std::optional<attempt>> acquire_together(
+        sql::connection& db, std::span<const grant_request> requests,
+        sql::deadline until) const = 0;
+    /// Ends several holds of one session, by one commit. Returns which: for the others call
+    /// release(), which finds out why. Then check the queue. Waits for a hold that a fenced
+    /// transaction has locked. One round trip; MySQL and SQLite need two or three more if a hold
+    /// is over, or has other permits than said.
+    /// @param holds at most `most_together`
+    [[nodiscard]] virtual std::vector<bool> release_together(sql::connection& db,
+                                                             std::string_view name,
+                                                             session_id session,
+                                                             std::span<const own_hold> holds,
+                                                             sql::deadline until) const = 0;
+    static constexpr std::size_t most_together = 32;
+
     /// Lowers the permits of a hold to this number, if it has more. Returns false if it is over.
     /// Then check the queue. Idempotent.
     virtual bool shrink(sql::connection& db, std::string_view name, session_id session,

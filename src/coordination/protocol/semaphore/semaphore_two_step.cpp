@@ -2,10 +2,13 @@
 
 #include "sql/run_statement.hpp"
 #include "sql/transaction_scope.hpp"
+#include "sql/value_list.hpp"
 #include <rowlock/error.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <utility>
 
 namespace rowlock::protocol {
@@ -26,7 +29,8 @@ bool run_all(sql::connection& db, std::span<const sql::step> steps, sql::deadlin
 }
 
 /// Parameters of insert_permit.
-std::array<value, 9> hold_of(const grant_request& of) {
+/// @param behind how many holds follow in the transaction
+std::array<value, 10> hold_of(const grant_request& of, std::size_t behind = 0) {
     return {value{of.name},
             value{of.session},
             value{of.grant_id},
@@ -35,7 +39,15 @@ std::array<value, 9> hold_of(const grant_request& of) {
             sql::text_or_null(of.note),
             value{of.deadline_us},
             value{static_cast<int>(of.permits.of)},
-            value{base_of(of)}};
+            value{base_of(of)},
+            value{static_cast<std::int64_t>(behind)}};
+}
+
+/// Parameters of take_permits, for the permits of `holds` requests like this one.
+std::array<value, 6> counter_of(const grant_request& of, std::int64_t permits, std::size_t holds) {
+    return {value{of.name},     value{of.session},
+            value{permits},     value{static_cast<int>(of.permits.of)},
+            value{base_of(of)}, value{static_cast<std::int64_t>(holds)}};
 }
 
 }  // namespace
@@ -43,6 +55,7 @@ std::array<value, 9> hold_of(const grant_request& of) {
 two_step_semaphore_protocol::two_step_semaphore_protocol(const sql::statement_set& statements)
     : common_semaphore_protocol{statements},
       take_{statements("take_permits")},
+      find_several_{statements("find_several_permits")},
       use_{statements("use_permits")},
       insert_{statements("insert_permit")},
       return_{statements("return_permits")},
@@ -63,8 +76,7 @@ std::optional<std::int64_t> two_step_semaphore_protocol::take(sql::connection& d
         return std::nullopt;
     }
     if (seen.waited && !wanted.is_upgrade()) return std::nullopt;
-    const std::array counter{value{request.name}, value{request.session}, value{wanted.count},
-                             value{static_cast<int>(wanted.of)}, value{base_of(request)}};
+    const auto counter = counter_of(request, wanted.count, 1);
     const auto hold = hold_of(request);
     const std::array steps{sql::step{take_, counter}, sql::step{insert_, hold}};
     if (!run_all(db, steps, until)) return std::nullopt;
@@ -78,18 +90,112 @@ std::optional<std::int64_t> two_step_semaphore_protocol::take(sql::connection& d
     return std::nullopt;  // its own deadline was over, or an operator has deleted it
 }
 
-/// The read says how many permits the hold has, and the deletion names that number: a downgrade may
-/// have lowered it meanwhile.
+std::vector<two_step_semaphore_protocol::hold_read> two_step_semaphore_protocol::read_several(
+    sql::connection& db, std::string_view name, session_id session,
+    std::span<const grant_id> grants, sql::deadline until) const {
+    std::vector<hold_read> found;
+    sql::for_each_list(db, find_several_, std::array{value{name}, value{session}}, grants, until,
+                       [&](const sql::result& rows) {
+                           for (std::size_t row = 0; row < rows.rows(); ++row) {
+                               found.push_back({.hold = {.grant_id = rows.integer<grant_id>(row, 0),
+                                                         .permits = rows.integer(row, 2)},
+                                                .token = rows.integer(row, 1)});
+                           }
+                       });
+    return found;
+}
+
+/// As take(). The requests that fit are chosen by what was read; if less is free by now, none is
+/// granted.
+std::vector<std::int64_t> two_step_semaphore_protocol::take_together(
+    sql::connection& db, std::span<const grant_request> requests, sql::deadline until) const {
+    const auto& first = requests.front();
+    auto seen = state_of(db, first.name, first.session, until);
+    if (seen.kind != first.permits.of || !seen.session_live || seen.waited) return {};
+    const auto before = seen.used;
+    std::size_t count = 0;
+    for (; count < requests.size() && seen.has(requests[count].permits.count); ++count) {
+        seen.used += requests[count].permits.count;
+    }
+    if (count == 0) return {};
+    requests = requests.first(count);
+    const auto counter = counter_of(first, seen.used - before, count);
+    std::vector<std::array<value, 10>> holds;
+    std::vector<grant_id> grants;
+    for (const auto& each : requests) {
+        holds.push_back(hold_of(each, --count));
+        grants.push_back(each.grant_id);
+    }
+    std::vector<sql::step> steps{{take_, counter}};
+    for (const auto& each : holds) steps.push_back({insert_, each});
+    if (!run_all(db, steps, until)) return {};
+    std::vector<std::int64_t> tokens(requests.size());
+    try {
+        for (const auto& each : read_several(db, first.name, first.session, grants, until)) {
+            const auto at = std::ranges::find(grants, each.hold.grant_id);
+            tokens.at(static_cast<std::size_t>(at - grants.begin())) = each.token;
+        }
+    } catch (const error& failure) {
+        throw error{errc::outcome_unknown,
+                    std::string{"committed, but the grants could not be read: "} + failure.what()};
+    }
+    return tokens;
+}
+
+/// In the order of their keys, as reclaim(). Each deletion names the permits of its hold: a
+/// downgrade may have lowered them meanwhile.
+bool two_step_semaphore_protocol::end_holds(sql::connection& db, std::string_view name,
+                                            session_id session, std::span<const own_hold> holds,
+                                            sql::deadline until) const {
+    std::vector<own_hold> in_order(holds.begin(), holds.end());
+    std::ranges::sort(in_order, {}, &own_hold::grant_id);
+    std::vector<std::array<value, 4>> deletions;
+    std::int64_t permits = 0;
+    for (const auto& each : in_order) {
+        deletions.push_back(
+            {value{name}, value{each.grant_id}, value{session}, value{each.permits}});
+        permits += each.permits;
+    }
+    const std::array counter{value{name}, value{permits}};
+    std::vector<sql::step> steps;
+    for (const auto& each : deletions) steps.push_back({delete_permit_, each});
+    steps.push_back({return_, counter});
+    return run_all(db, steps, until);
+}
+
+std::vector<bool> two_step_semaphore_protocol::release_together(sql::connection& db,
+                                                                std::string_view name,
+                                                                session_id session,
+                                                                std::span<const own_hold> holds,
+                                                                sql::deadline until) const {
+    if (holds.empty()) return {};
+    if (end_holds(db, name, session, holds, until)) return std::vector<bool>(holds.size(), true);
+    std::vector<bool> ended(holds.size());
+    std::vector<grant_id> grants;
+    for (const auto& each : holds) grants.push_back(each.grant_id);
+    std::vector<own_hold> left;
+    for (const auto& each : read_several(db, name, session, grants, until)) {
+        left.push_back(each.hold);
+    }
+    if (left.empty() || !end_holds(db, name, session, left, until)) return ended;
+    for (const auto& each : left) {
+        const auto at = std::ranges::find(grants, each.grant_id);
+        ended[static_cast<std::size_t>(at - grants.begin())] = true;
+    }
+    return ended;
+}
+
+/// What is expected first; if that fails, what is read.
 bool two_step_semaphore_protocol::give(sql::connection& db, std::string_view name,
-                                       session_id session, grant_id grant_id,
+                                       session_id session, grant_id grant_id, std::int64_t permits,
                                        sql::deadline until) const {
+    own_hold hold{.grant_id = grant_id, .permits = permits};
+    if (permits > 0 && end_holds(db, name, session, {&hold, 1}, until)) return true;
     for (;; check_time(until)) {
         const auto held = read(db, name, session, grant_id, until);
         if (!held) return false;
-        const std::array hold{value{name}, value{grant_id}, value{session}, value{held->permits}};
-        const std::array counter{value{name}, value{held->permits}};
-        const std::array steps{sql::step{delete_permit_, hold}, sql::step{return_, counter}};
-        if (run_all(db, steps, until)) return true;
+        hold.permits = held->permits;
+        if (end_holds(db, name, session, {&hold, 1}, until)) return true;
     }
 }
 

@@ -2,7 +2,10 @@
 
 #include "coordination/protocol/semaphore/semaphore_dialects.hpp"
 
+#include <cstdint>
 #include <span>
+#include <string_view>
+#include <vector>
 
 namespace rowlock::protocol {
 
@@ -10,6 +13,10 @@ namespace rowlock::protocol {
 /// finds out what has changed since. Every commit waits for the disk.
 class two_step_semaphore_protocol : public common_semaphore_protocol {
 public:
+    [[nodiscard]] std::vector<bool> release_together(sql::connection& db, std::string_view name,
+                                                     session_id session,
+                                                     std::span<const own_hold> holds,
+                                                     sql::deadline until) const override;
     [[nodiscard]] granted_permits grant_next(sql::connection& db, std::string_view name,
                                              sql::deadline until) const override;
 
@@ -18,8 +25,11 @@ protected:
 
     std::optional<std::int64_t> take(sql::connection& db, const grant_request& request,
                                      sql::deadline until) const override;
+    [[nodiscard]] std::vector<std::int64_t> take_together(sql::connection& db,
+                                                          std::span<const grant_request> requests,
+                                                          sql::deadline until) const override;
     bool give(sql::connection& db, std::string_view name, session_id session, grant_id grant_id,
-              sql::deadline until) const override;
+              std::int64_t permits, sql::deadline until) const override;
     bool shrink_now(sql::connection& db, std::string_view name, session_id session,
                     grant_id grant_id, std::int64_t from, std::int64_t to,
                     sql::deadline until) const override;
@@ -37,8 +47,21 @@ private:
     bool serve_first(sql::connection& db, std::string_view name, std::vector<handed_over>& served,
                      sql::deadline until) const;
 
-    const sql::statement take_, use_, insert_, return_, delete_permit_, shrink_permit_,
-        next_waiter_, delete_waiter_, over_;
+    struct hold_read {
+        own_hold hold;
+        std::int64_t token;
+    };
+    [[nodiscard]] std::vector<hold_read> read_several(sql::connection& db, std::string_view name,
+                                                      session_id session,
+                                                      std::span<const grant_id> grants,
+                                                      sql::deadline until) const;
+    /// Ends them all. Returns false, and changes nothing, if one of them is over, or has other
+    /// permits.
+    bool end_holds(sql::connection& db, std::string_view name, session_id session,
+                   std::span<const own_hold> holds, sql::deadline until) const;
+
+    const sql::statement take_, find_several_, use_, insert_, return_, delete_permit_,
+        shrink_permit_, next_waiter_, delete_waiter_, over_;
 };
 
 }  // namespace rowlock::protocol

@@ -21,6 +21,15 @@ select s.token, s.deadline - {now}, s.permits
   from rowlock_permit s
  where s.name = $1 and s.grant_id = $3 and s.session = $2
 
+-- statement find_several_permits
+-- find_permits for several holds of one semaphore.
+-- $1 name  $2 my session  $3 … $18 grant ids; may repeat
+-- → grant id, token, permits
+select s.grant_id, s.token, s.permits
+  from rowlock_permit s
+ where s.name = $1 and s.session = $2
+   and s.grant_id in ($3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+
 -- statement permit_entries
 -- All entries of a session in the queues of semaphores, in one snapshot; reads only.
 -- $1 my session

@@ -31,10 +31,49 @@ select $1::text, $3::bigint, $2::bigint, $4::bigint, u.token, $5::text, $6::text
   from u
 returning token
 
+-- statement take_permits_together
+-- `take_permits` for several requests of one session, by one commit: for as many, from the first on, as fit together.
+-- None of them is an upgrade. The counter's row is locked first, and what is free is read under the lock; the lock judges
+-- the row as it is then.
+-- $1 name  $2 my session  $3 1 = asynchronously  $4 kind of the counter
+-- arrays: $5 grant ids  $6 permits  $7 threads  $8 notes  $9 own deadlines in µs
+-- → grant id, token of each that was granted
+with f as materialized (
+         select greatest(p.token, (select o.floor from rowlock_token_floor o)) as token,
+                p.capacity - p.used as free
+           from rowlock_semaphore p
+          where p.name = $1::text and p.kind = $4::int and p.used < p.capacity and not {permits_waited}
+            and exists (select from rowlock_session m where m.id = $2::bigint and {live})
+            and ($3::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')
+            for update of p),
+     c as materialized (
+         select q.*
+           from (select r.*, (sum(r.permits) over (order by r.place))::bigint as until_here
+                   from unnest($5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::bigint[]) with ordinality
+                        as r (grant_id, permits, thread, note, deadline_us, place)) q
+          where q.until_here <= (select f.free from f)),
+     u as (
+         update rowlock_semaphore p set used = p.used + b.permits, token = b.token, changed_at = clock_timestamp()
+           from (select sum(c.permits)::bigint as permits, max(f.token + c.place) as token
+                   from c, f having count(*) > 0) b
+          where p.name = $1::text)
+insert into rowlock_permit (name, grant_id, session, permits, token, thread, note, acquired_at, deadline, kind)
+select $1::text, c.grant_id, $2::bigint, c.permits, f.token + c.place, c.thread, c.note, clock_timestamp(),
+       clock_timestamp() + c.deadline_us::float8 * interval '1 microsecond', $4::int
+  from c, f
+returning grant_id, token
+
 -- statement flush_commits
 -- A commit that writes one record to the log and no table, and waits for the disk, and for a standby where
 -- commits do: every commit of this server before it is as durable as it is when it returns. Needs no right.
 select pg_catalog.pg_logical_emit_message(true, 'rowlock'::text, ''::text)
+
+-- statement flush_taken_permits
+-- `flush_commits` behind a take whose answer is still under way: nothing is written if nothing was taken.
+-- $1 name  $2 my session  $3 grant id
+select pg_catalog.pg_logical_emit_message(true, 'rowlock'::text, ''::text)
+  from rowlock_permit s
+ where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint
 
 -- statement give_permits
 -- Ends one hold: deletes it and lowers the counter in one statement. It names the grant, so a second release
@@ -56,6 +95,27 @@ with d as (
             and ($4::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')
          returning 1)
 select (select count(*) from d), (select count(*) from u)
+
+-- statement give_permits_together
+-- `give_permits` for several holds of one semaphore and session, by one commit: holds in the order of their keys, as
+-- reclaim_permit, then the counter. Only holds that were never fenced are sent here, so no fenced transaction has locked
+-- them.
+-- $1 name  $2 my session  $3 grant ids  $4 1 = asynchronously
+-- → the grant ids of the holds that were ended
+with k as materialized (
+         select s.grant_id from rowlock_permit s
+          where s.name = $1::text and s.session = $2::bigint and s.grant_id = any ($3::bigint[])
+          order by s.grant_id for update of s),
+     d as (
+         delete from rowlock_permit s using k
+          where s.name = $1::text and s.grant_id = k.grant_id and s.session = $2::bigint
+         returning s.grant_id, s.permits),
+     u as (
+         update rowlock_semaphore p
+            set used = p.used - (select sum(d.permits)::bigint from d), changed_at = clock_timestamp()
+          where p.name = $1::text and exists (select from d)
+            and ($4::int = 0 or set_config('synchronous_commit', 'off', true) = 'off'))
+select d.grant_id from d
 
 -- statement grant_permits
 -- Gives permits to the first waiter, and to those behind it as far as the permits go: the longest prefix of the

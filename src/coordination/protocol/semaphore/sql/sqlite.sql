@@ -63,9 +63,10 @@ delete from rowlock_permit_waiter where ticket = $1
 -- Writes a hold, in the transaction that has raised the counter and its token. Inserts nothing for a session that
 -- does not live here.
 -- $1 name  $2 session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
--- $8 kind of the counter  $9 of an upgrade, the grant id of its hold, or NULL
+-- $8 kind of the counter  $9 of an upgrade, the grant id of its hold, or NULL  $10 how many holds follow in this
+-- transaction, which have the tokens above it
 insert into rowlock_permit (name, session, grant_id, permits, thread, note, deadline, token, acquired_at, kind, base)
-select $1, $2, $3, $4, $5, $6, {now} + $7, p.token, {now}, $8, $9
+select $1, $2, $3, $4, $5, $6, {now} + $7, p.token - $10, {now}, $8, $9
   from rowlock_semaphore p
  where p.name = $1 and (select 1 from rowlock_session m where m.id = $2 and {live}) = 1
 
@@ -123,13 +124,13 @@ select s.grant_id, s.session, s.permits
 
 -- statement take_permits
 -- Raises the counter, if enough permits are free and no live session waits for some; an upgrade passes those that
--- wait. The update locks the row and judges what it holds then. insert_permit follows in the same transaction. Waiters and our session are as of the
--- beginning of the statement, or later, and read without locks: a ticket that commits later was requested at the
--- same time.
+-- wait. The update locks the row and judges what it holds then. insert_permit follows in the same transaction, for
+-- each hold. Waiters and our session are as of the beginning of the statement, or later, and read without locks: a
+-- ticket that commits later was requested at the same time.
 -- $1 name  $2 my session  $3 permits  $4 kind of the counter
--- $5 of an upgrade, the grant id of its hold, which must be alive; NULL
+-- $5 of an upgrade, the grant id of its hold, which must be alive; NULL  $6 how many holds have these permits
 update rowlock_semaphore
-   set used = used + $3, token = max(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1,
+   set used = used + $3, token = max(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + $6,
        changed_at = {now}
  where name = $1 and kind = $4 and $3 <= capacity - used
    and case when $5 is null then coalesce({permits_waited}, 1) = 0
