@@ -443,6 +443,32 @@ TEST_CASE("a forced release whose reply was lost is repeated, and leaves the nex
     }
 }
 
+TEST_CASE("two forced releases of one grant end it once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options(patient())};
+        client third{database.source(), database.options()};
+        semaphore theirs{holder, "api"};
+        semaphore thirds{third, "api"};
+        theirs.set_capacity(3);
+        const auto held = theirs.acquire(2);
+        std::optional<permits> next;
+        interception network;
+        network.after([&](std::string_view name) {
+            if (name != "hold_to_end" || next) return;
+            CHECK(thirds.force_release(held.token()));
+            next = thirds.try_acquire(3);
+        });
+        client other{network.wrap(database.source()), database.options()};
+        semaphore ours{other, "api"};
+        CHECK_FALSE(ours.force_release(held.token()));
+        REQUIRE(next);
+        CHECK(next->held());
+        CHECK(thirds.inspect()->used == 3);
+        CHECK(eventually([&] { return held.lost().stop_requested(); }));
+        CHECK(counts(database));
+    }
+}
+
 TEST_CASE("waiters of a shared_mutex are shown with what they wait for") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};

@@ -557,6 +557,63 @@ TEST_CASE("the triggers survive migrations up and down, and are dropped with the
     }
 }
 
+TEST_CASE("a history with records of permits survives the migrations that took them along") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        {
+            client locks{database.source(), database.options()};
+            semaphore api{locks, "api"};
+            api.set_capacity(3);
+            const auto some = api.acquire(2);
+            shared_mutex page{locks, "page"};
+            page.acquire(lock_mode::upgradeable).upgrade();
+        }
+        const auto before = past(database).size();
+        REQUIRE(before > 6);
+        constexpr int before_semaphores = 4;
+        for (const int version : {6, 5, before_semaphores}) {
+            CAPTURE(version);
+            migrate(database.source(), {}, version);
+            CHECK(history_status(database.source()) == history_recording::on);
+        }
+        const strangers some{database};
+        some.open(1);
+        REQUIRE(some.acquire("a", session_id{1}, grant_id{11}) > 0);
+        migrate(database.source());
+        CHECK(past(database, "a").size() == 1);
+        CHECK(past(database).size() >= before);
+        client locks{database.source(), database.options()};
+        semaphore{locks, "api"}.set_capacity(3);
+        record(database);
+        semaphore{locks, "api"}.set_capacity(4);
+        CHECK(kinds(database, "api").ends_with("capacity_set"));
+    }
+}
+
+TEST_CASE("the history's triggers let takes and releases of one semaphore go on at once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        record(database);
+        client locks{database.source(), database.options({.statement_timeout = 5s})};
+        semaphore api{locks, "api"};
+        semaphore other{locks, "other"};
+        api.set_capacity(10);
+        other.set_capacity(10);
+        auto first = api.acquire();
+        const auto second = other.acquire();
+        // A transaction that has a counter and a hold of another semaphore locked.
+        const auto db = database.connect();
+        db->query("begin", soon());
+        db->query("update " + database.prefix() + "semaphore set used = used where name = 'other'",
+                  soon());
+        db->query("select * from " + database.prefix() + "permit where name = 'other' for update",
+                  soon());
+        CHECK(api.try_acquire().has_value());
+        first.release();
+        CHECK(api.available() == 10);
+        db->query("rollback", soon());
+    }
+}
+
 TEST_CASE("the history finds its own tables with any search path of the writer") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
