@@ -272,7 +272,7 @@ void use_permits(rowlock::sql::connection& db, const rowlock::sql::statement_set
     semaphores->enqueue(db, of(213), soon());
     const std::vector given_up{rowlock::grant_id{213}};
     need(semaphores->cancel(db, given_up, soon()) == given_up);
-    need(semaphores->release(db, "s", session, rowlock::grant_id{211}, true, soon()).freed);
+    need(semaphores->release(db, "s", session, rowlock::grant_id{211}, {}, soon()).freed);
     need(semaphores->grant_next(db, "s", soon()).served.size() == 1);
     auto exclusive = of(221);
     exclusive.name = "m";

@@ -55,7 +55,7 @@ public:
         return take(session, grant, count).what == outcome::granted;
     }
     [[nodiscard]] bool give(session_id session, std::int64_t grant) const {
-        return protocol_->release(db(), "api", session, grant_id{grant}, false, soon()).freed;
+        return protocol_->release(db(), "api", session, grant_id{grant}, {}, soon()).freed;
     }
     void wait(session_id session, std::int64_t grant, std::int64_t count) const {
         protocol_->enqueue(db(), of(session, grant, count), soon());

@@ -75,7 +75,7 @@ public:
         protocol_->enqueue(db(), upgrade(session, grant, upgradeable, base), soon());
     }
     [[nodiscard]] bool give(session_id session, std::int64_t grant) const {
-        return protocol_->release(db(), "page", session, grant_id{grant}, false, soon()).freed;
+        return protocol_->release(db(), "page", session, grant_id{grant}, {}, soon()).freed;
     }
     [[nodiscard]] bool downgrade(session_id session, std::int64_t grant, lock_mode to) const {
         return protocol_->shrink(db(), "page", session, grant_id{grant}, permits_for(to), soon());
