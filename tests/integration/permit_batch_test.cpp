@@ -473,19 +473,29 @@ TEST_CASE("a lost reply to a batch of permits costs no thread its hold, and leav
 
 TEST_CASE("PostgreSQL: a take and its flush are one round trip") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
-        const counted on{database, 3};
+        const counted on{database, 7};
         const auto db = database.connect();
-        const auto take = [&](std::int64_t id) {
+        const auto take = [&](const std::vector<grant_request>& requests) {
+            const auto before = db->round_trips();
+            for (const auto& each : on.semaphores->acquire_together(*db, requests, soon())) {
+                CHECK(granted(each));
+            }
+            return db->round_trips() - before;
+        };
+        const auto take_one = [&](std::int64_t id) {
             const auto before = db->round_trips();
             const auto found = on.semaphores->acquire(*db, on.wants(id, 1), soon());
             CHECK(found.what == outcome::granted);
             return db->round_trips() - before;
         };
-        (void)take(11);  // prepares the statements
-        (void)take(12);
-        CHECK(take(13) == 1);
-        CHECK(on.semaphores->acquire(*db, on.wants(14, 1), soon()).what == outcome::held);
-        CHECK(on.used() == 3);
+        (void)take_one(11);  // prepares the statements
+        (void)take_one(12);
+        CHECK(take_one(13) == 1);
+        (void)take({on.wants(21, 1), on.wants(22, 1)});
+        CHECK(take({on.wants(23, 1), on.wants(24, 1)}) == 1);
+        CHECK(on.semaphores->acquire(*db, on.wants(31, 1), soon()).what == outcome::held);
+        CHECK(on.used() == 7);
+        CHECK(on.held() == 7);
     }
 }
 

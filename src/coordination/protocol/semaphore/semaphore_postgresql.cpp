@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace rowlock::protocol {
@@ -97,7 +99,6 @@ public:
 private:
     std::optional<std::int64_t> take(sql::connection& db, const grant_request& request,
                                      sql::deadline until) const override {
-        const bool asynchronously = db.keeps_session_state();
         const std::array parameters{sql::value{request.name},
                                     sql::value{request.session},
                                     sql::value{request.grant_id},
@@ -105,59 +106,17 @@ private:
                                     sql::text_or_null(request.thread),
                                     sql::text_or_null(request.note),
                                     sql::value{request.deadline_us},
-                                    sql::value{asynchronously ? 1 : 0},
+                                    sql::value{db.keeps_session_state() ? 1 : 0},
                                     sql::value{static_cast<int>(request.permits.of)},
                                     sql::value{base_of(request)}};
-        if (asynchronously) {
-            if (const auto taken = take_and_flush(db, parameters, request, until)) {
-                return taken->token;
-            }
-        }
-        const auto row = db.execute(take_, parameters, until);
-        if (row.empty()) return std::nullopt;
-        if (asynchronously) flush(db, until);
-        return row.integer(0, 0);
-    }
-
-    /// The answer to a take that was posted.
-    struct posted_take {
-        bool answered = false;
-        std::optional<std::int64_t> token{};
-        std::optional<error> failure{};
-    };
-
-    /// Both in one round trip. Returns null, and does nothing, where that is impossible.
-    std::shared_ptr<const posted_take> take_and_flush(sql::connection& db,
-                                                      std::span<const sql::value> parameters,
-                                                      const grant_request& request,
-                                                      sql::deadline until) const {
-        // Shared with the connection, which may read the answer in a later call.
-        const auto taken = std::make_shared<posted_take>();
-        const auto read = [taken](const sql::result* row, const error* failure) {
-            taken->answered = true;
-            if (failure != nullptr) {
-                taken->failure = *failure;
-            } else if (row != nullptr && !row->empty()) {
-                taken->token = row->integer(0, 0);
-            }
-        };
-        if (!db.post(take_, parameters, until, read)) return nullptr;
-        std::optional<error> not_flushed;
-        try {
-            sql::run(db, flush_taken_, until, request.name, request.session, request.grant_id);
-        } catch (const error& failure) {
-            not_flushed = failure;
-        }
-        if (taken->failure) throw error{*taken->failure};
-        if (not_flushed && (taken->token || !taken->answered)) throw unflushed(*not_flushed);
-        if (not_flushed) throw error{*not_flushed};
-        return taken;
+        const auto taken = take_durably(db, take_, parameters, request, until);
+        if (taken.empty()) return std::nullopt;
+        return taken.front().token;
     }
 
     std::vector<std::int64_t> take_together(sql::connection& db,
                                             std::span<const grant_request> requests,
                                             sql::deadline until) const override {
-        const bool asynchronously = db.keeps_session_state();
         const auto& first = requests.front();
         sql::array_text ids;
         sql::array_text permits;
@@ -171,18 +130,87 @@ private:
             notes.add_or_null(each.note);
             deadlines.add(each.deadline_us);
         }
-        const auto rows =
-            sql::run(db, take_together_, until, first.name, first.session, asynchronously ? 1 : 0,
-                     static_cast<int>(first.permits.of), ids.close(), permits.close(),
-                     threads.close(), notes.close(), deadlines.close());
-        if (!rows.empty() && asynchronously) flush(db, until);
-        std::vector<std::int64_t> tokens(rows.rows());
-        for (std::size_t row = 0; row < rows.rows(); ++row) {
-            const auto id = rows.integer<grant_id>(row, 0);
-            const auto at = std::ranges::find(requests, id, &grant_request::grant_id);
-            tokens.at(static_cast<std::size_t>(at - requests.begin())) = rows.integer(row, 1);
+        const std::array parameters{sql::value{first.name},
+                                    sql::value{first.session},
+                                    sql::value{db.keeps_session_state() ? 1 : 0},
+                                    sql::value{static_cast<int>(first.permits.of)},
+                                    sql::value{ids.close()},
+                                    sql::value{permits.close()},
+                                    sql::value{threads.close()},
+                                    sql::value{notes.close()},
+                                    sql::value{deadlines.close()}};
+        const auto taken = take_durably(db, take_together_, parameters, first, until);
+        std::vector<std::int64_t> tokens(taken.size());
+        for (const auto& [grant_id, token] : taken) {
+            const auto at = std::ranges::find(requests, grant_id, &grant_request::grant_id);
+            tokens.at(static_cast<std::size_t>(at - requests.begin())) = token;
         }
         return tokens;
+    }
+
+    struct taken_permits {
+        rowlock::grant_id grant_id;
+        std::int64_t token;
+    };
+    static std::vector<taken_permits> read_taken(const sql::result& rows) {
+        std::vector<taken_permits> taken;
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            taken.push_back({rows.integer<grant_id>(row, 0), rows.integer(row, 1)});
+        }
+        return taken;
+    }
+
+    /// What the statement takes, on disk.
+    /// @param first the request that it takes something for if for any
+    std::vector<taken_permits> take_durably(sql::connection& db, const sql::statement& how,
+                                            std::span<const sql::value> parameters,
+                                            const grant_request& first, sql::deadline until) const {
+        const bool asynchronously = db.keeps_session_state();
+        if (asynchronously) {
+            if (auto taken = take_and_flush(db, how, parameters, first, until)) return *taken;
+        }
+        auto taken = read_taken(db.execute(how, parameters, until));
+        if (asynchronously && !taken.empty()) flush(db, until);
+        return taken;
+    }
+
+    /// The answer to a take that was posted.
+    struct posted_take {
+        bool answered = false;
+        std::vector<taken_permits> taken{};
+        std::exception_ptr failure{};
+    };
+
+    /// Both in one round trip. Returns nullopt, and does nothing, where that is impossible.
+    std::optional<std::vector<taken_permits>> take_and_flush(sql::connection& db,
+                                                             const sql::statement& how,
+                                                             std::span<const sql::value> parameters,
+                                                             const grant_request& first,
+                                                             sql::deadline until) const {
+        // Shared with the connection, which may read the answer in a later call.
+        const auto posted = std::make_shared<posted_take>();
+        const auto read = [posted](const sql::result* rows, const error* failure) noexcept {
+            posted->answered = true;
+            try {
+                if (failure != nullptr) throw error{*failure};
+                if (rows != nullptr) posted->taken = read_taken(*rows);
+            } catch (...) {
+                posted->failure = std::current_exception();
+            }
+        };
+        if (!db.post(how, parameters, until, read)) return std::nullopt;
+        std::optional<error> not_flushed;
+        try {
+            sql::run(db, flush_taken_, until, first.name, first.session, first.grant_id);
+        } catch (const error& failure) {
+            not_flushed = failure;
+        }
+        if (posted->failure) std::rethrow_exception(posted->failure);
+        if (not_flushed) {
+            if (!posted->answered || !posted->taken.empty()) throw unflushed(*not_flushed);
+            throw error{*not_flushed};
+        }
+        return std::move(posted->taken);
     }
 
     bool give(sql::connection& db, std::string_view name, session_id session, grant_id grant_id,

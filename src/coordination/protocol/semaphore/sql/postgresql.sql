@@ -10,7 +10,7 @@
 -- between the two, so there the commit is durable.
 -- $1 name  $2 my session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
 -- $8 1 = asynchronously  $9 kind of the counter  $10 of an upgrade, the grant id of its hold, which must be alive; NULL
--- → token; no row if nothing was taken
+-- → grant id, token; no row if nothing was taken
 with u as (
          update rowlock_semaphore p
             set used = p.used + $4::bigint,
@@ -29,7 +29,7 @@ insert into rowlock_permit (name, grant_id, session, permits, token, thread, not
 select $1::text, $3::bigint, $2::bigint, $4::bigint, u.token, $5::text, $6::text, clock_timestamp(),
        clock_timestamp() + $7::bigint::float8 * interval '1 microsecond', $9::int, $10::bigint
   from u
-returning token
+returning grant_id, token
 
 -- statement take_permits_together
 -- `take_permits` for several requests of one session, by one commit: for as many, from the first on, as fit together.
@@ -70,7 +70,7 @@ select pg_catalog.pg_logical_emit_message(true, 'rowlock'::text, ''::text)
 
 -- statement flush_taken_permits
 -- `flush_commits` behind a take whose answer is still under way: nothing is written if nothing was taken.
--- $1 name  $2 my session  $3 grant id
+-- $1 name  $2 my session  $3 grant id of the first request
 select pg_catalog.pg_logical_emit_message(true, 'rowlock'::text, ''::text)
   from rowlock_permit s
  where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint
@@ -99,16 +99,20 @@ select (select count(*) from d), (select count(*) from u)
 -- statement give_permits_together
 -- `give_permits` for several holds of one semaphore and session, by one commit: holds in the order of their keys, as
 -- reclaim_permit, then the counter. Only holds that were never fenced are sent here, so no fenced transaction has locked
--- them.
+-- them. Each is looked up by its key, which OFFSET 0 ensures: by the session the server would step over all that it has
+-- given back, until vacuum comes. One that was changed since this snapshot is locked as its newest version, whose ctid
+-- the deletion does not find: it is left to give_permits.
 -- $1 name  $2 my session  $3 grant ids  $4 1 = asynchronously
 -- → the grant ids of the holds that were ended
 with k as materialized (
-         select s.grant_id from rowlock_permit s
-          where s.name = $1::text and s.session = $2::bigint and s.grant_id = any ($3::bigint[])
-          order by s.grant_id for update of s),
+         select h.place
+           from (select r.id from pg_catalog.unnest($3::bigint[]) as r (id) order by r.id) r
+                cross join lateral (
+                    select s.ctid as place from rowlock_permit s
+                     where s.name = $1::text and s.grant_id = r.id and s.session = $2::bigint
+                    offset 0 for update of s) h),
      d as (
-         delete from rowlock_permit s using k
-          where s.name = $1::text and s.grant_id = k.grant_id and s.session = $2::bigint
+         delete from rowlock_permit s using k where s.ctid = k.place
          returning s.grant_id, s.permits),
      u as (
          update rowlock_semaphore p
