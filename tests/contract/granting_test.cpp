@@ -183,11 +183,15 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
         for (const int each : {1, 0}) add(take, each);
         add(take, none);
         all.insert({"take_permits", {before::counted, same(take)}});
+        all.insert({"take_permits_together",
+                    {before::counted,
+                     same({"job", taker, 0, 0, "{22}", "{1}", "{null}", "{null}", "{null}"})}});
         all.insert({"grant_permits", {before::permits_waited, same({"job"})}});
     } else {
         auto insert = permit;
         add(insert, 0);
         add(insert, none);
+        add(insert, 0);
         all.insert({"insert_permit", {before::counted, same(insert)}});
     }
     if (speaks == sql::dialect::postgresql) {
