@@ -164,7 +164,8 @@ bool takes_together(std::string_view what) {
 TEST_CASE("requests for permits that fit together are granted by one statement, in their order") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const counted on{database, 10};
-        const auto found = on.take({on.wants(11, 3), on.wants(12, 1), on.wants(13, 5)});
+        const auto found =
+            on.take({counted::wants(11, 3), counted::wants(12, 1), counted::wants(13, 5)});
         REQUIRE(found.size() == 3);
         for (const auto& each : found) REQUIRE(granted(each));
         CHECK(found[0]->token < found[1]->token);
@@ -172,7 +173,7 @@ TEST_CASE("requests for permits that fit together are granted by one statement, 
         CHECK(on.used() == 9);
         CHECK(on.held() == 9);
         // The next single take draws a token above all of them.
-        const auto single = on.semaphores->acquire(on.hand.db(), on.wants(14, 1), soon());
+        const auto single = on.semaphores->acquire(on.hand.db(), counted::wants(14, 1), soon());
         CHECK(single.what == outcome::granted);
         CHECK(single.token > found[2]->token);
 
@@ -193,7 +194,7 @@ TEST_CASE("a batch has as many requests as one statement takes, and more than fi
         std::vector<grant_request> requests;
         std::vector<own_hold> holds;
         for (std::size_t i = 0; i < many; ++i) {
-            requests.push_back(on.wants(100 + static_cast<std::int64_t>(i), 1));
+            requests.push_back(counted::wants(100 + static_cast<std::int64_t>(i), 1));
             requests.back().note = "quotes \" and \\ braces {}, 'all'";
             holds.push_back({requests.back().grant_id, 1});
         }
@@ -215,7 +216,8 @@ TEST_CASE("a batch has as many requests as one statement takes, and more than fi
 TEST_CASE("no request of a batch overtakes a larger one before it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const counted on{database, 10};
-        const auto found = on.take({on.wants(11, 4), on.wants(12, 7), on.wants(13, 1)});
+        const auto found =
+            on.take({counted::wants(11, 4), counted::wants(12, 7), counted::wants(13, 1)});
         CHECK(granted(found[0]));
         REQUIRE(found[1]);
         CHECK(found[1]->what == outcome::held);
@@ -230,8 +232,8 @@ TEST_CASE("a batch takes nothing past a waiter, nor for an ended session, nor of
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const counted on{database, 10};
         SUBCASE("a waiter") {
-            on.semaphores->enqueue(on.hand.db(), on.wants(21, 1, session_id{2}), soon());
-            for (const auto& each : on.take({on.wants(11, 1), on.wants(12, 1)})) {
+            on.semaphores->enqueue(on.hand.db(), counted::wants(21, 1, session_id{2}), soon());
+            for (const auto& each : on.take({counted::wants(11, 1), counted::wants(12, 1)})) {
                 REQUIRE(each);
                 CHECK(each->what == outcome::held);
                 CHECK(each->seen.waited);
@@ -241,19 +243,19 @@ TEST_CASE("a batch takes nothing past a waiter, nor for an ended session, nor of
             database.run("update rowlock_session set ended = " +
                          std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
                          " where id = 1");
-            for (const auto& each : on.take({on.wants(11, 1), on.wants(12, 1)})) {
+            for (const auto& each : on.take({counted::wants(11, 1), counted::wants(12, 1)})) {
                 CHECK_FALSE(each.has_value());
             }
         }
         SUBCASE("a shared_mutex") {
-            auto first = on.wants(11, 1);
+            auto first = counted::wants(11, 1);
             first.permits.of = protocol::counter_kind::shared_mutex;
-            auto second = on.wants(12, 1);
+            auto second = counted::wants(12, 1);
             second.permits.of = protocol::counter_kind::shared_mutex;
             for (const auto& each : on.take({first, second})) CHECK_FALSE(each.has_value());
         }
         SUBCASE("more than there are") {
-            for (const auto& each : on.take({on.wants(11, 11), on.wants(12, 12)})) {
+            for (const auto& each : on.take({counted::wants(11, 11), counted::wants(12, 12)})) {
                 CHECK_FALSE(each.has_value());
             }
         }
@@ -272,7 +274,7 @@ TEST_CASE("a batch counts what another client takes meanwhile") {
             other->query("begin", soon());
             other->query("update " + database.prefix() + "semaphore set used = used + 2", soon());
             auto waiting = std::async(std::launch::async, [&] {
-                return on.take({on.wants(11, 1), on.wants(12, 1)});
+                return on.take({counted::wants(11, 1), counted::wants(12, 1)});
             });
             REQUIRE(support::somebody_waits_for_a_row(database));
             other->query("commit", soon());
@@ -289,7 +291,7 @@ TEST_CASE("a batch counts what another client takes meanwhile") {
                 database.run("update rowlock_semaphore set used = used + 2");
             });
             found = on.semaphores->acquire_together(
-                *db, std::vector{on.wants(11, 1), on.wants(12, 1)}, soon());
+                *db, std::vector{counted::wants(11, 1), counted::wants(12, 1)}, soon());
             CHECK(once);
             CHECK_FALSE(granted(found[0]));
             CHECK(on.held() == 0);
@@ -302,7 +304,8 @@ TEST_CASE("a batch counts what another client takes meanwhile") {
 TEST_CASE("a hold that a downgrade has lowered since is given back with what it has left") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const counted on{database, 10};
-        for (const auto& each : on.take({on.wants(11, 4), on.wants(12, 4)})) REQUIRE(granted(each));
+        for (const auto& each : on.take({counted::wants(11, 4), counted::wants(12, 4)}))
+            REQUIRE(granted(each));
         const auto shrink = [&](std::int64_t to) {
             CHECK(on.semaphores->shrink(on.hand.db(), "api", session_id{1}, grant_id{12}, to,
                                         soon()));
@@ -484,16 +487,16 @@ TEST_CASE("PostgreSQL: a take and its flush are one round trip") {
         };
         const auto take_one = [&](std::int64_t id) {
             const auto before = db->round_trips();
-            const auto found = on.semaphores->acquire(*db, on.wants(id, 1), soon());
+            const auto found = on.semaphores->acquire(*db, counted::wants(id, 1), soon());
             CHECK(found.what == outcome::granted);
             return db->round_trips() - before;
         };
         (void)take_one(11);  // prepares the statements
         (void)take_one(12);
         CHECK(take_one(13) == 1);
-        (void)take({on.wants(21, 1), on.wants(22, 1)});
-        CHECK(take({on.wants(23, 1), on.wants(24, 1)}) == 1);
-        CHECK(on.semaphores->acquire(*db, on.wants(31, 1), soon()).what == outcome::held);
+        (void)take({counted::wants(21, 1), counted::wants(22, 1)});
+        CHECK(take({counted::wants(23, 1), counted::wants(24, 1)}) == 1);
+        CHECK(on.semaphores->acquire(*db, counted::wants(31, 1), soon()).what == outcome::held);
         CHECK(on.used() == 7);
         CHECK(on.held() == 7);
     }
@@ -505,26 +508,31 @@ TEST_CASE(
         const counted on{database, 3};
         posting db{on.hand.db()};
         db.flushes = [] { throw error{errc::database_error, "no disk"}; };
-        CHECK(kind_of([&] { (void)on.semaphores->acquire(db, on.wants(11, 1), soon()); }) ==
+        CHECK(kind_of([&] { (void)on.semaphores->acquire(db, counted::wants(11, 1), soon()); }) ==
               errc::outcome_unknown);
         CHECK(on.used() == 1);
         db.takes = [] { throw error{errc::conflict, "locked"}; };
         db.flushes = nullptr;
-        CHECK(kind_of([&] { (void)on.semaphores->acquire(db, on.wants(12, 1), soon()); }) ==
+        CHECK(kind_of([&] { (void)on.semaphores->acquire(db, counted::wants(12, 1), soon()); }) ==
               errc::conflict);
         CHECK(on.used() == 1);
+        // One that execute() can mend is repeated by it.
+        db.takes = [] { throw error{errc::database_error, "no such prepared statement"}; };
+        CHECK(on.semaphores->acquire(db, counted::wants(12, 1), soon()).what == outcome::granted);
+        CHECK(on.semaphores->release(on.hand.db(), "api", session_id{1}, grant_id{12}, {}, soon())
+                  .freed);
         // The answer does not come at all: a later call of the connection reads it.
         db.takes = nullptr;
         db.keeps_answers = true;
         db.flushes = [] { throw error{errc::timed_out, "too late"}; };
-        CHECK(kind_of([&] { (void)on.semaphores->acquire(db, on.wants(13, 1), soon()); }) ==
+        CHECK(kind_of([&] { (void)on.semaphores->acquire(db, counted::wants(13, 1), soon()); }) ==
               errc::outcome_unknown);
         db.answer();
         CHECK(on.used() == 2);
         // Nothing is taken, and the flush fails for a reason of its own.
         db.keeps_answers = false;
         db.flushes = [] { throw error{errc::database_error, "no disk"}; };
-        CHECK(kind_of([&] { (void)on.semaphores->acquire(db, on.wants(14, 2), soon()); }) ==
+        CHECK(kind_of([&] { (void)on.semaphores->acquire(db, counted::wants(14, 2), soon()); }) ==
               errc::database_error);
         CHECK(on.used() == on.held());
     }

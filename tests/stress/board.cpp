@@ -7,7 +7,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <stdexcept>
+#include <vector>
 
 namespace stress {
 
@@ -18,13 +20,28 @@ std::int64_t capacity_of(std::size_t name) {
 }
 
 void held_belief::check() const {
+    struct seen {
+        const belief* whose;
+        std::int64_t begun;
+        std::int64_t permits;
+    };
+    std::vector<seen> stood;
     std::int64_t sum = 0;
     const auto now = boot_time();
     for (const auto& each : board_.beliefs[name_]) {
+        const auto begun = each.begun.load();
         const auto permits = each.permits.load();
-        if (permits != 0 && each.until > now) sum += permits;
+        if (permits == 0 || each.until <= now) continue;
+        stood.push_back({&each, begun, permits});
+        sum += permits;
     }
-    if (sum > capacity_of(name_) && mine_.until > boot_time()) ++board_.overlaps;
+    if (sum <= capacity_of(name_)) return;
+    const auto later = boot_time();
+    const bool still = std::ranges::all_of(stood, [&](const seen& one) {
+        return one.whose->permits == one.permits && one.whose->until > later &&
+               one.whose->begun == one.begun;
+    });
+    if (still) ++board_.overlaps;
 }
 
 // The file begins with zeros, which is what an empty board is.

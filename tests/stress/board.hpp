@@ -19,6 +19,7 @@ inline constexpr std::int64_t semaphore_capacity = 5;
 /// window would have closed.
 struct belief {
     std::atomic<std::int64_t> permits{0};
+    std::atomic<std::int64_t> begun{0};  ///< how many beliefs there were
     std::atomic<std::int64_t> until{0};  ///< CLOCK_BOOTTIME, in microseconds
 };
 
@@ -44,11 +45,14 @@ public:
     held_belief& operator=(const held_belief&) = delete;
     ~held_belief() { mine_.permits = 0; }
 
-    void set(std::int64_t permits) { mine_.permits = permits; }
+    void set(std::int64_t permits) {
+        if (permits != 0) ++mine_.begun;
+        mine_.permits = permits;
+    }
     /// The belief stands until then, by CLOCK_BOOTTIME in microseconds; 0: it is over.
     void last_until(std::int64_t time) { mine_.until = time; }
-    /// Adds up what all threads believe. A sum above the capacity counts if this belief stood
-    /// before and afterwards, so that all of them stood at one moment.
+    /// Adds up what all threads believe. A sum above the capacity counts if all of these beliefs
+    /// still stand after the last was read: so they all stood at one moment.
     void check() const;
 
 private:

@@ -26,6 +26,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -159,11 +160,21 @@ private:
     const bool asks_;
 };
 
-/// The belief of a command is short and renewed: if it is killed, it ends soon.
+stress::belief* of_this_command = nullptr;
+
+void end_belief(int /*signal*/) {
+    of_this_command->permits = 0;
+    _exit(1);
+}
+
+/// The belief of a command is short and renewed, and ends with SIGTERM, by which `rowlock run`
+/// stops a command: the lock may be another's soon afterwards.
 int run_as_command(std::map<std::string, std::string>& words) {
     const auto number = [&](const char* key) { return std::stoul(words.at(key)); };
     const stress::mapped_board board{words.at("board")};
     stress::held_belief mine{*board, number("name"), number("first")};
+    of_this_command = &board->beliefs.at(number("name")).at(number("first"));
+    std::signal(SIGTERM, end_belief);
     constexpr std::int64_t moment = 20'000;
     mine.last_until(boot_time() + moment);
     mine.set(std::stol(words.at("permits")));

@@ -66,10 +66,13 @@ public:
             permits = permits_for(mode);
             how.insert(how.end(), {mode == lock_mode::shared ? "--shared" : "--exclusive", lock});
         }
-        how.insert(how.end(),
-                   {"--", ROWLOCK_SHARED_WORKER, "mode=command", "board=" + path_,
-                    "first=" + std::to_string(slot_), "name=" + std::to_string(name),
-                    "permits=" + std::to_string(permits), "ms=" + std::to_string(random_() % 30)});
+        // In a long run some outlast the ttl.
+        const bool outlasts = chosen().time > 30s && random_() % 32 == 0;
+        const auto milliseconds = outlasts ? 2'500 : random_() % 30;
+        how.insert(how.end(), {"--", ROWLOCK_SHARED_WORKER, "mode=command", "board=" + path_,
+                               "first=" + std::to_string(slot_ + 8 * (turns_++ % 500)),
+                               "name=" + std::to_string(name), "permits=" + std::to_string(permits),
+                               "ms=" + std::to_string(milliseconds)});
         if (!locks_) how.erase(how.begin(), std::ranges::find(how, "--") + 1);
         tool::process one{locks_ ? tool::command_line(in_(how)) : how, in_.in_environment()};
         if (random_() % 8 == 0) {
@@ -91,6 +94,7 @@ private:
     const std::size_t slot_;
     std::mt19937 random_;
     const bool locks_;
+    std::size_t turns_ = 0;  ///< each has a slot of its own: a killed one may live on for a moment
 };
 
 void run_commands(const tool::tables& in, board& on, const std::string& path, bool locks = true) {

@@ -1,7 +1,9 @@
 #include "coordination/batch/permit_batches.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
+#include <iterator>
 #include <vector>
 
 namespace rowlock::detail {
@@ -19,11 +21,10 @@ constexpr std::size_t lanes = 16;
 /// alone.
 template <typename Item, typename Alike>
 std::vector<Item*> like_the_first(std::span<Item* const> asked, Alike alike) {
+    for (Item* each : asked) each->left_out = !alike(*each, *asked.front());
     std::vector<Item*> chosen;
-    for (Item* each : asked) {
-        each->left_out = !alike(*each, *asked.front());
-        if (!each->left_out) chosen.push_back(each);
-    }
+    std::ranges::copy_if(asked, std::back_inserter(chosen),
+                         [](const Item* each) { return !each->left_out; });
     return chosen;
 }
 
@@ -45,10 +46,12 @@ permit_batches::lane& permit_batches::lane_of(std::string_view name) {
     return lanes_[std::hash<std::string_view>{}(name) % lanes];
 }
 
-/// A request for more than any semaphore has is a mistake, and its sum with others might overflow.
+/// A request for more than any semaphore has is a mistake, as one for none, and its sum with others
+/// might overflow.
 std::optional<protocol::attempt> permit_batches::acquire(const protocol::grant_request& request,
                                                          sql::deadline until) {
-    if (request.permits.count > protocol::largest_capacity) return std::nullopt;
+    const auto count = request.permits.count;
+    if (count < 1 || count > protocol::largest_capacity) return std::nullopt;
     return lane_of(request.name).taking.submit({request, until}, patience);
 }
 

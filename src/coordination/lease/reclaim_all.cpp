@@ -57,7 +57,7 @@ reclaimed_holds reclaim_all(client& locks) {
     reclaimed_holds taken;
     std::map<std::string, std::vector<loose_hold>> by_name;
     for (auto& granted : alive->reclaims().reclaim(true)) {
-        const auto permits = granted->permits;
+        const std::int64_t permits = granted->permits;
         const auto base = granted->base;
         const std::string name = granted->name;
         lease hold{std::move(granted)};

@@ -116,7 +116,10 @@ void releaser::shrink(grant& held, std::int64_t to) {
         if (shrunk) waiting_.after_release(*db, held.kind(), held.name, {true, {}}, until);
         return shrunk;
     });
-    if (kept && *kept) return;
+    if (kept && *kept) {
+        held.permits = to;
+        return;
+    }
     static_cast<void>(grants_.deny(held));
     throw lost_error(held);
 }

@@ -31,8 +31,8 @@ struct grant {
     enum class state : unsigned char { held, released_in, releasing, released, lost };
 
     std::string name;
-    std::string thread;        ///< the acquiring thread's label, for deadlock detection
-    std::int64_t permits = 0;  ///< as granted; 0: it is a lease
+    std::string thread;                    ///< the acquiring thread's label, for deadlock detection
+    std::atomic<std::int64_t> permits{0};  ///< as far as is known; 0: it is a lease
     rowlock::grant_id base{};  ///< of an upgrade that was reclaimed: the hold that it was added to
     fencing_token token;
     rowlock::grant_id grant_id{};

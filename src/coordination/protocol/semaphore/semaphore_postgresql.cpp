@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <array>
-#include <exception>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -109,7 +109,9 @@ private:
                                     sql::value{db.keeps_session_state() ? 1 : 0},
                                     sql::value{static_cast<int>(request.permits.of)},
                                     sql::value{base_of(request)}};
-        const auto taken = take_durably(db, take_, parameters, request, until);
+        sql::array_text ids;
+        ids.add(request.grant_id);
+        const auto taken = take_durably(db, take_, parameters, request, ids.close(), until);
         if (taken.empty()) return std::nullopt;
         return taken.front().token;
     }
@@ -130,16 +132,17 @@ private:
             notes.add_or_null(each.note);
             deadlines.add(each.deadline_us);
         }
+        const auto& all_ids = ids.close();
         const std::array parameters{sql::value{first.name},
                                     sql::value{first.session},
                                     sql::value{db.keeps_session_state() ? 1 : 0},
                                     sql::value{static_cast<int>(first.permits.of)},
-                                    sql::value{ids.close()},
+                                    sql::value{all_ids},
                                     sql::value{permits.close()},
                                     sql::value{threads.close()},
                                     sql::value{notes.close()},
                                     sql::value{deadlines.close()}};
-        const auto taken = take_durably(db, take_together_, parameters, first, until);
+        const auto taken = take_durably(db, take_together_, parameters, first, all_ids, until);
         std::vector<std::int64_t> tokens(taken.size());
         for (const auto& [grant_id, token] : taken) {
             const auto at = std::ranges::find(requests, grant_id, &grant_request::grant_id);
@@ -161,13 +164,14 @@ private:
     }
 
     /// What the statement takes, on disk.
-    /// @param first the request that it takes something for if for any
+    /// @param one of the requests  @param ids of all, as an array's text
     std::vector<taken_permits> take_durably(sql::connection& db, const sql::statement& how,
                                             std::span<const sql::value> parameters,
-                                            const grant_request& first, sql::deadline until) const {
+                                            const grant_request& one, std::string_view ids,
+                                            sql::deadline until) const {
         const bool asynchronously = db.keeps_session_state();
         if (asynchronously) {
-            if (auto taken = take_and_flush(db, how, parameters, first, until)) return *taken;
+            if (auto taken = take_and_flush(db, how, parameters, one, ids, until)) return *taken;
         }
         auto taken = read_taken(db.execute(how, parameters, until));
         if (asynchronously && !taken.empty()) flush(db, until);
@@ -178,38 +182,42 @@ private:
     struct posted_take {
         bool answered = false;
         std::vector<taken_permits> taken{};
-        std::exception_ptr failure{};
+        std::optional<error> failure{};
     };
 
-    /// Both in one round trip. Returns nullopt, and does nothing, where that is impossible.
-    std::optional<std::vector<taken_permits>> take_and_flush(sql::connection& db,
-                                                             const sql::statement& how,
-                                                             std::span<const sql::value> parameters,
-                                                             const grant_request& first,
-                                                             sql::deadline until) const {
+    /// Both in one round trip. Returns nullopt, and has done nothing, where that is impossible, or
+    /// where execute() does more about a failure: it prepares a statement anew that the server does
+    /// not know any more, and leaves a server that has become read-only.
+    std::optional<std::vector<taken_permits>> take_and_flush(
+        sql::connection& db, const sql::statement& how, std::span<const sql::value> parameters,
+        const grant_request& one, std::string_view ids, sql::deadline until) const {
         // Shared with the connection, which may read the answer in a later call.
         const auto posted = std::make_shared<posted_take>();
-        const auto read = [posted](const sql::result* rows, const error* failure) noexcept {
+        const auto read = [posted](const sql::result* rows, const error* failure) {
             posted->answered = true;
-            try {
-                if (failure != nullptr) throw error{*failure};
-                if (rows != nullptr) posted->taken = read_taken(*rows);
-            } catch (...) {
-                posted->failure = std::current_exception();
-            }
+            if (failure != nullptr) posted->failure = *failure;
+            if (rows != nullptr) posted->taken = read_taken(*rows);
         };
         if (!db.post(how, parameters, until, read)) return std::nullopt;
+        bool flushed = false;
         std::optional<error> not_flushed;
         try {
-            sql::run(db, flush_taken_, until, first.name, first.session, first.grant_id);
+            flushed = !sql::run(db, flush_taken_, until, one.name, one.session, ids).empty();
         } catch (const error& failure) {
             not_flushed = failure;
         }
-        if (posted->failure) std::rethrow_exception(posted->failure);
+        if (const auto& failure = posted->failure) {
+            const auto kind = failure->kind();
+            const bool refused = kind != errc::outcome_unknown && !failure->retryable();
+            if (!not_flushed && (refused || kind == errc::read_only)) return std::nullopt;
+            throw error{*failure};
+        }
         if (not_flushed) {
             if (!posted->answered || !posted->taken.empty()) throw unflushed(*not_flushed);
             throw error{*not_flushed};
         }
+        // Only if all of them were over already.
+        if (!flushed && !posted->taken.empty()) flush(db, until);
         return std::move(posted->taken);
     }
 

@@ -169,8 +169,8 @@ std::vector<bool> two_step_semaphore_protocol::release_together(sql::connection&
                                                                 std::span<const own_hold> holds,
                                                                 sql::deadline until) const {
     if (holds.empty()) return {};
-    if (end_holds(db, name, session, holds, until)) return std::vector<bool>(holds.size(), true);
-    std::vector<bool> ended(holds.size());
+    std::vector<bool> ended(holds.size(), end_holds(db, name, session, holds, until));
+    if (ended.front()) return ended;
     std::vector<grant_id> grants;
     for (const auto& each : holds) grants.push_back(each.grant_id);
     std::vector<own_hold> left;

@@ -70,10 +70,12 @@ select pg_catalog.pg_logical_emit_message(true, 'rowlock'::text, ''::text)
 
 -- statement flush_taken_permits
 -- `flush_commits` behind a take whose answer is still under way: nothing is written if nothing was taken.
--- $1 name  $2 my session  $3 grant id of the first request
+-- $1 name  $2 my session  $3 the grant ids that were asked for
 select pg_catalog.pg_logical_emit_message(true, 'rowlock'::text, ''::text)
-  from rowlock_permit s
- where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint
+ where exists (select from pg_catalog.unnest($3::bigint[]) as r (id)
+                      cross join lateral (
+                          select from rowlock_permit s
+                           where s.name = $1::text and s.grant_id = r.id and s.session = $2::bigint offset 0) h)
 
 -- statement give_permits
 -- Ends one hold: deletes it and lowers the counter in one statement. It names the grant, so a second release
