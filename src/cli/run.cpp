@@ -164,8 +164,10 @@ std::optional<command_hold> take_permits(client& locks, const run_options& optio
     try {
         got = acquire();
     } catch (const error& failure) {
-        // The request is for one that is not there, or it can never be met.
-        if (failure.kind() != errc::invalid_options || !limit.create(*options.kind.limit)) throw;
+        // The request is for one that is not there, or it can never be met: then this fails again.
+        if (failure.kind() != errc::invalid_options) throw;
+        // Another command may have made it meanwhile.
+        static_cast<void>(limit.create(*options.kind.limit));
         got = acquire();
     }
     if (!got && nested) {

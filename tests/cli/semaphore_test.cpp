@@ -1,4 +1,4 @@
-// `rowlock semaphore`: set, show, ls.
+// `rowlock semaphore`: set, show, ls; and a limit that is new.
 
 #include "cli/tool.hpp"
 #include <rowlock/open.hpp>
@@ -6,7 +6,9 @@
 
 #include <doctest/doctest.h>
 
+#include <memory>
 #include <string>
+#include <vector>
 
 TEST_CASE("semaphore set makes a semaphore and changes it, show and ls print it") {
     for (const auto& in : tool::all_tables()) {
@@ -53,4 +55,23 @@ TEST_CASE("semaphore refuses what it cannot do, with one clear line") {
         CHECK_FALSE(got.err.empty());
     }
     CHECK(in->run({"semaphore", "set", "--help"}).out.find("PERMITS") != std::string::npos);
+}
+
+TEST_CASE("of commands that use a new limit at the same moment one makes it, and all run") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        for (int round = 0; round < 6; ++round) {
+            const auto name = "new " + std::to_string(round);
+            std::vector<std::unique_ptr<tool::process>> all;
+            for (int i = 0; i < 6; ++i) {
+                all.push_back(std::make_unique<tool::process>(
+                    tool::command_line((*in)({"run", "--limit", "3", name, "--", "true"})),
+                    in->in_environment()));
+            }
+            for (const auto& each : all) {
+                CHECK(each->wait() == 0);
+                CHECK(each->err() == "");
+            }
+        }
+    }
 }
