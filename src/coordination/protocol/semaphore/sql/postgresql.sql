@@ -102,13 +102,15 @@ select (select count(*) from d), (select count(*) from u)
 -- `give_permits` for several holds of one semaphore and session, by one commit: holds in the order of their keys, as
 -- reclaim_permit, then the counter. Only holds that were never fenced are sent here, so no fenced transaction has locked
 -- them. Each is looked up by its key, which OFFSET 0 ensures: by the session the server would step over all that it has
--- given back, until vacuum comes. One that was changed since this snapshot is locked as its newest version, whose ctid
+-- given back, until vacuum comes. All ids are in that range: it makes the planner expect one row, and delete by ctid
+-- instead of reading a table that is small only now. One that was changed since this snapshot is locked as its newest version, whose ctid
 -- the deletion does not find: it is left to give_permits.
 -- $1 name  $2 my session  $3 grant ids  $4 1 = asynchronously
 -- → the grant ids of the holds that were ended
 with k as materialized (
          select h.place
-           from (select r.id from pg_catalog.unnest($3::bigint[]) as r (id) order by r.id) r
+           from (select r.id from pg_catalog.unnest($3::bigint[]) as r (id)
+                   where r.id between 0 and 9223372036854775807 order by r.id) r
                 cross join lateral (
                     select s.ctid as place from rowlock_permit s
                      where s.name = $1::text and s.grant_id = r.id and s.session = $2::bigint
