@@ -192,6 +192,14 @@ history crew::past() const {
     return all;
 }
 
+std::unique_ptr<support::own_server> server_of_our_own(support::backend which) {
+    const auto its = which == support::backend::postgresql ? support::server::postgresql
+                                                           : support::server::mariadb;
+    auto server = support::own_server::start(its);
+    if (server) setenv(support::url_variable(its), server->url().c_str(), 1);
+    return server;
+}
+
 remains left_in(support::lock_database& database) {
     return {database.number("select count(*) from rowlock_waiter"),
             database.number("select count(*) from rowlock_lease where session is not null")};

@@ -2,6 +2,7 @@
 
 #include "stress/history.hpp"
 #include "support/lock_database.hpp"
+#include "support/own_server.hpp"
 
 #include <sys/types.h>
 
@@ -94,6 +95,10 @@ private:
     std::string folder_;
     std::vector<std::unique_ptr<member>> members_;
 };
+
+/// A server for this database alone, whose URL is that of the tests from then on. Null if its
+/// programs are missing.
+[[nodiscard]] std::unique_ptr<support::own_server> server_of_our_own(support::backend which);
 
 /// The queue entries and leases in the tables, of all sessions.
 struct remains {

@@ -12,6 +12,7 @@
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "stress/board.hpp"
 #include "stress/crew.hpp"
+#include "stress/run_length.hpp"
 #include "support/own_server.hpp"
 #include "support/servers.hpp"
 #include <rowlock/reaper.hpp>
@@ -19,7 +20,6 @@
 
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <chrono>
@@ -38,10 +38,8 @@ using stress::mapped_board;
 
 namespace {
 
-struct choice {
-    std::set<std::string> databases;
-    std::chrono::seconds time{4};
-    unsigned seed = 1;
+struct choice : stress::run_length {
+    std::set<std::string> databases{};
     bool restarts = false;
 };
 
@@ -143,11 +141,8 @@ void tell(const board& seen) {
 void hold_amid_disturbances(support::backend which) {
     std::unique_ptr<support::own_server> server;
     if (chosen().restarts && which != support::backend::sqlite) {
-        const auto its = which == support::backend::postgresql ? support::server::postgresql
-                                                               : support::server::mariadb;
-        server = support::own_server::start(its);
+        server = stress::server_of_our_own(which);
         if (!server) return;
-        setenv(support::url_variable(its), server->url().c_str(), 1);
     }
     support::lock_database database{which};
     if (!database.there()) return;
@@ -201,12 +196,7 @@ TEST_CASE("counted locks: control: processes that believe without asking overlap
 int main(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
-        if (word.starts_with("--seconds=")) {
-            chosen().time = std::chrono::seconds{std::stoi(word.substr(10))};
-        }
-        if (word.starts_with("--seed=")) {
-            chosen().seed = static_cast<unsigned>(std::stoul(word.substr(7)));
-        }
+        chosen().read(word);
         if (word.starts_with("--database=")) chosen().databases.insert(word.substr(11));
         if (word == "--restarts") chosen().restarts = true;
     }

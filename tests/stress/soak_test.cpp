@@ -311,11 +311,8 @@ void soak_on(support::backend which) {
     std::unique_ptr<support::own_server> server;
     const bool sqlite = which == support::backend::sqlite;
     if (!sqlite && (plan.has(trouble::restart) || plan.has(trouble::crash))) {
-        const auto its = which == support::backend::postgresql ? support::server::postgresql
-                                                               : support::server::mariadb;
-        server = support::own_server::start(its);
+        server = stress::server_of_our_own(which);
         if (!server) return;
-        setenv(support::url_variable(its), server->url().c_str(), 1);
     }
     support::lock_database database{which};
     if (!database.there()) return;

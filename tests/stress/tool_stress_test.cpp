@@ -7,6 +7,7 @@
 #include "cli/tool.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "stress/board.hpp"
+#include "stress/run_length.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/semaphore.hpp>
 
@@ -32,13 +33,8 @@ using stress::board;
 
 namespace {
 
-struct choice {
-    std::chrono::seconds time{4};
-    unsigned seed = 1;
-};
-
-choice& chosen() {
-    static choice made;
+stress::run_length& chosen() {
+    static stress::run_length made;
     return made;
 }
 
@@ -139,15 +135,7 @@ TEST_CASE("counted locks: control: the same commands without rowlock overlap") {
 }
 
 int main(int argc, char** argv) {
-    for (int i = 1; i < argc; ++i) {
-        const std::string word = argv[i];
-        if (word.starts_with("--seconds=")) {
-            chosen().time = std::chrono::seconds{std::stoi(word.substr(10))};
-        }
-        if (word.starts_with("--seed=")) {
-            chosen().seed = static_cast<unsigned>(std::stoul(word.substr(7)));
-        }
-    }
+    for (int i = 1; i < argc; ++i) chosen().read(argv[i]);
     constexpr int skipped = 77;  // ctest's SKIP_RETURN_CODE
     const int status = doctest::Context{argc, argv}.run();
     return status == 0 && support::missed_a_server() ? skipped : status;

@@ -1,4 +1,5 @@
 #include "coordination/protocol/batch/batch_dialects.hpp"
+#include "coordination/protocol/hold/request_arrays.hpp"
 #include "sql/array_text.hpp"
 #include "sql/run_statement.hpp"
 
@@ -8,18 +9,12 @@
 namespace rowlock::protocol {
 namespace {
 
-/// The parameters that a batch of grants shares with a single one, as arrays.
-struct request_arrays {
-    explicit request_arrays(std::span<const grant_request> requests) {
-        for (const auto& each : requests) {
-            names.add(each.name);
-            ids.add(each.grant_id);
-            threads.add_or_null(each.thread);
-            notes.add_or_null(each.note);
-            deadlines.add(each.deadline_us);
-        }
+/// Those of several names.
+struct named_requests : request_arrays {
+    explicit named_requests(std::span<const grant_request> requests) : request_arrays{requests} {
+        for (const auto& each : requests) names.add(each.name);
     }
-    sql::array_text names{}, ids{}, threads{}, notes{}, deadlines{};
+    sql::array_text names{};
 };
 
 std::optional<std::size_t> place_of(std::span<const grant_request> requests, grant_id grant_id) {
@@ -47,7 +42,7 @@ public:
         sql::deadline until) const override {
         std::vector<std::optional<std::int64_t>> tokens(requests.size());
         if (requests.empty()) return tokens;
-        request_arrays all{requests};
+        named_requests all{requests};
         const auto rows =
             run(db, acquire_all_, until, requests.front().session, all.names.close(),
                 all.ids.close(), all.threads.close(), all.notes.close(), all.deadlines.close());
@@ -64,7 +59,7 @@ public:
         std::span<const std::int64_t> known, sql::deadline until) const override {
         std::vector<std::optional<std::int64_t>> tokens(requests.size());
         if (requests.empty()) return tokens;
-        request_arrays all{requests};
+        named_requests all{requests};
         sql::array_text freed_with;
         for (const auto token : known) freed_with.add(token);
         const auto rows = run(db, reacquire_all_, until, requests.front().session,

@@ -1,3 +1,4 @@
+#include "coordination/protocol/hold/request_arrays.hpp"
 #include "coordination/protocol/hold/tickets.hpp"
 #include "coordination/protocol/semaphore/semaphore_dialects.hpp"
 #include "sql/array_text.hpp"
@@ -120,29 +121,20 @@ private:
                                             std::span<const grant_request> requests,
                                             sql::deadline until) const override {
         const auto& first = requests.front();
-        sql::array_text ids;
+        request_arrays all{requests};
         sql::array_text permits;
-        sql::array_text threads;
-        sql::array_text notes;
-        sql::array_text deadlines;
-        for (const auto& each : requests) {
-            ids.add(each.grant_id);
-            permits.add(each.permits.count);
-            threads.add_or_null(each.thread);
-            notes.add_or_null(each.note);
-            deadlines.add(each.deadline_us);
-        }
-        const auto& all_ids = ids.close();
+        for (const auto& each : requests) permits.add(each.permits.count);
+        const auto& ids = all.ids.close();
         const std::array parameters{sql::value{first.name},
                                     sql::value{first.session},
                                     sql::value{db.keeps_session_state() ? 1 : 0},
                                     sql::value{static_cast<int>(first.permits.of)},
-                                    sql::value{all_ids},
+                                    sql::value{ids},
                                     sql::value{permits.close()},
-                                    sql::value{threads.close()},
-                                    sql::value{notes.close()},
-                                    sql::value{deadlines.close()}};
-        const auto taken = take_durably(db, take_together_, parameters, first, all_ids, until);
+                                    sql::value{all.threads.close()},
+                                    sql::value{all.notes.close()},
+                                    sql::value{all.deadlines.close()}};
+        const auto taken = take_durably(db, take_together_, parameters, first, ids, until);
         std::vector<std::int64_t> tokens(taken.size());
         for (const auto& [grant_id, token] : taken) {
             const auto at = std::ranges::find(requests, grant_id, &grant_request::grant_id);

@@ -146,8 +146,8 @@ public:
                                      sql::deadline until) const = 0;
     /// acquire() for several requests, by one commit: for as many, from the first on, as fit
     /// together. Returns nullopt for each of which only acquire() can tell. After a lost reply each
-    /// grant is looked up by its id. PostgreSQL: two round trips, three if not all were granted;
-    /// the others three, four for more than 16 requests.
+    /// grant is looked up by its id. PostgreSQL: one round trip, two if not all were granted; the
+    /// others three, four for more than 16 requests.
     /// @param requests of one session and one semaphore or shared_mutex, none an upgrade; at most
     /// `most_together`
     [[nodiscard]] virtual std::vector<std::optional<attempt>> acquire_together(
