@@ -3,6 +3,7 @@
 #include <rowlock/ids.hpp>
 #include <rowlock/lease.hpp>
 #include <rowlock/lock_name.hpp>
+#include <rowlock/multi_lease.hpp>
 #include <rowlock/options.hpp>
 #include <rowlock/sql/connection.hpp>
 #include <rowlock/stats.hpp>
@@ -148,6 +149,41 @@ public:
         return acquire_until(name, detail::at(until), std::move(stop), options);
     }
 
+    /// Several locks at once, 1 to 16: all of them, or none. One round trip if they are free and no
+    /// client waits for any of them (two on MySQL/MariaDB), in one commit. Otherwise the caller is
+    /// enqueued for all of them at one moment, and takes them, in one commit again, when all are
+    /// free and it is the first to wait for each. It never holds some of them while it waits for
+    /// others, so two such calls cannot wait for each other, whatever the order of the names; and
+    /// no client that asks later for one of the names overtakes it. The price: a free lock stays
+    /// idle while its first waiter waits for another. Otherwise as acquire().
+    /// @throws error errc::would_deadlock if this thread holds one of the locks by another lease;
+    /// errc::invalid_options for no name, a name given twice, or more than 16
+    [[nodiscard]] multi_lease acquire_all(std::vector<lock_name> names,
+                                          const acquire_options& options = {});
+    /// The same; empty if and only if `stop` was requested first.
+    template <std::same_as<std::stop_token> Stop>
+    [[nodiscard]] std::optional<multi_lease> acquire_all(std::vector<lock_name> names, Stop stop,
+                                                         const acquire_options& options = {}) {
+        return acquire_all_until(std::move(names), time_point::max(), std::move(stop), options);
+    }
+    /// One attempt; empty if another caller holds one of the locks or waits for it.
+    [[nodiscard]] std::optional<multi_lease> try_acquire_all(std::vector<lock_name> names,
+                                                             const acquire_options& options = {});
+    /// As try_acquire_for(): waits up to `timeout`, or until `stop` is requested.
+    template <typename Rep, typename Period>
+    [[nodiscard]] std::optional<multi_lease> try_acquire_all_for(
+        std::vector<lock_name> names, const std::chrono::duration<Rep, Period>& timeout,
+        const acquire_options& options = {}) {
+        return acquire_all_until(std::move(names), detail::after(timeout), {}, options);
+    }
+    template <typename Rep, typename Period, std::same_as<std::stop_token> Stop>
+    [[nodiscard]] std::optional<multi_lease> try_acquire_all_for(
+        std::vector<lock_name> names, const std::chrono::duration<Rep, Period>& timeout, Stop stop,
+        const acquire_options& options = {}) {
+        return acquire_all_until(std::move(names), detail::after(timeout), std::move(stop),
+                                 options);
+    }
+
     /// For a supervised singleton that was restarted: ends the sessions of its predecessors, those
     /// with the same client_options::owner, and takes their leases over with new tokens, in one
     /// transaction, without waiting for the ttl. Two live processes with one owner would rob each
@@ -211,6 +247,9 @@ private:
 
     std::optional<lease> acquire_until(const lock_name& name, time_point until,
                                        std::stop_token stop, const acquire_options& options);
+    std::optional<multi_lease> acquire_all_until(std::vector<lock_name> names, time_point until,
+                                                 std::stop_token stop,
+                                                 const acquire_options& options);
 
     std::shared_ptr<detail::engine> engine_;
 };

@@ -76,6 +76,7 @@ public:
 
 private:
     friend class client;
+    friend class multi_lease;
     friend class permits;
     friend class semaphore;
     friend class shared_mutex;

@@ -13,6 +13,7 @@
 #include <rowlock/lock_mode.hpp>
 #include <rowlock/lock_name.hpp>
 #include <rowlock/migrations.hpp>
+#include <rowlock/multi_lease.hpp>
 #include <rowlock/mutex.hpp>
 #include <rowlock/optimistic.hpp>
 #include <rowlock/options.hpp>

@@ -25,6 +25,7 @@
 namespace rowlock {
 
 class mode_lease;
+class multi_lease;
 class mutex;
 class permits;
 class recursive_mutex;
@@ -89,6 +90,9 @@ void fence(sql::connection& db, const lease& held, const fence_options& options 
 /// @throws error errc::not_owner if the thread has not locked it
 void fence(sql::connection& db, const mutex& locked, const fence_options& options = {});
 void fence(sql::connection& db, const recursive_mutex& locked, const fence_options& options = {});
+
+/// All of several leases, one after the other. One round trip for each.
+void fence(sql::connection& db, const multi_lease& held, const fence_options& options = {});
 
 /// Permits of a semaphore: until the end of the transaction they count as used, so that no client
 /// gets them in addition to the capacity.

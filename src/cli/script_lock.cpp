@@ -24,7 +24,7 @@ bool grant_lease(sql::connection& db, const link& to, const std::string& name,
                  sql::deadline until) {
     const auto next = to.queue().grant_next(db, name, until);
     if (next) to.queue().notify_grantee(db, *next, until);
-    return next.has_value();
+    return next && next->granted();
 }
 
 bool grant_permits(sql::connection& db, const link& to, const std::string& name,

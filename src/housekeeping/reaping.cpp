@@ -118,7 +118,7 @@ bool reaper_round::serve(const std::string& name) {
     return unless_locked([&] {
         const auto next = queue_->grant_next(db_, name, until());
         if (next) queue_->notify_grantee(db_, *next, until());
-        return next.has_value();
+        return next && next->granted();
     });
 }
 

@@ -202,6 +202,10 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
             {"reacquire_all",
              {before::free, same({taker, "{job}", "{7}", "{22}", "{null}", "{null}", "{null}"})}});
         all.insert({"grant_next", {before::left, same({"job"})}});
+        all.insert(
+            {"multi_take", {before::free, same({taker, "{job}", "{22}", none, none, none, 0, 0})}});
+        all.insert(
+            {"multi_take", {before::left, same({taker, "{job}", "{22}", none, none, none, 1, 0})}});
         all.insert({"hand_over", {before::held, same({"job", giver, 11, 0})}});
         all.insert({"hand_over_to", {before::held, [](ticket_no ticket) {
                                          return parameters{"job", giver, 11,   ticket, taker,

@@ -7,13 +7,17 @@
 #include <string>
 
 /// What threads of several processes believe that they hold, in memory that they share: the oracle
-/// of the stress test of shared_mutexes and semaphores.
+/// of the stress tests of shared_mutexes and semaphores, and of several leases at once.
 namespace stress {
 
 /// Locks that are counted: two shared_mutexes and a semaphore.
 inline constexpr std::size_t counted_names = 3;
 inline constexpr std::array<const char*, counted_names> names_on_board{"page", "index", "limit"};
 inline constexpr std::int64_t semaphore_capacity = 5;
+
+/// Leases come behind them on the board.
+inline constexpr std::size_t leases_on_board = 12;
+inline constexpr std::size_t all_names = counted_names + leases_on_board;
 
 /// Of one thread. Its process writes it; if that is killed, the belief stands until its trust
 /// window would have closed.
@@ -25,8 +29,10 @@ struct belief {
 
 struct board {
     static constexpr std::size_t threads = 4096;
-    std::array<std::array<belief, threads>, counted_names> beliefs;
+    std::array<std::array<belief, threads>, all_names> beliefs;
     std::atomic<std::int64_t> grants;
+    std::atomic<std::int64_t> latest_grant;   ///< CLOCK_BOOTTIME, in microseconds
+    std::atomic<std::int64_t> longest_pause;  ///< between two grants, in microseconds
     std::atomic<std::int64_t> upgrades;
     std::atomic<std::int64_t> lost;
     std::atomic<std::int64_t> failures;

@@ -1,6 +1,6 @@
-// shared_mutexes and semaphores under kills, pauses, cut connections, restarts and a reaper:
-// processes hold them in all modes, and an oracle in memory that they share adds up what they
-// believe.
+// shared_mutexes and semaphores, and several leases at once, under kills, pauses, cut connections,
+// restarts and a reaper: processes hold them in all modes, and an oracle in memory that they share
+// adds up what they believe.
 //
 //   shared_stress_test [--database=SQLite|PostgreSQL|MariaDB|MySQL]… [--seconds=N] [--seed=N]
 //                      [--restarts] [doctest options]
@@ -135,10 +135,11 @@ void disturb(support::lock_database& database, support::own_server* server, troo
 
 void tell(const board& seen) {
     MESSAGE(seen.grants.load(), " grants, ", seen.upgrades.load(), " upgrades, ", seen.lost.load(),
-            " lost, ", seen.overlaps.load(), " overlaps");
+            " lost, ", seen.overlaps.load(), " overlaps, at most ",
+            seen.longest_pause.load() / 1000, " ms without a grant");
 }
 
-void hold_amid_disturbances(support::backend which) {
+void hold_amid_disturbances(support::backend which, const char* mode, int processes) {
     std::unique_ptr<support::own_server> server;
     if (chosen().restarts && which != support::backend::sqlite) {
         server = stress::server_of_our_own(which);
@@ -152,9 +153,9 @@ void hold_amid_disturbances(support::backend which) {
         rowlock::semaphore limit{locks, stress::names_on_board.back()};
         limit.set_capacity(stress::semaphore_capacity);
     }
-    troop workers{database, "holds"};
+    troop workers{database, mode};
     const mapped_board seen{workers.path()};
-    for (int i = 0; i < 4; ++i) workers.add();
+    for (int i = 0; i < processes; ++i) workers.add();
     workers.members().begin();
     disturb(database, server.get(), workers, random);
     workers.members().stop();
@@ -165,21 +166,31 @@ void hold_amid_disturbances(support::backend which) {
     // What the killed ones had comes back.
     CHECK(support::eventually([&] {
         (void)rowlock::reap(database.source(), database.reaping(1h, 10min));
-        return database.number("select count(*) from rowlock_permit") == 0;
+        return database.number("select count(*) from rowlock_permit") == 0 &&
+               stress::left_in(database).tickets == 0;
     }));
     CHECK(database.number("select coalesce(sum(used), 0) from rowlock_semaphore") == 0);
+}
+
+/// On each database that was chosen.
+void hold_everywhere(const char* mode, int processes) {
+    for (const auto which : {ROWLOCK_NATIVE_BACKENDS}) {
+        const std::string name = support::to_string(which);
+        if (!chosen().databases.empty() && !chosen().databases.contains(name)) continue;
+        DOCTEST_SUBCASE(name.c_str()) {
+            hold_amid_disturbances(which, mode, processes);
+        }
+    }
 }
 
 }  // namespace
 
 TEST_CASE("counted locks: what live processes believe never exceeds the capacity") {
-    for (const auto which : {ROWLOCK_NATIVE_BACKENDS}) {
-        const std::string name = support::to_string(which);
-        if (!chosen().databases.empty() && !chosen().databases.contains(name)) continue;
-        DOCTEST_SUBCASE(name.c_str()) {
-            hold_amid_disturbances(which);
-        }
-    }
+    hold_everywhere("holds", 4);
+}
+
+TEST_CASE("several locks at once: no two live processes believe that they hold one of them") {
+    hold_everywhere("several", 11);
 }
 
 TEST_CASE("counted locks: control: processes that believe without asking overlap") {

@@ -1,12 +1,12 @@
-// A process of the stress test of shared_mutexes and semaphores: a client whose threads hold them
-// in all modes, and check on the board that no other thread believes what they exclude. crew.cpp
-// starts it.
+// A process of the stress tests of shared_mutexes and semaphores, and of several leases at once: a
+// client whose threads hold them in all modes, and check on the board that no other thread believes
+// what they exclude. crew.cpp starts it.
 //
 //   stress_shared_worker KEY=VALUE…     the URL in the environment, ROWLOCK_STRESS_URL
 //
-// mode=holds, or mode=believes: the control, which believes without asking. board=FILE first=NUMBER
-// of its first thread on the board. Prints "ready", starts at the first line of its standard input,
-// and stops when that is closed.
+// mode=holds; mode=several: leases, several at once; or mode=believes: the control, which believes
+// without asking. board=FILE first=NUMBER of its first thread on the board. Prints "ready", starts
+// at the first line of its standard input, and stops when that is closed.
 //
 //   stress_shared_worker mode=command board=FILE first=NUMBER name=NUMBER permits=NUMBER ms=NUMBER
 //
@@ -30,6 +30,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <memory>
+#include <numeric>
 #include <random>
 #include <shared_mutex>
 #include <stop_token>
@@ -44,15 +46,85 @@ using rowlock::lock_mode;
 using rowlock::protocol::permits_for;
 using stress::boot_time;
 
+/// Counts a grant, and notes for how long there was none.
+void count_grant(stress::board& board) {
+    ++board.grants;
+    const auto now = boot_time();
+    const auto before = board.latest_grant.exchange(now);
+    auto longest = board.longest_pause.load();
+    while (before != 0 && now - before > longest &&
+           !board.longest_pause.compare_exchange_weak(longest, now - before)) {
+    }
+}
+
+/// What one thread does with leases, several at once.
+class collector {
+public:
+    collector(rowlock::client& locks, stress::board& board, std::size_t slot, unsigned seed)
+        : locks_{locks}, board_{board}, random_{seed} {
+        for (std::size_t i = 0; i < stress::leases_on_board; ++i) {
+            mine_.emplace_back(
+                std::make_unique<stress::held_belief>(board, stress::counted_names + i, slot));
+        }
+    }
+
+    void turn() {
+        std::vector<std::size_t> wanted(stress::leases_on_board);
+        std::iota(wanted.begin(), wanted.end(), std::size_t{0});
+        std::shuffle(wanted.begin(), wanted.end(), random_);
+        wanted.resize(1 + random_() % 4);
+        std::vector<rowlock::lock_name> names;
+        for (const auto each : wanted) names.emplace_back("lease " + std::to_string(each));
+        const auto patience = std::chrono::milliseconds{random_() % 8 == 0 ? 50 : 4000};
+        if (names.size() == 1) {
+            if (auto held = locks_.try_acquire_for(names.front(), patience)) use(*held, wanted);
+        } else if (auto held = locks_.try_acquire_all_for(names, patience)) {
+            use(*held, wanted);
+        }
+    }
+    void forget() {
+        for (const auto& each : mine_) each->set(0);
+    }
+
+private:
+    template <typename Held>
+    void use(Held& held, const std::vector<std::size_t>& wanted) {
+        count_grant(board_);
+        const auto renew = [&] {
+            // The clock first: a pause between the two must shorten the belief.
+            const auto now = boot_time();
+            const auto left = std::chrono::microseconds{held.remaining()}.count();
+            for (const auto each : wanted) mine_[each]->last_until(left > 0 ? now + left : 0);
+            return left > 0;
+        };
+        if (!renew()) return;
+        for (const auto each : wanted) mine_[each]->set(1);
+        for (auto turns = random_() % 4; turns > 0 && renew(); --turns) {
+            for (const auto each : wanted) mine_[each]->check();
+            std::this_thread::sleep_for(std::chrono::microseconds{random_() % 1500});
+        }
+        forget();
+        held.release();
+    }
+
+    rowlock::client& locks_;
+    stress::board& board_;
+    std::vector<std::unique_ptr<stress::held_belief>> mine_;
+    std::mt19937 random_;
+};
+
 /// What one thread does.
 class worker {
 public:
-    worker(rowlock::client& locks, stress::board& board, std::size_t slot, unsigned seed, bool asks)
+    worker(rowlock::client& locks, stress::board& board, std::size_t slot, unsigned seed,
+           const std::string& mode)
         : locks_{locks},
           board_{board},
           mine_{{{board, 0, slot}, {board, 1, slot}, {board, 2, slot}}},
+          several_{locks, board, slot, seed},
           random_{seed},
-          asks_{asks} {}
+          collects_{mode == "several"},
+          asks_{mode != "believes"} {}
 
     void run(const std::stop_token& stop) {
         while (!stop.stop_requested()) {
@@ -68,11 +140,13 @@ public:
                 }
             }
             for (auto& each : mine_) each.set(0);
+            several_.forget();
         }
     }
 
 private:
     void turn() {
+        if (collects_) return several_.turn();
         const auto name = number(stress::counted_names);
         if (!asks_) return believe(name, stress::capacity_of(name), [] { return 20ms; });
         if (name == stress::counted_names - 1) return use_permits(name);
@@ -142,7 +216,7 @@ private:
         };
         if (!renew()) return;
         mine.set(permits);
-        ++board_.grants;
+        count_grant(board_);
         for (auto turns = number(4); turns > 0 && renew(); --turns) {
             mine.check();
             std::this_thread::sleep_for(std::chrono::microseconds{number(1500)});
@@ -156,7 +230,9 @@ private:
     rowlock::client& locks_;
     stress::board& board_;
     std::array<stress::held_belief, stress::counted_names> mine_;
+    collector several_;
     std::mt19937 random_;
+    const bool collects_;
     const bool asks_;
 };
 
@@ -209,7 +285,7 @@ int run(std::map<std::string, std::string>& words) {
         for (int i = 0; i < number("threads"); ++i) {
             threads.emplace_back([&, i](const std::stop_token& stop) {
                 worker{locks, *board, static_cast<std::size_t>(number("first") + i),
-                       static_cast<unsigned>(number("seed") + i), words.at("mode") == "holds"}
+                       static_cast<unsigned>(number("seed") + i), words.at("mode")}
                     .run(stop);
             });
         }

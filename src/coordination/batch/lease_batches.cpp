@@ -130,6 +130,13 @@ void lease_batches::send_releases(std::span<releases::item* const> asked) {
     }
 }
 
+std::vector<bool> lease_batches::release_all(session_id session,
+                                             std::span<const protocol::granted_name> grants,
+                                             sql::deadline until) {
+    const auto db = connections_.take(until);
+    return protocol_->release_all(*db, session, grants, until);
+}
+
 void lease_batches::release_one(sql::connection& db, releases::item& asked) {
     const auto& [session, granted, until] = asked.call;
     auto done = context_.queues.release(db, granted.name, session, granted.grant_id, false, until);

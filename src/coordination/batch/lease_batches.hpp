@@ -34,6 +34,11 @@ public:
     std::optional<protocol::release_outcome> release(session_id session,
                                                      const protocol::granted_name& granted,
                                                      sql::deadline until);
+    /// Releases several grants of one session by one statement, those that no client waits for.
+    /// Returns which it freed.
+    std::vector<bool> release_all(session_id session,
+                                  std::span<const protocol::granted_name> grants,
+                                  sql::deadline until);
     /// Whether no other thread acquires or releases at this moment.
     [[nodiscard]] bool alone() const { return acquires_.alone() && releases_.alone(); }
 

@@ -20,11 +20,15 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 namespace rowlock::detail {
 
+struct multi_acquisition;
+
 /// Acquires leases: an attempt, most often batched; then, if another client holds the lease, a
-/// place in its queue. acquirer.cpp: the rounds of a call. queueing.cpp: waiting. Thread-safe.
+/// place in its queue. acquirer.cpp: the rounds of a call. queueing.cpp: waiting.
+/// multi_acquiring.cpp: both for several leases at once. Thread-safe.
 class acquirer {
 public:
     using steady = std::chrono::steady_clock;
@@ -60,6 +64,13 @@ public:
                                    const std::stop_token& stop, const acquire_options& options,
                                    const protocol::wanted_permits& permits = {},
                                    const std::string& shared_label = {});
+
+    using grants = std::vector<std::shared_ptr<grant>>;
+    /// The leases of all names, in byte order of the names; none if `until` passes or a stop is
+    /// requested first. multi_acquiring.cpp.
+    /// @param names at most most_names
+    grants acquire_several(std::vector<lock_name> names, steady::time_point until,
+                           const std::stop_token& stop, const acquire_options& options);
 
 private:
     /// Of one round of a call: the lease, null if the caller's time is up or a stop was requested,
@@ -98,6 +109,27 @@ private:
                                     sql::deadline until);
     std::shared_ptr<waiter> expect_waiter(acquisition& call, waiting_threads& at);
     std::shared_ptr<grant> accept_served(const acquisition& call, const waiter& served);
+
+    void refuse_reentry(const multi_acquisition& all) const;
+    std::optional<grants> ask(multi_acquisition& all);
+    std::optional<grants> go_on_for_all(acquisition& call);
+    protocol::multi_attempt attempt_all(multi_acquisition& all, sql::connection& db,
+                                        sql::deadline until);
+    protocol::multi_attempt take_all(multi_acquisition& all, bool queued, sql::connection& db,
+                                     sql::deadline until);
+    std::optional<protocol::multi_attempt> find_all(multi_acquisition& all, sql::connection& db,
+                                                    sql::deadline until);
+    grants accept_all(multi_acquisition& all, const protocol::multi_attempt& made);
+    std::optional<grants> wait_for_holders(multi_acquisition& all,
+                                           const protocol::multi_attempt& seen);
+    std::optional<grants> wait_in_queues(multi_acquisition& all);
+    std::shared_ptr<waiter> enqueue(multi_acquisition& all, waiting_threads& at,
+                                    sql::connection& db, sql::deadline until);
+    void abandon(const multi_acquisition& all, waiting_threads& at, waiter& mine,
+                 bool sent) noexcept;
+    std::optional<protocol::multi_attempt> take_turn(multi_acquisition& all, waiting_threads& at,
+                                                     waiter& mine);
+
     [[nodiscard]] std::string thread_label() const;
     void name_blocked(acquisition& call) const;
     /// Whether all threads of the client are one party of the wait graph.

@@ -9,6 +9,7 @@
 #include "coordination/lease/mode_holds.hpp"
 #include "sql/in_transaction.hpp"
 #include <rowlock/error.hpp>
+#include <rowlock/multi_lease.hpp>
 #include <rowlock/mutex.hpp>
 #include <rowlock/semaphore.hpp>
 #include <rowlock/shared_mutex.hpp>
@@ -266,6 +267,11 @@ void fence(sql::connection& db, const mutex& locked, const fence_options& option
 void fence(sql::connection& db, const recursive_mutex& locked, const fence_options& options) {
     detail::in_transaction_of(db, locked, options, &detail::caller_transactions::fence,
                               detail::no_lock);
+}
+
+void fence(sql::connection& db, const multi_lease& held, const fence_options& options) {
+    if (held.size() == 0) throw error{errc::not_owner, "there is no lease to fence"};
+    for (const auto& each : held.leases()) fence(db, each, options);
 }
 
 void fence(sql::connection& db, const permits& held, const fence_options& options) {

@@ -18,6 +18,11 @@ using steady = std::chrono::steady_clock;
 }  // namespace
 
 void releaser::release(grant& held) {
+    if (const auto how = begin(held)) finish(held, *how);
+}
+
+/// Returns nullopt if there is nothing to release.
+std::optional<releaser::begun> releaser::begin(grant& held) {
     context_.fork.require_same_process();
     grants_.declare_if_over(held);
     grants_.stopped(held);
@@ -27,19 +32,95 @@ void releaser::release(grant& held) {
     expected = grant::state::held;
     if (!perhaps_freed && !held.now.compare_exchange_strong(expected, grant::state::releasing)) {
         if (expected == grant::state::lost) throw lost_error(held);
-        return;
+        return std::nullopt;
     }
-    bool unknown = false;
+    return begun{.perhaps_freed = perhaps_freed};
+}
+
+void releaser::finish(grant& held, begun how) {
     try {
-        const bool freed = send(held, unknown);
+        const bool freed = send(held, how.unknown);
         // Not found after a lost reply: the earlier attempt freed it.
-        if (freed || unknown || perhaps_freed) return released(held);
+        if (freed || how.unknown || how.perhaps_freed) return released(held);
     } catch (const std::exception& failure) {
         leave_to_heartbeat(held, failure.what());
         throw;
     }
     deny(held);
     throw lost_error(held);
+}
+
+void releaser::release_several(std::span<const std::shared_ptr<grant>> all) {
+    std::optional<error> failed;
+    const auto without_throwing = [&](const auto& act) {
+        try {
+            act();
+        } catch (const error& failure) {
+            if (!failed) failed = failure;
+        } catch (const std::exception& failure) {
+            if (!failed) failed.emplace(errc::out_of_resources, failure.what());
+        }
+    };
+    struct release {
+        std::shared_ptr<grant> held;
+        begun how;
+    };
+    std::vector<std::shared_ptr<grant>> together;
+    std::vector<release> alone;
+    together.reserve(all.size());
+    alone.reserve(all.size());
+    for (const auto& each : all) {
+        without_throwing([&] {
+            const auto how = begin(*each);
+            if (!how) return;
+            const bool expects_waiter =
+                each->queued || each->fenced || waiting_.contended().has(each->name);
+            if (how->perhaps_freed || expects_waiter) {
+                alone.push_back({each, *how});
+            } else {
+                together.push_back(each);
+            }
+        });
+    }
+    bool unknown = false;
+    const auto freed = release_unwaited(together, unknown);
+    for (std::size_t i = 0; i < together.size(); ++i) {
+        if (i >= freed.size() || !freed[i]) {
+            alone.push_back({together[i], {.unknown = unknown}});
+            continue;
+        }
+        tokens_.remember_free(together[i]->name, together[i]->token.value());
+        if (!context_.traits().one_writer) waiting_.lease_freed(together[i]->name);
+        released(*together[i]);
+    }
+    for (const auto& each : alone) without_throwing([&] { finish(*each.held, each.how); });
+    if (failed) throw error{*failed};
+}
+
+/// Returns which of them it freed: those that had no waiter and were no row that another client has
+/// locked. After a failure the others are released one by one.
+std::vector<bool> releaser::release_unwaited(const std::vector<std::shared_ptr<grant>>& all,
+                                             bool& unknown) noexcept {
+    if (all.size() < 2) return {};
+    try {
+        std::vector<protocol::granted_name> grants;
+        for (const auto& each : all) grants.push_back({each->name, each->grant_id});
+        return batches_.release_all(all.front()->session_id, grants, context_.statement_deadline());
+    } catch (const error& failure) {
+        unknown = failure.kind() == errc::outcome_unknown;
+        if (unknown) context_.count(counter::unknown_outcomes);
+    } catch (...) {
+        unknown = true;  // out of memory: it may have run
+    }
+    return {};
+}
+
+void releaser::release_several_quietly(std::span<const std::shared_ptr<grant>> all) noexcept {
+    try {
+        release_several(all);
+    } catch (...) {
+        // Reported as events; the releases go on in the background.
+    }
 }
 
 void releaser::require_held(grant& held) {

@@ -17,6 +17,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
 namespace rowlock::detail {
 
@@ -54,6 +56,12 @@ public:
     /// heartbeat.
     /// @throws error errc::lock_lost if the lease was lost
     void release(grant& held);
+    /// Releases several leases of one session: those without a waiter together, in one commit, the
+    /// others one by one. Two round trips, and one or two for each with a waiter.
+    /// @throws error as release(), the first of them; the others are released all the same
+    void release_several(std::span<const std::shared_ptr<grant>> all);
+    /// The same, but reports failures as events.
+    void release_several_quietly(std::span<const std::shared_ptr<grant>> all) noexcept;
     /// Lowers the permits of a hold to this number, and serves waiters. Two or three round trips,
     /// and some to serve waiters if there were any lately. Idempotent.
     /// @throws error errc::lock_lost if the hold was lost; errc::not_owner if it was released.
@@ -71,6 +79,15 @@ public:
     void release_quietly(const std::shared_ptr<grant>& held) noexcept;
 
 private:
+    /// A release that has begun: its grant is `releasing`.
+    struct begun {
+        bool perhaps_freed = false;  ///< a transaction of the caller may have freed it
+        bool unknown = false;        ///< an answer to a release was lost
+    };
+    [[nodiscard]] std::optional<begun> begin(grant& held);
+    void finish(grant& held, begun how);
+    [[nodiscard]] std::vector<bool> release_unwaited(const std::vector<std::shared_ptr<grant>>& all,
+                                                     bool& unknown) noexcept;
     bool send(grant& held, bool& unknown);
     [[nodiscard]] protocol::release_outcome send_alone(grant& held, bool contended,
                                                        sql::deadline until);

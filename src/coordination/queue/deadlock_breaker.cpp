@@ -4,7 +4,7 @@
 #include <rowlock/error.hpp>
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 namespace rowlock::detail {
 namespace {
@@ -27,12 +27,22 @@ void deadlock_breaker::check(session& ours, const std::vector<std::shared_ptr<wa
                             ? parts_.context.semaphores.deadlocks(*link_, ours.id(), link_.soon())
                             : parts_.queues().deadlocks(*link_, ours.id(), link_.soon());
     for (const auto& each : queued) {
-        if (std::ranges::find(cycles, each->grant_id, &protocol::deadlock_found::grant_id) ==
-            cycles.end()) {
-            each->cycle.clear();
-        }
+        bool in_cycle = false;
+        each->for_each_place([&](const std::string&, grant_id entry) {
+            in_cycle =
+                in_cycle || std::ranges::find(cycles, entry, &protocol::deadlock_found::grant_id) !=
+                                cycles.end();
+        });
+        if (!in_cycle) each->cycle.clear();
     }
-    for (const auto& cycle : cycles) give_way(cycle, ours, began, found);
+    std::vector<const waiter*> done;
+    for (const auto& cycle : cycles) {
+        // One that waits for several locks may close several cycles: the first is as good as any.
+        const auto which = parts_.registry.find(cycle.grant_id);
+        if (!which || std::ranges::find(done, which.get()) != done.end()) continue;
+        done.push_back(which.get());
+        give_way(cycle, which, ours, began, found);
+    }
 }
 
 /// Only a thread that holds something while it waits can be part of a cycle.
@@ -59,10 +69,11 @@ bool deadlock_breaker::modes_are_used(const std::vector<std::shared_ptr<waiter>>
 
 /// The entry is cancelled before its thread is notified: were it served meanwhile there would be no
 /// deadlock.
-void deadlock_breaker::give_way(const protocol::deadlock_found& cycle, session& ours,
+void deadlock_breaker::give_way(const protocol::deadlock_found& cycle,
+                                const std::shared_ptr<waiter>& which, session& ours,
                                 nanoseconds began, poll_result& found) {
-    const auto which = parts_.registry.find(cycle.grant_id);
-    if (!which || parts_.registry.is_giving_up(*which)) return;
+    if (parts_.registry.is_giving_up(*which)) return;
+    if (parts_.registry.is_taking(*which)) return;  // it is no deadlock if that succeeds
     if (!blocks(*which, ours)) return;
     if (which->cycle != cycle.tickets) {
         which->cycle = cycle.tickets;
@@ -70,16 +81,19 @@ void deadlock_breaker::give_way(const protocol::deadlock_found& cycle, session& 
     }
     const nanoseconds sure_at = which->cycle_since + cycle_stands;
     if (began < sure_at) return found.recheck_by(sure_at);
-    const std::array<grant_id, 1> id{cycle.grant_id};
+    std::vector<grant_id> ids;
+    which->for_each_place([&](const std::string&, grant_id entry) { ids.push_back(entry); });
     const auto& holds = parts_.context.holds(which->kind());
-    if (holds.cancel(*link_, id, link_.write_deadline()).empty()) return;
-    ours.grants().forget(cycle.grant_id);
+    if (holds.cancel(*link_, ids, link_.write_deadline()).empty()) return;
     parts_.context.count(counter::deadlocks);
-    if (which->kind() == protocol::hold_kind::permits) {
-        parts_.tasks.serve_permits_now(which->name, parts_.now());
-    } else {
-        parts_.tasks.serve_next(which->name, parts_.now());
-    }
+    which->for_each_place([&](const std::string& name, grant_id entry) {
+        ours.grants().forget(entry);
+        if (which->kind() == protocol::hold_kind::permits) {
+            parts_.tasks.serve_permits_now(name, parts_.now());
+        } else {
+            parts_.tasks.serve_next(name, parts_.now());
+        }
+    });
     parts_.registry.fail(
         *which, error{errc::deadlock, "a cycle of waiters: " + cycle.description +
                                           "; release what this thread holds, then start over"});

@@ -27,8 +27,8 @@ public:
 private:
     [[nodiscard]] static bool blocks(const waiter& which, const session& ours);
     [[nodiscard]] bool modes_are_used(const std::vector<std::shared_ptr<waiter>>& queued) const;
-    void give_way(const protocol::deadlock_found& cycle, session& ours, nanoseconds began,
-                  poll_result& found);
+    void give_way(const protocol::deadlock_found& cycle, const std::shared_ptr<waiter>& which,
+                  session& ours, nanoseconds began, poll_result& found);
 
     const loop_parts& parts_;
     loop_connection& link_;

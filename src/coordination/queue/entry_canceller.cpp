@@ -24,15 +24,38 @@ void entry_canceller::cancel_given_up() {
 void entry_canceller::cancel(const std::vector<std::shared_ptr<waiter>>& all, hold_kind kind) {
     std::vector<grant_id> ids;
     for (const auto& each : all) {
-        if (each->kind() == kind) ids.push_back(each->grant_id);
+        if (each->kind() != kind) continue;
+        each->for_each_place([&](const std::string&, grant_id entry) { ids.push_back(entry); });
     }
     if (ids.empty()) return;
     const auto deleted = parts_.context.holds(kind).cancel(*link_, ids, link_.write_deadline());
     link_.wrote();
     for (const auto& each : all) {
         if (each->kind() != kind) continue;
-        answer(each, std::ranges::find(deleted, each->grant_id) != deleted.end());
+        if (each->of_several()) {
+            answer_several(*each, deleted);
+        } else {
+            answer(each, std::ranges::find(deleted, each->grant_id) != deleted.end());
+        }
     }
+}
+
+/// Its thread was not taking the leases: an entry that was not deleted was lost, or served alone by
+/// a client of an earlier version. The heartbeat gives that back.
+void entry_canceller::answer_several(waiter& which, const std::vector<grant_id>& deleted) {
+    const bool ended = parts_.registry.end(which, waiter::state::cancelled, [&] {
+        which.for_each_place([&](const std::string& name, grant_id entry) {
+            if (std::ranges::find(deleted, entry) != deleted.end()) {
+                which.ours->grants().forget(entry);
+            } else {
+                parts_.grants.give_back(*which.ours, which.kind(), name, entry);
+            }
+        });
+    });
+    if (!ended) return;
+    parts_.context.count(counter::cancelled);
+    which.for_each_place(
+        [&](const std::string& name, grant_id) { parts_.tasks.check_now(name, parts_.now()); });
 }
 
 /// An entry that is gone was served, unless another client deleted it. If its thread has left, the

@@ -1,7 +1,6 @@
 #include "coordination/queue/entry_poller.hpp"
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
 namespace rowlock::detail {
@@ -65,19 +64,25 @@ void entry_poller::poll(const std::shared_ptr<session>& ours,
 bool entry_poller::poll_leases(const std::shared_ptr<session>& ours,
                                const std::vector<std::shared_ptr<waiter>>& queued) {
     std::vector<grant_id> ids;
-    for (const auto& each : queued) ids.push_back(each->grant_id);
+    for (const auto& each : queued) {
+        each->for_each_place([&](const std::string&, grant_id entry) { ids.push_back(entry); });
+    }
     const auto seen = round_.whole
                           ? parts_.queues().entries_of(*link_, ours->id(), link_.soon())
                           : parts_.queues().entries_at(*link_, ours->id(), ids, link_.soon());
     parts_.context.count(counter::polls);
     if (!seen.session_live) return false;
-    std::unordered_map<grant_id, const protocol::queue_entry*> entries;
+    entries_by_id entries;
     for (const auto& each : seen.waiting) {
         entries.emplace(each.grant_id, &each);
         act_on(each, *ours);
     }
     std::vector<std::shared_ptr<waiter>> missing;
     for (const auto& each : queued) {
+        if (each->of_several()) {
+            observe_several(each, entries);
+            continue;
+        }
         const auto found = entries.find(each->grant_id);
         if (found == entries.end()) {
             missing.push_back(each);
@@ -87,6 +92,36 @@ bool entry_poller::poll_leases(const std::shared_ptr<session>& ours,
     }
     ask_after(*ours, std::move(missing));
     return true;
+}
+
+/// A thread that waits for several leases is called once each of them is free, and its entry the
+/// first of its queue. If an entry is missing, the server lost it in a crash, another client
+/// deleted it, or one of an earlier version served it alone: then all are given up, and the thread
+/// asks again.
+void entry_poller::observe_several(const std::shared_ptr<waiter>& which,
+                                   const entries_by_id& entries) {
+    const protocol::queue_entry* last = nullptr;
+    bool complete = true;
+    bool free = true;
+    which->for_each_place([&](const std::string&, grant_id id) {
+        const auto found = entries.find(id);
+        complete = complete && found != entries.end();
+        if (found == entries.end()) return;
+        free = free && found->second->free;
+        if (last == nullptr || found->second->position > last->position) last = found->second;
+    });
+    if (complete) {
+        observe(*which, *last);
+        if (free && last->position == 1) parts_.registry.call(*which);
+        return;
+    }
+    if (parts_.registry.is_taking(*which)) return;
+    round_.found.changed = true;
+    parts_.registry.end(*which, waiter::state::vanished, [&] {
+        which->for_each_place([&](const std::string& name, grant_id id) {
+            parts_.grants.give_back(*which->ours, protocol::hold_kind::lease, name, id);
+        });
+    });
 }
 
 void entry_poller::lose(session& ours, loss_reason why) {
@@ -115,7 +150,10 @@ void entry_poller::act_on(const protocol::queue_entry& entry, session& ours) {
     }
     // Entries come in the order of their tickets: the first of a name covers the others.
     if (entry.behind_watermark && round_.rewound.insert(entry.name).second) reset_watermark(entry);
-    if (entry.free || entry.holder_expired || entry.behind_watermark) {
+    // The first entry of a request for several is not served alone: observe_several().
+    const auto which = parts_.registry.find(entry.grant_id);
+    const bool takes_itself = which && which->of_several() && entry.position == 1;
+    if ((entry.free && !takes_itself) || entry.holder_expired || entry.behind_watermark) {
         parts_.tasks.serve_next(entry.name, parts_.now());
     }
     if (entry.remaining > 0us) round_.found.holder_expires(round_.began + entry.remaining);

@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -30,12 +31,15 @@ public:
     void committed();
 
 private:
+    using entries_by_id = std::unordered_map<grant_id, const protocol::queue_entry*>;
+
     void poll(const std::shared_ptr<session>& ours, std::vector<std::shared_ptr<waiter>> queued);
     bool poll_leases(const std::shared_ptr<session>& ours,
                      const std::vector<std::shared_ptr<waiter>>& queued);
     void act_on(const protocol::queue_entry& entry, session& ours);
     void reset_watermark(const protocol::queue_entry& entry);
     void observe(waiter& which, const protocol::queue_entry& entry);
+    void observe_several(const std::shared_ptr<waiter>& which, const entries_by_id& entries);
     void ask_after(session& ours, std::vector<std::shared_ptr<waiter>> missing);
     void lose(session& ours, loss_reason why);
     void plan_next();

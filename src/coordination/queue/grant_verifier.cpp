@@ -19,6 +19,7 @@ constexpr auto idle_deadline = 1s;
 bool grant_verifier::handed_over(const protocol::handed_over& next) {
     const auto which = parts_.registry.find(next.grant_id);
     if (!which) return false;  // it was reported already, or is to be given back
+    if (which->of_several()) return call(*which);
     if (which->has_deadline || which->kind() == protocol::hold_kind::permits) {
         parts_.tasks.verify({which, nullptr, next.token, parts_.now()});
         return true;
@@ -37,6 +38,7 @@ bool grant_verifier::on_message(std::string_view message, bool by_database) {
     const auto which = parts_.registry.find(next->grant_id);
     if (!which || !wakeup::is_proved(message, which->ours->address().secret)) return false;
     parts_.context.count(counter::wake_ups);
+    if (which->of_several()) return !call(*which);
     notified_by_name_ = true;
     // A datagram is sent once the commit was confirmed. A client that may read an SQLite file need
     // not be allowed to write it: there the row is read. And our node of a cluster may show only
@@ -54,6 +56,14 @@ bool grant_verifier::on_message(std::string_view message, bool by_database) {
     const nanoseconds at = granted ? parts_.now() + rush : parts_.now();
     parts_.tasks.verify({which, std::move(granted), next->token, at, next->asynchronous});
     return true;
+}
+
+/// One of the leases that a thread waits for at once is free. Whatever the hint said of a grant:
+/// the thread looks, and takes all of them or none; what is not as expected its next poll finds.
+/// Returns false: there is nothing to verify.
+bool grant_verifier::call(waiter& which) {
+    parts_.registry.call(which);
+    return false;
 }
 
 void grant_verifier::verify_due() {
@@ -134,17 +144,17 @@ bool grant_verifier::read_served(sql::connection& db, sql::deadline until) {
     const session_id session = parts_.registry.waiting_session();
     std::vector<std::string> names;
     std::unordered_map<grant_id, std::shared_ptr<waiter>> standing;
-    bool waits_for_permits = false;
+    bool waits_for_others = false;
     for (auto& each : parts_.registry.of_session(session)) {
-        if (each->kind() == protocol::hold_kind::permits) {
-            waits_for_permits = true;
+        if (each->kind() == protocol::hold_kind::permits || each->of_several()) {
+            waits_for_others = true;
             continue;
         }
         names.push_back(each->name);
         standing.emplace(each->grant_id, std::move(each));
     }
-    if (waits_for_permits) parts_.pacing.want();  // one poll reads all entries
-    if (names.empty()) return waits_for_permits;
+    if (waits_for_others) parts_.pacing.want();  // one poll reads all entries
+    if (names.empty()) return waits_for_others;
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
     if (names.size() > many) {
@@ -170,7 +180,7 @@ bool grant_verifier::read_served(sql::connection& db, sql::deadline until) {
             is_doubtful = true;
         }
     }
-    return is_doubtful || waits_for_permits;
+    return is_doubtful || waits_for_others;
 }
 
 }  // namespace rowlock::detail

@@ -42,6 +42,7 @@ public:
     void set_notified_by_name(bool by_name) noexcept { notified_by_name_ = by_name; }
 
 private:
+    bool call(waiter& which);
     void verify(const waiter_tasks::unverified& one);
     [[nodiscard]] std::optional<protocol::confirmed_grant> read(
         const waiter_tasks::unverified& one);

@@ -17,7 +17,8 @@
 
 namespace rowlock::detail {
 
-/// One thread that waits in one queue. The registry's mutex guards what changes.
+/// One thread that waits in one queue; or in several, for all of their leases at once (`also`). The
+/// registry's mutex guards what changes.
 ///
 ///     state      reached from   meaning
 ///     asked                     its ticket is being sent; it may be served already
@@ -29,19 +30,29 @@ namespace rowlock::detail {
 ///
 /// The last four are final. A thread that gave up and got no answer in time has `left`; the loop
 /// gives back a grant that comes after that.
+///
+/// A thread that waits for several leases takes them itself, when it is its `turn`: no other thread
+/// serves it. While it is `taking` them, its entries may be gone.
 struct waiter {
     enum class state : unsigned char { asked, waiting, served, vanished, failed, cancelled };
 
+    /// A further queue, and the entry there.
+    struct place {
+        std::string name;
+        rowlock::grant_id grant_id;
+    };
+
     waiter(std::string name_, rowlock::grant_id grant_id_, std::shared_ptr<session> ours_,
            std::string thread_, bool has_deadline_, const protocol::wanted_permits& permits_ = {},
-           std::string blocks_ = {})
+           std::string blocks_ = {}, std::vector<place> also_ = {})
         : name{std::move(name_)},
           grant_id{grant_id_},
           ours{std::move(ours_)},
           thread{std::move(thread_)},
           has_deadline{has_deadline_},
           permits{permits_},
-          blocks{std::move(blocks_)} {}
+          blocks{std::move(blocks_)},
+          also{std::move(also_)} {}
 
     const std::string name;
     const rowlock::grant_id grant_id;
@@ -50,6 +61,7 @@ struct waiter {
     const bool has_deadline;   ///< the lease will have a deadline of its own
     const protocol::wanted_permits permits;
     const std::string blocks;  ///< as its entry's: party_labels.hpp
+    const std::vector<place> also;
     std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 
     bool contended = false;     ///< the lease was just handed to another waiter: there is no hurry
@@ -58,6 +70,8 @@ struct waiter {
     state now = state::asked;
     bool giving_up = false;
     bool left = false;
+    bool turn = false;          ///< of several: they may be free for it
+    bool taking = false;        ///< of several: a statement that takes them may be running
     std::int64_t position = 0;  ///< as last polled; 0: not yet
     queue_progress progress{};  ///< by the loop's clock; used by the loop's thread alone
     /// Tickets of the deadlock cycle that it seemed to close at the last poll, and since when. Used
@@ -72,6 +86,13 @@ struct waiter {
         return permits.count > 0 ? protocol::hold_kind::permits : protocol::hold_kind::lease;
     }
     [[nodiscard]] bool over() const noexcept { return now > state::waiting; }
+    [[nodiscard]] bool of_several() const noexcept { return !also.empty(); }
+    /// Calls `use(name, grant id)` for each of its entries.
+    template <typename Use>
+    void for_each_place(Use use) const {
+        use(name, grant_id);
+        for (const auto& each : also) use(each.name, each.grant_id);
+    }
 };
 
 }  // namespace rowlock::detail

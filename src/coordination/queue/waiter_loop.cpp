@@ -40,7 +40,9 @@ void waiter_loop::close() noexcept {
 
 void waiter_loop::fail(const error& failure, std::optional<waiter_registry::waited_name> only) {
     for (const auto& each : parts_.registry.fail_all(failure, only)) {
-        parts_.grants.give_back(*each->ours, each->kind(), each->name, each->grant_id);
+        each->for_each_place([&](const std::string& name, grant_id entry) {
+            parts_.grants.give_back(*each->ours, each->kind(), name, entry);
+        });
     }
 }
 

@@ -11,12 +11,19 @@ std::shared_ptr<waiter> waiter_registry::expect(std::string name, grant_id grant
                                                 std::shared_ptr<session> ours, std::string thread,
                                                 bool has_deadline,
                                                 const protocol::wanted_permits& permits,
-                                                std::string blocks) {
+                                                std::string blocks,
+                                                std::vector<waiter::place> also) {
     auto made =
         std::make_shared<waiter>(std::move(name), grant_id, std::move(ours), std::move(thread),
-                                 has_deadline, permits, std::move(blocks));
+                                 has_deadline, permits, std::move(blocks), std::move(also));
     const guard lock{mutex_};
-    waiters_.emplace(grant_id, made);
+    try {
+        made->for_each_place(
+            [&](const std::string&, rowlock::grant_id id) { waiters_.emplace(id, made); });
+    } catch (...) {
+        erase_locked(*made);
+        throw;
+    }
     if (closed_) {
         const error closed{errc::lock_lost, "the client is closed"};
         end_locked(*made, waiter::state::failed, &closed);
@@ -33,7 +40,7 @@ bool waiter_registry::enqueued(waiter& which) noexcept {
 
 bool waiter_registry::withdraw(waiter& which) noexcept {
     const guard lock{mutex_};
-    waiters_.erase(which.grant_id);
+    erase_locked(which);
     if (which.now == waiter::state::served) return false;
     which.now = waiter::state::cancelled;
     return true;
@@ -42,6 +49,31 @@ bool waiter_registry::withdraw(waiter& which) noexcept {
 bool waiter_registry::wait(waiter& which, steady::time_point until, const std::stop_token& stop) {
     guard lock{mutex_};
     return which.changed.wait_until(lock, stop, until, [&] { return which.over(); });
+}
+
+bool waiter_registry::wait_for_turn(waiter& which, steady::time_point until,
+                                    const std::stop_token& stop) {
+    guard lock{mutex_};
+    const bool awake =
+        which.changed.wait_until(lock, stop, until, [&] { return which.over() || which.turn; });
+    which.turn = false;
+    return awake;
+}
+
+void waiter_registry::call(waiter& which) noexcept {
+    const guard lock{mutex_};
+    which.turn = true;
+    which.changed.notify_all();
+}
+
+void waiter_registry::set_taking(waiter& which, bool takes) noexcept {
+    const guard lock{mutex_};
+    which.taking = takes;
+}
+
+bool waiter_registry::is_taking(const waiter& which) const noexcept {
+    const guard lock{mutex_};
+    return which.taking;
 }
 
 void waiter_registry::give_up(const std::shared_ptr<waiter>& which) {
@@ -100,20 +132,26 @@ std::vector<std::shared_ptr<waiter>> waiter_registry::fail_all(const error& fail
                                                                std::optional<waited_name> only) {
     std::vector<std::shared_ptr<waiter>> all;
     const guard lock{mutex_};
-    for (const auto& [grant_id, each] : waiters_) {
-        if (only && (each->kind() != only->kind || each->name != only->name)) continue;
-        all.push_back(each);
-    }
+    for_each_once([&](const auto& each) {
+        bool concerned = !only;
+        each->for_each_place([&](const std::string& name, grant_id) {
+            concerned = concerned || (each->kind() == only->kind && name == only->name);
+        });
+        if (concerned) all.push_back(each);
+    });
     for (const auto& each : all) end_locked(*each, waiter::state::failed, &failure);
     return all;
 }
 
 void waiter_registry::session_lost(session_id id, const error* why) noexcept {
     const guard lock{mutex_};
-    for (auto next = waiters_.begin(); next != waiters_.end();) {
-        const auto which = (next++)->second;
-        if (which->ours->id() != id) continue;
-        which->ours->grants().forget(which->grant_id);
+    const auto in_session = [&](const auto& each) { return each.second->ours->id() == id; };
+    for (;;) {
+        const auto next = std::ranges::find_if(waiters_, in_session);
+        if (next == waiters_.end()) return;
+        const auto which = next->second;
+        which->for_each_place(
+            [&](const std::string&, grant_id entry) { which->ours->grants().forget(entry); });
         end_locked(*which, waiter::state::failed, why);
     }
 }
@@ -134,9 +172,9 @@ std::vector<std::shared_ptr<waiter>> waiter_registry::take_given_up() {
     const guard lock{mutex_};
     std::vector<std::shared_ptr<waiter>> taken;
     if (all_given_up_) {
-        for (const auto& [grant_id, each] : waiters_) {
+        for_each_once([&](const auto& each) {
             if (each->giving_up) taken.push_back(each);
-        }
+        });
         all_given_up_ = false;
         given_up_.clear();
     } else {
@@ -194,8 +232,11 @@ bool waiter_registry::empty() const noexcept {
 
 std::size_t waiter_registry::waiting() const {
     const guard lock{mutex_};
-    return static_cast<std::size_t>(
-        std::ranges::count_if(waiters_, [](const auto& each) { return !each.second->left; }));
+    std::size_t count = 0;
+    for_each_once([&](const auto& each) {
+        if (!each->left) ++count;
+    });
+    return count;
 }
 
 session_id waiter_registry::waiting_session() const noexcept {
@@ -206,18 +247,18 @@ session_id waiter_registry::waiting_session() const noexcept {
 std::vector<std::shared_ptr<waiter>> waiter_registry::queued() const {
     std::vector<std::shared_ptr<waiter>> found;
     const guard lock{mutex_};
-    for (const auto& [grant_id, each] : waiters_) {
+    for_each_once([&](const auto& each) {
         if (each->now == waiter::state::waiting && !each->giving_up) found.push_back(each);
-    }
+    });
     return found;
 }
 
 std::vector<std::shared_ptr<waiter>> waiter_registry::of_session(session_id id) const {
     std::vector<std::shared_ptr<waiter>> found;
     const guard lock{mutex_};
-    for (const auto& [grant_id, each] : waiters_) {
+    for_each_once([&](const auto& each) {
         if (each->ours->id() == id) found.push_back(each);
-    }
+    });
     return found;
 }
 
@@ -248,8 +289,13 @@ void waiter_registry::end_locked(waiter& which, waiter::state how, const error* 
     } catch (...) {
         // No memory: the wait ends without the reason.
     }
-    waiters_.erase(which.grant_id);
+    erase_locked(which);
     which.changed.notify_all();
+}
+
+/// With the mutex held.
+void waiter_registry::erase_locked(const waiter& which) noexcept {
+    which.for_each_place([&](const std::string&, grant_id entry) { waiters_.erase(entry); });
 }
 
 }  // namespace rowlock::detail

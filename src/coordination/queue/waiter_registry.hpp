@@ -49,7 +49,7 @@ public:
     std::shared_ptr<waiter> expect(std::string name, grant_id grant_id,
                                    std::shared_ptr<session> ours, std::string thread,
                                    bool has_deadline, const protocol::wanted_permits& permits = {},
-                                   std::string blocks = {});
+                                   std::string blocks = {}, std::vector<waiter::place> also = {});
     /// The ticket is in the queue. Returns false if the wait is over already.
     bool enqueued(waiter& which) noexcept;
     /// The ticket was not sent, or that is unknown. Returns false if it was served all the same.
@@ -57,6 +57,11 @@ public:
     /// Sleeps until the wait is over, or until `until` or `stop` ends it. Returns true if it is
     /// over.
     bool wait(waiter& which, steady::time_point until, const std::stop_token& stop);
+    /// For a thread that waits for several leases: sleeps as wait(), and until it may be its turn.
+    /// Returns whether one of the two ended the sleep.
+    bool wait_for_turn(waiter& which, steady::time_point until, const std::stop_token& stop);
+    /// The thread begins, or ends, to take its several leases itself.
+    void set_taking(waiter& which, bool takes) noexcept;
     /// Has the entry deleted, unless the wait is over.
     void give_up(const std::shared_ptr<waiter>& which);
     /// After give_up(): waits for the answer, but not for long. Returns false if there is none; a
@@ -80,6 +85,8 @@ public:
         end_locked(which, how);
         return true;
     }
+    /// It may be the turn of a thread that waits for several leases.
+    void call(waiter& which) noexcept;
     /// Fails one wait, unless it is over.
     void fail(waiter& which, const error& failure) noexcept;
     struct waited_name {
@@ -113,6 +120,8 @@ public:
     [[nodiscard]] bool is_over(const waiter& which) const noexcept;
     [[nodiscard]] bool has_left(const waiter& which) const noexcept;
     [[nodiscard]] bool is_giving_up(const waiter& which) const noexcept;
+    /// Whether its entries may be gone because its thread is taking the leases.
+    [[nodiscard]] bool is_taking(const waiter& which) const noexcept;
     [[nodiscard]] bool empty() const noexcept;
     /// Threads that wait, without those that gave up and left.
     [[nodiscard]] std::size_t waiting() const;
@@ -127,7 +136,7 @@ public:
     template <std::invocable<const waiter&> Use>
     void for_each(Use&& use) const {
         const std::lock_guard lock{mutex_};
-        for (const auto& [grant_id, each] : waiters_) use(*each);
+        for_each_once([&](const std::shared_ptr<waiter>& each) { use(*each); });
     }
 
     /// Fails all waits, and all that begin from now on. Returns whether there were any: their
@@ -135,11 +144,20 @@ public:
     bool close() noexcept;
 
 private:
+    /// With the mutex held. One that waits in several queues is listed under each of its ids.
+    template <typename Use>
+    void for_each_once(Use use) const {
+        for (const auto& [grant_id, each] : waiters_) {
+            if (grant_id == each->grant_id) use(each);
+        }
+    }
+    void erase_locked(const waiter& which) noexcept;
     void end_locked(waiter& which, waiter::state how, const error* why = nullptr) noexcept;
 
     const hooks hooks_;
     mutable std::mutex mutex_;
-    std::unordered_map<grant_id, std::shared_ptr<waiter>> waiters_;  ///< by grant id
+    /// By grant id, and by those of its further queues.
+    std::unordered_map<grant_id, std::shared_ptr<waiter>> waiters_;
     std::vector<std::shared_ptr<waiter>> given_up_;
     /// There was no memory for that list: the entries of all that gave up are to be deleted.
     bool all_given_up_ = false;

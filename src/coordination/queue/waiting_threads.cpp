@@ -12,6 +12,9 @@ using namespace std::chrono_literals;
 /// Before the first poll of an entry in a queue that moves.
 constexpr nanoseconds first_poll = 250ms;
 
+/// How long a thread that gives up waits to learn what became of its entry.
+constexpr auto patience = 40ms;
+
 }  // namespace
 
 waiting_threads::waiting_threads(const surroundings& with)
@@ -54,7 +57,6 @@ void waiting_threads::enqueued(waiter& which) {
 
 bool waiting_threads::wait(const std::shared_ptr<waiter>& which, steady::time_point until,
                            const std::stop_token& stop) {
-    constexpr auto patience = 40ms;
     // A notified waiter polls only for what is never notified: a dead holder, a cycle.
     const bool later = which->contended && loop_.rounds().names_grants() && !which->holds_others;
     if (later) report_position(parts_.context, *which, 0);
@@ -66,6 +68,14 @@ bool waiting_threads::wait(const std::shared_ptr<waiter>& which, steady::time_po
         poll_soon();
     }
     if (registry_.wait(*which, end, stop)) return true;
+    registry_.give_up(which);
+    return registry_.wait_for_answer(*which, patience);
+}
+
+bool waiting_threads::wait_for_turn(const std::shared_ptr<waiter>& which, steady::time_point until,
+                                    const std::stop_token& stop) {
+    const auto end = std::min(until, steady::now() + longest_wait);
+    if (registry_.wait_for_turn(*which, end, stop)) return true;
     registry_.give_up(which);
     return registry_.wait_for_answer(*which, patience);
 }

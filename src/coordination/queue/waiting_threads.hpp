@@ -49,9 +49,9 @@ public:
     std::shared_ptr<waiter> expect(std::string name, grant_id grant_id,
                                    std::shared_ptr<session> ours, std::string thread,
                                    bool has_deadline, const protocol::wanted_permits& permits = {},
-                                   std::string blocks = {}) {
+                                   std::string blocks = {}, std::vector<waiter::place> also = {}) {
         return registry_.expect(std::move(name), grant_id, std::move(ours), std::move(thread),
-                                has_deadline, permits, std::move(blocks));
+                                has_deadline, permits, std::move(blocks), std::move(also));
     }
     /// The ticket is in the queue.
     void enqueued(waiter& which);
@@ -61,6 +61,19 @@ public:
     /// 40 ms longer, and a grant that comes afterwards is given back. Returns true if it is over.
     bool wait(const std::shared_ptr<waiter>& which, steady::time_point until,
               const std::stop_token& stop);
+    /// For a thread that waits for several leases: as wait(), but it also returns true when it may
+    /// be its turn. Then it takes them, if it can, between begin_taking() and end_taking().
+    bool wait_for_turn(const std::shared_ptr<waiter>& which, steady::time_point until,
+                       const std::stop_token& stop);
+    void begin_taking(waiter& which) noexcept { registry_.set_taking(which, true); }
+    /// It has taken them: the wait is over. Returns false if it was over before.
+    bool taken(waiter& which) {
+        return registry_.end(which, waiter::state::served, [] {});
+    }
+    void end_taking(waiter& which) noexcept { registry_.set_taking(which, false); }
+    [[nodiscard]] bool is_over(const waiter& which) const noexcept {
+        return registry_.is_over(which);
+    }
     /// Gives up without waiting for the answer.
     void leave(waiter& which) noexcept { registry_.leave(which); }
 

@@ -20,9 +20,11 @@ client_context::client_context(sql::connection_source database, client_options w
       queue_protocol_{protocol::make_queue_protocol(statements, *lease_protocol_,
                                                     options.wake_ups == wakeup_mode::automatic)},
       lease_holds_{protocol::make_lease_holds(*lease_protocol_, *queue_protocol_)},
+      multi_protocol_{protocol::make_multi_protocol(statements)},
       semaphore_protocol_{protocol::make_semaphore_protocol(statements)},
       leases{*lease_protocol_},
       queues{*queue_protocol_},
+      several{*multi_protocol_},
       semaphores{*semaphore_protocol_},
       link{{options.ttl, options.margin, options.heartbeat}},
       events_{options.on_event} {}

@@ -6,6 +6,7 @@
 #include "base/identity.hpp"
 #include "base/loss_notifier.hpp"
 #include "coordination/protocol/lease/lease_protocol.hpp"
+#include "coordination/protocol/multi/multi_protocol.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "coordination/session/counters.hpp"
@@ -47,11 +48,13 @@ private:
     const std::unique_ptr<const protocol::lease_protocol> lease_protocol_;
     const std::unique_ptr<const protocol::queue_protocol> queue_protocol_;
     const std::unique_ptr<const protocol::hold_protocol> lease_holds_;
+    const std::unique_ptr<const protocol::multi_protocol> multi_protocol_;
     const std::unique_ptr<const protocol::semaphore_protocol> semaphore_protocol_;
 
 public:
     const protocol::lease_protocol& leases;
     const protocol::queue_protocol& queues;
+    const protocol::multi_protocol& several;
     const protocol::semaphore_protocol& semaphores;
     link_timing link;
     /// The engine that grants refer to.

@@ -77,3 +77,7 @@ p.name, p.capacity, p.used,
   where w.name = p.name and m.id = w.session and {live}),
 (select coalesce(sum(w.permits), 0) from rowlock_permit_waiter w {join} rowlock_session m
   where w.name = p.name and m.id = w.session and {live})
+
+-- fragment entries
+-- The caller of multi_enqueue writes it: one of these for each name.
+($7, $1, $8, $2, $3, $4, {now}, $5, $6)

@@ -16,6 +16,11 @@ using base::fast_path;
 using sql::value;
 using std::chrono::microseconds;
 
+/// The first entry of a free lease is one of a request for several leases.
+handed_over told(const next_waiter& first) {
+    return {.session = first.session, .grant_id = first.grant_id, .token = 0, .to = first.to};
+}
+
 bool post(const wakeup::wake_address& to, std::string_view message) noexcept {
     return wakeup::mailbox_sender{to.number, to.mailbox}.post(message);
 }
@@ -235,6 +240,8 @@ std::optional<handed_over> two_step_queue_protocol::grant_next(sql::connection& 
         if (!seen.free() || !seen.waited()) return std::nullopt;
         if (!seen.present()) {
             restore_lease(db, name, until);
+        } else if (seen.waited_for_several()) {
+            return told(seen.next());
         } else if (auto next = grant_to(db, name, seen.next(), session_id{}, until)) {
             return next;
         }
@@ -267,6 +274,7 @@ std::optional<handed_over> two_step_queue_protocol::hand_over(sql::connection& d
     for (;; check_time(until)) {
         const auto seen = look_at(db, name, until);
         if (!seen.is_grant(session, grant_id) || !seen.waited()) return std::nullopt;
+        if (seen.waited_for_several()) return std::nullopt;  // freed, it is looked at again
         if (auto next = grant_to(db, name, seen.next(), session, until)) return next;
     }
 }

@@ -116,6 +116,10 @@ protected:
                    row_.maybe_integer<rowlock::grant_id>(0, 5) == grant_id;
         }
         [[nodiscard]] bool waited() const { return !row_.is_null(0, 6); }
+        /// Whether the first entry is one of a request for several leases, not served alone.
+        [[nodiscard]] bool waited_for_several() const {
+            return waited() && row_.integer(0, 15) > 1;
+        }
         [[nodiscard]] std::int64_t token() const { return row_.integer(0, 2); }
         [[nodiscard]] next_waiter next() const;
 

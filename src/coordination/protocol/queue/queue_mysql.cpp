@@ -92,7 +92,8 @@ public:
         const auto seen = look_at(db, name, until);
         if (!seen.is_grant(session, grant_id)) return std::nullopt;
         confirmed_grant settled{{seen.token(), std::nullopt}, std::nullopt};
-        if (seen.waited()) (settled.next = seen.next())->alive = reliable;
+        if (seen.waited() && !seen.waited_for_several())
+            (settled.next = seen.next())->alive = reliable;
         return settled;
     }
 

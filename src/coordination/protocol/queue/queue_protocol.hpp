@@ -21,7 +21,9 @@
 /// deletion of a ticket) the client checks, in a commit of its own, whether a waiter can be served.
 namespace rowlock::protocol {
 
-/// A lease that grant_next or a release has given to a waiter.
+/// A lease that grant_next or a release has given to a waiter. Or, with the token 0, a lease that
+/// is free and whose first waiter asks for several: that one was given nothing, and is to look
+/// itself.
 struct handed_over {
     session_id session;
     rowlock::grant_id grant_id;
@@ -29,6 +31,8 @@ struct handed_over {
     bool woken = false;         ///< the statement itself woke it (PostgreSQL, MariaDB)
     bool asynchronous = false;  ///< the commit may not be on disk yet
     wakeup::wake_address to{};  ///< of that session; needed only if it was not `woken`
+
+    [[nodiscard]] bool granted() const noexcept { return token != 0; }
 };
 
 /// The state of one of our queue entries.
@@ -167,9 +171,10 @@ public:
                                             sql::deadline until) const = 0;
 
     /// If the lease is free and has a live waiter, grants it to the lowest ticket, deletes that
-    /// ticket and (PostgreSQL) notifies its session alone: all or nothing, durable. Idempotent; any
-    /// client may run it. Waits for the lease row's lock as long as the connection's lock timeout
-    /// allows; then errc::timed_out, and the caller must come back.
+    /// ticket and (PostgreSQL) notifies its session alone: all or nothing, durable. If that ticket
+    /// is one of a request for several leases, only the notification. Idempotent; any client may
+    /// run it. Waits for the lease row's lock as long as the connection's lock timeout allows; then
+    /// errc::timed_out, and the caller must come back.
     virtual std::optional<handed_over> grant_next(sql::connection& db, std::string_view name,
                                                   sql::deadline until) const = 0;
 

@@ -61,17 +61,17 @@ select l.grant_id, l.token, l.deadline - {now},
 -- to that ticket by compare-and-set on the token read here.
 -- $1 name
 -- → the token a grant would carry; whether the lease has a row, its token, whether it is free, its
---   session, its grant id; the ticket, its session, grant id, thread, note, deadline in µs, and its
---   session's wake-up address, secret and mailbox, or NULLs
+--   session, its grant id; the ticket, its session, grant id, thread, note, deadline in µs, its
+--   session's wake-up address, secret and mailbox, and in how many queues its request stands, or NULLs
 select greatest(coalesce(l.token, 0), f.floor) + 1,
        l.name is not null, l.token, {free}, l.session, l.grant_id,
        w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
-       w.wake_address, w.wake_secret, w.mailbox
+       w.wake_address, w.wake_secret, w.mailbox, w.members
   from rowlock_token_floor f
        left join rowlock_lease l on l.name = $1
        left join rowlock_session s on s.id = l.session
        left join (select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
-                         m.wake_address, m.wake_secret, m.mailbox
+                         m.wake_address, m.wake_secret, m.mailbox, w.members
                     {first_waiter}) w on 1 = 1
  where f.id = 1
 

@@ -16,12 +16,12 @@ on conflict (grant_id) do nothing
 -- Cancels queue entries; durable, since a ticket that came back after a crash would be granted with no thread
 -- waiting. Waits for a ticket that a grant has locked; the ticket is gone then. In ticket order, so two calls
 -- cannot wait in a cycle; a granting transaction holds no more than one ticket, and waits for nothing once it
--- has it.
+-- has it, or locks the others of one request in the same order.
 -- $1 grant ids, as an array's text
 -- → the grant ids whose tickets this call deleted
 with k as materialized (
          select w.name, w.ticket from rowlock_waiter w where w.grant_id = any ($1::text::bigint[])
-          order by w.ticket for update of w)
+          order by w.ticket, w.name for update of w)
 delete from rowlock_waiter w using k
  where w.name = k.name and w.ticket = k.ticket returning w.grant_id
 
@@ -131,7 +131,8 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.prog
             where w.name = r.name and {live} offset 0) w
  where (w.session, w.thread) in (select h.session, h.thread from holder h)
     or exists (select from rowlock_waiter o
-                where o.session = w.session and o.thread = w.thread and o.ticket <> w.ticket)
+                where o.session = w.session and o.thread = w.thread
+                  and (o.name <> w.name or o.ticket <> w.ticket))
 
 -- statement queue
 -- The live waiters of one name, for people, in the order in which they will be served. Reads only.
@@ -170,9 +171,14 @@ select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
 -- If the waiter's session ends at this moment the lease names an ended session: free by definition. The
 -- client that ended it checks its queues and leases afterwards. If this statement had not committed then,
 -- that client's grant_next waited for the row and checked again.
+--
+-- An entry of a request for several leases is not served alone, and no entry behind it is served: its session
+-- is notified, with the token 0, and takes all of them itself (multi_take). Its ticket stays locked until the
+-- commit: a client that cancels it checks the lease after that.
 -- $1 name
 -- → 1 if the lease was free and waited for, else 0; 1 if it has no row; the waiter's session, grant id,
---   token. The first without the last: another client was faster, try again.
+--   token (0: notified, and nothing was granted). The first without the last: another client was faster, try
+--   again.
 with p as materialized (
          select l.name, l.token, l.served, {reserved_for} as reserved_for
            from (values (1)) as one
@@ -190,14 +196,15 @@ with p as materialized (
             for update of l),
      c as materialized (
          select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
-                m.wake_address, m.wake_secret,
+                w.members, m.wake_address, m.wake_secret,
                 (select f.rewound from f) as rewound
            from rowlock_waiter w join rowlock_session m on m.id = w.session
           where exists (select from f) and {in_queue} and {live}
             and w.grant_id = coalesce((select h.reserved_for from h), w.grant_id)
           order by w.ticket limit 1 for update of w),
      d as (
-         delete from rowlock_waiter w using c where w.name = c.name and w.ticket = c.ticket),
+         delete from rowlock_waiter w using c
+          where w.name = c.name and w.ticket = c.ticket and c.members = 1),
      u as (
          update rowlock_lease as l
             set token = greatest(l.token, (select o.floor from rowlock_token_floor o)) + 1
@@ -207,15 +214,16 @@ with p as materialized (
                 acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
                 served = coalesce(c.rewound, c.ticket),
                 deadline = clock_timestamp() + c.deadline_us::float8 * interval '1 microsecond'
-           from c where l.name = $1::text
-         returning l.session, l.grant_id, l.token),
+           from c where l.name = $1::text and c.members = 1
+         returning l.token),
      n as materialized (
          select pg_notify('rowlock_' || t.wake_address::text, {proved_words})
            from (select c.wake_address, c.wake_secret,
-                        u.grant_id::text || ' ' || u.token::text || ' 0' as words from u, c) t)
+                        c.grant_id::text || ' ' || coalesce(u.token, 0)::text || ' 0' as words
+                   from c left join u on true) t)
 select (select count(*) from h), (select count(*) from h where h.name is null),
-       u.session, u.grant_id, u.token, (select count(*) from n)
-  from (values (1)) as one left join u on true
+       c.session, c.grant_id, coalesce(u.token, 0), (select count(*) from n)
+  from (values (1)) as one left join c on true left join u on true
 
 -- statement hand_over
 -- Releases a lease if it is still this very grant, straight to the first live waiter that this statement's
@@ -229,8 +237,11 @@ select (select count(*) from h), (select count(*) from h where h.name is null),
 -- row: a watermark that was set back in between (reset_watermark) stays. If the row promises its next token
 -- to a waiter that can be served, that waiter gets the lease; any other waiter gets a token beyond (hand_over_to
 -- says why).
+--
+-- If the first entry is one of a request for several leases, the lease is freed, and the session of that
+-- request notified with the token 0, as in grant_next.
 -- $1 name  $2 my session  $3 grant id  $4 1 = may commit asynchronously if no waiter is served
--- → 1 if it was freed or handed over; the waiter's session, grant id, token, or NULL
+-- → 1 if it was freed or handed over; the waiter's session, grant id, token (0: freed), or NULL
 with mine as materialized (
          select (select b.served from rowlock_lease b where b.name = $1::text) as seen, l.served,
                 {reserved_for} as reserved_for
@@ -239,13 +250,15 @@ with mine as materialized (
             for update of l),
      c as materialized (
          select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
-                m.wake_address, m.wake_secret
+                w.members, m.wake_address, m.wake_secret
            from rowlock_waiter w join rowlock_session m on m.id = w.session
           where w.name = $1::text and w.ticket > (select coalesce(mine.seen, 0) - 256 from mine)
             and w.grant_id = coalesce((select mine.reserved_for from mine), w.grant_id) and {live}
           order by w.ticket limit 1 for update of w),
+     served as (
+         select c.* from c where c.members = 1),
      d as (
-         delete from rowlock_waiter w using c where w.name = c.name and w.ticket = c.ticket),
+         delete from rowlock_waiter w using served c where w.name = c.name and w.ticket = c.ticket),
      u as (
          update rowlock_lease as l
             set token = case when c.ticket is null then l.token
@@ -258,16 +271,17 @@ with mine as materialized (
                 changed_at = clock_timestamp(),
                 served = case when mine.served < mine.seen then mine.served else coalesce(c.ticket, l.served) end,
                 deadline = clock_timestamp() + c.deadline_us::float8 * interval '1 microsecond'
-           from mine left join c on true
+           from mine left join served c on true
           where l.name = $1::text
-         returning l.name, l.session, l.grant_id, l.token)
-select (u.name is not null)::int, u.session, u.grant_id, u.token,
-       case when u.session is not null
+         returning l.name, l.session, l.token)
+select (u.name is not null)::int, c.session, c.grant_id, case when u.session is null then 0 else u.token end,
+       case when c.session is not null
             then (select pg_notify('rowlock_' || t.wake_address::text, {proved_words})::text
                     from (select c.wake_address, c.wake_secret,
-                                 u.grant_id::text || ' ' || u.token::text || ' 0' as words from c) t)
-            when $4::int = 1 then set_config('synchronous_commit', 'off', true) end
-  from (values (1)) as one left join u on true
+                                 c.grant_id::text || ' ' || case when u.session is null then 0 else u.token end::text
+                                 || ' 0' as words) t) end,
+       case when u.session is null and $4::int = 1 then set_config('synchronous_commit', 'off', true) end
+  from (values (1)) as one left join u on true left join c on true
 
 -- statement leave
 -- The last statement of a client whose session no lease and no ticket names: removes the session and returns
@@ -349,7 +363,8 @@ select u.token,
 -- made durable, and no promise is returned.
 --
 -- The waiter to which the next token is promised comes first, if it can be served; then the first two of the
--- queue, one of which may be the same.
+-- queue, one of which may be the same. Neither an entry of a request for several leases, which is promised
+-- nothing, nor what is behind it.
 -- $1 name  $2 my session  $3 grant id  $4 1 = make it durable
 -- → no row: it is not this grant. Else token, what is left of its own deadline in µs, the watermark,
 --   the promise; a waiter: ticket, session, grant id, thread, note, own deadline in µs,
@@ -362,22 +377,23 @@ with mine as materialized (
            from mine where s.id = $2::bigint and ($4::int = 1 or mine.successor is not null)
         returning s.id),
      next as (
-         (select w.*, m.expires_at, m.wake_address, m.wake_secret, m.mailbox
+         (select w.*, m.expires_at, m.wake_address, m.wake_secret, m.mailbox, 1 as most
             from mine join rowlock_waiter w on w.grant_id = mine.successor
                  join rowlock_session m on m.id = w.session
            where {live})
          union all
-         (select w.*, m.expires_at, m.wake_address, m.wake_secret, m.mailbox
-            from rowlock_waiter w join rowlock_session m on m.id = w.session
-           where w.name = $1::text and w.ticket > (select coalesce(mine.served, 0) - 256 from mine)
-             and {live}
-           order by w.ticket limit 2))
+         (select w.*, max(w.members) over (order by w.ticket) as most
+            from (select w.*, m.expires_at, m.wake_address, m.wake_secret, m.mailbox
+                    from rowlock_waiter w join rowlock_session m on m.id = w.session
+                   where w.name = $1::text and w.ticket > (select coalesce(mine.served, 0) - 256 from mine)
+                     and {live}
+                   order by w.ticket limit 2) w))
 select mine.token, (extract(epoch from mine.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
        mine.served, case when exists (select from durable) then mine.successor end,
        next.ticket, next.session, next.grant_id, next.thread, next.note, next.deadline_us,
        (extract(epoch from next.expires_at - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
        next.wake_address, next.wake_secret, next.mailbox
-  from mine left join next on true
+  from mine left join next on next.most = 1
 
 -- statement reset_watermark
 -- Sets the watermark back, so that queue scans find this ticket, which was overtaken: see fragment in_queue.

@@ -1,0 +1,360 @@
+// Several leases at once: an attempt for all of them, then an entry in each of their queues.
+
+#include "base/require.hpp"
+#include "coordination/lease/acquirer.hpp"
+#include "coordination/lease/mode_holds.hpp"
+#include "coordination/lease/multi_acquisition.hpp"
+#include "coordination/lease/validation.hpp"
+#include "coordination/queue/waiting_threads.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace rowlock::detail {
+namespace {
+
+using outcome = protocol::attempt::outcome;
+
+protocol::multi_request request_of(const multi_acquisition& all,
+                                   const std::vector<protocol::granted_name>& entries,
+                                   bool queued) {
+    const auto single = all.call.request();
+    return {.names = entries,
+            .session = single.session,
+            .thread = single.thread,
+            .note = single.note,
+            .deadline_us = single.deadline_us,
+            .queued = queued,
+            .barging = single.barging,
+            .blocks = single.blocks};
+}
+
+/// In byte order, each once.
+std::vector<lock_name> ordered(std::vector<lock_name> names) {
+    require(!names.empty(), "acquire_all needs at least one name");
+    require(names.size() <= protocol::most_names, "acquire_all takes at most 16 names at once");
+    std::ranges::sort(names, {}, &lock_name::str);
+    const bool twice = std::ranges::adjacent_find(names) != names.end();
+    require(!twice, "acquire_all was given a name twice: a lease is held once");
+    return names;
+}
+
+}  // namespace
+
+std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<lock_name> wanted,
+                                                              steady::time_point until,
+                                                              const std::stop_token& stop,
+                                                              const acquire_options& options) {
+    context_.fork.require_same_process();
+    validate(options);
+    const auto names = ordered(std::move(wanted));
+    if (names.size() == 1) {
+        auto granted = acquire(names.front(), until, stop, options);
+        return granted ? grants{std::move(granted)} : grants{};
+    }
+    multi_acquisition all{{.context = context_,
+                           .grants = grants_,
+                           .name = names.front(),
+                           .options = options,
+                           .stop = stop,
+                           .until = until,
+                           .thread = thread_label()},
+                          names};
+    refuse_reentry(all);
+    while (!stop.stop_requested()) {
+        try {
+            if (auto found = ask(all)) return std::move(*found);
+        } catch (const error& failure) {
+            if (!outlasts(all.call, failure)) throw;
+            if (!wait_to_ask_again(all.call, failure)) return {};
+        }
+    }
+    return {};
+}
+
+/// A thread that waited for its own lease would wait forever, and keep others waiting.
+void acquirer::refuse_reentry(const multi_acquisition& all) const {
+    const auto ours = sessions_.current();
+    if (!ours) return;
+    ours->grants().for_each_held([&](const grant& held) {
+        if (held.kind() != protocol::hold_kind::lease || held.thread != all.call.thread) return;
+        if (std::ranges::find(all.names, held.name, &lock_name::str) == all.names.end()) return;
+        throw error{errc::would_deadlock, "this thread holds \"" + held.name +
+                                              "\" already, by another lease: release that first"};
+    });
+}
+
+/// One round.
+std::optional<acquirer::grants> acquirer::ask(multi_acquisition& all) {
+    auto& call = all.call;
+    const auto made = retries_.on_connection(
+        limits_of(call), call.stop,
+        [&](sql::connection& db, sql::deadline until) { return attempt_all(all, db, until); });
+    if (!made) return grants{};
+    switch (made->what) {
+        case outcome::granted:
+            if (auto granted = accept_all(all, *made); !granted.empty()) return granted;
+            require_timely(call);
+            break;
+        case outcome::session_dead:
+            sessions_.lose(*call.ours, sessions_.why_over(*call.ours, connections_));
+            break;
+        case outcome::contested:
+            break;
+        case outcome::held:
+            return wait_for_holders(all, *made);
+    }
+    return go_on_for_all(call);
+}
+
+std::optional<acquirer::grants> acquirer::go_on_for_all(acquisition& call) {
+    if (go_on(call)) return grants{};
+    return std::nullopt;
+}
+
+protocol::multi_attempt acquirer::attempt_all(multi_acquisition& all, sql::connection& db,
+                                              sql::deadline until) {
+    auto& call = all.call;
+    const auto ours = sessions_.ensure(db, until);
+    if (all.unknown && call.ours == ours) {
+        if (auto found = find_all(all, db, until)) return *found;
+    }
+    all.hand_over();
+    call.use(ours);
+    all.make_ids();
+    auto made = take_all(all, false, db, until);
+    if (made.what != outcome::granted) all.forget_ids();
+    // Faster clients win once or twice; then check the floor, as for one lease.
+    if (made.what == outcome::contested && call.contention.made() >= 2) {
+        context_.leases.require_token_floor(db, until);
+    }
+    return made;
+}
+
+/// Takes all of the leases, or none. Ends the sessions of holders that have expired, each in its
+/// own commit: only then may the rows of their leases change (I3).
+protocol::multi_attempt acquirer::take_all(multi_acquisition& all, bool queued, sql::connection& db,
+                                           sql::deadline until) {
+    const auto entries = all.entries();
+    protocol::multi_attempt made;
+    try {
+        all.call.sent = context_.now();
+        made = context_.several.take(db, request_of(all, entries, queued), until);
+    } catch (const error& failure) {
+        if (failure.kind() == errc::outcome_unknown) {
+            all.unknown = true;
+        } else if (!queued) {
+            all.forget_ids();
+        }
+        throw;
+    } catch (...) {
+        all.unknown = true;  // out of memory: the statement may have run
+        throw;
+    }
+    if (made.what != outcome::held) return made;
+    for (const auto expired : made.expired) end_expired(db, expired, until);
+    if (!made.expired.empty()) made.what = outcome::contested;
+    return made;
+}
+
+/// The grants of an attempt whose reply was lost, made durable; nullopt if it granted nothing so
+/// far.
+std::optional<protocol::multi_attempt> acquirer::find_all(multi_acquisition& all,
+                                                          sql::connection& db,
+                                                          sql::deadline until) {
+    const auto entries = all.entries();
+    std::vector<std::string> names;
+    for (const auto& each : all.names) names.push_back(each.str());
+    const auto rows = context_.queues.held_of(db, all.call.ours->id(), names, until);
+    protocol::multi_attempt found{.what = outcome::granted};
+    for (const auto& each : entries) {
+        const auto row = std::ranges::find(rows, each.grant_id, &protocol::served_row::grant_id);
+        if (row == rows.end()) return std::nullopt;
+        found.tokens.push_back(row->granted.token);
+    }
+    const auto durable = context_.leases.make_durable(db, all.call.ours->id(), entries, until);
+    if (std::ranges::find(durable, false) != durable.end()) return std::nullopt;
+    all.unknown = false;
+    return found;
+}
+
+/// Returns the grants, or none if they came too late: then all are given back.
+acquirer::grants acquirer::accept_all(multi_acquisition& all, const protocol::multi_attempt& made) {
+    auto& call = all.call;
+    std::optional<std::chrono::microseconds> max_duration;
+    if (call.options.max_duration) max_duration = *call.options.max_duration;
+    grants held;
+    try {
+        held.reserve(all.ids.size());
+        for (std::size_t i = 0; i < all.ids.size(); ++i) {
+            held.push_back(grants_.make(*call.ours, all.names[i].str(), all.ids[i], made.tokens[i],
+                                        call.sent, max_duration, call.thread));
+        }
+    } catch (...) {
+        all.unknown = true;  // out of memory: the grants cannot be held
+        throw;
+    }
+    if (std::ranges::all_of(held, [](const auto& each) { return each->held(); })) {
+        for (const auto& each : held) {
+            context_.count(counter::acquired);
+            context_.report(event_kind::lease_acquired, *each, {}, call.waited());
+        }
+        return held;
+    }
+    for (const auto& each : held) grants_.give_back(*each);
+    if (!call.ours->trust()->open(context_.now())) {
+        sessions_.lose(*call.ours, loss_reason::trust_window_passed);
+        if (call.seen_held) {
+            throw error{errc::lock_lost,
+                        "the session ended while waiting: the grants came too late and were "
+                        "released; ask again"};
+        }
+    }
+    return {};
+}
+
+/// Continues after an attempt that found one of the locks held.
+std::optional<acquirer::grants> acquirer::wait_for_holders(multi_acquisition& all,
+                                                           const protocol::multi_attempt& seen) {
+    auto& call = all.call;
+    context_.count(counter::busy);
+    call.contention.forget();
+    call.seen_held = true;
+    if (call.barging()) {
+        protocol::lease_probe first{};
+        first.remaining = seen.remaining;
+        if (!sleep_until_probe(call, first)) return grants{};
+        return std::nullopt;
+    }
+    if (!call.has_time()) return grants{};
+    if (auto waited = wait_in_queues(all)) return waited;
+    return go_on_for_all(call);
+}
+
+/// Enqueues in all queues and waits. Returns nullopt if an entry was lost (ask again), no grants if
+/// the caller's time is up or a stop was requested.
+std::optional<acquirer::grants> acquirer::wait_in_queues(multi_acquisition& all) {
+    auto& call = all.call;
+    const auto at = waiting_.threads();
+    const auto mine = retries_.on_connection(
+        limits_of(call), call.stop,
+        [&](sql::connection& db, sql::deadline until) { return enqueue(all, *at, db, until); });
+    if (!mine) return grants{};
+    context_.count(counter::queued);
+    call.had_entry = true;
+    try {
+        for (;;) {
+            if (!at->wait_for_turn(*mine, call.until, call.stop)) return grants{};
+            if (at->is_over(**mine)) break;
+            const auto made = take_turn(all, *at, **mine);
+            if (!made) continue;
+            if (auto granted = accept_all(all, *made); !granted.empty()) return granted;
+            require_timely(call);
+            return std::nullopt;
+        }
+    } catch (...) {
+        at->leave(**mine);
+        throw;
+    }
+    switch ((*mine)->now) {
+        case waiter::state::failed:
+            if ((*mine)->failure) throw error{*(*mine)->failure};
+            throw error{errc::lock_lost, "the session or the client ended while waiting"};
+        case waiter::state::cancelled:
+            return grants{};
+        default:  // an entry is gone
+            return std::nullopt;
+    }
+}
+
+/// Each attempt has its own ids. What became of one whose reply was lost the heartbeat finds out.
+std::shared_ptr<waiter> acquirer::enqueue(multi_acquisition& all, waiting_threads& at,
+                                          sql::connection& db, sql::deadline until) {
+    auto& call = all.call;
+    const auto ours = sessions_.ensure(db, until);
+    all.hand_over();
+    call.use(ours);
+    all.make_ids();
+    call.holds_others =
+        mode_holds::shares_grants() || call.ours->grants().holds_for(thread_label());
+    name_blocked(call);
+    std::vector<waiter::place> others;
+    std::shared_ptr<waiter> mine;
+    try {
+        for (std::size_t i = 1; i < all.ids.size(); ++i) {
+            others.push_back({all.names[i].str(), all.ids[i]});
+        }
+        mine = at.expect(all.names.front().str(), all.ids.front(), call.ours, call.thread,
+                         call.options.max_duration.has_value(), {}, call.blocks, std::move(others));
+    } catch (...) {
+        all.forget_ids();  // nothing was sent
+        throw;
+    }
+    mine->holds_others =
+        context_.options.deadlock_detection != deadlock_detection::off && call.holds_others;
+    const auto entries = all.entries();
+    try {
+        context_.several.enqueue(db, request_of(all, entries, true), until);
+    } catch (const error& failure) {
+        abandon(all, at, *mine, failure.kind() == errc::outcome_unknown);
+        throw;
+    } catch (...) {
+        abandon(all, at, *mine, true);  // out of memory: the tickets may have been sent
+        throw;
+    }
+    at.enqueued(*mine);
+    return mine;
+}
+
+void acquirer::abandon(const multi_acquisition& all, waiting_threads& at, waiter& mine,
+                       bool sent) noexcept {
+    static_cast<void>(at.withdraw(mine));
+    if (!sent) return all.forget_ids();
+    mine.for_each_place([&](const std::string& name, grant_id entry) {
+        grants_.give_back(*mine.ours, protocol::hold_kind::lease, name, entry);
+    });
+}
+
+/// It may be our turn in all queues: takes the leases. Returns nullopt if it was not, or the wait
+/// is over: the entries stay, or are dealt with.
+///
+/// The ids stay those of the entries, whose deletion the statement rests on: however often it is
+/// sent, it takes effect once.
+std::optional<protocol::multi_attempt> acquirer::take_turn(multi_acquisition& all,
+                                                           waiting_threads& at, waiter& mine) {
+    struct taking {
+        waiting_threads& at;
+        waiter& mine;
+        ~taking() { at.end_taking(mine); }
+    };
+    auto& call = all.call;
+    at.begin_taking(mine);
+    const taking until_then{at, mine};
+    auto made = retries_.on_connection(retries_.failure_deadline(call.until), {},
+                                       [&](sql::connection& db, sql::deadline until) {
+                                           if (all.unknown) {
+                                               if (auto found = find_all(all, db, until))
+                                                   return std::move(*found);
+                                           }
+                                           auto taken = take_all(all, true, db, until);
+                                           all.unknown = false;
+                                           return taken;
+                                       });
+    if (!made) return std::nullopt;
+    if (made->what == outcome::session_dead) {
+        sessions_.lose(*call.ours, sessions_.why_over(*call.ours, connections_));
+    } else if (made->what == outcome::contested) {
+        at.poll_soon();
+    }
+    if (made->what != outcome::granted) return std::nullopt;
+    if (at.taken(mine)) return made;
+    // The session was lost, or the client closed, meanwhile.
+    mine.for_each_place([&](const std::string& name, grant_id entry) {
+        grants_.give_back(*mine.ours, protocol::hold_kind::lease, name, entry);
+    });
+    return std::nullopt;
+}
+
+}  // namespace rowlock::detail

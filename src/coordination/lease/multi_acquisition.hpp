@@ -1,0 +1,61 @@
+#pragma once
+
+#include "coordination/lease/acquisition.hpp"
+#include "coordination/protocol/multi/multi_protocol.hpp"
+#include <rowlock/ids.hpp>
+#include <rowlock/lock_name.hpp>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace rowlock::detail {
+
+/// State of one call that acquires several leases: what it has in common with the call for one
+/// lease, and the names and grant ids of its latest attempt.
+struct multi_acquisition {
+    acquisition call;                     ///< named by the first
+    const std::vector<lock_name>& names;  ///< in byte order, each once
+    std::vector<grant_id> ids{};          ///< of the latest attempt, or of the entries
+    bool unknown = false;                 ///< its reply was lost
+
+    [[nodiscard]] std::vector<protocol::granted_name> entries() const {
+        std::vector<protocol::granted_name> all;
+        for (std::size_t i = 0; i < ids.size(); ++i) all.push_back({names[i].str(), ids[i]});
+        return all;
+    }
+
+    /// Ids for a new attempt, which the session knows for as long as it may have been granted.
+    void make_ids() {
+        hand_over();
+        ids.clear();
+        for (std::size_t i = 0; i < names.size(); ++i) {
+            ids.push_back(grant_id{call.context.next_id()});
+            call.ours->grants().expect(ids.back());
+        }
+    }
+    /// The attempt was not sent, or granted nothing.
+    void forget_ids() const noexcept {
+        for (const auto each : ids) call.ours->grants().forget(each);
+    }
+    /// Leaves an attempt whose outcome is unknown to the heartbeat.
+    void hand_over() noexcept {
+        if (!unknown) return;
+        unknown = false;
+        for (std::size_t i = 0; i < ids.size(); ++i) {
+            call.grants.leave_unresolved(
+                *call.ours, names[i].str(),
+                {.grant_id = ids[i],
+                 .kind = protocol::hold_kind::lease,
+                 .not_after = call.context.now() + call.context.statement_bound()});
+        }
+    }
+
+    multi_acquisition(acquisition call_, const std::vector<lock_name>& names_)
+        : call{std::move(call_)}, names{names_} {}
+    multi_acquisition(const multi_acquisition&) = delete;
+    multi_acquisition& operator=(const multi_acquisition&) = delete;
+    ~multi_acquisition() { hand_over(); }
+};
+
+}  // namespace rowlock::detail

@@ -1,0 +1,108 @@
+#include "coordination/lease/engine.hpp"
+#include "coordination/session/grant.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/multi_lease.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <utility>
+
+namespace rowlock {
+
+struct multi_lease::state {
+    using signal = std::stop_callback<std::function<void()>>;
+
+    explicit state(std::vector<lease> all) : leases{std::move(all)}, signals(leases.size()) {
+        for (std::size_t i = 0; i < leases.size(); ++i) {
+            signals[i].emplace(leases[i].lost(), [lost = lost]() mutable { lost.request_stop(); });
+        }
+    }
+    [[nodiscard]] std::vector<std::shared_ptr<detail::grant>> grants() const {
+        std::vector<std::shared_ptr<detail::grant>> all;
+        for (const auto& each : leases) {
+            if (each.grant_) all.push_back(each.grant_);
+        }
+        return all;
+    }
+
+    std::stop_source lost{};
+    std::vector<lease> leases;
+    std::vector<std::optional<signal>> signals;  ///< gone before the leases are
+};
+
+multi_lease::multi_lease() noexcept = default;
+
+multi_lease::multi_lease(std::vector<lease> all)
+    : state_{std::make_unique<state>(std::move(all))} {}
+
+multi_lease::multi_lease(multi_lease&&) noexcept = default;
+
+multi_lease& multi_lease::operator=(multi_lease&& other) noexcept {
+    // The old leases are released as the temporary goes out of scope.
+    multi_lease moved{std::move(other)};
+    state_.swap(moved.state_);
+    return *this;
+}
+
+multi_lease::~multi_lease() {
+    if (!state_) return;
+    try {
+        const auto all = state_->grants();
+        if (all.empty() || all.front()->fork.in_child()) return;
+        if (const auto engine = all.front()->owner.lock()) {
+            engine->releases().release_several_quietly(all);
+        }
+    } catch (...) {
+        // No memory: each lease is released by its own destructor.
+    }
+}
+
+std::span<const lease> multi_lease::leases() const noexcept {
+    return state_ ? std::span<const lease>{state_->leases} : std::span<const lease>{};
+}
+
+const lease& multi_lease::operator[](std::string_view name) const {
+    const auto all = leases();
+    const auto found = std::ranges::find(all, name, &lease::name);
+    if (found == all.end()) throw error{errc::not_owner, "none of these leases has that name"};
+    return *found;
+}
+
+bool multi_lease::held() const noexcept {
+    const auto all = leases();
+    return !all.empty() && std::ranges::all_of(all, &lease::held);
+}
+
+std::chrono::milliseconds multi_lease::remaining() const noexcept {
+    const auto all = leases();
+    auto least = std::chrono::milliseconds::max();
+    for (const auto& each : all) least = std::min(least, each.remaining());
+    return all.empty() ? std::chrono::milliseconds{0} : least;
+}
+
+std::stop_token multi_lease::lost() const {
+    return state_ ? state_->lost.get_token() : std::stop_token{};
+}
+
+void multi_lease::release() {
+    if (!state_) return;
+    const auto all = state_->grants();
+    if (all.empty()) return;
+    all.front()->fork.require_same_process();
+    if (const auto engine = all.front()->owner.lock()) {
+        engine->releases().release_several(all);
+    } else {
+        for (auto& each : state_->leases) each.release();  // says what became of it
+    }
+}
+
+std::vector<lease> multi_lease::split() && {
+    if (!state_) return {};
+    state_->signals.clear();
+    auto all = std::move(state_->leases);
+    state_.reset();
+    return all;
+}
+
+}  // namespace rowlock

@@ -1,0 +1,75 @@
+#pragma once
+
+#include "coordination/protocol/queue/queue_protocol.hpp"
+#include <rowlock/ids.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+/// Several leases at once: all of them in one commit, or none; and an entry in each of their
+/// queues, in one order for all queues. Like lease_protocol: no state, no retries, no clocks.
+///
+/// Entries of such a request are not served by other clients (grant_next only notifies their
+/// session): the client takes the leases itself, once each of its entries is the first of its
+/// queue. Two requests never wait for each other: the same one is first in every queue that both
+/// are in.
+namespace rowlock::protocol {
+
+/// How many names one request may have.
+inline constexpr std::size_t most_names = 16;
+
+struct multi_request {
+    /// At least two, by name in byte order, each name once; at most most_names.
+    std::span<const granted_name> names;
+    session_id session{};
+    std::string_view thread{};
+    std::string_view note{};
+    std::optional<std::int64_t> deadline_us{};
+    bool queued = false;        ///< it has entries, and takes the leases as their turn comes
+    bool barging = false;       ///< also past waiters in the queues
+    std::string_view blocks{};  ///< of its entries: party_labels.hpp
+};
+
+struct multi_attempt {
+    attempt::outcome what = attempt::outcome::contested;
+    std::vector<std::int64_t> tokens{};  ///< if granted, in the order of the names
+    /// If held: holders whose sessions have expired, but are not ended. End them, then try again.
+    std::vector<session_id> expired{};
+    /// If held: until the first holder expires; 0 if none is known to.
+    std::chrono::microseconds remaining{0};
+};
+
+/// One implementation a dialect (make_multi_protocol). Thread-safe.
+class multi_protocol {
+public:
+    virtual ~multi_protocol() = default;
+    multi_protocol(const multi_protocol&) = delete;
+    multi_protocol& operator=(const multi_protocol&) = delete;
+
+    /// Takes all of the leases, durably, or none. One round trip on PostgreSQL; elsewhere one to
+    /// look and one to write, on borrowed connections and SOCI two for each name and two more to
+    /// write. Two more if a name has no row yet. If the reply is lost: queue_protocol::held_of() by
+    /// the names.
+    virtual multi_attempt take(sql::connection& db, const multi_request& request,
+                               sql::deadline until) const = 0;
+    /// Adds the entries, all or none. One round trip, asynchronous commit where there is one. After
+    /// a lost reply use other grant ids and cancel these.
+    virtual void enqueue(sql::connection& db, const multi_request& request,
+                         sql::deadline until) const = 0;
+
+protected:
+    multi_protocol() = default;
+};
+
+/// The protocol of the dialect that `statements` are written in.
+[[nodiscard]] std::unique_ptr<const multi_protocol> make_multi_protocol(
+    const sql::statement_set& statements);
+
+}  // namespace rowlock::protocol

@@ -1,0 +1,181 @@
+#include "base/ablation.hpp"
+#include "coordination/protocol/multi/multi_dialects.hpp"
+#include "sql/run_statement.hpp"
+#include "sql/transaction_scope.hpp"
+#include "sql/value_list.hpp"
+
+#include <array>
+#include <string>
+#include <utility>
+
+namespace rowlock::protocol {
+namespace {
+
+using outcome = attempt::outcome;
+using sql::value;
+
+/// The text of multi_enqueue for `count` names: the parameters of each are two more.
+std::string entries_of(std::size_t count) {
+    std::string text;
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto parameter = [&](std::size_t which) {
+            return '$' + std::to_string(7 + 2 * i + which);
+        };
+        text.append(i == 0 ? "(" : ",\n       (").append(parameter(0)).append(", $1, ");
+        text.append(parameter(1)).append(", $2, $3, $4, {now}, $5, $6)");
+    }
+    return text;
+}
+
+/// MySQL and SQLite look first, then write in a short transaction, by compare-and-set on what was
+/// read. The rows of leases are locked in the order of their names, then the entries in that of
+/// their tickets.
+class two_step_multi_protocol final : public multi_protocol {
+public:
+    explicit two_step_multi_protocol(const sql::statement_set& statements)
+        : look_{statements("multi_look")},
+          take_{statements("take")},
+          delete_waiter_{statements("delete_waiter")},
+          restore_lease_{statements("restore_lease")} {
+        for (std::size_t count = fewest; count <= most_names; ++count) {
+            enqueue_.emplace_back(
+                statements.text_of("multi_enqueue", {{"entries", entries_of(count)}}));
+        }
+    }
+
+    multi_attempt take(sql::connection& db, const multi_request& request,
+                       sql::deadline until) const override {
+        auto seen = look_at(db, request, until);
+        if (seen.answer.what == outcome::contested) {
+            restore(db, request, seen, until);
+            seen = look_at(db, request, until);
+        }
+        if (seen.answer.what != outcome::granted) return std::move(seen.answer);
+        if (!write(db, request, seen, until)) return {.what = outcome::contested};
+        return std::move(seen.answer);
+    }
+
+    void enqueue(sql::connection& db, const multi_request& request,
+                 sql::deadline until) const override {
+        std::vector<value> parameters{value{request.session},
+                                      sql::text_or_null(request.thread),
+                                      sql::text_or_null(request.note),
+                                      value{request.deadline_us},
+                                      sql::text_or_null(request.blocks),
+                                      value{request.names.size()}};
+        for (const auto& each : request.names) {
+            parameters.emplace_back(each.name);
+            parameters.emplace_back(each.grant_id);
+        }
+        db.execute(enqueue_.at(request.names.size() - fewest), parameters, until);
+    }
+
+private:
+    struct free_lease {
+        std::string name;
+        std::int64_t token;  ///< as read
+    };
+    struct look {
+        multi_attempt answer;            ///< granted: all could be taken
+        std::vector<free_lease> leases;  ///< those that have a row, by name
+        std::vector<ticket_no> tickets;  ///< our entries, where each is the first of its queue
+    };
+
+    [[nodiscard]] look look_at(sql::connection& db, const multi_request& request,
+                               sql::deadline until) const {
+        std::array<value, 1 + sql::list_size> parameters{value{request.session}};
+        sql::put_list(std::span<value>{parameters}, 1, request.names,
+                      [](const granted_name& each) { return each.name; });
+        const auto rows = db.execute(look_, parameters, until);
+        if (rows.empty()) throw no_token_floor();
+        look seen{.answer = {.what = outcome::granted}, .leases = {}, .tickets = {}};
+        const auto floor = rows.integer(0, 0);
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            if (rows.is_null(row, 2)) continue;
+            const auto token = rows.integer(row, 3);
+            seen.leases.push_back({std::string{rows.text(row, 2)}, token});
+            seen.answer.tokens.push_back(std::max(token, floor) + 1);
+            if (const auto expired = rows.maybe_integer<session_id>(row, 5)) {
+                seen.answer.expired.push_back(*expired);
+            }
+            note_remaining(seen.answer, rows.maybe_integer(row, 6));
+            const bool free = rows.integer(row, 4) != 0;
+            if (!free || !is_our_turn(rows, row, request)) seen.answer.what = outcome::held;
+            if (request.queued && !rows.is_null(row, 7)) {
+                seen.tickets.push_back(rows.integer<ticket_no>(row, 7));
+            }
+        }
+        // Nothing but the rows of some names is missing.
+        const bool lacks = seen.leases.size() < request.names.size();
+        if (lacks && seen.answer.what == outcome::granted) seen.answer.what = outcome::contested;
+        if (rows.integer(0, 1) == 0) seen.answer.what = outcome::session_dead;
+        return seen;
+    }
+
+    /// Whether no other waiter comes before the request at this name.
+    static bool is_our_turn(const sql::result& rows, std::size_t row,
+                            const multi_request& request) {
+        if (request.barging) return true;
+        const auto first = rows.maybe_integer<rowlock::grant_id>(row, 8);
+        if (!first) return !request.queued;
+        return std::ranges::find(request.names, *first, &granted_name::grant_id) !=
+               request.names.end();
+    }
+
+    void restore(sql::connection& db, const multi_request& request, const look& seen,
+                 sql::deadline until) const {
+        for (const auto& each : request.names) {
+            if (std::ranges::find(seen.leases, each.name, &free_lease::name) != seen.leases.end()) {
+                continue;
+            }
+            try {
+                run(db, restore_lease_, until, each.name);
+            } catch (const error& failure) {
+                if (!another_inserts(failure)) throw;
+            }
+        }
+    }
+
+    /// Returns false, and changes nothing, if another client changed one of the rows since they
+    /// were read.
+    [[nodiscard]] bool write(sql::connection& db, const multi_request& request, look& seen,
+                             sql::deadline until) const {
+        std::vector<std::array<value, 8>> leases;
+        for (std::size_t i = 0; i < seen.leases.size(); ++i) {
+            const auto& [name, token] = seen.leases[i];
+            const auto asked = std::ranges::find(request.names, name, &granted_name::name);
+            leases.push_back({value{name}, value{request.session}, value{asked->grant_id},
+                              sql::text_or_null(request.thread), sql::text_or_null(request.note),
+                              value{request.deadline_us}, value{token},
+                              value{seen.answer.tokens[i]}});
+        }
+        std::ranges::sort(seen.tickets);
+        std::vector<std::array<value, 1>> tickets;
+        for (const auto each : seen.tickets) tickets.push_back({value{each}});
+        std::vector<sql::step> steps;
+        for (const auto& each : leases) steps.push_back({take_, each});
+        for (const auto& each : tickets) steps.push_back({delete_waiter_, each});
+        if (base::uses(base::fast_path::single_text)) {
+            if (const auto committed = db.transact(steps, {}, until)) return *committed;
+        }
+        sql::transaction_scope transaction{db, until};
+        for (const auto& each : steps) {
+            if (db.execute(each.what, each.parameters, until).affected() != 1) return false;
+        }
+        transaction.commit(until);
+        return true;
+    }
+
+    static constexpr std::size_t fewest = 2;
+
+    const sql::statement look_, take_, delete_waiter_, restore_lease_;
+    std::vector<sql::statement> enqueue_;  ///< for `fewest` names, and so on
+};
+
+}  // namespace
+
+std::unique_ptr<const multi_protocol> make_two_step_multi(const sql::statement_set& statements) {
+    return std::make_unique<const two_step_multi_protocol>(statements);
+}
+
+}  // namespace rowlock::protocol

@@ -1,0 +1,24 @@
+-- statement multi_look
+-- Reads several leases and the first live entry of each of their queues, in one snapshot; locks nothing. They
+-- are taken by compare-and-set on the tokens read here (`take`), all in one transaction with the deletion of
+-- the entries, or none.
+-- $1 my session  $2 … $17 names; may repeat
+-- → the floor, whether my session lives, name, token, whether it is free, the holder's session if that has
+--   expired, what is left of the holder in µs, the ticket and grant id of the first entry. A name without a row
+--   does not come back; one row with NULLs if none has a row.
+select f.floor, (select count(*) from rowlock_session m where m.id = $1 and {live}),
+       l.name, l.token, {free},
+       case when s.expires_at <= {now} and not {free} then l.session end,
+       case when {free} then null else coalesce(least(s.expires_at, l.deadline), s.expires_at) - {now} end,
+       (select w.ticket from rowlock_waiter w force index (rowlock_waiter_name_ticket)
+                               straight_join rowlock_session m
+         where w.name = l.name and m.id = w.session and {live} order by w.ticket limit 1),
+       (select w.grant_id from rowlock_waiter w force index (rowlock_waiter_name_ticket)
+                               straight_join rowlock_session m
+         where w.name = l.name and m.id = w.session and {live} order by w.ticket limit 1)
+  from rowlock_token_floor f
+       left join rowlock_lease l force index (primary)
+              on l.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+       left join rowlock_session s on s.id = l.session
+ where f.id = 1
+ order by l.name

@@ -1,0 +1,113 @@
+-- statement multi_take
+-- Takes several leases for one session: all of them in one commit, or none. Each has to be free, and no client
+-- may wait for it before this one: without entries no client at all, with entries in the queues ($7) each of
+-- these has to be the first of its queue.
+--
+-- p judges in this statement's snapshot. If any name fails there, nothing is locked. k then locks the rows in
+-- the order of their names, which no statement does in another order, and compares each token with the judged
+-- one: every grant changes the token, and a row that is free at one token is never held at it again, so a
+-- judgement that became stale during the wait for a lock fails. c locks the entries, after the leases as
+-- everywhere: one that was cancelled meanwhile is missing. Only with all k rows, and all k entries, is anything
+-- written.
+--
+-- No client is overtaken: who waits, waits with a ticket, and the entries of one request have one ticket. So of
+-- two requests the same one is first in every queue that both are in, and no two wait for each other. A request
+-- with a lower ticket that becomes visible after the snapshot was made at the same time as this one.
+--
+-- A promised token is passed over; a name that is promised to a waiter that can be served is not taken
+-- (docs/adr/0023). The watermark moves as in grant_next. A name without a row is not taken: multi_restore makes
+-- the row.
+-- If the reply is lost, the grant ids find the rows again.
+-- $1 my session; arrays: $2 names, each once  $3 grant ids; $4 thread  $5 note  $6 own deadline in µs, or NULL
+-- $7 1 = they have entries  $8 1 = also past waiters
+-- → one row a name: name, whether it has a row, whether it can be taken, the holder's session if that has
+--   expired, what is left of the holder in µs, the token if granted; whether my session lives
+with r as materialized (
+         select * from unnest($2::text[], $3::bigint[]) as r (name, grant_id)),
+     mine as materialized (
+         select m.id, (select f.floor from rowlock_token_floor f) as floor
+           from rowlock_session m where m.id = $1::bigint and {live}),
+     p as materialized (
+         select r.name, r.grant_id, l.present, l.token, l.served,
+                case when l.expired and not l.free then l.session end as expired,
+                case when l.free then null else l.remaining end as remaining,
+                coalesce(l.free, false) and l.reserved_for is null
+                and ($8::int = 1
+                     or coalesce((select w.grant_id from rowlock_waiter w join rowlock_session m on m.id = w.session
+                                   where w.name = r.name and w.ticket > coalesce(l.served, 0) - 256 and {live}
+                                   order by w.ticket limit 1) = r.grant_id, $7::int = 0)) as can
+           from r left join lateral (
+                select true as present, l.token, l.served, l.session, {free} as free,
+                       {reserved_for} as reserved_for,
+                       coalesce(s.expires_at <= clock_timestamp(), false) as expired,
+                       (extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp())
+                        operator(pg_catalog.*) 1000000)::bigint as remaining
+                  from rowlock_lease l left join rowlock_session s on s.id = l.session
+                 where l.name = r.name offset 0) l on true),
+     k as materialized (
+         select p.name, p.grant_id, case when l.served < p.served then l.served end as rewound
+           from mine
+                cross join (select p.* from p
+                             where (select count(*) from mine where mine.floor is not null) = 1
+                               and (select count(*) from p where p.can) = (select count(*) from r)
+                             order by p.name offset 0) p
+                cross join lateral (
+                    select l.served from rowlock_lease l where l.name = p.name and l.token = p.token
+                       for update) l),
+     c as materialized (
+         select w.name, w.ticket
+           from rowlock_waiter w
+          where $7::int = 1 and (select count(*) from k) = (select count(*) from r)
+            and w.grant_id = any ($3::bigint[]) and w.session = $1::bigint
+          order by w.ticket, w.name for update of w),
+     g as materialized (
+         select k.name, k.grant_id, coalesce(k.rewound, c.ticket) as served
+           from k left join c on c.name = k.name
+          where (select count(*) from k) = (select count(*) from r)
+            and ($7::int = 0 or (select count(*) from c) = (select count(*) from r))),
+     d as (
+         delete from rowlock_waiter w using c
+          where w.name = c.name and w.ticket = c.ticket and exists (select from g)),
+     u as (
+         update rowlock_lease l
+            set token = greatest(l.token, mine.floor) + 1 + (l.successor is not null)::int,
+                successor = null, session = mine.id, grant_id = g.grant_id, thread = $4::text,
+                note = $5::text, acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
+                served = coalesce(g.served, l.served),
+                deadline = clock_timestamp() + $6::bigint::float8 * interval '1 microsecond'
+           from g, mine
+          where l.name = g.name
+         returning l.name, l.token)
+select p.name, coalesce(p.present, false)::int, p.can::int, p.expired, p.remaining, u.token,
+       (select count(*) from mine)
+  from p left join u on u.name = p.name
+ order by p.name
+
+-- statement multi_enqueue
+-- Adds an entry to each of several queues, all with the ticket that the first of them draws. The waiter table
+-- alone is touched, and the commit is asynchronous, both as in enqueue.
+-- $1 my session  $2 the first name  $3 its grant id; arrays: $4 the other names  $5 their grant ids;
+-- $6 thread  $7 note  $8 own deadline in µs, or NULL  $9 labels of what else they block, or NULL
+-- $10 how many names
+with c as materialized (
+         select set_config('synchronous_commit', 'off', true)),
+     f as (
+         insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks,
+                                     members)
+         select $2::text, $1::bigint, $3::bigint, $6::text, $7::text, $8::bigint, clock_timestamp(), $9::text,
+                $10::smallint from c
+         returning ticket)
+insert into rowlock_waiter (name, ticket, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, members)
+overriding system value
+select r.name, f.ticket, $1::bigint, r.grant_id, $6::text, $7::text, $8::bigint, clock_timestamp(), $9::text,
+       $10::smallint
+  from f cross join unnest($4::text[], $5::bigint[]) as r (name, grant_id)
+
+-- statement multi_restore
+-- Makes the rows of several names that have none, as free: multi_take needs them. In the order of the names,
+-- as acquire_all. Their token is the floor, which no grant goes below.
+-- $1 names, as an array's text
+insert into rowlock_lease (name, token, changed_at)
+select r.name, o.floor, clock_timestamp()
+  from rowlock_token_floor o, (select n.name from pg_catalog.unnest($1::text[]) n (name) order by n.name) r
+on conflict (name) do nothing
