@@ -62,6 +62,7 @@ struct waiter_info {
     std::string owner{}, host{}, program{}, thread{}, note{};
     std::int64_t pid = 0;
     std::chrono::milliseconds waited{0};
+    std::int64_t locks = 1;  ///< how many it waits for at once (client::acquire_all)
 };
 
 /// A page of client::list, by name.

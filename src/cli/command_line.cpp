@@ -56,15 +56,16 @@ constexpr const char* run_help =
     "Examples:\n"
     "  rowlock run nightly -- ./report.sh\n"
     "  rowlock run -n --busy-exit-code 0 nightly -- ./report.sh     # skip if it runs elsewhere\n"
-    "  rowlock run --wait 5m --note 'deploy 42' deploy/web -- make deploy\n"
     "  rowlock run job -- sh -c './write.sh --token \"$ROWLOCK_TOKEN\"'\n"
     "  rowlock run --shared catalogue -- ./report.sh       # beside other --shared commands\n"
-    "  rowlock run --limit 3 billing -- ./export.sh        # up to three at a time\n\n"
-    "COMMAND finds its fencing token in ROWLOCK_TOKEN and the name in ROWLOCK_NAME, and no\n"
-    "ROWLOCK_URL, except by --pass-url. Signals go to its whole process group; Ctrl-Z does\n"
-    "nothing. If the lease is lost, or rowlock is killed, the group gets SIGTERM and, --grace\n"
-    "later, SIGKILL, before another can get the lock. A process that leaves the group (setsid) is\n"
-    "not stopped.\n"
+    "  rowlock run --limit 3 billing -- ./export.sh        # up to three at a time\n"
+    "  rowlock run --lock ledger --lock stock -- ./book.sh # both, or neither\n\n"
+    "COMMAND finds its fencing token in ROWLOCK_TOKEN and the name in ROWLOCK_NAME (of several,\n"
+    "one a line); no ROWLOCK_URL without --pass-url. Signals go to its whole process group; "
+    "Ctrl-Z\n"
+    "does nothing. If the lease is lost, or rowlock is killed, the group gets SIGTERM and, "
+    "--grace\n"
+    "later, SIGKILL, before another can get the lock; not a process that left the group (setsid).\n"
     "Exit code: that of COMMAND; 75 busy, 69 database unreachable, 70 the lease was lost.\n";
 
 constexpr const char* acquire_help =
@@ -192,7 +193,18 @@ void add_run(CLI::App& app, parsed& into) {
     auto& command = add_command(app, into, "run", "Run a command while holding a lock",
                                 [&options] { return run(options); });
     command.footer(run_help);
-    add_name(command, options.name);
+    command.add_option_function<std::string>(
+        "NAME", [&options](const std::string& name) { options.locks.push_back(name); },
+        "The lock: 1 to 255 bytes of UTF-8");
+    command
+        .add_option_function<std::vector<std::string>>(
+            "--lock",
+            [&options](const std::vector<std::string>& names) {
+                options.locks.insert(options.locks.end(), names.begin(), names.end());
+            },
+            "A further lock: the command holds all or none")
+        ->type_name("NAME")
+        ->allow_extra_args(false);
     add_wait(command, options.wait, options.busy_exit_code, 0);
     add_duration(command, "--ttl", zero::refused,
                  "How long the lock outlives a rowlock that vanished [30s]",

@@ -33,7 +33,8 @@ using patience = std::optional<std::chrono::milliseconds>;
 
 struct run_options {
     database_options database;
-    std::string name;
+    std::string name;                ///< of all of them, for people; run() fills it in
+    std::vector<std::string> locks;  ///< as given: one, or several at once
     std::vector<std::string> command;
     patience wait;
     std::chrono::milliseconds ttl{std::chrono::seconds{30}};

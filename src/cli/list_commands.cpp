@@ -33,7 +33,10 @@ json to_json(const lease_info& row) {
 
 json to_json(const std::vector<waiter_info>& queue) {
     json array = json::array();
-    for (const waiter_info& each : queue) array.push_back(waiter_to_json(each));
+    for (const waiter_info& each : queue) {
+        array.push_back(waiter_to_json(each));
+        array.back()["locks"] = each.locks;
+    }
     return array;
 }
 
@@ -83,7 +86,12 @@ std::string in_full(const std::vector<waiter_info>& queue) {
     std::string text = fmt::format("waiting    {}\n", queue.size());
     if (queue.empty()) return text;
     std::vector<std::vector<std::string>> cells;
-    for (const waiter_info& each : queue) cells.push_back(waiter_cells(each));
+    for (const waiter_info& each : queue) {
+        cells.push_back(waiter_cells(each));
+        if (each.locks == 1) continue;
+        auto& note = cells.back().back();
+        note = fmt::format("{}({} locks at once)", note.empty() ? "" : note + ' ', each.locks);
+    }
     return text + "\n" + queue_table({}, cells);
 }
 

@@ -79,6 +79,12 @@ bool ends_a_wait(int number) {
 
 void require_one_kind(const run_options& options) {
     validate(options.kind);
+    const bool several = options.locks.size() > 1;
+    if (several && (options.reclaim || !options.kind.is_lease())) {
+        throw failure{usage,
+                      "several locks at once are leases: without --shared, --exclusive, --limit or "
+                      "--reclaim"};
+    }
     if (options.reclaim && !options.kind.is_lease()) {
         throw failure{usage,
                       "--reclaim goes with leases alone, not with --shared, --exclusive or "
@@ -126,6 +132,24 @@ std::optional<command_hold> take_lease(client& locks, const run_options& options
                    : locks.acquire(options.name, std::move(stop), how);
     // Behind the wait: before it, a database without a free connection would end the command.
     if (got) refuse_other_kinds(locks, options.name);
+    return held_by(std::move(got));
+}
+
+/// All of them or none.
+std::optional<command_hold> take_several(client& locks, const run_options& options,
+                                         std::stop_token stop) {
+    const std::vector<lock_name> names{options.locks.begin(), options.locks.end()};
+    if (may_wait_for_ourselves(options)) {
+        for (const auto& each : names) {
+            if (const auto row = locks.inspect(each)) refuse_to_wait_for_ourselves(*row);
+        }
+    }
+    const rowlock::acquire_options how{.note = options.note};
+    auto got = options.wait ? locks.try_acquire_all_for(names, *options.wait, std::move(stop), how)
+                            : locks.acquire_all(names, std::move(stop), how);
+    if (got) {
+        for (const auto& each : options.locks) refuse_other_kinds(locks, each);
+    }
     return held_by(std::move(got));
 }
 
@@ -180,6 +204,7 @@ std::optional<command_hold> take_permits(client& locks, const run_options& optio
 }
 
 std::optional<command_hold> take(client& locks, const run_options& options, std::stop_token stop) {
+    if (options.locks.size() > 1) return take_several(locks, options, std::move(stop));
     if (options.kind.shared || options.kind.exclusive)
         return take_mode(locks, options, std::move(stop));
     if (options.kind.limit) return take_permits(locks, options, std::move(stop));
@@ -286,7 +311,9 @@ public:
     outcome run() {
         vouch();
         helper_.tell(notice::about(held_.session_id()));
-        helper_.tell({notice::kind::start, 0, held_.token().value()});
+        for (const auto token : held_.tokens())
+            helper_.tell({notice::kind::token, 0, token.value()});
+        helper_.tell({notice::kind::start});
         while (!finished_) {
             pollfd watched[] = {{helper_.socket(), POLLIN, 0},
                                 {signals_.descriptor(), POLLIN, 0},
@@ -470,6 +497,20 @@ std::string lost_message(const run_options& options, loss_reason reason) {
     return fmt::format("the lease on {} was lost{}: the command was stopped", options.name, why);
 }
 
+/// All locks that the command line names, checked and in byte order, in which they are granted.
+void name_locks(run_options& options) {
+    auto& all = options.locks;
+    if (all.empty()) throw failure{usage, "no lock: rowlock run NAME -- COMMAND [ARGUMENT…]"};
+    for (const auto& each : all) static_cast<void>(lock_name{each});
+    std::ranges::sort(all);
+    options.name = fmt::format("{}", fmt::join(all, ", "));
+}
+
+/// For the command's environment: a name has no line break.
+std::string names_of(const run_options& options) {
+    return fmt::format("{}", fmt::join(options.locks, "\n"));
+}
+
 /// Runs in the supervisor. Ends sessions by id: another process's newer sessions stay. If the
 /// database is unreachable they expire.
 void end_sessions(const database_url& at, const std::vector<session_id>& sessions) {
@@ -505,8 +546,9 @@ int finish(command_hold& held, const outcome& result, const run_options& options
 
 }  // namespace
 
-int run(const run_options& options) {
-    static_cast<void>(lock_name{options.name});
+int run(const run_options& given) {
+    run_options options = given;
+    name_locks(options);
     require_one_kind(options);
     const schedule times{options};
     const database_url at = find_url(options.database);
@@ -514,7 +556,7 @@ int run(const run_options& options) {
                             {SIGTTOU}};
     const supervised_command command{
         .arguments = options.command,
-        .name = options.name,
+        .name = names_of(options),
         .holder = getpid(),
         .url = options.pass_url ? std::optional{at.text} : std::nullopt,
         .grace = times.grace,

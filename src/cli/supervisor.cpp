@@ -30,8 +30,8 @@ constexpr nanoseconds look_again = 10ms;
 constexpr std::size_t most_sessions = 16;
 
 /// Async-signal-safe except for the environment; the supervisor has one thread.
-[[noreturn]] void become(const supervised_command& command, std::int64_t token, int terminal,
-                         pid_t main_group, pid_t parent, int report) noexcept {
+[[noreturn]] void become(const supervised_command& command, const std::vector<std::int64_t>& tokens,
+                         int terminal, pid_t main_group, pid_t parent, int report) noexcept {
     setpgid(0, 0);
     // SIGTTOU is blocked here.
     if (terminal >= 0 && isatty(STDIN_FILENO) != 0 && tcgetpgrp(terminal) == main_group) {
@@ -47,8 +47,13 @@ constexpr std::size_t most_sessions = 16;
     unsetenv("ROWLOCK_URL_FILE");
     if (command.url) setenv("ROWLOCK_URL", command.url->c_str(), 1);
     setenv("ROWLOCK_NAME", command.name.c_str(), 1);
-    setenv("ROWLOCK_TOKEN", std::to_string(token).c_str(), 1);
-    setenv("ROWLOCK_HOLDS", holds_of_a_command(command.holder, token).c_str(), 1);
+    std::string lines;
+    for (const auto each : tokens) {
+        if (!lines.empty()) lines += '\n';
+        lines += std::to_string(each);
+        setenv("ROWLOCK_HOLDS", holds_of_a_command(command.holder, each).c_str(), 1);
+    }
+    setenv("ROWLOCK_TOKEN", lines.c_str(), 1);
     sigprocmask(SIG_SETMASK, &command.signal_mask, nullptr);
     execvp(arguments.front(), arguments.data());
     const std::int32_t reason = errno;
@@ -109,8 +114,11 @@ private:
             return;
         }
         switch (what.what) {
+            case notice::kind::token:
+                tokens_.push_back(what.value);
+                break;
             case notice::kind::start:
-                start(what.value);
+                start();
                 break;
             case notice::kind::trust:
                 trusted_until_ = std::max(trusted_until_, nanoseconds{what.value});
@@ -139,7 +147,7 @@ private:
         if (sessions_.size() > most_sessions) sessions_.pop_back();
     }
 
-    void start(std::int64_t token) {
+    void start() {
         if (boot_time() >= trusted_until_) {
             tell_main({notice::kind::ended, 0, 1});
             phase_ = phase::over;
@@ -151,7 +159,7 @@ private:
         descriptor writing{report[1]};
         const pid_t self = getpid();
         const pid_t child = fork();
-        if (child == 0) become(command_, token, terminal_, main_group_, self, writing.get());
+        if (child == 0) become(command_, tokens_, terminal_, main_group_, self, writing.get());
         if (child < 0) return refuse_start(errno, true);
         setpgid(child, child);
         // Before the wait for exec: should we be stopped here, main can stop the group.
@@ -291,6 +299,7 @@ private:
     bool done_ = false;
     int status_ = 0;
     std::vector<session_id> sessions_;  ///< main's
+    std::vector<std::int64_t> tokens_;
     nanoseconds trusted_until_ = nanoseconds::min();
     nanoseconds kill_at_ = never;
 };

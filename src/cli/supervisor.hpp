@@ -35,7 +35,8 @@ namespace rowlock::cli {
 struct notice {
     enum class kind : std::int32_t {
         // to the supervisor
-        start,    ///< value: the fencing token
+        token,  ///< value: a fencing token; one for each lock, before the start
+        start,
         trust,    ///< value: the boot time until which the lease is trusted, in nanoseconds
         forward,  ///< number: a signal for the group
         stop,     ///< the lease is lost
@@ -59,7 +60,7 @@ struct notice {
 
 struct supervised_command {
     std::vector<std::string> arguments;
-    std::string name;                 ///< of the lock
+    std::string name;                 ///< of the lock; of several: one a line
     pid_t holder;                     ///< our process: the holder that the lock's row names
     std::optional<std::string> url;   ///< for the command's environment
     std::chrono::milliseconds grace;  ///< between SIGTERM and SIGKILL

@@ -40,6 +40,7 @@ const std::vector<program> programs{
     {"14_advisory_lock", nullptr, on::postgresql},
     {"15_semaphore", nullptr},
     {"16_shared_mutex", nullptr},
+    {"17_multi_lock", nullptr},
 };
 
 tool::arguments command(const program& one, const std::string& url) {

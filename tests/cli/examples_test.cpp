@@ -173,8 +173,8 @@ public:
                       "ROWLOCK_URL=$EXAMPLE_URL exec " ROWLOCK_TOOL_PATH " \"$@\"\n");
         const std::string leaves_a_trace =
             "#!/bin/sh\necho \"$0 $*\" >>'" + (folder_ / "ran") + "'\n";
-        for (const char* name : {"report.sh", "export.sh", "write.sh", "deploy.sh", "bin/make",
-                                 "bin/report", "bin/billing"}) {
+        for (const char* name : {"report.sh", "export.sh", "book.sh", "write.sh", "deploy.sh",
+                                 "bin/make", "bin/report", "bin/billing"}) {
             write_program(folder_ / name, leaves_a_trace);
         }
         write_program(folder_ / "bin/less", "#!/bin/sh\nexec cat\n");

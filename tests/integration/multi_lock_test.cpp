@@ -1,6 +1,6 @@
 // Several locks at once, as programs use them: all or none, over several clients, in any order of
 // the names; and what becomes of them after lost replies, lost entries, losses and time limits.
-// shows: promise-13
+// shows: promise-14
 
 #include "support/event_log.hpp"
 #include "support/failure.hpp"

@@ -7,7 +7,7 @@
 //
 //   --restarts  PostgreSQL and MariaDB are servers of the test's own, restarted and crashed at
 //               random
-// shows: promise-12, promise-13
+// shows: promise-12, promise-13, promise-14
 
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "stress/board.hpp"

@@ -349,7 +349,8 @@ std::vector<waiter_info> common_lease_protocol::queue(sql::connection& db, std::
                            .thread = std::string{rows.text(row, 5)},
                            .note = std::string{rows.text(row, 6)},
                            .pid = rows.integer(row, 7),
-                           .waited = in_milliseconds(rows.maybe_integer(row, 8))});
+                           .waited = in_milliseconds(rows.maybe_integer(row, 8)),
+                           .locks = rows.integer(row, 9)});
     }
     return waiters;
 }

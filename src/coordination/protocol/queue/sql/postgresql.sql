@@ -137,9 +137,10 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.prog
 -- statement queue
 -- The live waiters of one name, for people, in the order in which they will be served. Reads only.
 -- $1 name
--- → ticket, session, owner, host, program, thread, note, pid, µs waited
+-- → ticket, session, owner, host, program, thread, note, pid, µs waited, in how many queues its request stands
 select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
-       (extract(epoch from clock_timestamp() - w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint
+       (extract(epoch from clock_timestamp() - w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint,
+       w.members
   from rowlock_waiter w join rowlock_session m on m.id = w.session
  where w.name = $1::text and {live}
  order by w.ticket
