@@ -56,6 +56,12 @@ inline constexpr goal goals[] = {
     {"T11/writer-postgresql", "a writer's wait beyond the longest read", wanted::at_most, 50},
     {"T11/writer-mariadb", "a writer's wait beyond the longest read", wanted::at_most, 50},
     {"T11/writer-sqlite", "a writer's wait beyond the longest read", wanted::at_most, 50},
+    {"T12/postgresql-1", "four locks by one call, by one after the other", wanted::at_least, 1.0},
+    {"T12/clients-postgresql-16", "the same, 16 clients", wanted::at_least, 1.0},
+    {"T12/mariadb-1", "four locks by one call, by one after the other", wanted::at_least, 1.0},
+    {"T12/clients-mariadb-16", "the same, 16 clients", wanted::at_least, 1.0},
+    {"T12/sqlite-1", "four locks by one call, by one after the other", wanted::at_least, 1.0},
+    {"T12/clients-sqlite-16", "the same, 16 clients", wanted::at_least, 1.0},
 };
 
 [[nodiscard]] constexpr const char* sign_of(const goal& of) {

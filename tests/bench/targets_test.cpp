@@ -103,7 +103,13 @@ const ids every_row{"T1/postgresql",
                     "T11/clients-sqlite-16",
                     "T11/writer-postgresql",
                     "T11/writer-mariadb",
-                    "T11/writer-sqlite"};
+                    "T11/writer-sqlite",
+                    "T12/postgresql-1",
+                    "T12/clients-postgresql-16",
+                    "T12/mariadb-1",
+                    "T12/clients-mariadb-16",
+                    "T12/sqlite-1",
+                    "T12/clients-sqlite-16"};
 
 bool has_postgresql() {
     return support::url_of(support::server::postgresql).has_value();

@@ -1,0 +1,113 @@
+// Several locks at once (T12): four leases by one call, beside the same four acquired one by one.
+#include "common/ours.hpp"
+#include "common/postgresql.hpp"
+#include "shared/contestants.hpp"
+#include "throughput/contestants.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace bench {
+namespace {
+
+constexpr int locks_of_each = 4;
+
+std::vector<rowlock::lock_name> names_of(int thread) {
+    std::vector<rowlock::lock_name> all;
+    for (int i = 0; i < locks_of_each; ++i) all.emplace_back(fmt::format("{}/{}", thread, i));
+    return all;
+}
+
+/// Takes four locks of its own in one call.
+class at_once final : public worker {
+public:
+    at_once(std::shared_ptr<rowlock::client> locks, std::vector<rowlock::lock_name> names)
+        : locks_{std::move(locks)}, names_{std::move(names)} {}
+    void turn() override { const auto taken = locks_->acquire_all(names_); }
+
+private:
+    const std::shared_ptr<rowlock::client> locks_;
+    const std::vector<rowlock::lock_name> names_;
+};
+
+/// Takes them one after the other, and gives them back so.
+class one_by_one final : public worker {
+public:
+    one_by_one(std::shared_ptr<rowlock::client> locks, std::vector<rowlock::lock_name> names)
+        : locks_{std::move(locks)}, names_{std::move(names)} {}
+    void turn() override {
+        std::vector<rowlock::lease> taken;
+        taken.reserve(names_.size());
+        for (const auto& each : names_) taken.push_back(locks_->acquire(each));
+    }
+
+private:
+    const std::shared_ptr<rowlock::client> locks_;
+    const std::vector<rowlock::lock_name> names_;
+};
+
+/// @param make the client of each thread
+template <typename Make>
+void compare(findings& found, const std::string& id, int threads, Make make,
+             const round_options& rounds) {
+    std::vector<contestant> all;
+    all.push_back(line_up("one by one", threads, [&](int i) {
+        return std::make_unique<one_by_one>(make(), names_of(i));
+    }));
+    all.push_back(line_up("at once", threads,
+                          [&](int i) { return std::make_unique<at_once>(make(), names_of(i)); }));
+    const auto seen = take_turns(all, rounds);
+    for (std::size_t i = 0; i < all.size(); ++i) tell(found, id, all[i], seen[i]);
+    found.add({.id = id,
+               .ours = seen[1].per_second,
+               .theirs = seen[0].per_second,
+               .unit = "turns/s",
+               .target = 1.0});
+}
+
+/// One thread; then threads with a client each, as in as many processes. (Threads of one client
+/// that acquire free leases one by one share their commits, which those of acquire_all do not.)
+void compare_all(findings& found, const std::string& database, const std::string& url,
+                 const throughput_options& options, const round_options& rounds) {
+    constexpr int many = 16;
+    const tables where{url};
+    const auto make = [&] { return client_for(where, options); };
+    compare(found, fmt::format("T12/{}-1", database), 1, make, rounds);
+    compare(found, fmt::format("T12/clients-{}-{}", database, many), many, make, rounds);
+}
+
+void measure(const program_options& common, const std::vector<std::string>& databases,
+             const throughput_options& options, findings& found) {
+    const auto rounds = rounds_of(common, options);
+    const temporary_folder folder;
+    for (const std::string& each : databases) {
+        std::string url = "sqlite:" + (folder.path() / "locks.db").string();
+        if (each == "postgresql") url = need(postgresql_url(), "PostgreSQL");
+        if (each == "mariadb") url = need(mariadb_url(), "MariaDB");
+        compare_all(found, each, url, options, rounds);
+    }
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+    std::vector<std::string> databases{"postgresql", "mariadb", "sqlite"};
+    bench::throughput_options options;
+    return bench::run_program(
+        argc, argv, "Measures four leases acquired by one call, and one by one.",
+        [&](const bench::program_options& common, bench::findings& found) {
+            bench::measure(common, databases, options, found);
+        },
+        [&](CLI::App& app) {
+            app.add_option("--database", databases, "postgresql, mariadb, sqlite; all if not given")
+                ->delimiter(',')
+                ->transform(CLI::IsMember({"postgresql", "mariadb", "sqlite"}));
+            bench::add_throughput_options(app, options);
+        });
+}
