@@ -200,6 +200,13 @@ public:
     /// Changes nothing and needs no session. One round trip.
     [[nodiscard]] bool is_locked(const lock_name& name);
 
+    /// Whether this client holds a lock of that name, of any kind and by any of its threads, as
+    /// lease::held() knows it. No round trip.
+    [[nodiscard]] bool holds(const lock_name& name) const;
+    /// For code that must run under a lock: refuses to go on without it. No round trip.
+    /// @throws error errc::not_owner if this client does not hold a lock of that name
+    void assert_held(const lock_name& name) const;
+
     /// State of one name; empty if it was never locked, or has been reaped, and has no waiter. One
     /// round trip.
     [[nodiscard]] std::optional<lease_info> inspect(const lock_name& name);
@@ -234,6 +241,7 @@ public:
 
 private:
     friend class mutex;
+    friend class periodic_run;
     friend class recursive_mutex;
     friend class semaphore;
     friend class shared_mutex;

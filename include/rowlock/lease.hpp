@@ -77,6 +77,7 @@ public:
 private:
     friend class client;
     friend class multi_lease;
+    friend class periodic_run;
     friend class permits;
     friend class semaphore;
     friend class shared_mutex;

@@ -17,6 +17,7 @@
 #include <rowlock/mutex.hpp>
 #include <rowlock/optimistic.hpp>
 #include <rowlock/options.hpp>
+#include <rowlock/periodic_run.hpp>
 #include <rowlock/reaper.hpp>
 #include <rowlock/reclaim.hpp>
 #include <rowlock/retry.hpp>

@@ -60,7 +60,7 @@ struct sqlite {
 using versions = std::vector<int>;
 const versions nothing;
 // The library's migrations, there and back.
-constexpr int latest = 8;
+constexpr int latest = 9;
 constexpr int after_latest = latest + 1;
 
 versions up_to(int last) {
@@ -83,9 +83,9 @@ rowlock::sql::deadline soon() {
 }
 
 std::vector<std::string> all_tables(const std::string& prefix = "rowlock_") {
-    return {prefix + "lease",         prefix + "migration", prefix + "permit",
-            prefix + "permit_waiter", prefix + "semaphore", prefix + "session",
-            prefix + "token_floor",   prefix + "version",   prefix + "waiter"};
+    return {prefix + "lease",   prefix + "migration", prefix + "permit",  prefix + "permit_waiter",
+            prefix + "run",     prefix + "semaphore", prefix + "session", prefix + "token_floor",
+            prefix + "version", prefix + "waiter"};
 }
 
 template <typename Call>
@@ -228,6 +228,9 @@ std::vector<std::string> accesses(dialect speaks, const table_names& names) {
         postgresql ? "select ticket from rowlock_permit_waiter for update"
                    : "select ticket from rowlock_permit_waiter",
         "delete from rowlock_permit_waiter where ticket = 1",
+        "insert into rowlock_run (name, token, began_at) values ('n', 1, " + now + ")",
+        "select token from rowlock_run for update",
+        "update rowlock_run set finished = 1",
         "delete from rowlock_lease where name = 'n'",
         "delete from rowlock_session where id = 1",
         "insert into rowlock_version (resource, version, created_at, updated_at) values ('r', 1, " +

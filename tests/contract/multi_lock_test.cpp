@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 #include <future>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -296,16 +297,19 @@ TEST_CASE("several leases are taken with all entries or with none, whatever happ
         on.make_rows({"a", "b", "c"});
         on.enqueue(session_id{2}, 2, {"a", "b", "c"});
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        // While the statement waits for the row of "b"; elsewhere between the look and the write.
+        // While the statement waits for the entry of "c", with all rows locked; elsewhere between
+        // the look and the write.
         const auto taken_around = [&](const std::string& change) {
             if (postgresql) {
                 const auto other = database.connect();
                 other->query("begin", soon());
                 other->query(change, soon());
+                const bool waits = change.starts_with("delete");
                 auto waiting = std::async(std::launch::async, [&] {
                     return on.take_on(*database.connect(), session_id{2}, 2, {"a", "b", "c"}, true);
                 });
-                REQUIRE(support::somebody_waits_for_a_row(database));
+                if (waits) REQUIRE(support::somebody_waits_for_a_row(database));
+                if (!waits) waiting.wait();  // it skips the row
                 other->query("commit", soon());
                 return waiting.get();
             }
@@ -357,5 +361,60 @@ TEST_CASE("a newcomer takes several leases, or one, not past a request that was 
         CHECK(on.take(session_id{2}, 2, {"a", "b"}, true).what == outcome::granted);
         CHECK(on.hand.release("a", session_id{2}, grant_id{20}).freed);
         CHECK(on.take(session_id{3}, 3, {"a", "c"}, true).what == outcome::granted);
+    }
+}
+
+TEST_CASE("an entry of a request for several has one position in each queue") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const several on{database};
+        REQUIRE(on.hand.try_acquire("a", session_id{1}, grant_id{5}));
+        on.hand.enqueue("b", session_id{3}, grant_id{33});
+        on.enqueue(session_id{2}, 2, {"a", "b", "c"});
+        on.enqueue(session_id{2}, 3, {"a", "c"});
+        std::map<grant_id, std::int64_t> positions;
+        const auto seen = on.hand.entries_of(session_id{2});
+        for (const auto& each : seen.waiting) {
+            CHECK(positions.emplace(each.grant_id, each.position).second);
+            CHECK(each.behind_several == (each.name != "b"));
+        }
+        CHECK(positions == std::map<grant_id, std::int64_t>{{grant_id{20}, 1},
+                                                            {grant_id{21}, 2},
+                                                            {grant_id{22}, 1},
+                                                            {grant_id{30}, 2},
+                                                            {grant_id{31}, 2}});
+    }
+}
+
+TEST_CASE("a promise that a client of an earlier version made to such an entry stops no queue") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    const several on{database};
+    on.make_rows({"a", "b"});
+    on.enqueue(session_id{2}, 2, {"a", "b"});
+    database.run("update rowlock_lease set successor = 20 where name = 'a'");
+    const auto taken = on.take(session_id{2}, 2, {"a", "b"}, true);
+    CHECK(taken.what == outcome::granted);
+    CHECK(on.held_by(session_id{2}) == 2);
+    // And none is promised to it by this version, nor given to it alone.
+    on.enqueue(session_id{3}, 3, {"a", "b"});
+    database.run("update rowlock_lease set successor = 30 where name = 'a'");
+    const auto confirmed = on.hand.confirm_and_read_next("a", session_id{2}, grant_id{20});
+    REQUIRE(confirmed);
+    CHECK_FALSE(confirmed->next.has_value());
+}
+
+TEST_CASE("several leases are not waited for while another transaction has a row locked") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const several on{database};
+        on.make_rows({"a", "b"});
+        on.enqueue(session_id{2}, 2, {"a", "b"});
+        const auto other = database.connect();
+        other->query("begin", soon());
+        other->query("select token from " + database.prefix() + "lease where name = 'b' for update",
+                     soon());
+        CHECK(on.take(session_id{2}, 2, {"a", "b"}, true).what == outcome::contested);
+        CHECK(on.entries_of(2) == 2);
+        other->query("rollback", soon());
+        CHECK(on.take(session_id{2}, 2, {"a", "b"}, true).what == outcome::granted);
     }
 }

@@ -55,6 +55,14 @@ std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_poi
     return nullptr;
 }
 
+bool acquirer::holds(const lock_name& name) const {
+    const auto ours = sessions_.current();
+    if (!ours) return false;
+    const auto all = ours->grants().held();
+    return std::ranges::any_of(
+        all, [&](const auto& each) { return each->name == name.str() && each->held(); });
+}
+
 /// One round.
 acquirer::answer acquirer::ask(acquisition& call) {
     if (std::exchange(call.straight_to_queue, false)) {

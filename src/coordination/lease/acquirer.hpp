@@ -65,6 +65,9 @@ public:
                                    const protocol::wanted_permits& permits = {},
                                    const std::string& shared_label = {});
 
+    /// Whether a thread of this client holds a lock of that name, of any kind.
+    [[nodiscard]] bool holds(const lock_name& name) const;
+
     using grants = std::vector<std::shared_ptr<grant>>;
     /// The leases of all names, in byte order of the names; none if `until` passes or a stop is
     /// requested first. multi_acquiring.cpp.
@@ -123,6 +126,9 @@ private:
     std::optional<grants> wait_for_holders(multi_acquisition& all,
                                            const protocol::multi_attempt& seen);
     std::optional<grants> wait_in_queues(multi_acquisition& all);
+    std::optional<protocol::multi_attempt> wait_for_turn(multi_acquisition& all,
+                                                         waiting_threads& at,
+                                                         const std::shared_ptr<waiter>& mine);
     std::shared_ptr<waiter> enqueue(multi_acquisition& all, waiting_threads& at,
                                     sql::connection& db, sql::deadline until);
     void abandon(const multi_acquisition& all, waiting_threads& at, waiter& mine,

@@ -1,5 +1,6 @@
 #include "coordination/lease/engine.hpp"
 #include <rowlock/client.hpp>
+#include <rowlock/error.hpp>
 
 namespace rowlock {
 
@@ -42,6 +43,16 @@ std::vector<lease> client::reclaim() {
 
 bool client::is_locked(const lock_name& name) {
     return engine_->admin().is_locked(name);
+}
+
+bool client::holds(const lock_name& name) const {
+    return engine_->acquires().holds(name);
+}
+
+void client::assert_held(const lock_name& name) const {
+    if (holds(name)) return;
+    throw error{errc::not_owner, "this code must run under the lock \"" + name.str() +
+                                     "\", which this client does not hold"};
 }
 
 std::optional<lease_info> client::inspect(const lock_name& name) {

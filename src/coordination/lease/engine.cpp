@@ -81,6 +81,7 @@ engine::engine(sql::connection_source source, client_options options)
                   .waiting = waiting_}},
       admin_{context_, retries_, waiting_},
       semaphores_{context_, retries_, waiting_},
+      runs_{context_, retries_},
       transactions_{{.context = context_,
                      .connections = connections_,
                      .sessions = sessions_,

@@ -5,6 +5,7 @@
 #include "coordination/lease/acquirer.hpp"
 #include "coordination/lease/caller_transactions.hpp"
 #include "coordination/lease/lease_admin.hpp"
+#include "coordination/lease/periodic_runs.hpp"
 #include "coordination/lease/reclaimer.hpp"
 #include "coordination/lease/releaser.hpp"
 #include "coordination/lease/semaphore_admin.hpp"
@@ -54,6 +55,7 @@ public:
     [[nodiscard]] reclaimer& reclaims() noexcept { return reclaimer_; }
     [[nodiscard]] lease_admin& admin() noexcept { return admin_; }
     [[nodiscard]] semaphore_admin& semaphores() noexcept { return semaphores_; }
+    [[nodiscard]] periodic_runs& runs() noexcept { return runs_; }
     [[nodiscard]] caller_transactions& transactions() noexcept { return transactions_; }
 
     [[nodiscard]] client_stats stats() const;
@@ -99,6 +101,7 @@ private:
     reclaimer reclaimer_;
     lease_admin admin_;
     semaphore_admin semaphores_;
+    periodic_runs runs_;
     caller_transactions transactions_;
 
     std::mutex holds_mutex_;

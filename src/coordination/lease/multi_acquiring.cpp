@@ -1,5 +1,6 @@
 // Several leases at once: an attempt for all of them, then an entry in each of their queues.
 
+#include "base/jitter.hpp"
 #include "base/require.hpp"
 #include "coordination/lease/acquirer.hpp"
 #include "coordination/lease/mode_holds.hpp"
@@ -76,10 +77,12 @@ std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<lock_n
 
 /// A thread that waited for its own lease would wait forever, and keep others waiting.
 void acquirer::refuse_reentry(const multi_acquisition& all) const {
-    const auto ours = sessions_.current();
+    // One party has many threads: another of them may release what it holds.
+    const auto ours = is_one_party() ? nullptr : sessions_.current();
     if (!ours) return;
     ours->grants().for_each_held([&](const grant& held) {
         if (held.kind() != protocol::hold_kind::lease || held.thread != all.call.thread) return;
+        if (held.now != grant::state::held) return;
         if (std::ranges::find(all.names, held.name, &lock_name::str) == all.names.end()) return;
         throw error{errc::would_deadlock, "this thread holds \"" + held.name +
                                               "\" already, by another lease: release that first"};
@@ -102,6 +105,8 @@ std::optional<acquirer::grants> acquirer::ask(multi_acquisition& all) {
             sessions_.lose(*call.ours, sessions_.why_over(*call.ours, connections_));
             break;
         case outcome::contested:
+            // Not for long, unless a row is locked: by a transaction that a former holder fenced.
+            if (call.contention.made() >= 4) return wait_for_holders(all, *made);
             break;
         case outcome::held:
             return wait_for_holders(all, *made);
@@ -125,7 +130,6 @@ protocol::multi_attempt acquirer::attempt_all(multi_acquisition& all, sql::conne
     call.use(ours);
     all.make_ids();
     auto made = take_all(all, false, db, until);
-    if (made.what != outcome::granted) all.forget_ids();
     // Faster clients win once or twice; then check the floor, as for one lease.
     if (made.what == outcome::contested && call.contention.made() >= 2) {
         context_.leases.require_token_floor(db, until);
@@ -140,7 +144,8 @@ protocol::multi_attempt acquirer::take_all(multi_acquisition& all, bool queued, 
     const auto entries = all.entries();
     protocol::multi_attempt made;
     try {
-        all.call.sent = context_.now();
+        // An earlier statement with these ids may have granted them: deadlines count from it.
+        if (!all.unknown) all.call.sent = context_.now();
         made = context_.several.take(db, request_of(all, entries, queued), until);
     } catch (const error& failure) {
         if (failure.kind() == errc::outcome_unknown) {
@@ -153,6 +158,7 @@ protocol::multi_attempt acquirer::take_all(multi_acquisition& all, bool queued, 
         all.unknown = true;  // out of memory: the statement may have run
         throw;
     }
+    if (made.what != outcome::granted && !queued) all.forget_ids();
     if (made.what != outcome::held) return made;
     for (const auto expired : made.expired) end_expired(db, expired, until);
     if (!made.expired.empty()) made.what = outcome::contested;
@@ -244,29 +250,51 @@ std::optional<acquirer::grants> acquirer::wait_in_queues(multi_acquisition& all)
     if (!mine) return grants{};
     context_.count(counter::queued);
     call.had_entry = true;
+    std::optional<protocol::multi_attempt> made;
     try {
-        for (;;) {
-            if (!at->wait_for_turn(*mine, call.until, call.stop)) return grants{};
-            if (at->is_over(**mine)) break;
-            const auto made = take_turn(all, *at, **mine);
-            if (!made) continue;
-            if (auto granted = accept_all(all, *made); !granted.empty()) return granted;
-            require_timely(call);
-            return std::nullopt;
-        }
+        made = wait_for_turn(all, *at, *mine);
     } catch (...) {
         at->leave(**mine);
+        all.unknown = false;  // the ids are the loop's to give up
         throw;
+    }
+    all.unknown = false;
+    if (made) {
+        if (auto granted = accept_all(all, *made); !granted.empty()) return granted;
+        require_timely(call);
+        return std::nullopt;
     }
     switch ((*mine)->now) {
         case waiter::state::failed:
             if ((*mine)->failure) throw error{*(*mine)->failure};
             throw error{errc::lock_lost, "the session or the client ended while waiting"};
-        case waiter::state::cancelled:
-            return grants{};
-        default:  // an entry is gone
+        case waiter::state::vanished:
             return std::nullopt;
+        default:  // the caller's time is up, or a stop was requested
+            return grants{};
     }
+}
+
+/// Waits until the leases are taken, or the wait is over. After a turn that came to nothing, since
+/// a row was locked or another client was faster, it tries again after a pause.
+std::optional<protocol::multi_attempt> acquirer::wait_for_turn(
+    multi_acquisition& all, waiting_threads& at, const std::shared_ptr<waiter>& mine) {
+    constexpr nanoseconds longest_pause = std::chrono::milliseconds{100};
+    auto& call = all.call;
+    nanoseconds pause = std::chrono::milliseconds{1};
+    while (at.wait_for_turn(mine, call.until, call.stop) && !at.is_over(*mine)) {
+        if (!call.has_time()) continue;  // the wait ends
+        auto made = take_turn(all, at, *mine);
+        if (!made) continue;
+        if (made->what == outcome::granted) return made;
+        if (made->what != outcome::contested) continue;
+        const nanoseconds left = std::max<nanoseconds>(
+            std::min(call.until, steady::now() + longest_pause) - steady::now(), nanoseconds{0});
+        static_cast<void>(retries_.pause(std::min(base::shortened(pause), left), call.stop));
+        pause = std::min(2 * pause, longest_pause);
+        at.call(*mine);
+    }
+    return std::nullopt;
 }
 
 /// Each attempt has its own ids. What became of one whose reply was lost the heartbeat finds out.
@@ -317,8 +345,8 @@ void acquirer::abandon(const multi_acquisition& all, waiting_threads& at, waiter
     });
 }
 
-/// It may be our turn in all queues: takes the leases. Returns nullopt if it was not, or the wait
-/// is over: the entries stay, or are dealt with.
+/// It may be our turn in all queues: takes the leases. Returns nullopt if the wait is over, or the
+/// caller's time is up: the entries stay, or are dealt with.
 ///
 /// The ids stay those of the entries, whose deletion the statement rests on: however often it is
 /// sent, it takes effect once.
@@ -332,24 +360,20 @@ std::optional<protocol::multi_attempt> acquirer::take_turn(multi_acquisition& al
     auto& call = all.call;
     at.begin_taking(mine);
     const taking until_then{at, mine};
-    auto made = retries_.on_connection(retries_.failure_deadline(call.until), {},
-                                       [&](sql::connection& db, sql::deadline until) {
-                                           if (all.unknown) {
-                                               if (auto found = find_all(all, db, until))
-                                                   return std::move(*found);
-                                           }
-                                           auto taken = take_all(all, true, db, until);
-                                           all.unknown = false;
-                                           return taken;
-                                       });
+    const auto attempt = [&](sql::connection& db, sql::deadline until) {
+        if (all.unknown) {
+            if (auto found = find_all(all, db, until)) return std::move(*found);
+        }
+        auto taken = take_all(all, true, db, until);
+        all.unknown = false;
+        return taken;
+    };
+    auto made = retries_.on_connection(limits_of(call), call.stop, attempt);
     if (!made) return std::nullopt;
     if (made->what == outcome::session_dead) {
         sessions_.lose(*call.ours, sessions_.why_over(*call.ours, connections_));
-    } else if (made->what == outcome::contested) {
-        at.poll_soon();
     }
-    if (made->what != outcome::granted) return std::nullopt;
-    if (at.taken(mine)) return made;
+    if (made->what != outcome::granted || at.taken(mine)) return made;
     // The session was lost, or the client closed, meanwhile.
     mine.for_each_place([&](const std::string& name, grant_id entry) {
         grants_.give_back(*mine.ours, protocol::hold_kind::lease, name, entry);

@@ -89,9 +89,11 @@ void releaser::release_several(std::span<const std::shared_ptr<grant>> all) {
             alone.push_back({together[i], {.unknown = unknown}});
             continue;
         }
-        tokens_.remember_free(together[i]->name, together[i]->token.value());
-        if (!context_.traits().one_writer) waiting_.lease_freed(together[i]->name);
-        released(*together[i]);
+        without_throwing([&] {
+            released(*together[i]);
+            if (!context_.traits().one_writer) waiting_.lease_freed(together[i]->name);
+            tokens_.remember_free(together[i]->name, together[i]->token.value());
+        });
     }
     for (const auto& each : alone) without_throwing([&] { finish(*each.held, each.how); });
     if (failed) throw error{*failed};

@@ -84,10 +84,15 @@ void deadlock_breaker::give_way(const protocol::deadlock_found& cycle,
     std::vector<grant_id> ids;
     which->for_each_place([&](const std::string&, grant_id entry) { ids.push_back(entry); });
     const auto& holds = parts_.context.holds(which->kind());
-    if (holds.cancel(*link_, ids, link_.write_deadline()).empty()) return;
+    const auto deleted = holds.cancel(*link_, ids, link_.write_deadline());
+    if (deleted.empty()) return;
     parts_.context.count(counter::deadlocks);
     which->for_each_place([&](const std::string& name, grant_id entry) {
-        ours.grants().forget(entry);
+        if (std::ranges::find(deleted, entry) != deleted.end()) {
+            ours.grants().forget(entry);
+        } else {
+            parts_.grants.give_back(ours, which->kind(), name, entry);
+        }
         if (which->kind() == protocol::hold_kind::permits) {
             parts_.tasks.serve_permits_now(name, parts_.now());
         } else {

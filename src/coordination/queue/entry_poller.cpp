@@ -150,10 +150,9 @@ void entry_poller::act_on(const protocol::queue_entry& entry, session& ours) {
     }
     // Entries come in the order of their tickets: the first of a name covers the others.
     if (entry.behind_watermark && round_.rewound.insert(entry.name).second) reset_watermark(entry);
-    // The first entry of a request for several is not served alone: observe_several().
-    const auto which = parts_.registry.find(entry.grant_id);
-    const bool takes_itself = which && which->of_several() && entry.position == 1;
-    if ((entry.free && !takes_itself) || entry.holder_expired || entry.behind_watermark) {
+    // A request for several leases at the head of the queue takes them itself, and polls as well.
+    const bool to_serve = entry.free && !entry.behind_several;
+    if (to_serve || entry.holder_expired || entry.behind_watermark) {
         parts_.tasks.serve_next(entry.name, parts_.now());
     }
     if (entry.remaining > 0us) round_.found.holder_expires(round_.began + entry.remaining);

@@ -38,7 +38,11 @@ bool grant_verifier::on_message(std::string_view message, bool by_database) {
     const auto which = parts_.registry.find(next->grant_id);
     if (!which || !wakeup::is_proved(message, which->ours->address().secret)) return false;
     parts_.context.count(counter::wake_ups);
-    if (which->of_several()) return !call(*which);
+    if (which->of_several()) {
+        if (next->token != 0)
+            parts_.pacing.want();  // a client of an earlier version served it alone
+        return !call(*which);
+    }
     notified_by_name_ = true;
     // A datagram is sent once the commit was confirmed. A client that may read an SQLite file need
     // not be allowed to write it: there the row is read. And our node of a cluster may show only

@@ -99,7 +99,7 @@ void waiter_registry::leave(waiter& which) noexcept {
             all_given_up_ = true;
             return hooks_.on_work();
         }
-        if (which.now != waiter::state::served) return;
+        if (which.now != waiter::state::served || !which.granted) return;
     }
     hooks_.give_back(*which.granted);
 }

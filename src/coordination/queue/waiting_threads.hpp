@@ -65,6 +65,8 @@ public:
     /// be its turn. Then it takes them, if it can, between begin_taking() and end_taking().
     bool wait_for_turn(const std::shared_ptr<waiter>& which, steady::time_point until,
                        const std::stop_token& stop);
+    /// Ends its sleep, or the next one.
+    void call(waiter& which) noexcept { registry_.call(which); }
     void begin_taking(waiter& which) noexcept { registry_.set_taking(which, true); }
     /// It has taken them: the wait is over. Returns false if it was over before.
     bool taken(waiter& which) {

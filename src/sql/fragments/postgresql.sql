@@ -84,7 +84,8 @@ case when not {free} then 0 when {reserved_for} is not null then 2 else {waited}
 -- The state of the queue entries `mine`, from a WITH on; the columns read_entries reads: whether my
 -- session $1 lives; name, grant id, ticket, position (0: my session is dead), whether the lease may be
 -- granted, its session, whether that has expired, its remaining time in µs, whether reads of this queue would
--- miss the entry (fragment in_queue). One row with NULLs if there is no entry.
+-- miss the entry (fragment in_queue), in how many queues the request of the first entry of this queue stands. One
+-- row with NULLs if there is no entry.
 -- Positions are counted once for each queue, not once for each entry: a thousand entries in one queue are one
 -- pass over it. OFFSET 0 makes the planner look sessions up by key: it has no statistics for a short queue,
 -- and would read all sessions.
@@ -100,9 +101,10 @@ queue as materialized (
            from queue join mine on mine.name = queue.name
           group by queue.name, queue.served),
      place as materialized (
-         select q.ticket, q.position
+         select first.name, q.ticket, q.position, q.members
            from first, lateral (
-                select w.ticket, row_number() over (order by w.ticket) as position
+                select w.ticket, row_number() over (order by w.ticket) as position,
+                       first_value(w.members) over (order by w.ticket) as members
                   from rowlock_waiter w
                        cross join lateral (select from rowlock_session m
                                             where m.id = w.session and {live} offset 0) m
@@ -112,11 +114,11 @@ select (select count(*) from rowlock_session m where m.id = $1::bigint and {live
        queue.free::int, queue.session, (queue.expired and not queue.free)::int,
        case when queue.free then 0
             else coalesce((extract(epoch from queue.remaining) operator(pg_catalog.*) 1000000)::bigint, 0) end,
-       (mine.ticket <= coalesce(queue.served, 0) - 256)::int
+       (mine.ticket <= coalesce(queue.served, 0) - 256)::int, coalesce(place.members, 1)
   from (values (1)) as one
        left join mine on true
        left join queue on queue.name = mine.name
-       left join place on place.ticket = mine.ticket
+       left join place on place.name = mine.name and place.ticket = mine.ticket
  order by mine.ticket
 
 -- fragment info

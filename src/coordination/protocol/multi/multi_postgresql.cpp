@@ -33,7 +33,7 @@ public:
             run(db, restore_, until, all.names.close());
             rows = send(db, request, until);
         }
-        return judge(rows);
+        return judge(rows, request);
     }
 
     void enqueue(sql::connection& db, const multi_request& request,
@@ -65,8 +65,10 @@ private:
         return lacks && rows.integer(0, 6) != 0;
     }
 
-    static multi_attempt judge(const sql::result& rows) {
+    static multi_attempt judge(const sql::result& rows, const multi_request& request) {
         multi_attempt seen{.what = attempt::outcome::held};
+        seen.tokens.resize(request.names.size());
+        std::size_t granted = 0;
         bool could = true;
         for (std::size_t row = 0; row < rows.rows(); ++row) {
             could = could && rows.integer(row, 2) != 0;
@@ -74,11 +76,16 @@ private:
                 seen.expired.push_back(*expired);
             }
             note_remaining(seen, rows.maybe_integer(row, 4));
-            if (const auto token = rows.maybe_integer(row, 5)) seen.tokens.push_back(*token);
+            const auto token = rows.maybe_integer(row, 5);
+            if (!token) continue;
+            const auto asked =
+                std::ranges::find(request.names, rows.text(row, 0), &granted_name::name);
+            seen.tokens.at(static_cast<std::size_t>(asked - request.names.begin())) = *token;
+            ++granted;
         }
         if (rows.integer(0, 6) == 0) {
             seen.what = attempt::outcome::session_dead;
-        } else if (seen.tokens.size() == rows.rows()) {
+        } else if (granted == request.names.size()) {
             seen.what = attempt::outcome::granted;
         } else if (could) {
             seen.what = attempt::outcome::contested;

@@ -1,10 +1,12 @@
 #include "base/ablation.hpp"
 #include "coordination/protocol/multi/multi_dialects.hpp"
+#include "sql/database_traits.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/transaction_scope.hpp"
 #include "sql/value_list.hpp"
 
 #include <array>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -37,6 +39,8 @@ public:
           take_{statements("take")},
           delete_waiter_{statements("delete_waiter")},
           restore_lease_{statements("restore_lease")} {
+        if (sql::traits_of(statements.speaks()).has_server)
+            lock_all_.emplace(statements("lock_all"));
         for (std::size_t count = fewest; count <= most_names; ++count) {
             enqueue_.emplace_back(
                 statements.text_of("multi_enqueue", {{"entries", entries_of(count)}}));
@@ -155,10 +159,12 @@ private:
         std::vector<sql::step> steps;
         for (const auto& each : leases) steps.push_back({take_, each});
         for (const auto& each : tickets) steps.push_back({delete_waiter_, each});
-        if (base::uses(base::fast_path::single_text)) {
+        const bool locks_first = request.queued && lock_all_.has_value();
+        if (base::uses(base::fast_path::single_text) && !locks_first) {
             if (const auto committed = db.transact(steps, {}, until)) return *committed;
         }
         sql::transaction_scope transaction{db, until};
+        if (locks_first && !lock(db, request, until)) return false;
         for (const auto& each : steps) {
             if (db.execute(each.what, each.parameters, until).affected() != 1) return false;
         }
@@ -166,10 +172,22 @@ private:
         return true;
     }
 
+    /// Locks the rows of the leases, waiting for none: a transaction that was fenced with an
+    /// earlier grant may have one locked for long, and a waiter is to give up in time. Returns
+    /// false if one is locked.
+    [[nodiscard]] bool lock(sql::connection& db, const multi_request& request,
+                            sql::deadline until) const {
+        std::array<value, sql::list_size> names{};
+        sql::put_list(std::span<value>{names}, 0, request.names,
+                      [](const granted_name& each) { return each.name; });
+        return db.execute(*lock_all_, names, until).rows() == request.names.size();
+    }
+
     static constexpr std::size_t fewest = 2;
 
     const sql::statement look_, take_, delete_waiter_, restore_lease_;
-    std::vector<sql::statement> enqueue_;  ///< for `fewest` names, and so on
+    std::optional<sql::statement> lock_all_;  ///< MySQL
+    std::vector<sql::statement> enqueue_;     ///< for `fewest` names, and so on
 };
 
 }  // namespace

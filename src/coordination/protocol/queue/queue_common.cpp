@@ -40,7 +40,8 @@ queue_entries read_entries(const sql::result& rows) {
              .holder_session = rows.maybe_integer<session_id>(row, 6).value_or(session_id{}),
              .holder_expired = rows.integer(row, 7) != 0,
              .remaining = microseconds{rows.integer(row, 8)},
-             .behind_watermark = rows.columns() > 9 && rows.integer(row, 9) != 0});
+             .behind_watermark = rows.integer(row, 9) != 0,
+             .behind_several = rows.integer(row, 10) > 1});
     }
     return found;
 }

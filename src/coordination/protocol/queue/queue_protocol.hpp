@@ -48,6 +48,9 @@ struct queue_entry {
     std::chrono::microseconds remaining{0};
     /// Scans of this queue start behind this entry and miss it: call reset_watermark.
     bool behind_watermark;
+    /// The first entry of this queue is one of a request for several leases: grant_next serves
+    /// none.
+    bool behind_several = false;
 };
 
 struct queue_entries {

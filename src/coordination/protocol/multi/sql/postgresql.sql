@@ -3,27 +3,28 @@
 -- may wait for it before this one: without entries no client at all, with entries in the queues ($7) each of
 -- these has to be the first of its queue.
 --
--- p judges in this statement's snapshot. If any name fails there, nothing is locked. k then locks the rows in
--- the order of their names, which no statement does in another order, and compares each token with the judged
--- one: every grant changes the token, and a row that is free at one token is never held at it again, so a
--- judgement that became stale during the wait for a lock fails. c locks the entries, after the leases as
--- everywhere: one that was cancelled meanwhile is missing. Only with all k rows, and all k entries, is anything
--- written.
+-- p judges in this statement's snapshot. If any name fails there, nothing is locked. k then locks the rows, in
+-- the byte order of their names, and compares each token with the judged one: every grant changes the token, and
+-- a row that is free at one token is never held at it again, so a judgement that has become stale fails. k waits
+-- for no row: a transaction that was fenced with an earlier grant may have one locked for long. The caller tries
+-- again, as after a lost race. c locks the entries, after the leases as everywhere: one that was cancelled
+-- meanwhile is missing. Only with all k rows, and all k entries, is anything written.
 --
 -- No client is overtaken: who waits, waits with a ticket, and the entries of one request have one ticket. So of
 -- two requests the same one is first in every queue that both are in, and no two wait for each other. A request
 -- with a lower ticket that becomes visible after the snapshot was made at the same time as this one.
 --
--- A promised token is passed over; a name that is promised to a waiter that can be served is not taken
--- (docs/adr/0023). The watermark moves as in grant_next. A name without a row is not taken: multi_restore makes
--- the row.
+-- A promised token is passed over; a name that is promised to another waiter that can be served is not taken
+-- (docs/adr/0023). This request is promised nothing, but a client of an earlier version may have done so. The
+-- watermark moves as in grant_next. A name without a row is not taken: multi_restore makes the row.
 -- If the reply is lost, the grant ids find the rows again.
 -- $1 my session; arrays: $2 names, each once  $3 grant ids; $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 1 = they have entries  $8 1 = also past waiters
 -- → one row a name: name, whether it has a row, whether it can be taken, the holder's session if that has
 --   expired, what is left of the holder in µs, the token if granted; whether my session lives
 with r as materialized (
-         select * from unnest($2::text[], $3::bigint[]) as r (name, grant_id)),
+         select r.name collate "C" as name, r.grant_id
+           from unnest($2::text[], $3::bigint[]) as r (name, grant_id)),
      mine as materialized (
          select m.id, (select f.floor from rowlock_token_floor f) as floor
            from rowlock_session m where m.id = $1::bigint and {live}),
@@ -31,7 +32,7 @@ with r as materialized (
          select r.name, r.grant_id, l.present, l.token, l.served,
                 case when l.expired and not l.free then l.session end as expired,
                 case when l.free then null else l.remaining end as remaining,
-                coalesce(l.free, false) and l.reserved_for is null
+                coalesce(l.free, false) and coalesce(l.reserved_for, r.grant_id) = r.grant_id
                 and ($8::int = 1
                      or coalesce((select w.grant_id from rowlock_waiter w join rowlock_session m on m.id = w.session
                                    where w.name = r.name and w.ticket > coalesce(l.served, 0) - 256 and {live}
@@ -53,7 +54,7 @@ with r as materialized (
                              order by p.name offset 0) p
                 cross join lateral (
                     select l.served from rowlock_lease l where l.name = p.name and l.token = p.token
-                       for update) l),
+                       for update skip locked) l),
      c as materialized (
          select w.name, w.ticket
            from rowlock_waiter w
@@ -70,7 +71,8 @@ with r as materialized (
           where w.name = c.name and w.ticket = c.ticket and exists (select from g)),
      u as (
          update rowlock_lease l
-            set token = greatest(l.token, mine.floor) + 1 + (l.successor is not null)::int,
+            set token = greatest(l.token, mine.floor) + 1
+                        + (coalesce(l.successor, g.grant_id) <> g.grant_id)::int,
                 successor = null, session = mine.id, grant_id = g.grant_id, thread = $4::text,
                 note = $5::text, acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
                 served = coalesce(g.served, l.served),
@@ -109,5 +111,6 @@ select r.name, f.ticket, $1::bigint, r.grant_id, $6::text, $7::text, $8::bigint,
 -- $1 names, as an array's text
 insert into rowlock_lease (name, token, changed_at)
 select r.name, o.floor, clock_timestamp()
-  from rowlock_token_floor o, (select n.name from pg_catalog.unnest($1::text[]) n (name) order by n.name) r
+  from rowlock_token_floor o,
+       (select n.name from pg_catalog.unnest($1::text[]) n (name) order by n.name collate "C") r
 on conflict (name) do nothing

@@ -378,7 +378,7 @@ with mine as materialized (
            from mine where s.id = $2::bigint and ($4::int = 1 or mine.successor is not null)
         returning s.id),
      next as (
-         (select w.*, m.expires_at, m.wake_address, m.wake_secret, m.mailbox, 1 as most
+         (select w.*, m.expires_at, m.wake_address, m.wake_secret, m.mailbox, w.members as most
             from mine join rowlock_waiter w on w.grant_id = mine.successor
                  join rowlock_session m on m.id = w.session
            where {live})

@@ -1,0 +1,18 @@
+-- Runs of work that is to be done once a period, or not too often. The lease of the same name makes them exclusive; one row
+-- for each name, which stays.
+--   name        of the lease
+--   token       of the lease under which the latest run began: that run alone may end it
+--   began_at    of the latest run
+--   finished    0: the latest run has not reported that it finished
+--   period      the greatest that a finished run had, compared byte by byte; null: none had any
+--   ended_at    when a run finished last; null: none has
+--   not_before  no run begins before that, whatever became of the latest; null: it may
+create table if not exists rowlock_run (
+    name varbinary(255) not null primary key,
+    token bigint not null,
+    began_at bigint not null,
+    finished smallint not null default 0,
+    period varbinary(255),
+    ended_at bigint,
+    not_before bigint
+) engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "coordination/protocol/run/run_protocol.hpp"
+#include "coordination/session/client_context.hpp"
+#include "coordination/session/grant.hpp"
+#include "coordination/session/retry_loop.hpp"
+#include <rowlock/periodic_run.hpp>
+
+#include <chrono>
+#include <stop_token>
+#include <string>
+
+namespace rowlock::detail {
+
+/// The records of periodic runs, beside the leases under which they run. Thread-safe.
+class periodic_runs {
+public:
+    periodic_runs(client_context& context, retry_loop& retries)
+        : protocol_{context.statements}, retries_{retries} {}
+
+    [[nodiscard]] protocol::run_answer begin(const grant& held, const std::string& period,
+                                             const periodic_options& options) {
+        const protocol::run_request wanted{.name = held.name,
+                                           .session = held.session_id,
+                                           .token = held.token.value(),
+                                           .period = period,
+                                           .skip_if_within = options.skip_if_within,
+                                           .at_least = options.at_least,
+                                           .lock_delay = options.lock_delay};
+        return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+            return protocol_.begin(db, wanted, until);
+        });
+    }
+    [[nodiscard]] bool finish(const grant& held, const std::string& period) {
+        return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+            return protocol_.finish(db, held.name, held.token.value(), period, until);
+        });
+    }
+    /// Returns false if a stop was requested.
+    bool pause(nanoseconds time, const std::stop_token& stop) { return retries_.pause(time, stop); }
+
+private:
+    const protocol::run_protocol protocol_;
+    retry_loop& retries_;
+};
+
+}  // namespace rowlock::detail

@@ -1,0 +1,12 @@
+-- statement defer_run
+-- The latest run did not finish: no other begins for a while. Its record counts as finished, so that the next
+-- does. The transaction has locked the lease's row.
+-- $1 name  $2 how long, in µs
+update rowlock_run set finished = 1, not_before = {now} + $2 where name = $1
+
+-- statement finish_run
+-- Records that the run which began under this token has finished, unless another began since. Repeatable.
+-- $1 name  $2 token  $3 its period, or NULL
+update rowlock_run
+   set finished = 1, ended_at = {now}, period = coalesce($3, period)
+ where name = $1 and token = $2

@@ -1,0 +1,37 @@
+-- statement run_record
+-- Reads what is known of the runs of a name, and locks the row: what a run
+-- before this one reports at this moment is either seen, or comes after the record of our beginning, which has
+-- another token.
+-- $1 name  $2 how recently a run may have ended, in µs, or NULL
+-- → token of the latest run, whether it finished, the greatest period, what is left of its rest in µs (≤ 0 or
+--   NULL: none), whether a run ended so recently, how long ago one ended in µs
+select r.token, r.finished, r.period,
+       (extract(epoch from r.not_before - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+       coalesce(r.ended_at > clock_timestamp() - $2::bigint::float8 * interval '1 microsecond', false)::int,
+       (extract(epoch from clock_timestamp() - r.ended_at) operator(pg_catalog.*) 1000000)::bigint
+  from rowlock_run r where r.name = $1::text for update
+
+-- statement begin_run
+-- Records that a run begins. The transaction has locked the lease's row (lock_lease): no other client holds it.
+-- The period and the end of earlier runs stay.
+-- $1 name  $2 token  $3 the rest from now on in µs; 0: none
+insert into rowlock_run (name, token, began_at, finished, not_before)
+values ($1::text, $2::bigint, clock_timestamp(), 0,
+        case when $3::bigint > 0 then clock_timestamp() + $3::bigint::float8 * interval '1 microsecond' end)
+on conflict (name) do update
+   set token = excluded.token, began_at = excluded.began_at, finished = 0, not_before = excluded.not_before
+
+-- statement defer_run
+-- The latest run did not finish: no other begins for a while. Its record counts as finished, so that the next
+-- does. The transaction has locked the lease's row.
+-- $1 name  $2 how long, in µs
+update rowlock_run
+   set finished = 1, not_before = clock_timestamp() + $2::bigint::float8 * interval '1 microsecond'
+ where name = $1::text
+
+-- statement finish_run
+-- Records that the run which began under this token has finished, unless another began since. Repeatable.
+-- $1 name  $2 token  $3 its period, or NULL
+update rowlock_run
+   set finished = 1, ended_at = clock_timestamp(), period = coalesce($3::text, period)
+ where name = $1::text and token = $2::bigint
