@@ -71,6 +71,9 @@ public:
     /// @throws error errc::lock_lost if the lease was lost and another run has begun since; that of
     /// the record if it failed: then the run counts as failed
     void finish();
+    /// Ends the run without that record: it failed. One round trip.
+    /// @throws error as lease::release()
+    void abandon() { lease_.release(); }
 
 private:
     friend struct periodic_attempt;

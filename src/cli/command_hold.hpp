@@ -2,6 +2,7 @@
 
 #include <rowlock/lease.hpp>
 #include <rowlock/multi_lease.hpp>
+#include <rowlock/periodic_run.hpp>
 #include <rowlock/semaphore.hpp>
 #include <rowlock/shared_mutex.hpp>
 
@@ -13,8 +14,8 @@
 
 namespace rowlock::cli {
 
-/// What a command of `rowlock run` runs under: a lease or several, a shared_mutex, or permits of a
-/// semaphore.
+/// What a command of `rowlock run` runs under: a lease or several, a periodic run, a shared_mutex,
+/// or permits of a semaphore.
 class command_hold {
 public:
     template <typename Hold>
@@ -34,13 +35,17 @@ public:
         return std::visit([](const auto& held) { return first_of(held).session_id(); }, held_);
     }
     [[nodiscard]] std::chrono::milliseconds remaining() const noexcept {
-        return std::visit([](const auto& held) { return held.remaining(); }, held_);
+        return std::visit([](const auto& held) { return kept_by(held).remaining(); }, held_);
     }
     [[nodiscard]] std::stop_token lost() const {
-        return std::visit([](const auto& held) { return held.lost(); }, held_);
+        return std::visit([](const auto& held) { return kept_by(held).lost(); }, held_);
     }
-    void release() {
-        std::visit([](auto& held) { held.release(); }, held_);
+    /// @param succeeded whether the command did: a periodic run has finished then
+    void release(bool succeeded) {
+        if (auto* const run = std::get_if<periodic_run>(&held_)) {
+            return succeeded ? run->finish() : run->abandon();
+        }
+        std::visit([](auto& held) { end(held); }, held_);
     }
 
 private:
@@ -49,8 +54,22 @@ private:
         return held;
     }
     static const lease& first_of(const multi_lease& held) { return held.leases().front(); }
+    static const lease& first_of(const periodic_run& held) { return held.lease(); }
 
-    std::variant<lease, multi_lease, mode_lease, permits> held_;
+    /// What has the trust of the hold.
+    template <typename Hold>
+    static const Hold& kept_by(const Hold& held) {
+        return held;
+    }
+    static const lease& kept_by(const periodic_run& held) { return held.lease(); }
+
+    template <typename Hold>
+    static void end(Hold& held) {
+        held.release();
+    }
+    static void end(periodic_run& held) { held.abandon(); }
+
+    std::variant<lease, multi_lease, periodic_run, mode_lease, permits> held_;
 };
 
 }  // namespace rowlock::cli

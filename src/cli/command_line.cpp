@@ -59,7 +59,9 @@ constexpr const char* run_help =
     "  rowlock run job -- sh -c './write.sh --token \"$ROWLOCK_TOKEN\"'\n"
     "  rowlock run --shared catalogue -- ./report.sh       # beside other --shared commands\n"
     "  rowlock run --limit 3 billing -- ./export.sh        # up to three at a time\n"
-    "  rowlock run --lock ledger --lock stock -- ./book.sh # both, or neither\n\n"
+    "  rowlock run --lock ledger --lock stock -- ./book.sh # both, or neither\n"
+    "  rowlock run -n --once \"$(date +%F)\" --at-least 10m nightly -- ./report.sh  # a day's "
+    "report\n\n"
     "COMMAND finds its fencing token in ROWLOCK_TOKEN and the name in ROWLOCK_NAME (of several,\n"
     "one a line); no ROWLOCK_URL without --pass-url. Signals go to its whole process group; "
     "Ctrl-Z\n"
@@ -188,6 +190,24 @@ void add_kind(CLI::App& app, lock_kind_options& kind) {
     add_number("--weight", kind.weight, "Count as so many of --limit [1]");
 }
 
+void add_schedule(CLI::App& app, run_options& options) {
+    app.add_option_function<std::string>(
+           "--once",
+           [&options](const std::string& period) {
+               if (period.empty()) throw failure{usage, "--once needs a period, such as the date"};
+               options.once = period;
+           },
+           "Not if a run of this or a later period has succeeded; periods must sort")
+        ->type_name("PERIOD");
+    add_duration(app, "--at-least", zero::refused,
+                 "No other run begins so long after this one began",
+                 [&options](milliseconds value) { options.at_least = value; });
+    add_duration(app, "--at-most", zero::refused, "The command is stopped after this time",
+                 [&options](milliseconds value) { options.at_most = value; });
+    add_duration(app, "--skip-if-within", zero::refused, "Not if a run has succeeded so recently",
+                 [&options](milliseconds value) { options.skip_if_within = value; });
+}
+
 void add_run(CLI::App& app, parsed& into) {
     auto& options = into.run;
     auto& command = add_command(app, into, "run", "Run a command while holding a lock",
@@ -221,6 +241,7 @@ void add_run(CLI::App& app, parsed& into) {
                   "Take over at once from the predecessor of this --owner, which must be dead")
         ->needs(owner);
     add_kind(command, options.kind);
+    add_schedule(command, options);
     command.add_flag("--pass-url", options.pass_url, "Give the command ROWLOCK_URL");
     add_database(command, options.database);
 }

@@ -43,6 +43,9 @@ struct run_options {
     bool reclaim = false;
     std::string note;
     lock_kind_options kind;
+    std::string once;  ///< a period; empty: none
+    std::chrono::milliseconds at_least{0};
+    std::optional<std::chrono::milliseconds> at_most, skip_if_within;
     bool pass_url = false;
     int busy_exit_code = busy;
 };

@@ -77,8 +77,18 @@ bool ends_a_wait(int number) {
            number == SIGUSR1 || number == SIGUSR2;
 }
 
+bool is_periodic(const run_options& options) {
+    return !options.once.empty() || options.at_least > 0ms || options.skip_if_within;
+}
+
 void require_one_kind(const run_options& options) {
     validate(options.kind);
+    if (is_periodic(options) &&
+        (options.locks.size() > 1 || options.reclaim || !options.kind.is_lease())) {
+        throw failure{usage,
+                      "--once, --at-least and --skip-if-within go with one lease: without a second "
+                      "--lock, --shared, --exclusive, --limit or --reclaim"};
+    }
     const bool several = options.locks.size() > 1;
     if (several && (options.reclaim || !options.kind.is_lease())) {
         throw failure{usage,
@@ -118,7 +128,7 @@ void refuse_other_kinds(client& locks, const std::string& name) {
 
 std::optional<command_hold> take_lease(client& locks, const run_options& options,
                                        std::stop_token stop) {
-    const rowlock::acquire_options how{.note = options.note};
+    const rowlock::acquire_options how{.note = options.note, .max_duration = options.at_most};
     if (options.reclaim) {
         for (auto& taken : locks.reclaim()) {
             if (taken.name() == options.name) return command_hold{std::move(taken)};
@@ -135,6 +145,45 @@ std::optional<command_hold> take_lease(client& locks, const run_options& options
     return held_by(std::move(got));
 }
 
+/// Why a periodic command does not run now.
+failure not_now(const run_options& options, const periodic_attempt& seen) {
+    std::string why;
+    switch (seen.outcome) {
+        case periodic_outcome::done:
+            why = fmt::format("{} is done: a run of {} or a later period has finished",
+                              options.name, escaped(options.once));
+            break;
+        case periodic_outcome::recent:
+            why =
+                fmt::format("{} has run within {}", options.name, to_text(*options.skip_if_within));
+            break;
+        default:
+            why = fmt::format("{} rests for another {}", options.name, to_text(seen.rest));
+    }
+    return {options.busy_exit_code, why, kind_of(busy)};
+}
+
+std::optional<command_hold> take_periodic(client& locks, const run_options& options,
+                                          const std::stop_token& stop) {
+    if (may_wait_for_ourselves(options)) {
+        if (const auto row = locks.inspect(options.name)) refuse_to_wait_for_ourselves(*row);
+    }
+    auto attempt =
+        periodic_run::begin(locks, options.name,
+                            {.period = options.once,
+                             .at_least = options.at_least,
+                             .skip_if_within = options.skip_if_within,
+                             .wait = options.wait,
+                             .lease = {.note = options.note, .max_duration = options.at_most}},
+                            stop);
+    if (!attempt.run) {
+        if (attempt.outcome == periodic_outcome::busy) return std::nullopt;
+        throw not_now(options, attempt);
+    }
+    refuse_other_kinds(locks, options.name);
+    return command_hold{*std::move(attempt.run)};
+}
+
 /// All of them or none.
 std::optional<command_hold> take_several(client& locks, const run_options& options,
                                          std::stop_token stop) {
@@ -144,7 +193,7 @@ std::optional<command_hold> take_several(client& locks, const run_options& optio
             if (const auto row = locks.inspect(each)) refuse_to_wait_for_ourselves(*row);
         }
     }
-    const rowlock::acquire_options how{.note = options.note};
+    const rowlock::acquire_options how{.note = options.note, .max_duration = options.at_most};
     auto got = options.wait ? locks.try_acquire_all_for(names, *options.wait, std::move(stop), how)
                             : locks.acquire_all(names, std::move(stop), how);
     if (got) {
@@ -164,7 +213,7 @@ std::optional<command_hold> take_mode(client& locks, const run_options& options,
             refuse_to_wait_for_ourselves(options.name, each.who, each.token);
         }
     }
-    const mode_options how{.note = options.note};
+    const mode_options how{.note = options.note, .max_duration = options.at_most};
     const auto mode = options.kind.shared ? lock_mode::shared : lock_mode::exclusive;
     if (!options.wait) return held_by(lock.acquire(mode, std::move(stop), how));
     return held_by(lock.try_acquire_for(mode, *options.wait, std::move(stop), how));
@@ -177,7 +226,7 @@ std::optional<command_hold> take_permits(client& locks, const run_options& optio
     // A waiter before us may wait for those, and we for it: so there is one attempt.
     const bool nested =
         may_wait_for_ourselves(options) && permits_above(limit.holders(most_holders)) > 0;
-    const permit_options how{.note = options.note};
+    const permit_options how{.note = options.note, .max_duration = options.at_most};
     const auto weight = options.kind.weight.value_or(1);
     const auto acquire = [&] {
         if (nested) return limit.try_acquire(weight, how);
@@ -204,6 +253,7 @@ std::optional<command_hold> take_permits(client& locks, const run_options& optio
 }
 
 std::optional<command_hold> take(client& locks, const run_options& options, std::stop_token stop) {
+    if (is_periodic(options)) return take_periodic(locks, options, stop);
     if (options.locks.size() > 1) return take_several(locks, options, std::move(stop));
     if (options.kind.shared || options.kind.exclusive)
         return take_mode(locks, options, std::move(stop));
@@ -530,7 +580,7 @@ int finish(command_hold& held, const outcome& result, const run_options& options
            const narrator& events) {
     if (result.lost) throw failure{lease_lost, lost_message(options, events.reason())};
     try {
-        held.release();
+        held.release(result.code == 0);
     } catch (const error& failed) {
         if (failed.kind() == errc::lock_lost) {
             throw failure{lease_lost,

@@ -41,6 +41,7 @@ const std::vector<program> programs{
     {"15_semaphore", nullptr},
     {"16_shared_mutex", nullptr},
     {"17_multi_lock", nullptr},
+    {"18_periodic", nullptr},
 };
 
 tool::arguments command(const program& one, const std::string& url) {
