@@ -67,9 +67,11 @@ public:
     /// Keeps other runs away; may be lost, as any lease.
     [[nodiscard]] const rowlock::lease& lease() const noexcept { return lease_; }
 
-    /// Records that the run has finished, and releases the lease. Two round trips.
-    /// @throws error errc::lock_lost if the lease was lost and another run has begun since; that of
-    /// the record if it failed: then the run counts as failed
+    /// Records that the run has finished, and releases the lease (a failure of that is reported as
+    /// an event). Two round trips.
+    /// @throws error errc::lock_lost if the lease was lost: then nothing is recorded, and the run
+    /// counts as failed; errc::not_owner if the run is over. After another error the run counts as
+    /// failed, or, after errc::outcome_unknown, perhaps as finished
     void finish();
     /// Ends the run without that record: it failed. One round trip.
     /// @throws error as lease::release()

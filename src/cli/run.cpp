@@ -168,6 +168,7 @@ std::optional<command_hold> take_periodic(client& locks, const run_options& opti
     if (may_wait_for_ourselves(options)) {
         if (const auto row = locks.inspect(options.name)) refuse_to_wait_for_ourselves(*row);
     }
+    refuse_other_kinds(locks, options.name);  // not once a rest is recorded
     auto attempt =
         periodic_run::begin(locks, options.name,
                             {.period = options.once,
@@ -180,7 +181,6 @@ std::optional<command_hold> take_periodic(client& locks, const run_options& opti
         if (attempt.outcome == periodic_outcome::busy) return std::nullopt;
         throw not_now(options, attempt);
     }
-    refuse_other_kinds(locks, options.name);
     return command_hold{*std::move(attempt.run)};
 }
 
@@ -587,6 +587,13 @@ int finish(command_hold& held, const outcome& result, const run_options& options
                           fmt::format("the lease on {} was lost before the command ended: what it "
                                       "protects may have been touched by another",
                                       options.name)};
+        }
+        if (is_periodic(options) && result.code == 0) {
+            throw failure{
+                exit_code_of(failed.kind()),
+                fmt::format("the command succeeded, but that could not be recorded; it may "
+                            "run again: {}",
+                            message_of(failed))};
         }
         complain(fmt::format("{} could not be freed and frees itself within {}: {}", options.name,
                              to_text(options.ttl), message_of(failed)));

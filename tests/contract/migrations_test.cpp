@@ -1,4 +1,5 @@
 #include "contract/scratch_database.hpp"
+#include "coordination/protocol/run/run_protocol.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "housekeeping/reaping.hpp"
 #include "schema/catalog.hpp"
@@ -300,6 +301,22 @@ void use_permits(rowlock::sql::connection& db, const rowlock::sql::statement_set
     leases->delete_session(db, session, soon());
 }
 
+/// Every kind of access to the records of runs.
+void use_runs(rowlock::sql::connection& db, const rowlock::sql::statement_set& statements) {
+    const auto leases = rowlock::protocol::make_lease_protocol(statements);
+    const rowlock::protocol::run_protocol runs{statements};
+    constexpr rowlock::session_id session{31};
+    leases->open_session(db, {session, "o", "h", "p", 1, 1min}, soon());
+    const auto token =
+        leases->acquire(db, {"run", session, rowlock::grant_id{311}, {}, {}, {}}, soon()).token;
+    using outcome = rowlock::protocol::run_answer::outcome;
+    need(runs.begin(db, {.name = "run", .session = session, .token = token}, soon()).what ==
+         outcome::begun);
+    need(runs.finish(db, "run", token, "1", soon()));
+    leases->end_session(db, session, soon());
+    leases->delete_session(db, session, soon());
+}
+
 void use_everything(const connection_source& source) {
     const support::protocols protocols{
         rowlock::sql::statement_set{source.speaks(), {.tables = source.tables()}}};
@@ -339,7 +356,9 @@ void use_everything(const connection_source& source) {
     for (const std::int64_t session : {11, 12, 13})
         leases.delete_session(*db, rowlock::session_id{session}, soon());
 
-    use_permits(*db, rowlock::sql::statement_set{source.speaks(), {.tables = source.tables()}});
+    const rowlock::sql::statement_set statements{source.speaks(), {.tables = source.tables()}};
+    use_permits(*db, statements);
+    use_runs(*db, statements);
 
     const rowlock::versions resources{source.tables()};
     const auto made = resources.create(*db, rowlock::lock_name{"r"});
@@ -529,7 +548,7 @@ TEST_CASE_TEMPLATE("tables of a newer library are refused and left alone", Datab
                        "the database has migration " + std::to_string(after_latest) +
                            ", this rowlock knows up to " + std::to_string(latest) + ": upgrade"));
     }
-    CHECK(db->tables().size() == 10);
+    CHECK(db->tables().size() == all_tables().size() + 1);
     CHECK(newer.migrate(db->source(), latest) == versions{newer.latest()});
     CHECK_NOTHROW(require_current(db->source()));
     CHECK(db->tables() == all_tables());
@@ -634,7 +653,8 @@ TEST_CASE_TEMPLATE(
     CHECK(migrate(db->source()).size() == (Database::speaks == dialect::mysql ? 0 : latest));
     CHECK_THROWS_AS(broken.migrate(db->source(), broken.latest()), error);
     CHECK(schema_status(db->source()).version == latest);
-    CHECK(db->tables().size() == (Database::speaks == dialect::mysql ? 10 : 9));
+    CHECK(db->tables().size() ==
+          all_tables().size() + (Database::speaks == dialect::mysql ? 1 : 0));
 
     const longer_catalog corrected{Database::speaks,
                                    "create table if not exists rowlock_extra (a integer);\n",
@@ -768,7 +788,7 @@ TEST_CASE_TEMPLATE(
     for (const auto& sql : grants) db->run(sql);
     const auto clear = [&] {
         for (const auto* const each :
-             {"session", "lease", "waiter", "version", "permit", "permit_waiter"}) {
+             {"session", "lease", "waiter", "version", "permit", "permit_waiter", "run"}) {
             db->run("delete from " + place + ".rowlock_" + each);
         }
         db->run("update " + place + ".rowlock_semaphore set used = 0");

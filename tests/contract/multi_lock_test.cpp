@@ -403,6 +403,29 @@ TEST_CASE("a promise that a client of an earlier version made to such an entry s
     CHECK_FALSE(confirmed->next.has_value());
 }
 
+TEST_CASE(
+    "a lease that is promised to an entry behind a request for several is served to that one") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    const several on{database};
+    on.make_rows({"a", "b"});
+    on.enqueue(session_id{2}, 2, {"a", "b"});
+    on.hand.enqueue("a", session_id{3}, grant_id{33});
+    // As if the request had become visible after the promise.
+    database.run("update rowlock_lease set successor = 33 where name = 'a'");
+    CHECK(on.take(session_id{2}, 2, {"a", "b"}, true).what == outcome::held);
+    for (const std::int64_t session : {2, 3}) {
+        for (const auto& each : on.hand.entries_of(session_id{session}).waiting) {
+            // So that polls serve the queue.
+            CHECK(each.behind_several == (each.name == "b"));
+        }
+    }
+    const auto next = on.hand.grant_next("a");
+    REQUIRE(next);
+    CHECK(next->grant_id == grant_id{33});
+    CHECK(next->granted());
+}
+
 TEST_CASE("several leases are not waited for while another transaction has a row locked") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const several on{database};

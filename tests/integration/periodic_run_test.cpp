@@ -1,5 +1,5 @@
-// Work that many schedulers are to do once a period, or not too often: whatever their clocks show,
-// and whatever becomes of a run. shows: promise-15
+// Work that many schedulers are to do once a period, or not too often, whatever their clocks show.
+// shows: promise-15
 
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -148,7 +148,7 @@ TEST_CASE("one run at a time: others are busy, or wait") {
         CHECK(same.wait_for(30ms) == std::future_status::timeout);
         begun.run->finish();
         CHECK(same.get() == outcome::done);
-        CHECK(kind_of([&] { begun.run->finish(); }) == errc{});  // again
+        CHECK(kind_of([&] { begun.run->finish(); }) == errc::not_owner);  // again
     }
 }
 
@@ -224,6 +224,13 @@ TEST_CASE("after a run that did not finish the next waits for lock_delay, once")
         let_time_pass(database, "not_before");
         CHECK(runs(one, careful) == outcome::begun);
         CHECK(runs(one, careful) == outcome::begun);
+        // It runs beside the rest of the one that died, and does not shorten it.
+        CHECK(begins(one, {.at_least = 2h}) == outcome::begun);
+        const auto seen = periodic_run::begin(one, "job", careful);
+        CHECK(seen.outcome == outcome::resting);
+        CHECK(seen.rest > 119min);
+        database.run("update rowlock_run set not_before = null");
+        CHECK(runs(one, careful) == outcome::begun);
     }
 }
 
@@ -251,7 +258,7 @@ TEST_CASE("after a lost reply a run has begun once, and its end is recorded") {
 TEST_CASE("a run whose lease was broken does not begin, and does not end another") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
-        client one{network.wrap(database.source()), database.options()};
+        client one{network.wrap(database.source()), database.options({.ttl = 2s})};
         client two{database.source(), database.options()};
         CHECK(runs(one, {.period = "0"}) == outcome::begun);
         SUBCASE("before the record") {
@@ -278,6 +285,44 @@ TEST_CASE("a run whose lease was broken does not begin, and does not end another
             other.run->finish();
             CHECK(runs(one, {.period = "1"}) == outcome::done);
         }
+        SUBCASE("before its end, as it knows") {
+            auto begun = periodic_run::begin(one, "job", {.period = "1"});
+            REQUIRE(begun.run);
+            REQUIRE(two.force_release("job"));
+            REQUIRE(eventually([&] { return !begun.run->lease().held(); }));
+            CHECK(kind_of([&] { begun.run->finish(); }) == errc::lock_lost);
+            CHECK(runs(two, {.period = "1"}) == outcome::begun);
+        }
+        SUBCASE("work that stops when the lease is lost has not finished") {
+            const auto failed = kind_of([&] {
+                run_once(one, "job", {.period = "1"}, [&](const lease& held) {
+                    REQUIRE(two.force_release("job"));
+                    static_cast<void>(eventually([&] { return !held.held(); }));
+                });
+            });
+            CHECK(failed == errc::lock_lost);
+            CHECK(runs(two, {.period = "1"}) == outcome::begun);
+        }
+        SUBCASE("an abandoned run does not finish") {
+            auto begun = periodic_run::begin(one, "job", {.period = "1"});
+            REQUIRE(begun.run);
+            begun.run->abandon();
+            CHECK(kind_of([&] { begun.run->finish(); }) == errc::not_owner);
+            CHECK(runs(two, {.period = "1"}) == outcome::begun);
+        }
+    }
+}
+
+TEST_CASE("a client that is destroyed ends a wait for the end of a rest") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        auto one = std::make_unique<client>(database.source(), database.options());
+        CHECK(runs(*one, {.at_least = 1h}) == outcome::begun);
+        auto waiting = std::async(std::launch::async, [&at = *one] {
+            return kind_of([&] { static_cast<void>(begins(at, {.wait = std::nullopt})); });
+        });
+        CHECK(waiting.wait_for(100ms) == std::future_status::timeout);
+        one.reset();
+        CHECK(waiting.wait_for(20s) == std::future_status::ready);
     }
 }
 

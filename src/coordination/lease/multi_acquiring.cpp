@@ -290,7 +290,8 @@ std::optional<protocol::multi_attempt> acquirer::wait_for_turn(
         if (made->what != outcome::contested) continue;
         const nanoseconds left = std::max<nanoseconds>(
             std::min(call.until, steady::now() + longest_pause) - steady::now(), nanoseconds{0});
-        static_cast<void>(retries_.pause(std::min(base::shortened(pause), left), call.stop));
+        // After a stop, or while the client is being closed, the wait ends.
+        if (!retries_.pause(std::min(base::shortened(pause), left), call.stop)) continue;
         pause = std::min(2 * pause, longest_pause);
         at.call(*mine);
     }
@@ -364,8 +365,12 @@ std::optional<protocol::multi_attempt> acquirer::take_turn(multi_acquisition& al
         if (all.unknown) {
             if (auto found = find_all(all, db, until)) return std::move(*found);
         }
+        // Whatever this one comes to, an earlier one whose reply was lost may still commit: until
+        // the leases are ours, each further turn looks for it first.
         auto taken = take_all(all, true, db, until);
-        all.unknown = false;
+        if (taken.what == outcome::contested && ++all.contested_turns > 2) {
+            context_.leases.require_token_floor(db, until);
+        }
         return taken;
     };
     auto made = retries_.on_connection(limits_of(call), call.stop, attempt);

@@ -18,6 +18,7 @@ struct multi_acquisition {
     const std::vector<lock_name>& names;  ///< in byte order, each once
     std::vector<grant_id> ids{};          ///< of the latest attempt, or of the entries
     bool unknown = false;                 ///< its reply was lost
+    int contested_turns = 0;              ///< in vain
 
     [[nodiscard]] std::vector<protocol::granted_name> entries() const {
         std::vector<protocol::granted_name> all;

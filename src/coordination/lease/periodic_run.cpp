@@ -56,42 +56,58 @@ const char* to_string(periodic_outcome outcome) noexcept {
     return "unknown";
 }
 
-/// The lease is free during a rest: who waits for the end of it does not stand in its queue.
+/// The lease is free during a rest: a wait for its end is no place in the queue. It looks again
+/// after a minute at most: the record may have been changed by hand, or the server's clock.
 periodic_attempt periodic_run::begin(client& locks, const lock_name& name,
                                      const periodic_options& options, const std::stop_token& stop) {
     validate(options);
+    constexpr milliseconds longest_sleep = 1min;
     const auto until = options.wait ? detail::after(*options.wait) : steady::time_point::max();
-    const auto alive = locks.engine_;
+    const auto alive = locks.engine_;  // until the call learns of the client's destruction
     for (;;) {
-        auto held = locks.acquire_until(name, until, stop, options.lease);
-        if (!held) return {.outcome = periodic_outcome::busy};
-        const auto answer = alive->runs().begin(*held->grant_, options.period, options);
-        if (answer.what == outcome::begun) {
+        auto granted = alive->acquires().acquire(name, until, stop, options.lease);
+        if (!granted) return {.outcome = periodic_outcome::busy};
+        rowlock::lease held{std::move(granted)};
+        const auto answer = alive->runs().begin(*held.grant_, options.period, options, until, stop);
+        if (!answer) return {.outcome = periodic_outcome::busy};  // a stop was requested
+        if (answer->what == outcome::begun) {
             return {.outcome = periodic_outcome::begun,
-                    .run = periodic_run{*std::move(held), options.period}};
+                    .run = periodic_run{std::move(held), options.period}};
         }
-        held->release();
-        if (answer.what == outcome::not_held) continue;  // release() has thrown, or it was broken
-        const auto rest = std::chrono::ceil<milliseconds>(answer.rest);
-        const auto now = steady::now();
-        if (answer.what != outcome::resting || now + rest >= until) {
-            return {.outcome = told(answer.what), .rest = rest};
+        if (answer->what == outcome::not_held) {
+            held.release();  // throws: it was lost
+            continue;
         }
-        if (!alive->runs().pause(rest, stop))
+        held = {};
+        const auto rest = std::chrono::ceil<milliseconds>(answer->rest);
+        if (answer->what != outcome::resting || steady::now() + rest >= until) {
+            return {.outcome = told(answer->what), .rest = rest};
+        }
+        if (!alive->runs().pause(std::min(rest, longest_sleep), stop)) {
             return {.outcome = periodic_outcome::resting, .rest = rest};
+        }
     }
 }
 
 void periodic_run::finish() {
-    if (!lease_.grant_) throw error{errc::not_owner, "this run was moved from, or is over"};
-    const auto engine = lease_.grant_->owner.lock();
+    const auto held = lease_.grant_;
+    if (!held) throw error{errc::not_owner, "this run was moved from"};
+    held->fork.require_same_process();
+    const auto engine = held->owner.lock();
     if (!engine) throw detail::client_destroyed();
-    if (!engine->runs().finish(*lease_.grant_, period_)) {
-        throw error{errc::lock_lost,
-                    "another run began before this one finished: the work of both "
-                    "may have overlapped"};
+    if (!lease_.held()) {
+        const bool lost =
+            held->now == detail::grant::state::held || held->now == detail::grant::state::lost;
+        if (lost) throw detail::lost_error(*held);
+        throw error{errc::not_owner, "this run is over"};
     }
-    lease_.release();
+    if (!engine->runs().finish(*held, period_)) {
+        throw error{errc::lock_lost,
+                    "another run began before this one finished: their work may have "
+                    "overlapped"};
+    }
+    // It has finished, whatever becomes of the lease.
+    engine->releases().release_quietly(held);
 }
 
 }  // namespace rowlock

@@ -7,6 +7,7 @@
 #include <rowlock/periodic_run.hpp>
 
 #include <chrono>
+#include <optional>
 #include <stop_token>
 #include <string>
 
@@ -18,8 +19,10 @@ public:
     periodic_runs(client_context& context, retry_loop& retries)
         : protocol_{context.statements}, retries_{retries} {}
 
-    [[nodiscard]] protocol::run_answer begin(const grant& held, const std::string& period,
-                                             const periodic_options& options) {
+    /// Returns nullopt if a stop was requested.
+    [[nodiscard]] std::optional<protocol::run_answer> begin(
+        const grant& held, const std::string& period, const periodic_options& options,
+        std::chrono::steady_clock::time_point until, const std::stop_token& stop) {
         const protocol::run_request wanted{.name = held.name,
                                            .session = held.session_id,
                                            .token = held.token.value(),
@@ -27,9 +30,10 @@ public:
                                            .skip_if_within = options.skip_if_within,
                                            .at_least = options.at_least,
                                            .lock_delay = options.lock_delay};
-        return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
-            return protocol_.begin(db, wanted, until);
-        });
+        return retries_.on_connection(retries_.failure_deadline(until), stop,
+                                      [&](sql::connection& db, sql::deadline end) {
+                                          return protocol_.begin(db, wanted, end);
+                                      });
     }
     [[nodiscard]] bool finish(const grant& held, const std::string& period) {
         return retries_.on_connection([&](sql::connection& db, sql::deadline until) {

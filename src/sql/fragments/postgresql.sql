@@ -84,13 +84,13 @@ case when not {free} then 0 when {reserved_for} is not null then 2 else {waited}
 -- The state of the queue entries `mine`, from a WITH on; the columns read_entries reads: whether my
 -- session $1 lives; name, grant id, ticket, position (0: my session is dead), whether the lease may be
 -- granted, its session, whether that has expired, its remaining time in µs, whether reads of this queue would
--- miss the entry (fragment in_queue), in how many queues the request of the first entry of this queue stands. One
--- row with NULLs if there is no entry.
+-- miss the entry (fragment in_queue), in how many queues the request of the entry stands that is to be served next: of
+-- the first, or 1 if the lease is promised to another. One row with NULLs if there is no entry.
 -- Positions are counted once for each queue, not once for each entry: a thousand entries in one queue are one
 -- pass over it. OFFSET 0 makes the planner look sessions up by key: it has no statistics for a short queue,
 -- and would read all sessions.
 queue as materialized (
-         select n.name, l.served, {free} as free, l.session,
+         select n.name, l.served, {free} as free, l.session, {reserved_for} as reserved_for,
                 coalesce(s.expires_at <= clock_timestamp(), false) as expired,
                 least(s.expires_at, l.deadline) - clock_timestamp() as remaining
            from (select distinct mine.name from mine) n
@@ -114,7 +114,8 @@ select (select count(*) from rowlock_session m where m.id = $1::bigint and {live
        queue.free::int, queue.session, (queue.expired and not queue.free)::int,
        case when queue.free then 0
             else coalesce((extract(epoch from queue.remaining) operator(pg_catalog.*) 1000000)::bigint, 0) end,
-       (mine.ticket <= coalesce(queue.served, 0) - 256)::int, coalesce(place.members, 1)
+       (mine.ticket <= coalesce(queue.served, 0) - 256)::int,
+       case when queue.reserved_for is null then coalesce(place.members, 1) else 1 end
   from (values (1)) as one
        left join mine on true
        left join queue on queue.name = mine.name

@@ -1,5 +1,6 @@
 #include "base/ablation.hpp"
 #include "coordination/protocol/multi/multi_dialects.hpp"
+#include "sql/connection_memory.hpp"
 #include "sql/database_traits.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/transaction_scope.hpp"
@@ -180,7 +181,16 @@ private:
         std::array<value, sql::list_size> names{};
         sql::put_list(std::span<value>{names}, 0, request.names,
                       [](const granted_name& each) { return each.name; });
-        return db.execute(*lock_all_, names, until).rows() == request.names.size();
+        auto& known = sql::memory_of(db);
+        if (known.refuses_skip_locked) return true;
+        try {
+            return db.execute(*lock_all_, names, until).rows() == request.names.size();
+        } catch (const error& failure) {
+            constexpr int syntax_error = 1064;  // MariaDB before 10.6, MySQL before 8
+            if (!db.alive() || failure.native_code() != syntax_error) throw;
+            known.refuses_skip_locked = true;
+            return true;  // the writes wait for the rows
+        }
     }
 
     static constexpr std::size_t fewest = 2;

@@ -3,6 +3,8 @@
 #include "sql/run_statement.hpp"
 #include "sql/transaction_scope.hpp"
 
+#include <algorithm>
+
 namespace rowlock::protocol {
 namespace {
 
@@ -51,12 +53,12 @@ run_answer run_protocol::begin(sql::connection& db, const run_request& wanted,
         return {outcome::done};
     }
     if (seen.recent) return {outcome::recent};
-    if (seen.rest > microseconds{0}) return {outcome::resting, seen.rest};
     if (!seen.finished && wanted.lock_delay > microseconds{0}) {
         run(db, defer_, until, wanted.name, wanted.lock_delay.count());
         transaction.commit(until);
-        return {outcome::resting, wanted.lock_delay};
+        return {outcome::resting, std::max(seen.rest, wanted.lock_delay)};
     }
+    if (seen.rest > microseconds{0}) return {outcome::resting, seen.rest};
     run(db, begin_, until, wanted.name, wanted.token, wanted.at_least.count());
     transaction.commit(until);
     return {outcome::begun};

@@ -2,7 +2,9 @@
 -- The latest run did not finish: no other begins for a while. Its record counts as finished, so that the next
 -- does. The transaction has locked the lease's row.
 -- $1 name  $2 how long, in µs
-update rowlock_run set finished = 1, not_before = {now} + $2 where name = $1
+update rowlock_run
+   set finished = 1, not_before = {greatest}(coalesce(not_before, 0), {now} + $2)
+ where name = $1
 
 -- statement finish_run
 -- Records that the run which began under this token has finished, unless another began since. Repeatable.

@@ -26,7 +26,8 @@ on conflict (name) do update
 -- does. The transaction has locked the lease's row.
 -- $1 name  $2 how long, in µs
 update rowlock_run
-   set finished = 1, not_before = clock_timestamp() + $2::bigint::float8 * interval '1 microsecond'
+   set finished = 1,
+       not_before = greatest(not_before, clock_timestamp() + $2::bigint::float8 * interval '1 microsecond')
  where name = $1::text
 
 -- statement finish_run
