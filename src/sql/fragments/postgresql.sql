@@ -104,7 +104,7 @@ queue as materialized (
          select first.name, q.ticket, q.position, q.members
            from first, lateral (
                 select w.ticket, row_number() over (order by w.ticket) as position,
-                       first_value(w.members) over (order by w.ticket) as members
+                       pg_catalog.first_value(w.members) over (order by w.ticket) as members
                   from rowlock_waiter w
                        cross join lateral (select from rowlock_session m
                                             where m.id = w.session and {live} offset 0) m
