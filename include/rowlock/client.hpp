@@ -159,30 +159,30 @@ public:
     /// idle while its first waiter waits for another. Otherwise as acquire().
     /// @throws error errc::would_deadlock if this thread holds one of the locks by another lease;
     /// errc::invalid_options for no name, a name given twice, or more than 16
-    [[nodiscard]] multi_lease acquire_all(std::vector<lock_name> names,
+    [[nodiscard]] multi_lease acquire_all(const std::vector<lock_name>& names,
                                           const acquire_options& options = {});
     /// The same; empty if and only if `stop` was requested first.
     template <std::same_as<std::stop_token> Stop>
-    [[nodiscard]] std::optional<multi_lease> acquire_all(std::vector<lock_name> names, Stop stop,
+    [[nodiscard]] std::optional<multi_lease> acquire_all(const std::vector<lock_name>& names,
+                                                         Stop stop,
                                                          const acquire_options& options = {}) {
-        return acquire_all_until(std::move(names), time_point::max(), std::move(stop), options);
+        return acquire_all_until(names, time_point::max(), std::move(stop), options);
     }
     /// One attempt; empty if another caller holds one of the locks or waits for it.
-    [[nodiscard]] std::optional<multi_lease> try_acquire_all(std::vector<lock_name> names,
+    [[nodiscard]] std::optional<multi_lease> try_acquire_all(const std::vector<lock_name>& names,
                                                              const acquire_options& options = {});
     /// As try_acquire_for(): waits up to `timeout`, or until `stop` is requested.
     template <typename Rep, typename Period>
     [[nodiscard]] std::optional<multi_lease> try_acquire_all_for(
-        std::vector<lock_name> names, const std::chrono::duration<Rep, Period>& timeout,
+        const std::vector<lock_name>& names, const std::chrono::duration<Rep, Period>& timeout,
         const acquire_options& options = {}) {
-        return acquire_all_until(std::move(names), detail::after(timeout), {}, options);
+        return acquire_all_until(names, detail::after(timeout), {}, options);
     }
     template <typename Rep, typename Period, std::same_as<std::stop_token> Stop>
     [[nodiscard]] std::optional<multi_lease> try_acquire_all_for(
-        std::vector<lock_name> names, const std::chrono::duration<Rep, Period>& timeout, Stop stop,
-        const acquire_options& options = {}) {
-        return acquire_all_until(std::move(names), detail::after(timeout), std::move(stop),
-                                 options);
+        const std::vector<lock_name>& names, const std::chrono::duration<Rep, Period>& timeout,
+        Stop stop, const acquire_options& options = {}) {
+        return acquire_all_until(names, detail::after(timeout), std::move(stop), options);
     }
 
     /// For a supervised singleton that was restarted: ends the sessions of its predecessors, those
@@ -256,8 +256,8 @@ private:
 
     std::optional<lease> acquire_until(const lock_name& name, time_point until,
                                        std::stop_token stop, const acquire_options& options);
-    std::optional<multi_lease> acquire_all_until(std::vector<lock_name> names, time_point until,
-                                                 std::stop_token stop,
+    std::optional<multi_lease> acquire_all_until(const std::vector<lock_name>& names,
+                                                 time_point until, std::stop_token stop,
                                                  const acquire_options& options);
 
     std::shared_ptr<detail::engine> engine_;

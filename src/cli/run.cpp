@@ -601,11 +601,8 @@ int finish(command_hold& held, const outcome& result, const run_options& options
     return result.code;
 }
 
-}  // namespace
-
-int run(const run_options& given) {
-    run_options options = given;
-    name_locks(options);
+/// @param options with the names of the locks in order (name_locks)
+int run_under(const run_options& options) {
     require_one_kind(options);
     const schedule times{options};
     const database_url at = find_url(options.database);
@@ -633,6 +630,14 @@ int run(const run_options& given) {
     }
     const outcome result = watch{helper, *held, signals, times, events.unreachable()}.run();
     return finish(*held, result, options, events);
+}
+
+}  // namespace
+
+int run(const run_options& options) {
+    run_options named = options;
+    name_locks(named);
+    return run_under(named);
 }
 
 }  // namespace rowlock::cli

@@ -71,8 +71,8 @@ public:
     using grants = std::vector<std::shared_ptr<grant>>;
     /// The leases of all names, in byte order of the names; none if `until` passes or a stop is
     /// requested first. multi_acquiring.cpp.
-    /// @param names at most most_names
-    grants acquire_several(std::vector<lock_name> names, steady::time_point until,
+    /// @param wanted at most most_names
+    grants acquire_several(std::vector<lock_name> wanted, steady::time_point until,
                            const std::stop_token& stop, const acquire_options& options);
 
 private:

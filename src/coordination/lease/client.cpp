@@ -23,14 +23,15 @@ std::optional<lease> client::try_acquire(const lock_name& name, const acquire_op
     return acquire_until(name, time_point::min(), {}, options);
 }
 
-multi_lease client::acquire_all(std::vector<lock_name> names, const acquire_options& options) {
-    auto granted = acquire_all_until(std::move(names), time_point::max(), {}, options);
+multi_lease client::acquire_all(const std::vector<lock_name>& names,
+                                const acquire_options& options) {
+    auto granted = acquire_all_until(names, time_point::max(), {}, options);
     return std::move(*granted);  // neither a time limit nor a stop can have ended the call
 }
 
-std::optional<multi_lease> client::try_acquire_all(std::vector<lock_name> names,
+std::optional<multi_lease> client::try_acquire_all(const std::vector<lock_name>& names,
                                                    const acquire_options& options) {
-    return acquire_all_until(std::move(names), time_point::min(), {}, options);
+    return acquire_all_until(names, time_point::min(), {}, options);
 }
 
 std::vector<lease> client::reclaim() {
@@ -96,11 +97,11 @@ std::optional<lease> client::acquire_until(const lock_name& name, time_point unt
     return lease{std::move(granted)};
 }
 
-std::optional<multi_lease> client::acquire_all_until(std::vector<lock_name> names, time_point until,
-                                                     std::stop_token stop,
+std::optional<multi_lease> client::acquire_all_until(const std::vector<lock_name>& names,
+                                                     time_point until, std::stop_token stop,
                                                      const acquire_options& options) {
     const auto alive = engine_;
-    auto granted = alive->acquires().acquire_several(std::move(names), until, stop, options);
+    auto granted = alive->acquires().acquire_several(names, until, stop, options);
     if (granted.empty()) return std::nullopt;
     std::vector<lease> leases;
     leases.reserve(granted.size());

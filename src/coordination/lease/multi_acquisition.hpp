@@ -52,8 +52,8 @@ struct multi_acquisition {
         }
     }
 
-    multi_acquisition(acquisition call_, const std::vector<lock_name>& names_)
-        : call{std::move(call_)}, names{names_} {}
+    multi_acquisition(const acquisition& call_, const std::vector<lock_name>& names_)
+        : call{call_}, names{names_} {}
     multi_acquisition(const multi_acquisition&) = delete;
     multi_acquisition& operator=(const multi_acquisition&) = delete;
     ~multi_acquisition() { hand_over(); }
