@@ -156,17 +156,7 @@ void measure(const program_options& common, const std::vector<std::string>& data
 }  // namespace bench
 
 int main(int argc, char** argv) {
-    std::vector<std::string> databases{"postgresql", "mariadb", "sqlite"};
-    bench::throughput_options options;
-    return bench::run_program(
+    return bench::run_on_databases(
         argc, argv, "Measures shared_mutexes and semaphores that all threads use at once.",
-        [&](const bench::program_options& common, bench::findings& found) {
-            bench::measure(common, databases, options, found);
-        },
-        [&](CLI::App& app) {
-            app.add_option("--database", databases, "postgresql, mariadb, sqlite; all if not given")
-                ->delimiter(',')
-                ->transform(CLI::IsMember({"postgresql", "mariadb", "sqlite"}));
-            bench::add_throughput_options(app, options);
-        });
+        bench::measure);
 }

@@ -64,4 +64,20 @@ void tell(findings& found, const std::string& where, const contestant& who, cons
         where, who.workers.size(), who.title, seen.per_second, seen.p50_us, seen.p99_us));
 }
 
+int run_on_databases(int argc, char** argv, const std::string& about, measure_on* measure) {
+    std::vector<std::string> databases{"postgresql", "mariadb", "sqlite"};
+    throughput_options options;
+    return run_program(
+        argc, argv, about,
+        [&](const program_options& common, findings& found) {
+            measure(common, databases, options, found);
+        },
+        [&](CLI::App& app) {
+            app.add_option("--database", databases, "postgresql, mariadb, sqlite; all if not given")
+                ->delimiter(',')
+                ->transform(CLI::IsMember({"postgresql", "mariadb", "sqlite"}));
+            add_throughput_options(app, options);
+        });
+}
+
 }  // namespace bench

@@ -23,6 +23,12 @@ struct throughput_options {
 };
 
 void add_throughput_options(CLI::App& app, throughput_options& options);
+
+using measure_on = void(const program_options& common, const std::vector<std::string>& databases,
+                        const throughput_options& options, findings& found);
+/// The main of a program that measures on each of the databases which its option --database names.
+int run_on_databases(int argc, char** argv, const std::string& about, measure_on* measure);
+
 [[nodiscard]] round_options rounds_of(const program_options& common,
                                       const throughput_options& options);
 

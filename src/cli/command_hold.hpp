@@ -42,10 +42,7 @@ public:
     }
     /// @param succeeded whether the command did: a periodic run has finished then
     void release(bool succeeded) {
-        if (auto* const run = std::get_if<periodic_run>(&held_)) {
-            return succeeded ? run->finish() : run->abandon();
-        }
-        std::visit([](auto& held) { end(held); }, held_);
+        std::visit([&](auto& held) { end(held, succeeded); }, held_);
     }
 
 private:
@@ -64,10 +61,12 @@ private:
     static const lease& kept_by(const periodic_run& held) { return held.lease(); }
 
     template <typename Hold>
-    static void end(Hold& held) {
+    static void end(Hold& held, bool /*succeeded*/) {
         held.release();
     }
-    static void end(periodic_run& held) { held.abandon(); }
+    static void end(periodic_run& held, bool succeeded) {
+        succeeded ? held.finish() : held.abandon();
+    }
 
     std::variant<lease, multi_lease, periodic_run, mode_lease, permits> held_;
 };

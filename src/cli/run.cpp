@@ -113,6 +113,14 @@ bool may_wait_for_ourselves(const run_options& options) {
     return (!options.wait || *options.wait > 0ms) && runs_under_a_hold();
 }
 
+/// @throws failure if one of the leases is held by the `rowlock run` that we run under
+void refuse_leases_above_us(client& locks, const run_options& options) {
+    if (!may_wait_for_ourselves(options)) return;
+    for (const auto& each : options.locks) {
+        if (const auto row = locks.inspect(each)) refuse_to_wait_for_ourselves(*row);
+    }
+}
+
 /// A lease of that name would be another lock, which excludes none of these.
 void refuse_other_kinds(client& locks, const std::string& name) {
     bool limits = false;
@@ -134,9 +142,7 @@ std::optional<command_hold> take_lease(client& locks, const run_options& options
             if (taken.name() == options.name) return command_hold{std::move(taken)};
         }
     }
-    if (may_wait_for_ourselves(options)) {
-        if (const auto row = locks.inspect(options.name)) refuse_to_wait_for_ourselves(*row);
-    }
+    refuse_leases_above_us(locks, options);
     auto got = options.wait
                    ? locks.try_acquire_for(options.name, *options.wait, std::move(stop), how)
                    : locks.acquire(options.name, std::move(stop), how);
@@ -165,9 +171,7 @@ failure not_now(const run_options& options, const periodic_attempt& seen) {
 
 std::optional<command_hold> take_periodic(client& locks, const run_options& options,
                                           const std::stop_token& stop) {
-    if (may_wait_for_ourselves(options)) {
-        if (const auto row = locks.inspect(options.name)) refuse_to_wait_for_ourselves(*row);
-    }
+    refuse_leases_above_us(locks, options);
     refuse_other_kinds(locks, options.name);  // not once a rest is recorded
     auto attempt =
         periodic_run::begin(locks, options.name,
@@ -188,11 +192,7 @@ std::optional<command_hold> take_periodic(client& locks, const run_options& opti
 std::optional<command_hold> take_several(client& locks, const run_options& options,
                                          std::stop_token stop) {
     const std::vector<lock_name> names{options.locks.begin(), options.locks.end()};
-    if (may_wait_for_ourselves(options)) {
-        for (const auto& each : names) {
-            if (const auto row = locks.inspect(each)) refuse_to_wait_for_ourselves(*row);
-        }
-    }
+    refuse_leases_above_us(locks, options);
     const rowlock::acquire_options how{.note = options.note, .max_duration = options.at_most};
     auto got = options.wait ? locks.try_acquire_all_for(names, *options.wait, std::move(stop), how)
                             : locks.acquire_all(names, std::move(stop), how);

@@ -7,6 +7,7 @@
 #include "sql/value_list.hpp"
 
 #include <array>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -36,16 +37,13 @@ std::string entries_of(std::size_t count) {
 class two_step_multi_protocol final : public multi_protocol {
 public:
     explicit two_step_multi_protocol(const sql::statement_set& statements)
-        : look_{statements("multi_look")},
+        : statements_{statements},
+          look_{statements("multi_look")},
           take_{statements("take")},
           delete_waiter_{statements("delete_waiter")},
           restore_lease_{statements("restore_lease")} {
         if (sql::traits_of(statements.speaks()).has_server)
             lock_all_.emplace(statements("lock_all"));
-        for (std::size_t count = fewest; count <= most_names; ++count) {
-            enqueue_.emplace_back(
-                statements.text_of("multi_enqueue", {{"entries", entries_of(count)}}));
-        }
     }
 
     multi_attempt take(sql::connection& db, const multi_request& request,
@@ -72,7 +70,7 @@ public:
             parameters.emplace_back(each.name);
             parameters.emplace_back(each.grant_id);
         }
-        db.execute(enqueue_.at(request.names.size() - fewest), parameters, until);
+        db.execute(enqueue_for(request.names.size()), parameters, until);
     }
 
 private:
@@ -193,11 +191,25 @@ private:
         }
     }
 
-    static constexpr std::size_t fewest = 2;
+    /// The statement for so many names, made when it is first needed.
+    [[nodiscard]] const sql::statement& enqueue_for(std::size_t count) const {
+        auto& made = enqueue_.at(count);
+        std::call_once(made.once, [&] {
+            made.text.emplace(
+                statements_.text_of("multi_enqueue", {{"entries", entries_of(count)}}));
+        });
+        return *made.text;
+    }
 
+    struct enqueue_statement {
+        std::once_flag once{};
+        std::optional<sql::statement> text{};
+    };
+
+    const sql::statement_set statements_;
     const sql::statement look_, take_, delete_waiter_, restore_lease_;
-    std::optional<sql::statement> lock_all_;  ///< MySQL
-    std::vector<sql::statement> enqueue_;     ///< for `fewest` names, and so on
+    std::optional<sql::statement> lock_all_;                           ///< MySQL
+    mutable std::array<enqueue_statement, most_names + 1> enqueue_{};  ///< by the number of names
 };
 
 }  // namespace

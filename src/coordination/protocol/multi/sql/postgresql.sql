@@ -10,7 +10,7 @@
 -- again, as after a lost race. c locks the entries, after the leases as everywhere: one that was cancelled
 -- meanwhile is missing. Only with all k rows, and all k entries, is anything written.
 --
--- No client is overtaken: who waits, waits with a ticket, and the entries of one request have one ticket. So of
+-- No client is overtaken: every waiter has a ticket, and the entries of one request have the same one. So of
 -- two requests the same one is first in every queue that both are in, and no two wait for each other. A request
 -- with a lower ticket that becomes visible after the snapshot was made at the same time as this one.
 --

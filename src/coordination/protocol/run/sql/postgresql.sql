@@ -4,11 +4,10 @@
 -- another token.
 -- $1 name  $2 how recently a run may have ended, in µs, or NULL
 -- → token of the latest run, whether it finished, the greatest period, what is left of its rest in µs (≤ 0 or
---   NULL: none), whether a run ended so recently, how long ago one ended in µs
+--   NULL: none), whether a run ended so recently
 select r.token, r.finished, r.period,
        (extract(epoch from r.not_before - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
-       coalesce(r.ended_at > clock_timestamp() - $2::bigint::float8 * interval '1 microsecond', false)::int,
-       (extract(epoch from clock_timestamp() - r.ended_at) operator(pg_catalog.*) 1000000)::bigint
+       coalesce(r.ended_at > clock_timestamp() - $2::bigint::float8 * interval '1 microsecond', false)::int
   from rowlock_run r where r.name = $1::text for update
 
 -- statement begin_run

@@ -2,9 +2,8 @@
 -- Reads what is known of the runs of a name. The transaction has the file's write lock.
 -- $1 name  $2 how recently a run may have ended, in µs, or NULL
 -- → token of the latest run, whether it finished, the greatest period, what is left of its rest in µs (≤ 0 or
---   NULL: none), whether a run ended so recently, how long ago one ended in µs
-select r.token, r.finished, r.period, r.not_before - {now}, coalesce(r.ended_at > {now} - $2, 0),
-       {now} - r.ended_at
+--   NULL: none), whether a run ended so recently
+select r.token, r.finished, r.period, r.not_before - {now}, coalesce(r.ended_at > {now} - $2, 0)
   from rowlock_run r where r.name = $1
 
 -- statement begin_run
