@@ -27,6 +27,7 @@ class engine;
 struct hold;
 }  // namespace detail
 
+class lock_watch;
 struct page;
 struct semaphore_info;
 struct shared_mutex_info;
@@ -62,7 +63,8 @@ struct waiter_info {
     std::string owner{}, host{}, program{}, thread{}, note{};
     std::int64_t pid = 0;
     std::chrono::milliseconds waited{0};
-    std::int64_t locks = 1;  ///< how many it waits for at once (client::acquire_all)
+    std::int64_t locks = 1;     ///< how many it waits for at once (client::acquire_all)
+    std::int64_t priority = 0;  ///< of a candidate: election.hpp
 };
 
 /// A page of client::list, by name.
@@ -213,7 +215,12 @@ public:
     /// State of the names that start with `prefix`, in byte order. One round trip.
     [[nodiscard]] std::vector<lease_info> list(std::string_view prefix = {}, const page& page = {});
 
-    /// The live waiters of one name, in the order in which they will be served. One round trip.
+    /// Follows the holders of one name; see watch.hpp. No round trip.
+    /// @throws error errc::invalid_options
+    [[nodiscard]] lock_watch watch(const lock_name& name, const watch_options& options = {});
+
+    /// The live waiters of one name, in the order in which they will be served (candidates of an
+    /// election: by priority first). One round trip.
     [[nodiscard]] std::vector<waiter_info> waiters(const lock_name& name);
 
     /// Asks the holder to give the lock up: the holder loses its lease, with
@@ -240,6 +247,7 @@ public:
     [[nodiscard]] const std::string& owner() const noexcept;
 
 private:
+    friend class election;
     friend class mutex;
     friend class periodic_run;
     friend class recursive_mutex;

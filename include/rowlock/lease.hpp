@@ -76,6 +76,8 @@ public:
 
 private:
     friend class client;
+    friend class election;
+    friend class leadership;
     friend class multi_lease;
     friend class periodic_run;
     friend class permits;

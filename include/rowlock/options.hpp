@@ -180,4 +180,11 @@ struct acquire_options {
     rowlock::queueing queueing = queueing::fair;
 };
 
+/// Options of a watch.
+struct watch_options {
+    /// The longest time that a change stays unnoticed. Each poll is a light read by key. 10 ms to
+    /// one day.
+    std::chrono::milliseconds poll_interval{250};
+};
+
 }  // namespace rowlock

@@ -3,6 +3,7 @@
 /// Everything except drivers.
 #include <rowlock/advisory_lock.hpp>
 #include <rowlock/client.hpp>
+#include <rowlock/election.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/events.hpp>
 #include <rowlock/fenced_table.hpp>
@@ -30,3 +31,4 @@
 #include <rowlock/timeout.hpp>
 #include <rowlock/transaction.hpp>
 #include <rowlock/version.hpp>
+#include <rowlock/watch.hpp>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <rowlock/election.hpp>
 #include <rowlock/lease.hpp>
 #include <rowlock/multi_lease.hpp>
 #include <rowlock/periodic_run.hpp>
@@ -14,8 +15,8 @@
 
 namespace rowlock::cli {
 
-/// What a command of `rowlock run` runs under: a lease or several, a periodic run, a shared_mutex,
-/// or permits of a semaphore.
+/// What a command runs under: a lease or several, a periodic run, leadership, a shared_mutex, or
+/// permits of a semaphore.
 class command_hold {
 public:
     template <typename Hold>
@@ -52,6 +53,7 @@ private:
     }
     static const lease& first_of(const multi_lease& held) { return held.leases().front(); }
     static const lease& first_of(const periodic_run& held) { return held.lease(); }
+    static const lease& first_of(const leadership& held) { return held.lease(); }
 
     /// What has the trust of the hold.
     template <typename Hold>
@@ -59,16 +61,18 @@ private:
         return held;
     }
     static const lease& kept_by(const periodic_run& held) { return held.lease(); }
+    static const lease& kept_by(const leadership& held) { return held.lease(); }
 
     template <typename Hold>
     static void end(Hold& held, bool /*succeeded*/) {
         held.release();
     }
+    static void end(leadership& held, bool /*succeeded*/) { held.step_down(); }
     static void end(periodic_run& held, bool succeeded) {
         succeeded ? held.finish() : held.abandon();
     }
 
-    std::variant<lease, multi_lease, periodic_run, mode_lease, permits> held_;
+    std::variant<lease, multi_lease, periodic_run, leadership, mode_lease, permits> held_;
 };
 
 }  // namespace rowlock::cli

@@ -70,6 +70,29 @@ constexpr const char* run_help =
     "later, SIGKILL, before another can get the lock; not a process that left the group (setsid).\n"
     "Exit code: that of COMMAND; 75 busy, 69 database unreachable, 70 the lease was lost.\n";
 
+constexpr const char* elect_help =
+    "\nCampaigns for the office NAME, and runs COMMAND as its leader: on one of all machines that "
+    "run\n"
+    "this. If the leader's machine or database connection fails, another follows within --ttl.\n\n"
+    "Examples:\n"
+    "  rowlock elect scheduler --value http://$(hostname):8080 -- ./scheduler\n"
+    "  rowlock observe scheduler                # who leads, now and from now on\n\n"
+    "COMMAND finds its term in ROWLOCK_TOKEN, a number greater than those of all earlier terms. "
+    "It\n"
+    "is stopped if leadership is lost (rowlock run --help says how), and then campaigned for "
+    "again.\n"
+    "When COMMAND ends by itself the next candidate leads, and its exit code is that of rowlock.\n";
+
+constexpr const char* observe_help =
+    "\nPrints who leads the office NAME, a line whenever that changes, until it is interrupted. "
+    "Also\n"
+    "of a lock that `rowlock run NAME` takes: its holder is the leader, --note the value.\n\n"
+    "Examples:\n"
+    "  rowlock observe scheduler\n"
+    "  rowlock observe --once scheduler             # exit code 0 if there is a leader, else 1\n"
+    "  rowlock observe --json scheduler | jq --unbuffered -r .value\n\n"
+    "What it prints may be out of date when it is read: work that needs the lock takes it.\n";
+
 constexpr const char* acquire_help =
     "\nTakes the lock NAME for a fixed time, for a shell script. The lease belongs to no process:\n"
     "nothing renews it, and nothing stops the script when it ends. Prints its fencing token and\n"
@@ -84,7 +107,7 @@ class help_format : public CLI::Formatter {
 public:
     std::string make_usage(const CLI::App* app, std::string name) const override {
         std::string text = CLI::Formatter::make_usage(app, name);
-        if (app->get_name() == "run") {
+        if (app->get_name() == "run" || app->get_name() == "elect") {
             text.insert(text.find_last_not_of('\n') + 1, " -- COMMAND [ARGUMENT…]");
         }
         return text;
@@ -93,7 +116,8 @@ public:
 
 /// The parser's output.
 struct parsed {
-    run_options run;
+    run_options run;  ///< also of elect
+    observe_options observe;
     acquire_options acquire;
     release_options release;
     list_options list;
@@ -244,6 +268,45 @@ void add_run(CLI::App& app, parsed& into) {
     add_schedule(command, options);
     command.add_flag("--pass-url", options.pass_url, "Give the command ROWLOCK_URL");
     add_database(command, options.database);
+}
+
+void add_election(CLI::App& app, parsed& into) {
+    auto& options = into.run;
+    auto& standing = add_command(app, into, "elect", "Run a command as the leader of an election",
+                                 [&options] { return elect(options); });
+    standing.footer(elect_help);
+    standing
+        .add_option_function<std::string>(
+            "NAME", [&options](const std::string& name) { options.locks.push_back(name); },
+            "The office: 1 to 255 bytes of UTF-8")
+        ->required();
+    standing.add_option("--value", options.note, "Shown to observers while it leads");
+    standing
+        .add_option_function<int>(
+            "--priority", [&options](int value) { options.priority = value; },
+            "The waiting candidate with the greatest leads next [0]")
+        ->check(CLI::Range(-1000, 1000))
+        ->type_name("NUMBER");
+    add_duration(standing, "--ttl", zero::refused,
+                 "How long the office stays with a rowlock that vanished [30s]",
+                 [&options](milliseconds value) { options.ttl = value; });
+    add_duration(standing, "--grace", zero::allowed,
+                 "Between SIGTERM and SIGKILL when the command must stop; up to ttl/6 "
+                 "[5s or ttl/6]",
+                 [&options](milliseconds value) { options.grace = value; });
+    standing.add_flag("--pass-url", options.pass_url, "Give the command ROWLOCK_URL");
+    add_database(standing, options.database);
+
+    auto& looking = into.observe;
+    auto& onlooker = add_command(app, into, "observe", "Print who leads, whenever that changes",
+                                 [&looking] { return observe(looking); });
+    onlooker.footer(observe_help);
+    add_name(onlooker, looking.name);
+    onlooker.add_flag("--once", looking.once, "Print who leads now, and end");
+    add_duration(onlooker, "--poll", zero::refused, "Look so often [250ms]",
+                 [&looking](milliseconds value) { looking.poll = value; });
+    add_json(onlooker, looking.json);
+    add_database(onlooker, looking.database);
 }
 
 void add_grants(CLI::App& app, parsed& into) {
@@ -543,21 +606,26 @@ void wipe_urls(int argc, char** argv) noexcept {
     }
 }
 
-/// Takes the command of `run` out before parsing, verbatim.
+/// Takes the command of `run` or `elect` out before parsing, verbatim.
 std::vector<std::string> split_command(std::vector<std::string>& arguments) {
-    if (arguments.empty() || arguments.front() != "run") return {};
+    if (arguments.empty() || (arguments.front() != "run" && arguments.front() != "elect"))
+        return {};
+    const std::string& ours = arguments.front();
     const auto mark = std::find(arguments.begin(), arguments.end(), "--");
     if (mark == arguments.end()) {
         const bool help = std::find_if(arguments.begin(), arguments.end(), [](const auto& each) {
                               return each == "--help" || each == "-h";
                           }) != arguments.end();
         if (help) return {"help"};
-        throw failure{usage, "no command: rowlock run NAME -- COMMAND [ARGUMENT…]"};
+        throw failure{usage,
+                      fmt::format("no command: rowlock {} NAME -- COMMAND [ARGUMENT…]", ours)};
     }
     std::vector<std::string> command(mark + 1, arguments.end());
     arguments.erase(mark, arguments.end());
     if (command.empty() || command.front().empty()) {
-        throw failure{usage, "no command after --: rowlock run NAME -- COMMAND [ARGUMENT…]"};
+        throw failure{
+            usage,
+            fmt::format("no command after --: rowlock {} NAME -- COMMAND [ARGUMENT…]", ours)};
     }
     return command;
 }
@@ -643,7 +711,7 @@ int parse_and_run(int argc, char** argv) {
     parsed into;
     const bool json = std::ranges::find(arguments, "--json") != arguments.end();
     into.run.command = split_command(arguments);
-    if (json && arguments.front() != "run") complain_in_json();
+    if (json && into.run.command.empty()) complain_in_json();
 
     CLI::App app{"", "rowlock"};
     app.set_version_flag("--version", std::string{"rowlock "} + version_string);
@@ -653,6 +721,7 @@ int parse_and_run(int argc, char** argv) {
     add_run(app, into);
     // `rowlock run` starts a tenth sooner without the others.
     if (arguments.empty() || arguments.front() != "run") {
+        add_election(app, into);
         add_grants(app, into);
         add_looks(app, into);
         add_semaphores(app, into);

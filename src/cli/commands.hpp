@@ -48,8 +48,21 @@ struct run_options {
     std::optional<std::chrono::milliseconds> at_most, skip_if_within;
     bool pass_url = false;
     int busy_exit_code = busy;
+    std::optional<int> priority;  ///< of a candidate: the lock is an office (`elect`)
 };
 int run(const run_options& options);
+/// Runs the command as the leader; campaigns again if leadership is lost.
+int elect(const run_options& options);
+
+struct observe_options {
+    database_options database;
+    std::string name;
+    std::chrono::milliseconds poll{250};
+    bool once = false;
+    bool json = false;
+};
+/// Prints who leads, whenever that changes.
+int observe(const observe_options& options);
 
 struct acquire_options {
     database_options database;

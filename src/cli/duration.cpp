@@ -2,6 +2,7 @@
 
 #include "cli/exit_code.hpp"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -69,6 +70,13 @@ std::string to_text(milliseconds time) {
     if (time < 1h) return fmt::format("{}m{:02}s", seconds / 60, seconds % 60);
     if (time < 24h) return fmt::format("{}h{:02}m", seconds / 3600, seconds / 60 % 60);
     return fmt::format("{}d{}h", seconds / 86400, seconds / 3600 % 24);
+}
+
+std::string utc(std::chrono::sys_time<std::chrono::microseconds> at) {
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(at);
+    return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z",
+                       fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)),
+                       (at - seconds).count());
 }
 
 }  // namespace rowlock::cli

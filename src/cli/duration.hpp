@@ -18,4 +18,7 @@ enum class zero : bool { refused, allowed };
 /// For people: "850ms", "12.3s", "4m05s", "3h20m", "2d4h"; "-" in front of a negative one.
 [[nodiscard]] std::string to_text(std::chrono::milliseconds time);
 
+/// "2026-11-26T04:29:13.000001Z".
+[[nodiscard]] std::string utc(std::chrono::sys_time<std::chrono::microseconds> at);
+
 }  // namespace rowlock::cli

@@ -1,21 +1,12 @@
 #include "cli/commands.hpp"
+#include "cli/duration.hpp"
 #include "cli/json.hpp"
 #include <rowlock/history.hpp>
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 namespace rowlock::cli {
 namespace {
-
-using micros_time = std::chrono::sys_time<std::chrono::microseconds>;
-
-std::string utc(micros_time at) {
-    const auto seconds = std::chrono::floor<std::chrono::seconds>(at);
-    return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z",
-                       fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)),
-                       (at - seconds).count());
-}
 
 json to_json(const history_record& one) {
     json object{{"id", as_text(one.id)}, {"at", utc(one.at)}, {"kind", to_string(one.kind)}};

@@ -36,6 +36,7 @@ json to_json(const std::vector<waiter_info>& queue) {
     for (const waiter_info& each : queue) {
         array.push_back(waiter_to_json(each));
         array.back()["locks"] = each.locks;
+        array.back()["priority"] = each.priority;
     }
     return array;
 }
@@ -88,9 +89,12 @@ std::string in_full(const std::vector<waiter_info>& queue) {
     std::vector<std::vector<std::string>> cells;
     for (const waiter_info& each : queue) {
         cells.push_back(waiter_cells(each));
-        if (each.locks == 1) continue;
-        auto& note = cells.back().back();
-        note = fmt::format("{}({} locks at once)", note.empty() ? "" : note + ' ', each.locks);
+        const auto add = [&](const std::string& what) {
+            auto& note = cells.back().back();
+            note = fmt::format("{}({})", note.empty() ? "" : note + ' ', what);
+        };
+        if (each.locks != 1) add(fmt::format("{} locks at once", each.locks));
+        if (each.priority != 0) add(fmt::format("priority {}", each.priority));
     }
     return text + "\n" + queue_table({}, cells);
 }

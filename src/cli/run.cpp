@@ -12,6 +12,7 @@
 #include "cli/text.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include <rowlock/client.hpp>
+#include <rowlock/election.hpp>
 #include <rowlock/semaphore.hpp>
 #include <rowlock/shared_mutex.hpp>
 
@@ -25,6 +26,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -188,6 +190,15 @@ std::optional<command_hold> take_periodic(client& locks, const run_options& opti
     return command_hold{*std::move(attempt.run)};
 }
 
+std::optional<command_hold> take_office(client& locks, const run_options& options,
+                                        const std::stop_token& stop) {
+    refuse_leases_above_us(locks, options);
+    election office{locks, options.name, {.value = options.note, .priority = *options.priority}};
+    auto got = office.campaign(stop);
+    if (got) refuse_other_kinds(locks, options.name);
+    return held_by(std::move(got));
+}
+
 /// All of them or none.
 std::optional<command_hold> take_several(client& locks, const run_options& options,
                                          std::stop_token stop) {
@@ -254,6 +265,7 @@ std::optional<command_hold> take_permits(client& locks, const run_options& optio
 
 std::optional<command_hold> take(client& locks, const run_options& options, std::stop_token stop) {
     if (is_periodic(options)) return take_periodic(locks, options, stop);
+    if (options.priority) return take_office(locks, options, stop);
     if (options.locks.size() > 1) return take_several(locks, options, std::move(stop));
     if (options.kind.shared || options.kind.exclusive)
         return take_mode(locks, options, std::move(stop));
@@ -304,6 +316,18 @@ std::optional<command_hold> wait_for_hold(client& locks, const database& in,
 struct outcome {
     int code = 0;
     bool lost = false;
+    bool interrupted = false;  ///< by a signal to us
+};
+
+/// The command was stopped, as its lock was lost.
+class lock_was_lost : public failure {
+public:
+    lock_was_lost(std::string message, bool interrupted)
+        : failure{lease_lost, std::move(message)}, interrupted_{interrupted} {}
+    [[nodiscard]] bool interrupted() const noexcept { return interrupted_; }
+
+private:
+    bool interrupted_;
 };
 
 /// Failing heartbeats while the command runs. Recorded by the client's event thread, printed by
@@ -347,16 +371,20 @@ private:
 class watch {
 public:
     watch(supervisor& helper, const command_hold& held, blocked_signals& signals,
-          const schedule& times, outage& unreachable)
+          const schedule& times, outage& unreachable, bool campaigns)
         : helper_{helper},
           held_{held},
           signals_{signals},
           times_{times},
-          unreachable_{unreachable} {}
+          unreachable_{unreachable},
+          campaigns_{campaigns} {}
     watch(const watch&) = delete;
     watch& operator=(const watch&) = delete;
-    /// The command has ended: a signal that arrives now would only replace its exit code.
-    ~watch() { signals_.disregard(); }
+    /// The command has ended: a signal that arrives now would only replace its exit code. But it
+    /// ends a candidate that campaigns again.
+    ~watch() {
+        if (!campaigns_ || !lost_ || interrupted_) signals_.disregard();
+    }
 
     outcome run() {
         vouch();
@@ -376,7 +404,7 @@ public:
             if (!lost_ && !finished_) unreachable_.say(held_.remaining());
         }
         helper_.take_terminal_back(group_);
-        return {code_, lost_};
+        return {code_, lost_, interrupted_};
     }
 
 private:
@@ -414,7 +442,9 @@ private:
     void pass_signals_on() noexcept {
         for (int number = signals_.next(); number != 0; number = signals_.next()) {
             // A sleeping holder would keep all waiters waiting: Ctrl-Z does nothing.
-            if (number != SIGTSTP) helper_.tell({notice::kind::forward, number});
+            if (number == SIGTSTP) continue;
+            interrupted_ = interrupted_ || ends_a_wait(number);
+            helper_.tell({notice::kind::forward, number});
         }
     }
 
@@ -469,6 +499,7 @@ private:
     blocked_signals& signals_;
     const schedule& times_;
     outage& unreachable_;
+    const bool campaigns_;  ///< after a loss
     wake_up lost_signal_;
     std::stop_callback<std::function<void()>> on_lost_{held_.lost(),
                                                        [this] { lost_signal_.set(); }};
@@ -477,13 +508,16 @@ private:
     pid_t group_ = 0;
     int code_ = 0;
     bool lost_ = false;
+    bool interrupted_ = false;
     bool finished_ = false;
 };
 
-std::string program_name(const std::string& command) {
-    const std::string name = "rowlock run " + command.substr(command.rfind('/') + 1);
+std::string program_name(const run_options& options) {
+    const std::string ours = options.priority ? "rowlock elect" : "rowlock run";
+    const std::string& command = options.command.front();
+    const std::string name = ours + ' ' + command.substr(command.rfind('/') + 1);
     const bool clean = name.size() <= 255 && utf8::check(name) == utf8::verdict::clean;
-    return clean ? name : "rowlock run";
+    return clean ? name : ours;
 }
 
 /// How long a hand-over from another machine may stay unnoticed on a database that cannot notify: a
@@ -536,7 +570,7 @@ client_options options_for_run(const run_options& options, const database& in,
     all.ttl = options.ttl;
     all.margin = times.margin();
     all.owner = options.owner;
-    all.program = program_name(options.command.front());
+    all.program = program_name(options);
     all.on_event = [&events](const event& what) { events(what); };
     return all;
 }
@@ -578,11 +612,14 @@ void end_sessions(const database_url& at, const std::vector<session_id>& session
 
 int finish(command_hold& held, const outcome& result, const run_options& options,
            const narrator& events) {
-    if (result.lost) throw failure{lease_lost, lost_message(options, events.reason())};
+    if (result.lost) {
+        throw lock_was_lost{lost_message(options, events.reason()), result.interrupted};
+    }
     try {
         held.release(result.code == 0);
     } catch (const error& failed) {
         if (failed.kind() == errc::lock_lost) {
+            // It has ended by itself: a leader does not run it again.
             throw failure{lease_lost,
                           fmt::format("the lease on {} was lost before the command ended: what it "
                                       "protects may have been touched by another",
@@ -628,8 +665,45 @@ int run_under(const run_options& options) {
     if (!held) {
         throw busy_failure(options.name, options.busy_exit_code);
     }
-    const outcome result = watch{helper, *held, signals, times, events.unreachable()}.run();
+    const outcome result =
+        watch{helper, *held, signals, times, events.unreachable(), options.priority.has_value()}
+            .run();
     return finish(*held, result, options, events);
+}
+
+/// For the next supervisor, which is forked: the threads of the client that is gone end within
+/// moments. A thread that the child does not have might have something locked.
+void require_one_thread() {
+    namespace files = std::filesystem;
+    for (int tries = 0; tries < 500; ++tries) {
+        const files::directory_iterator threads{"/proc/self/task"};
+        if (std::distance(begin(threads), end(threads)) == 1) return;
+        poll(nullptr, 0, 10);
+    }
+    throw failure{system_failure, "a thread of the last term has not ended"};
+}
+
+/// Leads once more after a term that was lost. Waits for a database that is out of reach, as it may
+/// be what ended the term.
+int lead_again(const run_options& options) {
+    for (std::string said;;) {
+        require_one_thread();
+        collect_children();
+        std::string why;
+        try {
+            return run_under(options);
+        } catch (const lock_was_lost&) {
+            throw;
+        } catch (const failure& failed) {
+            if (failed.code() != unreachable) throw;
+            why = failed.what();
+        } catch (const error& failed) {
+            if (exit_code_of(failed.kind()) != unreachable) throw;
+            why = message_of(failed);
+        }
+        if (std::exchange(said, why) != why) complain(why + "; campaigning on");
+        poll(nullptr, 0, 1000);
+    }
 }
 
 }  // namespace
@@ -638,6 +712,20 @@ int run(const run_options& options) {
     run_options named = options;
     name_locks(named);
     return run_under(named);
+}
+
+int elect(const run_options& options) {
+    run_options named = options;
+    named.priority = options.priority.value_or(0);
+    name_locks(named);
+    for (bool led_before = false;; led_before = true) {
+        try {
+            return led_before ? lead_again(named) : run_under(named);
+        } catch (const lock_was_lost& lost) {
+            if (lost.interrupted()) throw;
+            complain(fmt::format("{}; campaigning again", lost.what()));
+        }
+    }
 }
 
 }  // namespace rowlock::cli

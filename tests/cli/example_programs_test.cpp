@@ -30,7 +30,7 @@ const std::vector<program> programs{
     {"04_recursive", "catalog"},
     {"05_lost_handling", "migration"},
     {"06_scheduled_cleanup", "stale-job"},
-    {"07_leader", "leader"},
+    {"07_leader", "scheduler"},
     {"08_fence_libpq", "example/account/1", on::postgresql},
     {"09_fence_connector_cpp", "example/account/1", on::mariadb},
     {"10_fence_sqlite", "example/account/1"},

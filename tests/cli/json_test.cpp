@@ -159,6 +159,8 @@ TEST_CASE("every command's JSON conforms to the schema, on every database") {
         CHECK(printed(*in, "show", {"show", "b"})["state"] == "free");
         CHECK(printed(*in, "held", {"held", "a"})["held"] == true);
         CHECK(printed(*in, "held", {"held", "b"}, 1)["held"] == false);
+        CHECK(printed(*in, "observe", {"observe", "--once", "a"})["leader"]["pid"].is_number());
+        CHECK(printed(*in, "observe", {"observe", "--once", "b"}, 1)["leader"].is_null());
         CHECK(printed(*in, "doctor", {"doctor"})["ok"] == true);
         CHECK(printed(*in, "release", {"release", "a", lease["grant_id"]})["released"] == true);
         CHECK(waiting.wait() == 0);

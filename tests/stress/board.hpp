@@ -7,7 +7,8 @@
 #include <string>
 
 /// What threads of several processes believe that they hold, in memory that they share: the oracle
-/// of the stress tests of shared_mutexes and semaphores, and of several leases at once.
+/// of the stress tests of shared_mutexes and semaphores, of several leases at once, and of
+/// elections.
 namespace stress {
 
 /// Locks that are counted: two shared_mutexes and a semaphore.
@@ -33,6 +34,7 @@ struct board {
     std::atomic<std::int64_t> grants;
     std::atomic<std::int64_t> latest_grant;   ///< CLOCK_BOOTTIME, in microseconds
     std::atomic<std::int64_t> longest_pause;  ///< between two grants, in microseconds
+    std::atomic<std::int64_t> latest_term;    ///< of the election, of a leader that believed it
     std::atomic<std::int64_t> upgrades;
     std::atomic<std::int64_t> lost;
     std::atomic<std::int64_t> failures;

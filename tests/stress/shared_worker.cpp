@@ -1,12 +1,13 @@
-// A process of the stress tests of shared_mutexes and semaphores, and of several leases at once: a
-// client whose threads hold them in all modes, and check on the board that no other thread believes
-// what they exclude. crew.cpp starts it.
+// A process of the stress tests of shared_mutexes and semaphores, of several leases at once, and of
+// elections: a client whose threads hold them in all modes, and check on the board that no other
+// thread believes what they exclude. crew.cpp starts it.
 //
 //   stress_shared_worker KEY=VALUE…     the URL in the environment, ROWLOCK_STRESS_URL
 //
-// mode=holds; mode=several: leases, several at once; or mode=believes: the control, which believes
-// without asking. board=FILE first=NUMBER of its first thread on the board. Prints "ready", starts
-// at the first line of its standard input, and stops when that is closed.
+// mode=holds; mode=several: leases, several at once; mode=elects: candidates, and an observer in
+// each process; or mode=believes: the control, which believes without asking. board=FILE
+// first=NUMBER of its first thread on the board. Prints "ready", starts at the first line of its
+// standard input, and stops when that is closed.
 //
 //   stress_shared_worker mode=command board=FILE first=NUMBER name=NUMBER permits=NUMBER ms=NUMBER
 //
@@ -16,6 +17,7 @@
 #include "stress/board.hpp"
 #include "stress/history.hpp"
 #include <rowlock/client.hpp>
+#include <rowlock/election.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/open.hpp>
 #include <rowlock/semaphore.hpp>
@@ -113,6 +115,92 @@ private:
     std::mt19937 random_;
 };
 
+constexpr const char* office_name = "lease 0";
+
+/// What one thread does as a candidate, and as the leader.
+class candidate {
+public:
+    candidate(rowlock::client& locks, stress::board& board, std::size_t slot, unsigned seed)
+        : locks_{locks}, board_{board}, mine_{board, stress::counted_names, slot}, random_{seed} {}
+
+    void turn() {
+        rowlock::election office{
+            locks_,
+            office_name,
+            {.value = "candidate", .priority = static_cast<int>(random_() % 3)}};
+        auto term = office.try_campaign_for(4s);
+        if (!term) return;
+        count_grant(board_);
+        const auto renew = [&] {
+            // The clock first: a pause between the two must shorten the belief.
+            const auto now = boot_time();
+            const auto left = std::chrono::microseconds{term->lease().remaining()}.count();
+            mine_.last_until(left > 0 ? now + left : 0);
+            return left > 0;
+        };
+        if (!renew()) return;
+        mine_.set(1);
+        require_latest(*term);
+        for (auto turns = random_() % 4; turns > 0 && renew(); --turns) {
+            mine_.check();
+            std::this_thread::sleep_for(std::chrono::microseconds{random_() % 1500});
+        }
+        if (random_() % 4 == 0) term->proclaim("leader " + std::to_string(random_()));
+        forget();
+        end(office, *term);
+    }
+    void forget() { mine_.set(0); }
+
+private:
+    /// No later leader has believed before this one did, as long as it may believe.
+    void require_latest(const rowlock::leadership& term) {
+        auto latest = board_.latest_term.load();
+        while (latest < term.term().value() &&
+               !board_.latest_term.compare_exchange_weak(latest, term.term().value())) {
+        }
+        if (latest >= term.term().value() && term.held()) ++board_.failures;
+    }
+
+    void end(rowlock::election& office, rowlock::leadership& term) {
+        const auto how = random_() % 3;
+        if (how == 0) return;  // as the lease is destroyed
+        const auto all = how == 1 ? office.candidates() : std::vector<rowlock::candidate_info>{};
+        if (all.empty()) return term.step_down();
+        static_cast<void>(term.step_down(all[random_() % all.size()].session));
+    }
+
+    rowlock::client& locks_;
+    stress::board& board_;
+    stress::held_belief mine_;
+    std::mt19937 random_;
+};
+
+/// What one thread does as an observer: the terms that it sees never fall, and while it sees no
+/// change there was none that came before it looked.
+class observer {
+public:
+    observer(rowlock::client& locks, stress::board& board)
+        : board_{board},
+          changes_{rowlock::election{locks, office_name}.observe({.poll_interval = 20ms})} {}
+
+    void turn() {
+        const auto latest = board_.latest_term.load();
+        const auto seen = changes_.next_for(100ms);
+        if (seen) {
+            const auto term = seen->term.value();
+            const bool consistent = !seen->leader || seen->leader->term == seen->term;
+            if (term < seen_ || !consistent) ++board_.failures;
+            seen_ = term;
+        }
+        if (seen_ < latest) ++board_.failures;
+    }
+
+private:
+    stress::board& board_;
+    rowlock::election_observer changes_;
+    std::int64_t seen_ = 0;
+};
+
 /// What one thread does.
 class worker {
 public:
@@ -122,8 +210,12 @@ public:
           board_{board},
           mine_{{{board, 0, slot}, {board, 1, slot}, {board, 2, slot}}},
           several_{locks, board, slot, seed},
+          candidate_{locks, board, slot, seed},
+          observer_{locks, board},
           random_{seed},
           collects_{mode == "several"},
+          elects_{mode == "elects"},
+          observes_{mode == "observes"},
           asks_{mode != "believes"} {}
 
     void run(const std::stop_token& stop) {
@@ -141,12 +233,15 @@ public:
             }
             for (auto& each : mine_) each.set(0);
             several_.forget();
+            candidate_.forget();
         }
     }
 
 private:
     void turn() {
         if (collects_) return several_.turn();
+        if (elects_) return candidate_.turn();
+        if (observes_) return observer_.turn();
         const auto name = number(stress::counted_names);
         if (!asks_) return believe(name, stress::capacity_of(name), [] { return 20ms; });
         if (name == stress::counted_names - 1) return use_permits(name);
@@ -231,8 +326,12 @@ private:
     stress::board& board_;
     std::array<stress::held_belief, stress::counted_names> mine_;
     collector several_;
+    candidate candidate_;
+    observer observer_;
     std::mt19937 random_;
     const bool collects_;
+    const bool elects_;
+    const bool observes_;
     const bool asks_;
 };
 
@@ -284,8 +383,10 @@ int run(std::map<std::string, std::string>& words) {
         std::vector<std::jthread> threads;
         for (int i = 0; i < number("threads"); ++i) {
             threads.emplace_back([&, i](const std::stop_token& stop) {
+                const auto& mode = words.at("mode");
                 worker{locks, *board, static_cast<std::size_t>(number("first") + i),
-                       static_cast<unsigned>(number("seed") + i), words.at("mode")}
+                       static_cast<unsigned>(number("seed") + i),
+                       mode == "elects" && i == 0 ? "observes" : mode}
                     .run(stop);
             });
         }

@@ -565,7 +565,8 @@ TEST_CASE("a released migration never changes, not even in a comment") {
         {"sqlite/7", "2e94a002817966b4"},     {"postgresql/8", "be9f0130c8f725a8"},
         {"mysql/8", "d0378439fed6b95e"},      {"sqlite/8", "d797290c9222ff6e"},
         {"postgresql/9", "e2ccd567416830f3"}, {"mysql/9", "ea29b9f15f511798"},
-        {"sqlite/9", "70e20b452531879e"},
+        {"sqlite/9", "70e20b452531879e"},     {"postgresql/10", "5ae93f755680d098"},
+        {"mysql/10", "5ae93f755680d098"},     {"sqlite/10", "b15b94342fa6c49d"},
     };
     for (const auto which : dialects) {
         for (const auto& step : rowlock::schema::library_catalog(which).numbered) {

@@ -25,7 +25,7 @@ std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_poi
                                          const std::stop_token& stop,
                                          const acquire_options& options,
                                          const protocol::wanted_permits& permits,
-                                         const std::string& shared_label) {
+                                         const std::string& shared_label, int priority) {
     context_.fork.require_same_process();
     validate(options);
     acquisition call{
@@ -36,7 +36,8 @@ std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_poi
         .stop = stop,
         .until = until,
         .thread = shared_label.empty() || is_one_party() ? thread_label() : shared_label,
-        .permits = permits};
+        .permits = permits,
+        .priority = priority};
     // If the last release found a waiter, the queue most likely still exists.
     call.contended = call.kind() == hold_kind::lease && !call.barging() && call.has_time() &&
                      waiting_.contended().has(name.str());

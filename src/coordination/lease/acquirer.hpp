@@ -60,10 +60,11 @@ public:
 
     /// Returns null if `until` passes or a stop is requested first.
     /// @param permits of the semaphore or shared_mutex `name`; none: the lease
+    /// @param priority of the queue entry, for an election
     std::shared_ptr<grant> acquire(const lock_name& name, steady::time_point until,
                                    const std::stop_token& stop, const acquire_options& options,
                                    const protocol::wanted_permits& permits = {},
-                                   const std::string& shared_label = {});
+                                   const std::string& shared_label = {}, int priority = 0);
 
     /// Whether a thread of this client holds a lock of that name, of any kind.
     [[nodiscard]] bool holds(const lock_name& name) const;

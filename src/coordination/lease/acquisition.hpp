@@ -32,6 +32,7 @@ struct acquisition {
     steady::time_point until;
     std::string thread;
     protocol::wanted_permits permits{};
+    int priority = 0;      ///< of the queue entry
     std::string blocks{};  ///< of the queue entry: party_labels.hpp
     steady::time_point began = steady::now();
 
@@ -82,7 +83,8 @@ struct acquisition {
                 .deadline_us = deadline_us,
                 .barging = barging(),
                 .permits = permits,
-                .blocks = blocks};
+                .blocks = blocks,
+                .priority = priority};
     }
 
     /// Whether the holder is a lost attempt of this call that took effect meanwhile.

@@ -82,6 +82,7 @@ engine::engine(sql::connection_source source, client_options options)
       admin_{context_, retries_, waiting_},
       semaphores_{context_, retries_, waiting_},
       runs_{context_, retries_},
+      elections_{context_, retries_, releaser_},
       transactions_{{.context = context_,
                      .connections = connections_,
                      .sessions = sessions_,

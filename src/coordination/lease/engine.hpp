@@ -4,6 +4,7 @@
 #include "coordination/batch/permit_batches.hpp"
 #include "coordination/lease/acquirer.hpp"
 #include "coordination/lease/caller_transactions.hpp"
+#include "coordination/lease/elections.hpp"
 #include "coordination/lease/lease_admin.hpp"
 #include "coordination/lease/periodic_runs.hpp"
 #include "coordination/lease/reclaimer.hpp"
@@ -56,6 +57,7 @@ public:
     [[nodiscard]] lease_admin& admin() noexcept { return admin_; }
     [[nodiscard]] semaphore_admin& semaphores() noexcept { return semaphores_; }
     [[nodiscard]] periodic_runs& runs() noexcept { return runs_; }
+    [[nodiscard]] elections& offices() noexcept { return elections_; }
     [[nodiscard]] caller_transactions& transactions() noexcept { return transactions_; }
 
     [[nodiscard]] client_stats stats() const;
@@ -102,6 +104,7 @@ private:
     lease_admin admin_;
     semaphore_admin semaphores_;
     periodic_runs runs_;
+    elections elections_;
     caller_transactions transactions_;
 
     std::mutex holds_mutex_;

@@ -1,6 +1,7 @@
 #include "coordination/lease/lease_admin.hpp"
 
 #include "coordination/lease/validation.hpp"
+#include "coordination/session/grant.hpp"
 
 namespace rowlock::detail {
 
@@ -24,6 +25,22 @@ std::optional<lease_info> lease_admin::inspect(const lock_name& name) {
     return read([&](sql::connection& db, sql::deadline until) {
         return context_.leases.inspect(db, name.str(), until);
     });
+}
+
+std::optional<std::optional<lease_info>> lease_admin::inspect(
+    const lock_name& name, std::chrono::steady_clock::time_point until,
+    const std::stop_token& stop) {
+    context_.fork.require_same_process();
+    return retries_.on_connection(retries_.failure_deadline(until), stop,
+                                  [&](sql::connection& db, sql::deadline end) {
+                                      return context_.leases.inspect(db, name.str(), end);
+                                  });
+}
+
+bool lease_admin::pause(nanoseconds time, const std::stop_token& stop) {
+    const bool go_on = retries_.pause(time, stop);
+    if (retries_.closed()) throw client_destroyed();
+    return go_on;
 }
 
 std::vector<lease_info> lease_admin::list(std::string_view prefix, const page& page) {

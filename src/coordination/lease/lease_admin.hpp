@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <optional>
+#include <stop_token>
 #include <string_view>
 #include <vector>
 
@@ -22,6 +23,13 @@ public:
 
     bool is_locked(const lock_name& name);
     std::optional<lease_info> inspect(const lock_name& name);
+    /// The same for a call that may wait until then; nullopt if a stop was requested.
+    std::optional<std::optional<lease_info>> inspect(const lock_name& name,
+                                                     std::chrono::steady_clock::time_point until,
+                                                     const std::stop_token& stop);
+    /// Returns false if a stop was requested.
+    /// @throws error errc::lock_lost if the client was destroyed
+    bool pause(nanoseconds time, const std::stop_token& stop);
     std::vector<lease_info> list(std::string_view prefix, const page& page);
     std::vector<waiter_info> waiters(const lock_name& name);
     std::optional<std::chrono::milliseconds> request_release(const lock_name& name,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 namespace rowlock::detail {
@@ -37,11 +38,29 @@ std::optional<releaser::begun> releaser::begin(grant& held) {
     return begun{.perhaps_freed = perhaps_freed};
 }
 
-void releaser::finish(grant& held, begun how) {
+/// The answer to the hand-over may have been lost: then the table says whether it was done.
+bool releaser::hand_over_to(grant& held, protocol::next_waiter heir) {
+    const auto how = begin(held);
+    if (!how) return false;
+    heir.seen = held.token.value();  // no other grant is handed over
+    heir.looks_from =
+        ticket_no{std::numeric_limits<std::int64_t>::max()};  // the queue's watermark stays
+    const auto done = finish(held, *how, &heir);
+    if (done.next || !done.unknown) return done.next && done.next->grant_id == heir.grant_id;
+    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+        return context_.queues.read_served(db, held.name, heir.session, heir.grant_id, until)
+            .has_value();
+    });
+}
+
+releaser::ending releaser::finish(grant& held, begun how, const protocol::next_waiter* heir) {
     try {
-        const bool freed = send(held, how.unknown);
+        auto done = send(held, how.unknown, heir);
         // Not found after a lost reply: the earlier attempt freed it.
-        if (freed || how.unknown || how.perhaps_freed) return released(held);
+        if (done.freed || how.unknown || how.perhaps_freed) {
+            released(held);
+            return {.unknown = how.unknown, .next = std::move(done.next)};
+        }
     } catch (const std::exception& failure) {
         leave_to_heartbeat(held, failure.what());
         throw;
@@ -131,6 +150,11 @@ void releaser::require_held(grant& held) {
     const auto now = held.now.load();
     if (now == grant::state::lost) throw lost_error(held);
     if (now != grant::state::held) throw error{errc::not_owner, "it was released"};
+}
+
+void releaser::refuse(grant& held) {
+    static_cast<void>(grants_.deny(held));
+    throw lost_error(held);
 }
 
 void releaser::confirm(grant& held) {
@@ -238,10 +262,12 @@ void releaser::leave_to_heartbeat(grant& held, const char* why) noexcept {
     context_.report(event_kind::outcome_unknown, held, why);
 }
 
-/// Returns true if this call freed the lease. A waiter then has it, or will be looked for.
-bool releaser::send(grant& held, bool& unknown) {
+/// What this call did to the lease. If it freed it a waiter has it, or will be looked for.
+protocol::release_outcome releaser::send(grant& held, bool& unknown,
+                                         const protocol::next_waiter* heir) {
     const bool is_lease = held.kind() == protocol::hold_kind::lease;
-    const bool contended = is_lease && (held.queued || waiting_.contended().has(held.name));
+    const bool contended =
+        is_lease && (held.queued || heir != nullptr || waiting_.contended().has(held.name));
     // A release that waits for a fenced transaction must not delay other threads.
     bool together = !contended && !held.fenced;
     const auto attempt = [&](sql::deadline until) {
@@ -249,7 +275,7 @@ bool releaser::send(grant& held, bool& unknown) {
             if (std::exchange(together, false)) {
                 if (const auto shared = send_together(held, until, unknown)) return *shared;
             }
-            return send_alone(held, contended, until);
+            return send_alone(held, contended, heir, until);
         } catch (const error& failure) {
             unknown = unknown || failure.kind() == errc::outcome_unknown;
             throw;
@@ -257,17 +283,21 @@ bool releaser::send(grant& held, bool& unknown) {
     };
     // The last part of the time is for a driver that cancels an unanswered statement.
     const auto cancelling = std::min<milliseconds>(250ms, context_.options.statement_timeout / 4);
-    const auto done = retries_.repeat(context_.statement_deadline() - cancelling, {}, attempt);
+    auto done = retries_.repeat(context_.statement_deadline() - cancelling, {}, attempt);
     if (is_lease && done && done->freed && !done->next) {
         tokens_.remember_free(held.name, held.token.value());
     }
     if (unknown) waiting_.freed(held.kind(), held.name, true);
-    return done && done->freed;
+    return done ? *std::move(done) : protocol::release_outcome{};
 }
 
-protocol::release_outcome releaser::send_alone(grant& held, bool contended, sql::deadline until) {
+/// @param heir the waiter that is to get the lease, whatever its place; null: the first
+protocol::release_outcome releaser::send_alone(grant& held, bool contended,
+                                               const protocol::next_waiter* heir,
+                                               sql::deadline until) {
     const auto db = connections_.take(until);
-    protocol::release_outcome released{true, hand_over_to_next(*db, held, until)};
+    protocol::release_outcome released{true, heir != nullptr ? hand_over_to(*db, held, *heir, until)
+                                                             : hand_over_to_next(*db, held, until)};
     if (!released.next) {
         released = context_.holds(held.kind())
                        .release(*db, held.name, held.session_id, held.grant_id,
@@ -313,11 +343,17 @@ std::optional<protocol::handed_over> releaser::hand_over_to_next(sql::connection
         next.swap(held.next);
         if (!next || context_.now() >= held.next_until) return std::nullopt;
     }
+    return hand_over_to(db, held, *next, until);
+}
+
+std::optional<protocol::handed_over> releaser::hand_over_to(sql::connection& db, const grant& held,
+                                                            const protocol::next_waiter& next,
+                                                            sql::deadline until) {
     const bool reclaimable = !context_.options.owner.starts_with(random_owner);
     // A waiter on this machine is notified without the database.
     const bool near =
-        context_.options.wake_ups == wakeup_mode::automatic && protocol::is_near(next->to);
-    return context_.queues.hand_over_to(db, held.name, held.session_id, held.grant_id, *next,
+        context_.options.wake_ups == wakeup_mode::automatic && protocol::is_near(next.to);
+    return context_.queues.hand_over_to(db, held.name, held.session_id, held.grant_id, next,
                                         {.may_be_asynchronous = !reclaimable, .notify = !near},
                                         until);
 }

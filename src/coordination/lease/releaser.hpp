@@ -56,6 +56,11 @@ public:
     /// heartbeat.
     /// @throws error errc::lock_lost if the lease was lost
     void release(grant& held);
+    /// Releases a lease to this waiter of its queue, which may overtake others there, or, if that
+    /// waiter has gone, as release() does. Returns whether the waiter got it. One round trip, and
+    /// one or two in the other case.
+    /// @throws error as release()
+    bool hand_over_to(grant& held, protocol::next_waiter heir);
     /// Releases several leases of one session: those without a waiter together, in one commit, the
     /// others one by one. Two round trips, and one or two for each with a waiter.
     /// @throws error as release(), the first of them; the others are released all the same
@@ -71,6 +76,11 @@ public:
     /// @throws error errc::lock_lost if it is over, or another client has asked for its release;
     /// errc::not_owner if it was released
     void confirm(grant& held);
+    /// @throws error errc::lock_lost if it was lost; errc::not_owner if it was released
+    void require_held(grant& held);
+    /// For a lease whose row was found to be another grant, or free: declares it lost.
+    /// @throws error errc::lock_lost
+    [[noreturn]] void refuse(grant& held);
     /// Moves a hold's own deadline to so long from now, never earlier.
     /// @throws error errc::invalid_options if it has none; errc::lock_lost, errc::not_owner as
     /// above
@@ -85,11 +95,18 @@ private:
         bool unknown = false;        ///< an answer to a release was lost
     };
     [[nodiscard]] std::optional<begun> begin(grant& held);
-    void finish(grant& held, begun how);
+    /// How a release ended: the waiter that got the lease, if that is known.
+    struct ending {
+        bool unknown = false;  ///< an answer was lost
+        std::optional<protocol::handed_over> next{};
+    };
+    ending finish(grant& held, begun how, const protocol::next_waiter* heir = nullptr);
     [[nodiscard]] std::vector<bool> release_unwaited(const std::vector<std::shared_ptr<grant>>& all,
                                                      bool& unknown) noexcept;
-    bool send(grant& held, bool& unknown);
+    [[nodiscard]] protocol::release_outcome send(grant& held, bool& unknown,
+                                                 const protocol::next_waiter* heir);
     [[nodiscard]] protocol::release_outcome send_alone(grant& held, bool contended,
+                                                       const protocol::next_waiter* heir,
                                                        sql::deadline until);
     [[nodiscard]] std::optional<protocol::release_outcome> send_together(const grant& held,
                                                                          sql::deadline until,
@@ -97,9 +114,11 @@ private:
     [[nodiscard]] std::optional<protocol::handed_over> hand_over_to_next(sql::connection& db,
                                                                          grant& held,
                                                                          sql::deadline until);
+    [[nodiscard]] std::optional<protocol::handed_over> hand_over_to(
+        sql::connection& db, const grant& held, const protocol::next_waiter& next,
+        sql::deadline until);
     bool send_pipelined(const std::shared_ptr<grant>& held);
     void on_pipelined_answer(grant& held, const sql::result* done, const error* failure) noexcept;
-    void require_held(grant& held);
     void released(grant& held);
     void deny(grant& held);
     void leave_to_heartbeat(grant& held, const char* why) noexcept;

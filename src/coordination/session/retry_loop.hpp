@@ -53,6 +53,7 @@ public:
 
     /// The client is closed: ends all pauses.
     void close() noexcept;
+    [[nodiscard]] bool closed() const noexcept { return closed_; }
 
 private:
     /// A caller of repeat_attempts(), which counts what it sees.

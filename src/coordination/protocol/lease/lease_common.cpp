@@ -350,7 +350,8 @@ std::vector<waiter_info> common_lease_protocol::queue(sql::connection& db, std::
                            .note = std::string{rows.text(row, 6)},
                            .pid = rows.integer(row, 7),
                            .waited = in_milliseconds(rows.maybe_integer(row, 8)),
-                           .locks = rows.integer(row, 9)});
+                           .locks = rows.integer(row, 9),
+                           .priority = rows.integer(row, 10)});
     }
     return waiters;
 }

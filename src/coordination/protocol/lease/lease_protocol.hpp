@@ -57,6 +57,7 @@ struct grant_request {
     bool barging = false;  ///< also past waiters in the queue
     wanted_permits permits{};
     std::string_view blocks{};  ///< of a queue entry: party_labels.hpp
+    std::int64_t priority = 0;  ///< of a queue entry: of a candidate in an election
 };
 
 /// The state of a lease in one snapshot.

@@ -84,7 +84,7 @@ void common_queue_protocol::enqueue(sql::connection& db, const grant_request& re
     try {
         run(db, enqueue_, until, request.name, request.session, request.grant_id,
             sql::text_or_null(request.thread), sql::text_or_null(request.note), request.deadline_us,
-            sql::text_or_null(request.blocks));
+            sql::text_or_null(request.blocks), request.priority);
     } catch (const error& failure) {
         // A repetition. A statement without a conflict clause reports it as an error.
         if (failure.kind() != errc::unique_violation) throw;

@@ -101,9 +101,10 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.prog
 -- statement queue
 -- The live waiters of one name, for people, in the order in which they will be served. Reads only.
 -- $1 name
--- → ticket, session, owner, host, program, thread, note, pid, µs waited, in how many queues its request stands
+-- → ticket, session, owner, host, program, thread, note, pid, µs waited, in how many queues its request stands,
+--   priority
 select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
-       {now} - w.enqueued_at, w.members
+       {now} - w.enqueued_at, w.members, w.priority
   from rowlock_waiter w {join} rowlock_session m
  where w.name = $1 and m.id = w.session and {live}
  order by w.ticket

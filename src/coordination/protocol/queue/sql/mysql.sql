@@ -4,9 +4,9 @@
 -- order; one that was answered before another was sent has the lower ticket (except on Galera, where each
 -- node draws from numbers of its own).
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
--- $7 labels of what else it blocks, or NULL
-insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks)
-values ($1, $2, $3, $4, $5, $6, {now}, $7)
+-- $7 labels of what else it blocks, or NULL  $8 priority of a candidate
+insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority)
+values ($1, $2, $3, $4, $5, $6, {now}, $7, $8)
 
 -- statement tickets
 -- The tickets of queue entries, to be deleted by primary key: by grant id that deadlocks with enqueuers.

@@ -5,11 +5,12 @@
 -- before it commits, so overlapping enqueues may become visible in either order; one that was answered before
 -- another was sent has the lower ticket.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
--- $7 labels of what else it blocks, or NULL
+-- $7 labels of what else it blocks, or NULL  $8 priority of a candidate
 with c as materialized (
          select set_config('synchronous_commit', 'off', true))
-insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks)
-select $1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_timestamp(), $7::text from c
+insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority)
+select $1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_timestamp(), $7::text, $8::bigint
+  from c
 on conflict (grant_id) do nothing
 
 -- statement cancel
@@ -137,10 +138,11 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.prog
 -- statement queue
 -- The live waiters of one name, for people, in the order in which they will be served. Reads only.
 -- $1 name
--- → ticket, session, owner, host, program, thread, note, pid, µs waited, in how many queues its request stands
+-- → ticket, session, owner, host, program, thread, note, pid, µs waited, in how many queues its request stands,
+--   priority
 select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
        (extract(epoch from clock_timestamp() - w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint,
-       w.members
+       w.members, w.priority
   from rowlock_waiter w join rowlock_session m on m.id = w.session
  where w.name = $1::text and {live}
  order by w.ticket
@@ -321,7 +323,8 @@ select distinct n.name
 -- would stop the queue.
 -- $1 name  $2 my session  $3 grant id  $4 ticket  $5 its session  $6 its grant id  $7 thread  $8 note
 -- $9 own deadline in µs, or NULL  $10 1 = asynchronously  $11 grant id of the next waiter, or NULL
--- $12 the watermark that was seen: one that was set back since then stays (reset_watermark)
+-- $12 the watermark that was seen: one that was set back since then stays (reset_watermark), and so does any
+--     below this number, for a waiter that overtakes others (releaser::hand_over_to)
 -- $13 1 = notify the waiter's session, by $14 its wake-up address and $15 its secret; else the client that
 -- sends this notifies it, once this has committed
 -- → token; or no row
@@ -330,7 +333,7 @@ with u as (
             set token = l.token + 1 + (coalesce(l.successor, $6::bigint) <> $6::bigint)::int,
                 session = $5::bigint, grant_id = $6::bigint, thread = $7::text, note = $8::text,
                 acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
-                served = case when l.served < $12::bigint then l.served else $4::bigint end,
+                served = case when coalesce(l.served, 0) < $12::bigint then l.served else $4::bigint end,
                 deadline = clock_timestamp() + $9::bigint::float8 * interval '1 microsecond',
                 successor = $11::bigint
           where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint

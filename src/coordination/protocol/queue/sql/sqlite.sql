@@ -1,9 +1,9 @@
 -- statement enqueue
 -- Adds a queue entry. One writer: tickets become visible in the order in which they are drawn.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
--- $7 labels of what else it blocks, or NULL
-insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks)
-values ($1, $2, $3, $4, $5, $6, {now}, $7)
+-- $7 labels of what else it blocks, or NULL  $8 priority of a candidate
+insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority)
+values ($1, $2, $3, $4, $5, $6, {now}, $7, $8)
 on conflict (grant_id) do nothing
 
 -- statement cancel

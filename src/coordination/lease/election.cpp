@@ -1,0 +1,188 @@
+#include "base/require.hpp"
+#include "base/utf8.hpp"
+#include "coordination/lease/engine.hpp"
+#include "coordination/session/grant.hpp"
+#include <rowlock/election.hpp>
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace rowlock {
+namespace {
+
+using namespace std::chrono_literals;
+using detail::grant;
+
+void validate_value(const std::string& value) {
+    require(utf8::is_text(value, 1000),
+            "the value of a leader must be UTF-8 of at most 1000 bytes without NUL");
+}
+
+/// @throws error if the term is over
+std::shared_ptr<detail::engine> engine_of(const std::shared_ptr<grant>& held) {
+    if (!held) throw error{errc::not_owner, "this leadership was moved from"};
+    held->fork.require_same_process();
+    auto engine = held->owner.lock();
+    if (!engine) throw detail::client_destroyed();
+    return engine;
+}
+
+std::optional<leader_info> leader_in(const lease_info& seen) {
+    if (!seen.holder || seen.holder->remaining <= 0ms) return std::nullopt;
+    return leader_info{.term = seen.token, .value = seen.holder->note, .who = *seen.holder};
+}
+
+}  // namespace
+
+namespace detail {
+
+/// On MySQL a row that had this value already does not count as changed.
+template <typename Change>
+bool elections::change(const grant& held, Change how) {
+    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+        return how(db, until) ||
+               context_.queues.read_served(db, held.name, held.session_id, held.grant_id, until)
+                   .has_value();
+    });
+}
+
+std::vector<protocol::candidate> elections::candidates(const std::string& name) {
+    context_.fork.require_same_process();
+    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+        return protocol_.candidates(db, name, until);
+    });
+}
+
+/// One that comes after this look waits for the next election: a leader is not deposed.
+bool elections::yield(grant& held, int priority) {
+    const auto all = candidates(held.name);
+    if (all.empty() || all.front().priority <= priority) return false;
+    if (all.front().heir == held.grant_id) return false;
+    static_cast<void>(releaser_.hand_over_to(held, all.front().entry));
+    return true;
+}
+
+void elections::step_down(grant& held) {
+    if (held.held()) {
+        const auto all = candidates(held.name);
+        if (!all.empty()) {
+            static_cast<void>(releaser_.hand_over_to(held, all.front().entry));
+            return;
+        }
+    }
+    releaser_.release(held);
+}
+
+bool elections::step_down(grant& held, session_id to) {
+    if (!held.held()) {
+        releaser_.release(held);  // throws if it was lost
+        return false;
+    }
+    const auto all = candidates(held.name);
+    const auto chosen =
+        std::ranges::find_if(all, [&](const auto& each) { return each.entry.session == to; });
+    if (chosen == all.end()) return false;
+    const bool ours = change(held, [&](sql::connection& db, sql::deadline until) {
+        return protocol_.choose_heir(db, held.name, held.session_id, held.grant_id,
+                                     chosen->entry.grant_id, until);
+    });
+    if (!ours) releaser_.refuse(held);
+    return releaser_.hand_over_to(held, chosen->entry);
+}
+
+bool elections::proclaim(const grant& held, const std::string& value) {
+    return change(held, [&](sql::connection& db, sql::deadline until) {
+        return protocol_.proclaim(db, held.name, held.session_id, held.grant_id, value, until);
+    });
+}
+
+}  // namespace detail
+
+void leadership::proclaim(const std::string& value) {
+    validate_value(value);
+    const auto engine = engine_of(lease_.grant_);
+    auto& held = *lease_.grant_;
+    if (held.held() && engine->offices().proclaim(held, value)) return;
+    engine->releases().require_held(held);
+    engine->releases().refuse(held);
+}
+
+void leadership::step_down() {
+    if (!lease_.grant_) return;
+    engine_of(lease_.grant_)->offices().step_down(*lease_.grant_);
+}
+
+bool leadership::step_down(session_id to) {
+    return engine_of(lease_.grant_)->offices().step_down(*lease_.grant_, to);
+}
+
+std::optional<election_state> election_observer::state_of(std::optional<lease_info> seen) {
+    if (!seen) return std::nullopt;
+    return election_state{.term = seen->token, .leader = leader_in(*seen)};
+}
+
+election::election(client& locks, const lock_name& name, election_options options)
+    : locks_{&locks}, name_{name}, options_{std::move(options)} {
+    validate_value(options_.value);
+    require(options_.priority >= -1000 && options_.priority <= 1000,
+            "the priority of a candidate must be from -1000 to 1000");
+}
+
+std::optional<leadership> election::campaign_until(time_point until, const std::stop_token& stop) {
+    const auto engine = locks_->engine_;  // until the call learns of the client's destruction
+    const acquire_options how{.note = options_.value};
+    while (auto granted =
+               engine->acquires().acquire(name_, until, stop, how, {}, {}, options_.priority)) {
+        const auto grant = granted;
+        leadership term{rowlock::lease{std::move(granted)}};
+        if (!engine->offices().yield(*grant, options_.priority)) return term;
+    }
+    return std::nullopt;
+}
+
+leadership election::campaign() {
+    return *campaign_until(time_point::max(), {});
+}
+
+std::optional<leadership> election::try_campaign() {
+    return campaign_until(time_point::min(), {});
+}
+
+bool election::ended(leadership& term) {
+    try {
+        term.step_down();
+        return true;
+    } catch (const error& failure) {
+        if (failure.kind() != errc::lock_lost) throw;
+        return false;
+    }
+}
+
+std::optional<leader_info> election::leader() {
+    const auto seen = locks_->inspect(name_);
+    return seen ? leader_in(*seen) : std::nullopt;
+}
+
+std::vector<candidate_info> election::candidates() {
+    const auto all = locks_->engine_->offices().candidates(name_.str());
+    std::vector<candidate_info> shown;
+    shown.reserve(all.size());
+    for (const auto& each : all) {
+        shown.push_back({.session = each.entry.session,
+                         .priority = static_cast<int>(each.priority),
+                         .value = each.entry.note,
+                         .owner = each.owner,
+                         .host = each.host,
+                         .program = each.program,
+                         .pid = each.pid,
+                         .waited = std::chrono::floor<std::chrono::milliseconds>(each.waited)});
+    }
+    return shown;
+}
+
+election_observer election::observe(const watch_options& options) {
+    return election_observer{locks_->watch(name_, options)};
+}
+
+}  // namespace rowlock

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "coordination/lease/releaser.hpp"
+#include "coordination/protocol/election/election_protocol.hpp"
+#include "coordination/session/client_context.hpp"
+#include "coordination/session/grant.hpp"
+#include "coordination/session/retry_loop.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rowlock::detail {
+
+/// What a client does as a candidate and as a leader, beyond acquiring and releasing the lease.
+/// Thread-safe.
+class elections {
+public:
+    elections(client_context& context, retry_loop& retries, releaser& releases)
+        : context_{context},
+          protocol_{context.statements},
+          retries_{retries},
+          releaser_{releases} {}
+
+    /// In the order in which they are to lead.
+    [[nodiscard]] std::vector<protocol::candidate> candidates(const std::string& name);
+    /// Hands the lease to the first candidate of more than this priority, unless the leader before
+    /// chose this grant. Returns whether there was one: then the lease is no longer ours.
+    bool yield(grant& held, int priority);
+    /// Hands the lease to the first candidate, or frees it.
+    void step_down(grant& held);
+    /// Hands the lease to this candidate. Returns whether it got it; see leadership::step_down.
+    /// @throws error errc::lock_lost
+    bool step_down(grant& held, session_id to);
+    /// Returns false if the lease is not this grant any more.
+    [[nodiscard]] bool proclaim(const grant& held, const std::string& value);
+
+private:
+    /// Changes the row of this grant. Returns false if the lease is not this grant any more.
+    template <typename Change>
+    [[nodiscard]] bool change(const grant& held, Change how);
+
+    client_context& context_;
+    const protocol::election_protocol protocol_;
+    retry_loop& retries_;
+    releaser& releaser_;
+};
+
+}  // namespace rowlock::detail
