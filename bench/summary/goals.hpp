@@ -62,6 +62,10 @@ inline constexpr goal goals[] = {
     {"T12/clients-mariadb-16", "the same, 16 clients", wanted::at_least, 1.0},
     {"T12/sqlite-1", "four locks by one call, by one after the other", wanted::at_least, 1.0},
     {"T12/clients-sqlite-16", "the same, 16 clients", wanted::at_least, 1.0},
+    {"T13/postgresql", "the next leader after a step-down, by ZooKeeper's", wanted::at_most, 1.0},
+    {"T13/mariadb", "the next leader after a step-down, by ZooKeeper's", wanted::at_most, 1.0},
+    {"T13/sqlite", "the next leader after a step-down, by ZooKeeper's", wanted::at_most, 1.0},
+    {"T14", "a run once a period, by ShedLock's statements", wanted::at_least, 0.3},
 };
 
 [[nodiscard]] constexpr const char* sign_of(const goal& of) {

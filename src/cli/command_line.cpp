@@ -77,11 +77,9 @@ constexpr const char* elect_help =
     "Examples:\n"
     "  rowlock elect scheduler --value http://$(hostname):8080 -- ./scheduler\n"
     "  rowlock observe scheduler                # who leads, now and from now on\n\n"
-    "COMMAND finds its term in ROWLOCK_TOKEN, a number greater than those of all earlier terms. "
-    "It\n"
-    "is stopped if leadership is lost (rowlock run --help says how), and then campaigned for "
-    "again.\n"
-    "When COMMAND ends by itself the next candidate leads, and its exit code is that of rowlock.\n";
+    "COMMAND finds its term in ROWLOCK_TOKEN, a number above those of all earlier terms. If\n"
+    "leadership is lost, rowlock stops COMMAND (rowlock run --help says how) and campaigns again.\n"
+    "When COMMAND ends by itself, the next candidate leads; its exit code is that of rowlock.\n";
 
 constexpr const char* observe_help =
     "\nPrints who leads the office NAME, a line whenever that changes, until it is interrupted. "

@@ -109,7 +109,11 @@ const ids every_row{"T1/postgresql",
                     "T12/mariadb-1",
                     "T12/clients-mariadb-16",
                     "T12/sqlite-1",
-                    "T12/clients-sqlite-16"};
+                    "T12/clients-sqlite-16",
+                    "T13/postgresql",
+                    "T13/mariadb",
+                    "T13/sqlite",
+                    "T14"};
 
 bool has_postgresql() {
     return support::url_of(support::server::postgresql).has_value();

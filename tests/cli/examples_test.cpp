@@ -47,7 +47,7 @@ bool calls_the_tool(const std::string& text) {
 }
 
 bool takes_a_lock(const std::string& text) {
-    static const std::regex call{"(^|[\\s(;&|])rowlock +(run|acquire)\\b"};
+    static const std::regex call{"(^|[\\s(;&|])rowlock +(run|elect|acquire)\\b"};
     return std::regex_search(text, call);
 }
 
@@ -136,8 +136,9 @@ void add_from_page(std::vector<example>& all, const std::filesystem::path& path)
 
 std::vector<example> all_examples() {
     std::vector<example> all;
-    for (const char* command : {"", "run", "acquire", "release", "ls", "show", "held", "history",
-                                "break", "reap", "migrate", "fence-token", "doctor"}) {
+    for (const char* command :
+         {"", "run", "elect", "observe", "acquire", "release", "ls", "show", "held", "history",
+          "break", "reap", "migrate", "fence-token", "doctor"}) {
         add_from_help(all, command);
     }
     const std::filesystem::path source{ROWLOCK_SOURCE_DIR};
@@ -174,7 +175,7 @@ public:
         const std::string leaves_a_trace =
             "#!/bin/sh\necho \"$0 $*\" >>'" + (folder_ / "ran") + "'\n";
         for (const char* name : {"report.sh", "export.sh", "book.sh", "write.sh", "deploy.sh",
-                                 "bin/make", "bin/report", "bin/billing"}) {
+                                 "scheduler", "bin/make", "bin/report", "bin/billing"}) {
             write_program(folder_ / name, leaves_a_trace);
         }
         write_program(folder_ / "bin/less", "#!/bin/sh\nexec cat\n");
@@ -280,11 +281,20 @@ TEST_CASE("every example works while its lock is free") {
             CAPTURE(each.script);
             CAPTURE(std::string{shell});
             on.start(shell, each.script, in->url());
-            const auto code = on.end(tool::patience);
+            const auto has = [&](const char* word) {
+                return each.script.find(word) != std::string::npos;
+            };
+            // Observes until it is interrupted.
+            const bool goes_on = has("rowlock observe") && !has("--once");
+            const auto code = on.end(goes_on ? 1s : tool::patience);
             CAPTURE(on.said());
-            // `held` answers that the lock is free.
-            const bool asks = each.script.find("rowlock held") != std::string::npos;
-            CHECK(code == (asks ? 1 : 0));
+            // Those answer that the lock is free.
+            const bool asks = has("rowlock held") || has("observe --once");
+            if (goes_on) {
+                CHECK_FALSE(code.has_value());
+            } else {
+                CHECK(code == (asks ? 1 : 0));
+            }
             CHECK(on.ran().empty() == !takes_a_lock(each.script));
         }
     }
