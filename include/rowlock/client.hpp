@@ -42,6 +42,8 @@ struct holder_info {
     /// Until the holder's session or the lease's own deadline expires, by the database's clock, if
     /// no further heartbeat comes; negative if past.
     std::chrono::milliseconds remaining{0};
+    /// Of a lease: another client has asked for its release within a time, which `remaining` shows.
+    std::optional<release_request> asked{};
 };
 
 /// Snapshot of a lock that the database knows.
@@ -231,8 +233,14 @@ public:
     /// ttl of the holder's, so that the whole margin lies between its lost() and the next holder.
     /// Returns nullopt if the lock is free, or held by another grant than `holder`, from inspect().
     /// A lease whose own deadline comes before that keeps it. Six to nine round trips.
+    ///
+    /// With request_options::within the holder keeps the lease for that time, learns who asks and
+    /// why (lease::release_requested()), and loses it the margin before the time is over, if it has
+    /// not released it. A client of a version before migration 11 gives it up at once.
+    /// @throws error errc::invalid_options
     std::optional<std::chrono::milliseconds> request_release(const lock_name& name,
-                                                             fencing_token holder);
+                                                             fencing_token holder,
+                                                             const request_options& options = {});
 
     /// Takes the lock from its holder at once, although that holder may still be working: the token
     /// is raised, so that its fenced writes fail at once; it learns of the loss as it does of a

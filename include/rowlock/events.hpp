@@ -55,9 +55,11 @@ enum class event_kind : unsigned char {
     advisory_unlocked,
     advisory_lost,  ///< `reason` says why: connection_lost, trust_window_passed, client_closed, or
                     ///< forced_release if the server denies a lock we never released
-    queue_entry_lost,  ///< a waiter's session and queue entry ended: the waiter goes to the end of
-                       ///< the queue; see when_cut_off
-    events_dropped,    ///< the callback was too slow; `message` says how many were dropped
+    release_requested,  ///< another client has asked for a lock within a time; `message` says who,
+                        ///< and why
+    queue_entry_lost,   ///< a waiter's session and queue entry ended: the waiter goes to the end of
+                        ///< the queue; see when_cut_off
+    events_dropped,     ///< the callback was too slow; `message` says how many were dropped
 };
 [[nodiscard]] std::string_view to_string(event_kind kind) noexcept;
 /// Writes to_string().

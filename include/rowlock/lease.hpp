@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 
@@ -18,6 +19,12 @@ struct grant;
 struct grant_of;
 class mode_grants;
 }  // namespace detail
+
+/// Another client's request for a release, for people. Text comes from other programs: escape it
+/// for a terminal.
+struct release_request {
+    std::string asked_by{}, reason{};
+};
 
 /// Ownership of one grant of one name. The object is the lock: it releases when destroyed.
 ///
@@ -61,6 +68,14 @@ public:
     /// thread; one that blocks delays no other lease's signal. One that throws terminates the
     /// process.
     [[nodiscard]] std::stop_token lost() const;
+
+    /// Stopped when another client asks for the lock within a time (client::request_release), which
+    /// is then its deadline: the lease is held on, remaining() says how long, and its holder is to
+    /// finish what it does and release it. Callbacks as for lost(). Not by a request without a
+    /// time, which is a loss.
+    [[nodiscard]] std::stop_token release_requested() const;
+    /// Who asked, and why: the latest. No round trip.
+    [[nodiscard]] std::optional<rowlock::release_request> release_request() const;
 
     /// Frees the lock. One round trip. For a lost lease: reports that its holder has stopped; no
     /// round trip.

@@ -42,6 +42,9 @@ public:
     [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
     /// Stopped when the first of the leases is lost.
     [[nodiscard]] std::stop_token lost() const;
+    /// Stopped when another client asks for the first of them within a time:
+    /// lease::release_requested().
+    [[nodiscard]] std::stop_token release_requested() const;
 
     /// Frees all of the locks, those that no client waits for in one commit. Two round trips, and
     /// one or two for each lock with a waiter.

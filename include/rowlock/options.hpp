@@ -180,6 +180,15 @@ struct acquire_options {
     rowlock::queueing queueing = queueing::fair;
 };
 
+/// Terms of client::request_release.
+struct request_options {
+    /// How long the holder may take, at least until its session would have expired without another
+    /// heartbeat. 0: it loses the lease when it learns of the request. Up to 366 days.
+    std::chrono::milliseconds within{0};
+    /// Shown to the holder if `within` is not 0. Up to 1 000 bytes of UTF-8.
+    std::string reason = {};
+};
+
 /// Options of a watch.
 struct watch_options {
     /// The longest time that a change stays unnoticed. Each poll is a light read by key. 10 ms to

@@ -74,6 +74,11 @@ public:
     explicit operator bool() const noexcept { return held(); }
     [[nodiscard]] std::chrono::milliseconds remaining() const noexcept { return hold_.remaining(); }
     [[nodiscard]] std::stop_token lost() const { return hold_.lost(); }
+    /// As lease::release_requested() and lease::release_request().
+    [[nodiscard]] std::stop_token release_requested() const { return hold_.release_requested(); }
+    [[nodiscard]] std::optional<rowlock::release_request> release_request() const {
+        return hold_.release_request();
+    }
     /// Gives them back. One round trip (two on MySQL/MariaDB), and some to serve waiters if there
     /// were any lately. Errors as lease::release().
     void release() { hold_.release(); }
@@ -182,7 +187,8 @@ public:
 
     /// Asks the holder of the grant with this token, from holders(), to give its permits back; as
     /// client::request_release. Returns nullopt if that grant is over. Six to nine round trips.
-    std::optional<std::chrono::milliseconds> request_release(fencing_token holder);
+    std::optional<std::chrono::milliseconds> request_release(fencing_token holder,
+                                                             const request_options& options = {});
     /// Takes the permits of that grant at once, although its holder may still be working: its
     /// fenced transactions fail from then on; as client::force_release. Returns false, and changes
     /// nothing, if that grant is over. Six to nine round trips, and some to serve waiters.

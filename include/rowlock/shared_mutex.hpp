@@ -61,6 +61,11 @@ public:
     /// As lease::lost(). Take the token again after an upgrade: the earlier one does not report
     /// that what the upgrade brought was lost alone, by an operator.
     [[nodiscard]] std::stop_token lost() const;
+    /// As lease::release_requested() and lease::release_request(). Threads of a client that share a
+    /// grant (mode_options::reader_linger) share its requests. An upgrade of a hold whose release
+    /// was requested fails, and the hold is lost.
+    [[nodiscard]] std::stop_token release_requested() const;
+    [[nodiscard]] std::optional<rowlock::release_request> release_request() const;
     /// Releases it. One round trip (two on MySQL/MariaDB), after an upgrade twice as many, and some
     /// to serve waiters if there were any lately. Errors as lease::release().
     void release();
@@ -322,7 +327,8 @@ public:
 
     /// As semaphore::request_release and semaphore::force_release, for a token from holders(). A
     /// hold that several threads of a client read under ends for all of them.
-    std::optional<std::chrono::milliseconds> request_release(fencing_token holder);
+    std::optional<std::chrono::milliseconds> request_release(fencing_token holder,
+                                                             const request_options& options = {});
     bool force_release(fencing_token holder);
 
 private:

@@ -40,6 +40,8 @@ std::string_view to_string(event_kind kind) noexcept {
             return "session ended";
         case event_kind::waiting:
             return "waiting";
+        case event_kind::release_requested:
+            return "release requested";
         case event_kind::queue_entry_lost:
             return "queue entry lost";
         case event_kind::lease_acquired:

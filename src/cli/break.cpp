@@ -80,16 +80,17 @@ public:
         return all;
     }
 
-    [[nodiscard]] std::optional<milliseconds> request_release(const target& whom) {
+    [[nodiscard]] std::optional<milliseconds> request_release(const target& whom,
+                                                              const request_options& terms) {
         switch (whom.of) {
             case target::kind::semaphore:
-                return semaphore_.request_release(whom.token);
+                return semaphore_.request_release(whom.token, terms);
             case target::kind::shared_mutex:
-                return shared_.request_release(whom.token);
+                return shared_.request_release(whom.token, terms);
             case target::kind::lease:
                 break;
         }
-        return locks_.request_release(name_, whom.token);
+        return locks_.request_release(name_, whom.token, terms);
     }
 
     [[nodiscard]] bool force_release(const target& whom) {
@@ -156,8 +157,11 @@ void confirm(const break_options& options, const target& whom,
         options.now ? "It is not stopped: until it learns of it, with its next heartbeat at the "
                       "latest, it works on while the next holder works already.\nTake the lock "
                       "from it now? [y/N] "
-                    : "It is asked to stop, and the lock passes on when it has.\nBreak the "
-                      "lock? [y/N] ";
+        : options.within > 0ms
+            ? "It is asked to finish within that time, and the lock passes on when it has.\n"
+              "Break the lock? [y/N] "
+            : "It is asked to stop, and the lock passes on when it has.\nBreak the "
+              "lock? [y/N] ";
     require_consent(
         fmt::format("{}; {}.\n{}", escaped(holder_text(options.name, whom)),
                     escaped(queue_text(queue)), what),
@@ -198,13 +202,15 @@ int ask_to_stop(named_locks& locks, const database& in, const break_options& opt
                                   options.name, to_text(whom.who.remaining))};
     }
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP}};
-    const auto left = locks.request_release(whom);
+    const auto left =
+        locks.request_release(whom, {.within = options.within, .reason = options.reason});
     if (!left) {
         report(options, in, "gone", "is not held by that holder any more");
         return success;
     }
     if (!options.json) {
-        complain(fmt::format("{}, and is asked to stop; {}", holder_text(options.name, whom),
+        complain(fmt::format("{}, and is asked to {}; {}", holder_text(options.name, whom),
+                             options.within > 0ms ? "finish within " + to_text(*left) : "stop",
                              queue_text(queue)));
     }
     // Adds a second for the reply to the last question.

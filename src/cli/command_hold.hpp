@@ -41,6 +41,10 @@ public:
     [[nodiscard]] std::stop_token lost() const {
         return std::visit([](const auto& held) { return kept_by(held).lost(); }, held_);
     }
+    [[nodiscard]] std::stop_token release_requested() const {
+        return std::visit([](const auto& held) { return kept_by(held).release_requested(); },
+                          held_);
+    }
     /// @param succeeded whether the command did: a periodic run has finished then
     void release(bool succeeded) {
         std::visit([&](auto& held) { end(held, succeeded); }, held_);

@@ -10,7 +10,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <csignal>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -230,6 +232,26 @@ void add_schedule(CLI::App& app, run_options& options) {
                  [&options](milliseconds value) { options.skip_if_within = value; });
 }
 
+int signal_named(const std::string& name) {
+    const std::array known{std::pair{"USR1", SIGUSR1}, std::pair{"USR2", SIGUSR2},
+                           std::pair{"HUP", SIGHUP}, std::pair{"INT", SIGINT},
+                           std::pair{"TERM", SIGTERM}};
+    const auto found =
+        std::ranges::find_if(known, [&](const auto& each) { return name == each.first; });
+    if (found == known.end()) {
+        throw failure{usage, "--ask-signal takes USR1, USR2, HUP, INT or TERM"};
+    }
+    return found->second;
+}
+
+void add_ask_signal(CLI::App& app, run_options& options) {
+    app.add_option_function<std::string>(
+           "--ask-signal",
+           [&options](const std::string& name) { options.ask_signal = signal_named(name); },
+           "For the command if `break --within` asks for the lock")
+        ->type_name("SIGNAL");
+}
+
 void add_run(CLI::App& app, parsed& into) {
     auto& options = into.run;
     auto& command = add_command(app, into, "run", "Run a command while holding a lock",
@@ -264,6 +286,7 @@ void add_run(CLI::App& app, parsed& into) {
         ->needs(owner);
     add_kind(command, options.kind);
     add_schedule(command, options);
+    add_ask_signal(command, options);
     command.add_flag("--pass-url", options.pass_url, "Give the command ROWLOCK_URL");
     add_database(command, options.database);
 }
@@ -292,6 +315,7 @@ void add_election(CLI::App& app, parsed& into) {
                  "Between SIGTERM and SIGKILL when the command must stop; up to ttl/6 "
                  "[5s or ttl/6]",
                  [&options](milliseconds value) { options.grace = value; });
+    add_ask_signal(standing, options);
     standing.add_flag("--pass-url", options.pass_url, "Give the command ROWLOCK_URL");
     add_database(standing, options.database);
 
@@ -400,6 +424,7 @@ void add_looks(CLI::App& app, parsed& into) {
         "MariaDB, or behind a pooler, with its next heartbeat. A holder that does not answer "
         "loses\n"
         "the lock when its session expires, a ttl later at most.\n"
+        "--within lets it work on for that time: it learns who asks, and why.\n"
         "--now takes the lock at once: the next holder starts while this one still works. The "
         "token\n"
         "is raised, so that resources which check tokens refuse the old holder.\n");
@@ -422,8 +447,13 @@ void add_looks(CLI::App& app, parsed& into) {
     auto* patience = add_duration(out, "-w,--wait", zero::allowed,
                                   "Wait this long for the holder to stop [until it must have]",
                                   [&breaking](milliseconds value) { breaking.wait = value; });
+    auto* within = add_duration(out, "--within", zero::refused,
+                                "Let the holder finish within this time; then it must stop",
+                                [&breaking](milliseconds value) { breaking.within = value; });
+    out.add_option("--reason", breaking.reason, "Shown to that holder")->needs(within);
     out.add_flag("--now", breaking.now, "Take the lock while the holder may still work")
-        ->excludes(patience);
+        ->excludes(patience)
+        ->excludes(within);
     out.add_flag("-y,--yes", breaking.yes, "Do not ask");
     add_json(out, breaking.json);
     add_database(out, breaking.database);

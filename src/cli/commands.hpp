@@ -49,6 +49,7 @@ struct run_options {
     bool pass_url = false;
     int busy_exit_code = busy;
     std::optional<int> priority;  ///< of a candidate: the lock is an office (`elect`)
+    int ask_signal = 0;           ///< sent to the command if its lock is asked for; 0: none
 };
 int run(const run_options& options);
 /// Runs the command as the leader; campaigns again if leadership is lost.
@@ -126,6 +127,8 @@ struct break_options {
     std::optional<kind> of;
     patience wait;     ///< for the holder to stop; empty: until its session would have expired
     bool now = false;  ///< take the lock, and do not wait
+    std::chrono::milliseconds within{0};  ///< for the holder to finish; 0: it is to stop
+    std::string reason;
     bool yes = false;
     bool json = false;
 };

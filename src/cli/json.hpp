@@ -26,16 +26,21 @@ std::string as_text(Id id) {
 }
 
 inline json holder_to_json(const holder_info& holder) {
-    return {{"host", holder.host},
-            {"pid", holder.pid},
-            {"program", holder.program},
-            {"owner", holder.owner},
-            {"note", holder.note},
-            {"thread", holder.thread},
-            {"session", as_text(holder.session)},
-            {"grant_id", as_text(holder.grant_id)},
-            {"held_for_ms", holder.held_for.count()},
-            {"remaining_ms", holder.remaining.count()}};
+    json object{{"host", holder.host},
+                {"pid", holder.pid},
+                {"program", holder.program},
+                {"owner", holder.owner},
+                {"note", holder.note},
+                {"thread", holder.thread},
+                {"session", as_text(holder.session)},
+                {"grant_id", as_text(holder.grant_id)},
+                {"held_for_ms", holder.held_for.count()},
+                {"remaining_ms", holder.remaining.count()}};
+    if (holder.asked) {
+        object["asked_by"] = holder.asked->asked_by;
+        object["reason"] = holder.asked->reason;
+    }
+    return object;
 }
 
 /// ASCII alone, so that no name can steer a terminal; invalid UTF-8 becomes U+FFFD.

@@ -80,6 +80,11 @@ std::string in_full(const lease_info& row) {
         to_text(holder.held_for), end, escaped(holder.host), holder.pid, escaped(holder.program),
         escaped(holder.owner), escaped(holder.thread), escaped(holder.note),
         to_string(holder.session), to_string(holder.grant_id));
+    if (holder.asked) {
+        const auto& [by, why] = *holder.asked;
+        text +=
+            fmt::format("asked by   {}{}{}\n", escaped(by), why.empty() ? "" : ": ", escaped(why));
+    }
     return text;
 }
 

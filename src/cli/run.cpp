@@ -371,13 +371,14 @@ private:
 class watch {
 public:
     watch(supervisor& helper, const command_hold& held, blocked_signals& signals,
-          const schedule& times, outage& unreachable, bool campaigns)
+          const schedule& times, outage& unreachable, const run_options& options)
         : helper_{helper},
           held_{held},
           signals_{signals},
           times_{times},
           unreachable_{unreachable},
-          campaigns_{campaigns} {}
+          campaigns_{options.priority.has_value()},
+          number_for_requests_{options.ask_signal} {}
     watch(const watch&) = delete;
     watch& operator=(const watch&) = delete;
     /// The command has ended: a signal that arrives now would only replace its exit code. But it
@@ -395,10 +396,12 @@ public:
         while (!finished_) {
             pollfd watched[] = {{helper_.socket(), POLLIN, 0},
                                 {signals_.descriptor(), POLLIN, 0},
+                                {asked_ ? -1 : ask_signal_.descriptor(), POLLIN, 0},
                                 {lost_signal_.descriptor(), POLLIN, 0}};
-            poll(watched, lost_ ? 2 : 3, static_cast<int>(until_next_look().count()));
+            poll(watched, lost_ ? 3 : 4, static_cast<int>(until_next_look().count()));
             if (watched[1].revents != 0) pass_signals_on();
-            if (watched[2].revents != 0 && !lost_) lose();
+            if (watched[2].revents != 0 && !asked_) ask_command();
+            if (watched[3].revents != 0 && !lost_) lose();
             if (watched[0].revents != 0) read();
             vouch();
             if (!lost_ && !finished_) unreachable_.say(held_.remaining());
@@ -446,6 +449,12 @@ private:
             interrupted_ = interrupted_ || ends_a_wait(number);
             helper_.tell({notice::kind::forward, number});
         }
+    }
+
+    /// Another client has asked for the lock: the narrator says who. The command may finish.
+    void ask_command() noexcept {
+        asked_ = true;
+        if (number_for_requests_ != 0) helper_.tell({notice::kind::forward, number_for_requests_});
     }
 
     void lose() noexcept {
@@ -500,13 +509,18 @@ private:
     const schedule& times_;
     outage& unreachable_;
     const bool campaigns_;  ///< after a loss
+    const int number_for_requests_;
+    wake_up ask_signal_;
     wake_up lost_signal_;
     std::stop_callback<std::function<void()>> on_lost_{held_.lost(),
                                                        [this] { lost_signal_.set(); }};
+    std::stop_callback<std::function<void()>> on_request_{held_.release_requested(),
+                                                          [this] { ask_signal_.set(); }};
     nanoseconds trusted_until_{0};
     nanoseconds reported_trust_{0};
     pid_t group_ = 0;
     int code_ = 0;
+    bool asked_ = false;
     bool lost_ = false;
     bool interrupted_ = false;
     bool finished_ = false;
@@ -538,6 +552,9 @@ public:
         // Also the session of a waiter: its queue entry must go if we are killed.
         if (what.kind == event_kind::session_opened) {
             helper_.tell(notice::about(what.session));
+        }
+        if (what.kind == event_kind::release_requested) {
+            complain(fmt::format("{} is asked for: {}", what.name, what.message));
         }
         if (what.kind == event_kind::queue_entry_lost) {
             complain("the queue entry was lost in an outage; waiting on at the end of the queue");
@@ -666,8 +683,7 @@ int run_under(const run_options& options) {
         throw busy_failure(options.name, options.busy_exit_code);
     }
     const outcome result =
-        watch{helper, *held, signals, times, events.unreachable(), options.priority.has_value()}
-            .run();
+        watch{helper, *held, signals, times, events.unreachable(), options}.run();
     return finish(*held, result, options, events);
 }
 

@@ -254,3 +254,42 @@ TEST_CASE("--reclaim takes over from a predecessor without waiting for its ttl")
         CHECK(next.out == (std::string_view{in->name()} == "MariaDB" ? "3\n" : "2\n"));
     }
 }
+
+TEST_CASE("a command whose lock is asked for within a time learns of it, and may finish") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const scratch folder;
+        process job{
+            command_line((*in)({"run", "--ttl", "3s", "--ask-signal", "USR1", "a", "--", "sh", "-c",
+                                "trap 'echo asked >" + (folder / "asked") + "; exit 5' USR1; " +
+                                    "echo yes >" + (folder / "started") +
+                                    "; while :; do sleep 0.02; done"})),
+            in->in_environment()};
+        REQUIRE(eventually([&] { return !contents(folder / "started").empty(); }));
+        const auto asked =
+            in->run({"break", "--yes", "--within", "1h", "--reason", "red \x1b[31m alert", "a"});
+        CHECK(asked.code == 0);
+        CHECK(asked.err.find("is asked to finish within 1h") != std::string::npos);
+        CHECK(job.wait() == 5);
+        CHECK(contents(folder / "asked") == "asked\n");
+        CHECK(job.err().find("a is asked for: rowlock, pid ") != std::string::npos);
+        CHECK(job.err().find("red \\x1b[31m alert") != std::string::npos);
+    }
+}
+
+TEST_CASE("a command that does not finish within the time is stopped") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        process job{command_line((*in)({"run", "--ttl", "2s", "a", "--", "sleep", "1000"})),
+                    in->in_environment()};
+        REQUIRE(eventually([&] { return in->run({"held", "a"}).code == 0; }));
+        const auto asked =
+            in->run({"break", "--yes", "--wait", "0", "--within", "4s", "--reason", "backup", "a"});
+        CHECK(asked.code == 75);
+        CHECK(eventually([&] {
+            return in->run({"show", "a"}).out.find("backup") != std::string::npos;
+        }));
+        CHECK(job.wait() == 70);
+        CHECK(job.err().find("release requested") != std::string::npos);
+    }
+}

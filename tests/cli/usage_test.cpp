@@ -393,11 +393,12 @@ TEST_CASE(
         CHECK(in->run({"migrate"}).out ==
               "applied migration 1\napplied migration 2\napplied migration 3\napplied migration 4\n"
               "applied migration 5\napplied migration 6\napplied migration 7\napplied "
-              "migration 8\napplied migration 9\napplied migration 10\n");
+              "migration 8\napplied migration 9\napplied migration 10\napplied migration 11\n");
         CHECK(in->run({"migrate"}).out == "nothing to do\n");
         CHECK(in->run({"migrate", "--status"}).code == 0);
         CHECK(in->run({"migrate", "--down-to", "0", "--yes"}).out ==
-              "reverted migration 10\nreverted migration 9\nreverted migration 8\nreverted "
+              "reverted migration 11\nreverted migration 10\nreverted migration 9\nreverted "
+              "migration 8\nreverted "
               "migration 7\nreverted "
               "migration 6\nreverted "
               "migration 5\nreverted "

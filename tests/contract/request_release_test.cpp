@@ -1,6 +1,7 @@
 // Requested releases: the holder learns of the request and stops, and only then the next one
 // follows.
 
+#include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -10,6 +11,7 @@
 
 #include <chrono>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <type_traits>
@@ -144,6 +146,167 @@ TEST_CASE("a requested lease whose own deadline comes first is held until then")
         REQUIRE(asking.request_release("long", longer.token()));
         CHECK(eventually([&] { return !longer.held(); }));
         CHECK(brief.held());
+    }
+}
+
+TEST_CASE("a holder that is asked to release within a time works on, and learns who asks and why") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        support::event_log events;
+        client holder{
+            database.source(),
+            database.options({.ttl = 1500ms, .heartbeat = 100ms, .on_event = events.callback()})};
+        client asking{database.source(), database.options({.program = "operator"})};
+        auto lease = holder.acquire("job");
+        const auto bystander = holder.acquire("other");
+        const auto requested = lease.release_requested();
+        CHECK_FALSE(lease.release_request().has_value());
+        const auto left =
+            asking.request_release("job", lease.token(), {.within = 20s, .reason = "a deployment"});
+        REQUIRE(left);
+        CHECK(*left > 15s);
+        CHECK(*left <= 20s);
+        CHECK(eventually([&] { return requested.stop_requested(); }));
+        const auto request = lease.release_request();
+        REQUIRE(request);
+        CHECK(request->asked_by.starts_with("operator, pid "));
+        CHECK(request->reason == "a deployment");
+        CHECK(events.has(event_kind::release_requested));
+        CHECK_FALSE(bystander.release_requested().stop_requested());
+        // It is held on, past the session's time to live.
+        std::this_thread::sleep_for(2s);
+        CHECK(lease.held());
+        CHECK_FALSE(lease.lost().stop_requested());
+        CHECK(lease.remaining() > 0ms);
+        CHECK_FALSE(asking.try_acquire("job"));
+        const auto seen = asking.inspect("job");
+        REQUIRE(seen);
+        REQUIRE(seen->holder);
+        REQUIRE(seen->holder->asked);
+        CHECK(seen->holder->asked->reason == "a deployment");
+        CHECK_NOTHROW(lease.release());
+        // The next holder has nothing to do with it.
+        const auto next = take(asking, "job");
+        CHECK_FALSE(next.release_requested().stop_requested());
+        CHECK_FALSE(holder.inspect("job")->holder->asked.has_value());
+    }
+}
+
+TEST_CASE("a holder that does not release within the time loses the lease, and has its margin") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(),
+                      database.options({.ttl = 1s, .heartbeat = 100ms, .margin = 400ms})};
+        client asking{database.source(), database.options()};
+        const auto lease = holder.acquire("job");
+        const auto asked = steady::now();
+        REQUIRE(asking.request_release("job", lease.token(), {.within = 3s, .reason = "backup"}));
+        REQUIRE(eventually([&] { return lease.release_requested().stop_requested(); }));
+        CHECK(lease.held());
+        CHECK(lease.remaining() <= 2600ms);
+        REQUIRE(eventually([&] { return !lease.held(); }));
+        const auto lost = steady::now();
+        CHECK(lost - asked < 3s);
+        CHECK(lost - asked > 2s);
+        const auto next = take(asking, "job");
+        CHECK(steady::now() - lost >= 300ms);
+        CHECK(next.held());
+        CHECK(eventually([&] { return lease.lost().stop_requested(); }));
+    }
+}
+
+TEST_CASE("a shorter request replaces a longer one, and one without a time ends the lease") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
+        client asking{database.source(), database.options()};
+        const auto lease = holder.acquire("job");
+        const auto first =
+            asking.request_release("job", lease.token(), {.within = 1h, .reason = "first"});
+        REQUIRE(first);
+        CHECK(*first > 50min);
+        REQUIRE(eventually([&] { return lease.release_requested().stop_requested(); }));
+        const auto second =
+            asking.request_release("job", lease.token(), {.within = 2h, .reason = "second"});
+        REQUIRE(second);
+        CHECK(*second <= *first);
+        CHECK(eventually([&] { return lease.release_request()->reason == "second"; }));
+        CHECK(lease.held());
+        const auto third =
+            asking.request_release("job", lease.token(), {.within = 10min, .reason = "third"});
+        REQUIRE(third);
+        CHECK(*third <= 10min);
+        CHECK(eventually([&] { return lease.release_request()->reason == "third"; }));
+        CHECK(lease.held());
+        REQUIRE(asking.request_release("job", lease.token()));
+        CHECK(eventually([&] { return !lease.held(); }));
+    }
+}
+
+// The deadline alone protects: a holder that does not know of the request stops believing before
+// the database gives the lock away.
+TEST_CASE("a holder that cannot read who asks stops before the lock passes on") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        network.before([](std::string_view name) {
+            if (name == "session_leases") throw error{errc::timed_out, "made by the test"};
+        });
+        client holder{network.wrap(database.source()),
+                      database.options({.ttl = 1500ms, .heartbeat = 100ms, .margin = 300ms})};
+        client asking{database.source(), database.options()};
+        const auto lease = holder.acquire("job");
+        REQUIRE(asking.request_release("job", lease.token(), {.within = 1ms, .reason = "now"}));
+        const auto next = take(asking, "job");
+        CHECK_FALSE(lease.held());
+        CHECK(next.token() > lease.token());
+    }
+}
+
+TEST_CASE("holders of permits and modes are asked for them within a time, each alone") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(),
+                      database.options({.ttl = 1500ms, .heartbeat = 100ms, .margin = 300ms})};
+        client asking{database.source(), database.options()};
+        semaphore limit{holder, "limit"};
+        limit.create(3);
+        shared_mutex page{holder, "page"};
+        auto one = limit.acquire(1);
+        auto other = limit.acquire(2);
+        auto reading = page.acquire(lock_mode::upgradeable);
+        REQUIRE(semaphore{asking, "limit"}.request_release(one.token(),
+                                                           {.within = 3s, .reason = "quota"}));
+        REQUIRE(shared_mutex{asking, "page"}.request_release(reading.token(),
+                                                             {.within = 1h, .reason = "edit"}));
+        REQUIRE(eventually([&] {
+            return one.release_requested().stop_requested() &&
+                   reading.release_requested().stop_requested();
+        }));
+        CHECK(one.held());
+        CHECK(reading.held());
+        CHECK(one.release_request()->reason == "quota");
+        CHECK(reading.release_request()->reason == "edit");
+        CHECK_FALSE(other.release_requested().stop_requested());
+        CHECK(eventually([&] { return !one.held(); }));
+        CHECK(other.held());
+        CHECK(reading.held());
+        CHECK(eventually([&] {
+            return asking.inspect("page").has_value() ||
+                   semaphore{asking, "limit"}.inspect()->used == 2;
+        }));
+        reading.release();
+    }
+}
+
+TEST_CASE("what cannot be asked for is refused") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        const auto lease = locks.acquire("job");
+        const auto refused = [&](const request_options& terms) {
+            return kind_of([&] {
+                       static_cast<void>(locks.request_release("job", lease.token(), terms));
+                   }) == errc::invalid_options;
+        };
+        CHECK(refused({.within = -1ms}));
+        CHECK(refused({.within = 24h * 367}));
+        CHECK(refused({.within = 1h, .reason = std::string(1001, 'x')}));
+        CHECK(lease.held());
     }
 }
 

@@ -175,14 +175,15 @@ public:
         });
     }
 
-    std::optional<release_request> request_release(sql::connection& /*db*/, std::string_view name,
-                                                   std::int64_t token,
-                                                   sql::deadline /*until*/) const override {
-        return in_.call([&](rows& all) -> std::optional<release_request> {
+    std::optional<requested_release> request_release(sql::connection& /*db*/, std::string_view name,
+                                                     std::int64_t token,
+                                                     const release_terms& /*terms*/,
+                                                     sql::deadline /*until*/) const override {
+        return in_.call([&](rows& all) -> std::optional<requested_release> {
             const lease_probe seen = look_at(all, name, session_id{0});
             if (seen.free || seen.token != token) return std::nullopt;
             ++all.sessions[seen.session].revision;
-            return release_request{.session = seen.session, .left = seen.remaining};
+            return requested_release{.session = seen.session, .left = seen.remaining};
         });
     }
 

@@ -69,8 +69,9 @@ std::vector<waiter_info> client::waiters(const lock_name& name) {
 }
 
 std::optional<std::chrono::milliseconds> client::request_release(const lock_name& name,
-                                                                 fencing_token holder) {
-    return engine_->admin().request_release(name, holder);
+                                                                 fencing_token holder,
+                                                                 const request_options& options) {
+    return engine_->admin().request_release(name, holder, options);
 }
 
 bool client::force_release(const lock_name& name) {

@@ -51,6 +51,16 @@ std::stop_token lease::lost() const {
     return token;
 }
 
+std::stop_token lease::release_requested() const {
+    return grant_ ? grant_->request_signal.get_token() : std::stop_token{};
+}
+
+std::optional<rowlock::release_request> lease::release_request() const {
+    if (!grant_) return std::nullopt;
+    const std::lock_guard lock{grant_->mutex};
+    return grant_->request;
+}
+
 void lease::release() {
     if (!grant_) return;
     if (grant_->fork.in_child()) grant_->fork.require_same_process();

@@ -1,5 +1,6 @@
 #include "coordination/lease/lease_admin.hpp"
 
+#include "coordination/lease/request_terms.hpp"
 #include "coordination/lease/validation.hpp"
 #include "coordination/session/grant.hpp"
 
@@ -58,9 +59,13 @@ std::vector<waiter_info> lease_admin::waiters(const lock_name& name) {
 }
 
 std::optional<milliseconds> lease_admin::request_release(const lock_name& name,
-                                                         fencing_token holder) {
+                                                         fencing_token holder,
+                                                         const request_options& options) {
+    validate(options);
+    const auto terms = terms_of(context_, options);
     const auto asked = read([&](sql::connection& db, sql::deadline until) {
-        auto done = context_.leases.request_release(db, name.str(), holder.value(), until);
+        auto done =
+            context_.leases.request_release(db, name.str(), holder.value(), terms.view(), until);
         if (done) context_.notify_holder(db, done->session, until);
         return done;
     });

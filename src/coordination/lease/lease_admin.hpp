@@ -33,7 +33,8 @@ public:
     std::vector<lease_info> list(std::string_view prefix, const page& page);
     std::vector<waiter_info> waiters(const lock_name& name);
     std::optional<std::chrono::milliseconds> request_release(const lock_name& name,
-                                                             fencing_token holder);
+                                                             fencing_token holder,
+                                                             const request_options& options);
     bool force_release(const lock_name& name, std::optional<fencing_token> only);
 
 private:

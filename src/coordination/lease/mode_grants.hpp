@@ -32,6 +32,8 @@ public:
     [[nodiscard]] bool held() const noexcept;
     [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
     [[nodiscard]] std::stop_token lost() const;
+    [[nodiscard]] std::stop_token release_requested() const;
+    [[nodiscard]] std::optional<release_request> request() const;
     [[nodiscard]] std::pair<session_id, grant_id> latest() const noexcept;
 
     void release();

@@ -27,7 +27,7 @@ constexpr auto least_duration = 10ms;
 std::optional<std::chrono::milliseconds> duration_left(const grant& first) {
     const auto deadline = first.deadline.load();
     if (deadline == base::alarm::never) return std::nullopt;
-    const auto left = deadline + first.deadline_margin - first.clock.now();
+    const auto left = deadline + first.deadline_margin.load() - first.clock.now();
     return std::chrono::floor<std::chrono::milliseconds>(left);
 }
 
@@ -70,6 +70,17 @@ std::chrono::milliseconds mode_grants::remaining() const noexcept {
 std::stop_token mode_grants::lost() const {
     const std::lock_guard lock{guard_};
     return parts_.front().watch ? lost_.get_token() : parts_.front().hold.lost();
+}
+
+/// The database ends all parts of a hold together.
+std::stop_token mode_grants::release_requested() const {
+    const std::lock_guard lock{guard_};
+    return parts_.front().hold.release_requested();
+}
+
+std::optional<release_request> mode_grants::request() const {
+    const std::lock_guard lock{guard_};
+    return parts_.front().hold.release_request();
 }
 
 std::pair<session_id, grant_id> mode_grants::latest() const noexcept {
@@ -280,6 +291,14 @@ std::chrono::milliseconds mode_lease::remaining() const noexcept {
 
 std::stop_token mode_lease::lost() const {
     return grants_ ? grants_->lost() : std::stop_token{};
+}
+
+std::stop_token mode_lease::release_requested() const {
+    return grants_ ? grants_->release_requested() : std::stop_token{};
+}
+
+std::optional<release_request> mode_lease::release_request() const {
+    return grants_ ? grants_->request() : std::nullopt;
 }
 
 session_id mode_lease::session_id() const noexcept {

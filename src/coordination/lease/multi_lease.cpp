@@ -13,9 +13,14 @@ namespace rowlock {
 struct multi_lease::state {
     using signal = std::stop_callback<std::function<void()>>;
 
-    explicit state(std::vector<lease> all) : leases{std::move(all)}, signals(leases.size()) {
-        for (std::size_t i = 0; i < leases.size(); ++i) {
-            signals[i].emplace(leases[i].lost(), [lost = lost]() mutable { lost.request_stop(); });
+    explicit state(std::vector<lease> all) : leases{std::move(all)}, signals(2 * leases.size()) {
+        auto next = signals.begin();
+        const auto pass_on = [&](const std::stop_token& from, const std::stop_source& to) {
+            (next++)->emplace(from, [to]() mutable { to.request_stop(); });
+        };
+        for (const auto& each : leases) {
+            pass_on(each.lost(), lost);
+            pass_on(each.release_requested(), requested);
         }
     }
     [[nodiscard]] std::vector<std::shared_ptr<detail::grant>> grants() const {
@@ -26,7 +31,7 @@ struct multi_lease::state {
         return all;
     }
 
-    std::stop_source lost{};
+    std::stop_source lost{}, requested{};
     std::vector<lease> leases;
     std::vector<std::optional<signal>> signals;  ///< gone before the leases are
 };
@@ -83,6 +88,10 @@ std::chrono::milliseconds multi_lease::remaining() const noexcept {
 
 std::stop_token multi_lease::lost() const {
     return state_ ? state_->lost.get_token() : std::stop_token{};
+}
+
+std::stop_token multi_lease::release_requested() const {
+    return state_ ? state_->requested.get_token() : std::stop_token{};
 }
 
 void multi_lease::release() {

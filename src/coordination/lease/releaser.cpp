@@ -192,7 +192,7 @@ void releaser::extend(grant& held, milliseconds by) {
         });
         if (done == protocol::extension::done) {
             // The database counts from a later time: this deadline is early.
-            if (grants_.deadlines().extend(held, sent + by - held.deadline_margin,
+            if (grants_.deadlines().extend(held, sent + by - held.deadline_margin.load(),
                                            context_.now() + by)) {
                 return;
             }

@@ -52,8 +52,9 @@ std::vector<permit_waiter> semaphore::waiters() {
     return locks_.engine_->semaphores().waiters(name_);
 }
 
-std::optional<std::chrono::milliseconds> semaphore::request_release(fencing_token holder) {
-    return locks_.engine_->semaphores().request_release(name_, holder);
+std::optional<std::chrono::milliseconds> semaphore::request_release(
+    fencing_token holder, const request_options& options) {
+    return locks_.engine_->semaphores().request_release(name_, holder, options);
 }
 
 bool semaphore::force_release(fencing_token holder) {

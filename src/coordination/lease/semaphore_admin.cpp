@@ -2,6 +2,8 @@
 
 #include "base/page.hpp"
 #include "base/require.hpp"
+#include "coordination/lease/request_terms.hpp"
+#include "coordination/lease/validation.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -77,12 +79,14 @@ std::vector<permit_waiter> semaphore_admin::waiters(const lock_name& name) {
     });
 }
 
-std::optional<std::chrono::milliseconds> semaphore_admin::request_release(const lock_name& name,
-                                                                          fencing_token holder) {
+std::optional<std::chrono::milliseconds> semaphore_admin::request_release(
+    const lock_name& name, fencing_token holder, const request_options& options) {
+    validate(options);
+    const auto terms = terms_of(context_, options);
     return on_connection(
         [&](sql::connection& db, sql::deadline until) -> std::optional<std::chrono::milliseconds> {
-            const auto asked =
-                context_.semaphores.request_release(db, name.str(), holder.value(), until);
+            const auto asked = context_.semaphores.request_release(db, name.str(), holder.value(),
+                                                                   terms.view(), until);
             if (!asked) return std::nullopt;
             context_.notify_holder(db, asked->session, until);
             if (asked->left.count() <= 0) take_back(db, name, until);

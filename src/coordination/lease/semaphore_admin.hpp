@@ -29,7 +29,8 @@ public:
     std::vector<protocol::held_permits> holders(const lock_name& name, int limit);
     std::vector<permit_waiter> waiters(const lock_name& name);
     std::optional<std::chrono::milliseconds> request_release(const lock_name& name,
-                                                             fencing_token holder);
+                                                             fencing_token holder,
+                                                             const request_options& options);
     bool force_release(const lock_name& name, fencing_token holder);
 
 private:

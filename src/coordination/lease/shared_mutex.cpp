@@ -212,8 +212,9 @@ std::vector<mode_waiter> shared_mutex::waiters() {
     return all;
 }
 
-std::optional<std::chrono::milliseconds> shared_mutex::request_release(fencing_token holder) {
-    return holds_->locks.engine_->semaphores().request_release(holds_->name, holder);
+std::optional<std::chrono::milliseconds> shared_mutex::request_release(
+    fencing_token holder, const request_options& options) {
+    return holds_->locks.engine_->semaphores().request_release(holds_->name, holder, options);
 }
 
 bool shared_mutex::force_release(fencing_token holder) {

@@ -64,4 +64,11 @@ void validate(const acquire_options& options) {
             "a lease's max_duration must be at most a year");
 }
 
+void validate(const request_options& options) {
+    require(options.within >= 0ms && options.within <= 24h * 366,
+            "the time for a release must be from 0 to 366 days");
+    require(utf8::is_text(options.reason, 1000),
+            "a reason must be UTF-8 of at most 1000 bytes without NUL");
+}
+
 }  // namespace rowlock::detail

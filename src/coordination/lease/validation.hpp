@@ -15,5 +15,6 @@ inline constexpr std::string_view random_owner = "random:";
 /// @throws error errc::invalid_options
 client_options validated(client_options options);
 void validate(const acquire_options& options);
+void validate(const request_options& options);
 
 }  // namespace rowlock::detail

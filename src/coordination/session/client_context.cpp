@@ -53,6 +53,26 @@ void client_context::notify_holder(sql::connection& db, session_id session,
     queues.notify_session(db, session, until);
 }
 
+void client_context::pass_on(grant& held, const release_request& request) noexcept {
+    try {
+        const std::lock_guard lock{held.mutex};
+        held.request = request;
+    } catch (...) {
+        // No memory for the text.
+    }
+    if (held.requested.exchange(true)) return;
+    signals_.deliver(held.request_signal);
+    report([&] {
+        event asked{.kind = event_kind::release_requested,
+                    .name = held.name,
+                    .token = held.token,
+                    .session = held.session_id,
+                    .message = request.asked_by};
+        if (!request.reason.empty()) asked.message += ": " + request.reason;
+        return asked;
+    });
+}
+
 bool client_context::lose(grant& lost, loss_reason why, grant::state from) noexcept {
     // The reason first: a thread that sees the state reads it. The first reason stays.
     auto none = loss_reason::none;

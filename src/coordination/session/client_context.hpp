@@ -101,6 +101,9 @@ public:
     /// finds the change. One round trip, and one more to notify.
     void notify_holder(sql::connection& db, session_id session, sql::deadline until) const noexcept;
 
+    /// Tells a holder that another client has asked for its release within a time. The first
+    /// request is reported, and sends the signal.
+    void pass_on(grant& held, const release_request& request) noexcept;
     /// Declares a grant lost, counts and reports that, and sends its loss signal. Returns whether
     /// this call declared it: the grant was in state `from`.
     bool lose(grant& lost, loss_reason why, grant::state from = grant::state::held) noexcept;

@@ -9,6 +9,7 @@
 #include <rowlock/events.hpp>
 #include <rowlock/fencing_token.hpp>
 #include <rowlock/ids.hpp>
+#include <rowlock/lease.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -42,7 +43,7 @@ struct grant {
     std::shared_ptr<trust_window> session_trust;
     /// The hold's own, on our clock, less the margin. Changed by grant_deadlines alone.
     std::atomic<nanoseconds> deadline{base::alarm::never};
-    nanoseconds deadline_margin{0};
+    std::atomic<nanoseconds> deadline_margin{nanoseconds{0}};
     /// By then, on our clock, the database sees it as passed. Guarded by grant_deadlines.
     nanoseconds deadline_over{0};
     std::weak_ptr<engine> owner;
@@ -62,6 +63,11 @@ struct grant {
     /// valid. Guarded by the mutex above.
     std::optional<protocol::next_waiter> next{};
     nanoseconds next_until{0};
+    /// Another client has asked for its release by `deadline`; the latest request is guarded by the
+    /// mutex above.
+    std::atomic<bool> requested{false};
+    std::optional<release_request> request{};
+    std::stop_source request_signal{};
     std::atomic<bool> watched{false};  ///< lost() was called: callbacks may be registered
     std::stop_source lost_signal{};
 

@@ -16,6 +16,24 @@ void grant_deadlines::remove(const grant& ended) noexcept {
     all_.erase({ended.deadline.load(), ended.grant_id});
 }
 
+void grant_deadlines::shorten(const std::shared_ptr<grant>& held, nanoseconds to,
+                              nanoseconds margin, nanoseconds over) {
+    const std::lock_guard lock{mutex_};
+    const auto before = held->deadline.load();
+    if (before <= to) return;
+    if (before == base::alarm::never) {
+        all_.emplace(std::pair{to, held->grant_id}, entry{held});
+    } else {
+        auto node = all_.extract({before, held->grant_id});
+        if (!node) return;  // due, under another time
+        node.key().first = to;
+        all_.insert(std::move(node));
+    }
+    held->deadline = to;
+    held->deadline_margin = margin;
+    held->deadline_over = over;
+}
+
 bool grant_deadlines::extend(grant& held, nanoseconds to, nanoseconds over) noexcept {
     const std::lock_guard lock{mutex_};
     auto node = all_.extract({held.deadline.load(), held.grant_id});
@@ -40,7 +58,7 @@ grant_deadlines::answer grant_deadlines::next(nanoseconds now) noexcept {
         if (!due) continue;
         const bool again = std::exchange(node.mapped().lost, true);
         if (!again) {
-            node.key().first = std::max(now + due->deadline_margin, due->deadline_over);
+            node.key().first = std::max(now + due->deadline_margin.load(), due->deadline_over);
             all_.insert(std::move(node));
         }
         return {std::move(due), again, nanoseconds{0}};

@@ -5,6 +5,10 @@
 
 namespace rowlock::detail {
 
+loss_reason why_deadline_passed(const grant& over) noexcept {
+    return over.requested ? loss_reason::release_requested : loss_reason::deadline_passed;
+}
+
 std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, grant_id grant_id,
                                              std::int64_t token, nanoseconds sent,
                                              std::optional<std::chrono::microseconds> max_duration,
@@ -61,7 +65,15 @@ void grant_lifecycle::declare_if_over(grant& held) noexcept {
     if (held.held() || held.now != grant::state::held) return;
     const bool session_lives = held.session_trust->open(context_.now());
     context_.lose(held,
-                  session_lives ? loss_reason::deadline_passed : loss_reason::trust_window_passed);
+                  session_lives ? why_deadline_passed(held) : loss_reason::trust_window_passed);
+}
+
+void grant_lifecycle::end_by(const std::shared_ptr<grant>& held, const release_request& request,
+                             nanoseconds sent, nanoseconds left) {
+    const nanoseconds margin = context_.options.margin;
+    deadlines_.shorten(held, sent + left - margin, margin, context_.now() + left);
+    context_.pass_on(*held, request);
+    hooks_.on_deadline();
 }
 
 bool grant_lifecycle::deny(grant& believed, grant::state from) noexcept {

@@ -14,6 +14,9 @@
 
 namespace rowlock::detail {
 
+/// The reason for a loss by the grant's own deadline.
+[[nodiscard]] loss_reason why_deadline_passed(const grant& over) noexcept;
+
 /// Makes grants and ends them: each step in the ledger of its session, in the list of deadlines,
 /// and for the heartbeat, which frees in the database what no call could free. No round trips.
 /// Thread-safe.
@@ -47,6 +50,10 @@ public:
     /// Declares the loss of a lease that this client relied on until now. The watchdog is about to
     /// do the same; the first of them declares it.
     void declare_if_over(grant& held) noexcept;
+    /// Another client has asked for the release of this grant by its row's deadline, which was so
+    /// long ahead when the row was read by a statement sent then.
+    void end_by(const std::shared_ptr<grant>& held, const release_request& request,
+                nanoseconds sent, nanoseconds left);
     /// The table denies a grant that we believed: another client may hold the lease. Returns
     /// whether this call declared it lost.
     bool deny(grant& believed, grant::state from = grant::state::held) noexcept;

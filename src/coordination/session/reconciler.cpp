@@ -34,7 +34,7 @@ bool is_requested(const grant& held, const protocol::session_lease& row, nanosec
     const auto believed = held.deadline.load();
     const nanoseconds ends =
         read + std::chrono::microseconds{row.deadline_us.value_or(0)} + longest_clock_step;
-    return believed == base::alarm::never || ends < believed + held.deadline_margin;
+    return believed == base::alarm::never || ends < believed + held.deadline_margin.load();
 }
 
 /// Whether the rows that were read have this grant. @param tokens by grant id
@@ -57,6 +57,7 @@ void reconciler::finish(session& ours, sql::connection& db, sql::deadline until)
 
 bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline until) {
     const auto held = ours.grants().held();
+    const nanoseconds sent = context_.now();
     const auto rows = rows_of(ours, db, until);
     const nanoseconds read = context_.now();
     bool all_known = true;
@@ -72,6 +73,11 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
         }
         if (row.forced) {
             static_cast<void>(grants_.deny(**granted));
+            continue;
+        }
+        if (row.asked) {
+            const std::chrono::microseconds left{*row.deadline_us};
+            grants_.end_by(*granted, *row.asked, sent, left - longest_clock_step);
             continue;
         }
         const bool requested =

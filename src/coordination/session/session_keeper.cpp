@@ -102,9 +102,9 @@ nanoseconds session_keeper::watch_deadlines(nanoseconds now) {
     for (;;) {
         const auto [passed, again, next] = grants_.deadlines().next(now);
         if (!passed) return next;
-        context_.lose(*passed, loss_reason::deadline_passed);
-        const bool by_deadline =
-            passed->now == grant::state::lost && passed->reason == loss_reason::deadline_passed;
+        const auto why = why_deadline_passed(*passed);
+        context_.lose(*passed, why);
+        const bool by_deadline = passed->now == grant::state::lost && passed->reason == why;
         if (by_deadline && (again || passed->stopped)) grants_.clear_row(*passed);
     }
 }

@@ -44,7 +44,9 @@ s.pid,
 {now} - l.acquired_at,
 coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now},
 (select count(*) {queue}),
-{now} - (select min(w.enqueued_at) {queue})
+{now} - (select min(w.enqueued_at) {queue}),
+case when l.asked_for = l.grant_id then l.asked_by end,
+l.reason
 
 -- fragment queue
 -- The live waiters of the name n.name. One step into the index by (name, ticket) if there are none.

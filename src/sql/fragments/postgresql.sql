@@ -140,7 +140,9 @@ s.pid,
 (extract(epoch from clock_timestamp() - l.acquired_at) operator(pg_catalog.*) 1000000)::bigint,
 (extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
 q.waiting,
-(extract(epoch from clock_timestamp() - q.since) operator(pg_catalog.*) 1000000)::bigint
+(extract(epoch from clock_timestamp() - q.since) operator(pg_catalog.*) 1000000)::bigint,
+case when l.asked_for = l.grant_id then l.asked_by end,
+l.reason
 
 -- fragment queue
 -- To be joined to n: how many live waiters n.name has, and since when the first of them waits. One step

@@ -39,6 +39,7 @@ lease_info read_info(const sql::result& rows, std::size_t row) {
     holder.pid = rows.maybe_integer(row, 11).value_or(0);
     holder.held_for = in_milliseconds(rows.maybe_integer(row, 12));
     holder.remaining = in_milliseconds(rows.maybe_integer(row, 13));
+    holder.asked = read_request(rows, row, 16);
     return info;
 }
 
@@ -69,6 +70,7 @@ common_lease_protocol::common_lease_protocol(const sql::statement_set& statement
       force_release_{statements("force_release")},
       lock_lease_{statements("lock_lease")},
       shorten_lease_{statements("shorten_lease")},
+      lease_deadline_{statements("lease_deadline")},
       predecessors_{statements("predecessors")},
       reclaim_lease_{statements("reclaim_lease")},
       inspect_{statements("inspect")},
@@ -197,6 +199,15 @@ std::vector<bool> common_lease_protocol::make_durable(sql::connection& db, sessi
     return ours;
 }
 
+std::optional<rowlock::release_request> read_request(const sql::result& rows, std::size_t row,
+                                                     std::size_t column) {
+    if (rows.is_null(row, column)) return std::nullopt;
+    return rowlock::release_request{.asked_by = std::string{rows.text(row, column)},
+                                    .reason = rows.is_null(row, column + 1)
+                                                  ? std::string{}
+                                                  : std::string{rows.text(row, column + 1)}};
+}
+
 std::vector<session_lease> common_lease_protocol::leases_of(sql::connection& db, session_id session,
                                                             sql::deadline until) const {
     const auto rows = run(db, session_leases_, until, session);
@@ -206,6 +217,7 @@ std::vector<session_lease> common_lease_protocol::leases_of(sql::connection& db,
         leases.push_back({std::string{rows.text(row, 0)},
                           rows.maybe_integer<grant_id>(row, 1).value_or(grant_id{}),
                           rows.integer(row, 2), rows.maybe_integer(row, 3)});
+        leases.back().asked = read_request(rows, row, 4);
     }
     return leases;
 }
@@ -261,25 +273,23 @@ bool common_lease_protocol::evict(sql::connection& db, std::string_view name,
     return true;
 }
 
-std::optional<release_request> common_lease_protocol::request_release(sql::connection& db,
-                                                                      std::string_view name,
-                                                                      std::int64_t token,
-                                                                      sql::deadline until) const {
+std::optional<requested_release> common_lease_protocol::request_release(sql::connection& db,
+                                                                        std::string_view name,
+                                                                        std::int64_t token,
+                                                                        const release_terms& terms,
+                                                                        sql::deadline until) const {
     const lease_probe seen = probe(db, name, session_id{}, until);
     if (seen.free || seen.token != token) return std::nullopt;
-    {
-        // Lease first, as in evict().
-        sql::transaction_scope transaction{db, until};
-        if (run(db, lock_lease_, until, name, token, seen.session).empty()) return std::nullopt;
-        run(db, bump_revision_, until, seen.session);
-        run(db, shorten_lease_, until, name, seen.session);
-        transaction.commit(until);
-    }
-    const lease_probe after = probe(db, name, session_id{}, until);
-    const bool over = after.free || after.token != token;
-    return release_request{
-        .session = seen.session,
-        .left = over ? microseconds{0} : std::max(after.remaining, microseconds{0})};
+    // Lease first, as in evict().
+    sql::transaction_scope transaction{db, until};
+    if (run(db, lock_lease_, until, name, token, seen.session).empty()) return std::nullopt;
+    run(db, bump_revision_, until, seen.session);
+    run(db, shorten_lease_, until, name, seen.session, terms.within.count(),
+        sql::text_or_null(terms.asked_by), sql::text_or_null(terms.reason));
+    const auto row = run(db, lease_deadline_, until, name, seen.session);
+    transaction.commit(until);
+    const microseconds left{row.maybe_integer(0, 0).value_or(0)};
+    return requested_release{.session = seen.session, .left = std::max(left, microseconds{0})};
 }
 
 std::optional<change_to_tell> common_lease_protocol::change_of(sql::connection& db,

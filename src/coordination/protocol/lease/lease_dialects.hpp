@@ -52,9 +52,9 @@ public:
                        sql::deadline until) const override;
     bool force_release_of(sql::connection& db, std::string_view name, std::int64_t token,
                           victim& whom, sql::deadline until) const override;
-    std::optional<release_request> request_release(sql::connection& db, std::string_view name,
-                                                   std::int64_t token,
-                                                   sql::deadline until) const override;
+    std::optional<requested_release> request_release(sql::connection& db, std::string_view name,
+                                                     std::int64_t token, const release_terms& terms,
+                                                     sql::deadline until) const override;
     std::optional<change_to_tell> change_of(sql::connection& db, session_id session,
                                             sql::deadline until) const override;
     std::optional<std::vector<session_id>> reclaim(sql::connection& db, std::string_view owner,
@@ -89,7 +89,7 @@ private:
     const sql::statement heartbeat_, session_state_, end_expired_session_, end_session_,
         delete_session_, bump_revision_, extend_session_, wake_address_, probe_, release_,
         find_grant_, confirm_grant_, session_leases_, force_release_, lock_lease_, shorten_lease_,
-        predecessors_, reclaim_lease_, inspect_, list_, queue_, lift_floor_;
+        lease_deadline_, predecessors_, reclaim_lease_, inspect_, list_, queue_, lift_floor_;
 };
 
 /// The answer to an attempt that granted nothing, by what it saw.

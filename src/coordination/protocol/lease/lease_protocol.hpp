@@ -84,6 +84,11 @@ struct lease_probe {
 /// Reads only the lease's columns, from the fourth on: `row` contains a lease.
 [[nodiscard]] lease_probe read_lease(const sql::result& rows, std::size_t row);
 
+/// Who asked for a release within a time, and why; nullopt if the column is NULL.
+[[nodiscard]] std::optional<rowlock::release_request> read_request(const sql::result& rows,
+                                                                   std::size_t row,
+                                                                   std::size_t column);
+
 /// The token floor is missing: nothing can be granted.
 [[nodiscard]] error no_token_floor();
 
@@ -124,6 +129,8 @@ struct session_lease {
     std::int64_t permits = 0;                 ///< 0: it is a lease
     rowlock::grant_id base{};                 ///< of an upgrade: the hold that it was added to
     bool requested = false;                   ///< of permits: another client asked for the release
+    /// Another client asked for the release by the deadline above; else at once.
+    std::optional<rowlock::release_request> asked{};
 };
 
 struct session_state {
@@ -137,7 +144,14 @@ struct victim {
     session_id session{};                 ///< of the latest that was, or may have been, evicted
 };
 
-struct release_request {
+/// What a holder is asked for.
+struct release_terms {
+    std::chrono::microseconds within{0};  ///< 0: at once
+    std::string_view asked_by{};          ///< empty: at once
+    std::string_view reason{};
+};
+
+struct requested_release {
     session_id session;              ///< the holder's
     std::chrono::microseconds left;  ///< until the lease ends at the latest
 };
@@ -232,13 +246,16 @@ public:
     virtual bool force_release_of(sql::connection& db, std::string_view name, std::int64_t token,
                                   victim& whom, sql::deadline until) const = 0;
     /// Asks the grant `token` to end. Its row gets a deadline: the time at which the holder's
-    /// session would expire without another heartbeat. The holder, whose revision moves, finds that
-    /// deadline; until then it keeps the lease. Returns nullopt if that grant does not hold the
-    /// lease. Repeat it after a lost reply: a deadline only moves earlier.
-    virtual std::optional<release_request> request_release(sql::connection& db,
-                                                           std::string_view name,
-                                                           std::int64_t token,
-                                                           sql::deadline until) const = 0;
+    /// session would expire without another heartbeat, or the time that the terms allow, if that is
+    /// later. The holder, whose revision moves, finds that deadline; until then it keeps the lease.
+    /// Returns nullopt if that grant does not hold the lease. Repeat it after a lost reply: a
+    /// deadline only moves earlier.
+    virtual std::optional<requested_release> request_release(sql::connection& db,
+                                                             std::string_view name,
+                                                             std::int64_t token,
+                                                             const release_terms& terms,
+                                                             sql::deadline until) const = 0;
+
     /// Returns how to notify a session that its rows were changed; nullopt if it is gone or has no
     /// address.
     virtual std::optional<change_to_tell> change_of(sql::connection& db, session_id session,

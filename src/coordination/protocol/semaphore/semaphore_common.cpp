@@ -335,10 +335,11 @@ std::vector<session_lease> common_semaphore_protocol::permits_of(sql::connection
     const auto rows = sql::run(db, permits_of_, until, session);
     std::vector<session_lease> found;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
-        found.push_back(
-            {std::string{rows.text(row, 0)}, rows.integer<grant_id>(row, 1), rows.integer(row, 2),
-             rows.maybe_integer(row, 3), rows.integer(row, 4) != 0, rows.integer(row, 5),
-             rows.maybe_integer<grant_id>(row, 6).value_or(grant_id{}), rows.integer(row, 7) != 0});
+        found.push_back({std::string{rows.text(row, 0)}, rows.integer<grant_id>(row, 1),
+                         rows.integer(row, 2), rows.maybe_integer(row, 3),
+                         rows.integer(row, 4) != 0, rows.integer(row, 5),
+                         rows.maybe_integer<grant_id>(row, 6).value_or(grant_id{}),
+                         rows.integer(row, 7) != 0, read_request(rows, row, 8)});
     }
     return found;
 }
@@ -450,8 +451,9 @@ hold_state common_semaphore_protocol::recheck(sql::connection& db, std::string_v
 }
 
 /// The hold is locked first, then its session, as lease_protocol::request_release.
-std::optional<release_request> common_semaphore_protocol::request_release(
-    sql::connection& db, std::string_view name, std::int64_t token, sql::deadline until) const {
+std::optional<requested_release> common_semaphore_protocol::request_release(
+    sql::connection& db, std::string_view name, std::int64_t token, const release_terms& terms,
+    sql::deadline until) const {
     const auto hold = hold_to_end(db, name, token, until);
     if (!hold) return std::nullopt;
     {
@@ -460,14 +462,15 @@ std::optional<release_request> common_semaphore_protocol::request_release(
             return std::nullopt;
         }
         sql::run(db, bump_revision_, until, hold->session);
-        sql::run(db, shorten_, until, name, hold->grant_id, hold->session);
+        sql::run(db, shorten_, until, name, hold->grant_id, hold->session, terms.within.count(),
+                 sql::text_or_null(terms.asked_by), sql::text_or_null(terms.reason));
         transaction.commit(until);
     }
     // What an upgrade added ends no later.
     const auto seen = read(db, name, hold->session, hold->grant_id, until);
     const auto left = seen ? seen->granted.deadline_us.value_or(0) : 0;
-    return release_request{.session = hold->session,
-                           .left = std::max(microseconds{left}, microseconds{0})};
+    return requested_release{.session = hold->session,
+                             .left = std::max(microseconds{left}, microseconds{0})};
 }
 
 /// After a lost reply the same hold is ended again, even if it is over by then: this commit is

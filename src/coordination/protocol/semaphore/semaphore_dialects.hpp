@@ -75,8 +75,8 @@ public:
     [[nodiscard]] extension extend(sql::connection& db, std::string_view name, session_id session,
                                    grant_id grant_id, std::chrono::microseconds by,
                                    std::int64_t revision, sql::deadline until) const override;
-    [[nodiscard]] std::optional<release_request> request_release(
-        sql::connection& db, std::string_view name, std::int64_t token,
+    [[nodiscard]] std::optional<requested_release> request_release(
+        sql::connection& db, std::string_view name, std::int64_t token, const release_terms& terms,
         sql::deadline until) const override;
     bool force_release(sql::connection& db, std::string_view name, std::int64_t token,
                        std::optional<hold_id>& whom, sql::deadline until) const override;

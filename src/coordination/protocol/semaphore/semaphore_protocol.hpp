@@ -246,8 +246,8 @@ public:
     // For an operator. A token of a shared_mutex stands for the whole hold: with what an upgrade
     // added to it.
     /// As lease_protocol::request_release.
-    [[nodiscard]] virtual std::optional<release_request> request_release(
-        sql::connection& db, std::string_view name, std::int64_t token,
+    [[nodiscard]] virtual std::optional<requested_release> request_release(
+        sql::connection& db, std::string_view name, std::int64_t token, const release_terms& terms,
         sql::deadline until) const = 0;
     /// Ends the grant with that token: its fences fail from then on. Returns false if it is over.
     /// sweep() and grant_next() follow. Six round trips.

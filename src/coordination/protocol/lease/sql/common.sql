@@ -49,3 +49,8 @@ select {info}
        left join rowlock_lease l on l.name = n.name
        left join rowlock_session s on s.id = l.session
  order by n.name
+
+-- statement lease_deadline
+-- What is left of a lease's own deadline in µs. The transaction has locked its row.
+-- $1 name  $2 session
+select deadline - {now} from rowlock_lease where name = $1 and session = $2

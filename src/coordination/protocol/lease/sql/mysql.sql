@@ -61,16 +61,16 @@ update rowlock_lease set changed_at = greatest({now}, changed_at + 1)
 {bounded_select} 1 from rowlock_lease where name = $1 and token = $2 and session = $3 for update
 
 -- statement shorten_lease
--- Sets a lease's deadline to the time at which its session would expire without another heartbeat, unless the
--- lease ends before that. Never later: a lease that was judged free stays free. The transaction has locked
--- the lease's row, and then the session's by bump_revision. A heartbeat either came before that, and its
--- expires_at is read here, or is refused until its client knows the new revision, which the client adopts
+-- Sets a lease's deadline to the time at which its session would expire without another heartbeat, or to so long from
+-- now, whichever is later, unless the lease ends before that. Never later than it was: a lease that was judged free stays free.
+-- The transaction has locked the lease's row, and then the session's by bump_revision. A heartbeat either came before
+-- that, and its expires_at is read here, or is refused until its client knows the new revision, which the client adopts
 -- only after it has read this deadline.
--- No row changed: the lease ends earlier than that.
--- $1 name  $2 session
+-- $1 name  $2 session  $3 how long from now, in µs  $4 who asks, or NULL: the holder gives it up at once  $5 why
 update rowlock_lease l straight_join rowlock_session m
-   set l.deadline = m.expires_at
- where l.name = $1 and m.id = $2 and (l.deadline is null or l.deadline > m.expires_at)
+   set l.deadline = least(coalesce(l.deadline, greatest(m.expires_at, {now} + $3)), greatest(m.expires_at, {now} + $3)),
+       l.asked_for = case when $4 is not null then l.grant_id end, l.asked_by = $4, l.reason = $5
+ where l.name = $1 and m.id = $2
 
 -- statement reclaim_lease
 -- Moves a lease of a predecessor, ended in this transaction, to our session by compare-and-set on the row's

@@ -102,18 +102,17 @@ select 1 from rowlock_lease
    for update
 
 -- statement shorten_lease
--- Sets a lease's deadline to the time at which its session would expire without another heartbeat, unless the
--- lease ends before that. Never later: a lease that was judged free stays free. The transaction has locked
--- the lease's row, and then the session's by bump_revision. A heartbeat either came before that, and its
--- expires_at is read here, or is refused until its client knows the new revision, which the client adopts
+-- Sets a lease's deadline to the time at which its session would expire without another heartbeat, or to so long from
+-- now, whichever is later, unless the lease ends before that. Never later than it was: a lease that was judged free stays free.
+-- The transaction has locked the lease's row, and then the session's by bump_revision. A heartbeat either came before
+-- that, and its expires_at is read here, or is refused until its client knows the new revision, which the client adopts
 -- only after it has read this deadline.
--- No row changed: the lease ends earlier than that.
--- $1 name  $2 session
+-- $1 name  $2 session  $3 how long from now, in µs  $4 who asks, or NULL: the holder gives it up at once  $5 why
 update rowlock_lease l
-   set deadline = m.expires_at
+   set deadline = least(l.deadline, greatest(m.expires_at, clock_timestamp() + $3::bigint::float8 * interval '1 microsecond')),
+       asked_for = case when $4::text is not null then l.grant_id end, asked_by = $4::text, reason = $5::text
   from rowlock_session m
  where l.name = $1::text and m.id = $2::bigint
-   and (l.deadline is null or l.deadline > m.expires_at)
 
 -- statement reclaim_lease
 -- Moves a lease of a predecessor, ended in this transaction, to our session by compare-and-set on the row's
@@ -176,3 +175,8 @@ select l.grant_id, l.token
 insert into rowlock_lease (name, token, changed_at)
 select $1::text, o.floor, clock_timestamp() from rowlock_token_floor o
 on conflict (name) do nothing
+
+-- statement lease_deadline
+-- What is left of a lease's own deadline in µs. The transaction has locked its row.
+-- $1 name  $2 session
+select (extract(epoch from deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint from rowlock_lease where name = $1::text and session = $2::bigint

@@ -53,19 +53,17 @@ update rowlock_lease set changed_at = {now}
 select 1 from rowlock_lease where name = $1 and token = $2 and session = $3
 
 -- statement shorten_lease
--- Sets a lease's deadline to the time at which its session would expire without another heartbeat, unless the
--- lease ends before that. Never later: a lease that was judged free stays free. The transaction has locked
--- the lease's row, and then the session's by bump_revision. A heartbeat either came before that, and its
--- expires_at is read here, or is refused until its client knows the new revision, which the client adopts
+-- Sets a lease's deadline to the time at which its session would expire without another heartbeat, or to so long from
+-- now, whichever is later, unless the lease ends before that. Never later than it was: a lease that was judged free stays free.
+-- The transaction has locked the lease's row, and then the session's by bump_revision. A heartbeat either came before
+-- that, and its expires_at is read here, or is refused until its client knows the new revision, which the client adopts
 -- only after it has read this deadline.
--- No row changed: the lease ends earlier than that.
--- $1 name  $2 session
+-- $1 name  $2 session  $3 how long from now, in µs  $4 who asks, or NULL: the holder gives it up at once  $5 why
 update rowlock_lease
-   set deadline = (select m.expires_at from rowlock_session m where m.id = $2)
- where name = $1
-   and exists (select 1 from rowlock_session m
-                where m.id = $2 and (rowlock_lease.deadline is null or
-                                     rowlock_lease.deadline > m.expires_at))
+   set deadline = (select min(coalesce(rowlock_lease.deadline, max(m.expires_at, {now} + $3)), max(m.expires_at, {now} + $3))
+                     from rowlock_session m where m.id = $2),
+       asked_for = case when $4 is not null then grant_id end, asked_by = $4, reason = $5
+ where name = $1 and exists (select 1 from rowlock_session m where m.id = $2)
 
 -- statement reclaim_lease
 -- Moves a lease of a predecessor, ended in this transaction, to our session by compare-and-set on the row's

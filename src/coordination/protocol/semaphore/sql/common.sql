@@ -75,8 +75,10 @@ select distinct m.id
 -- The holds of a session, to compare a holder's belief with the table. By the index on session, reads only.
 -- $1 session
 -- → name, grant id, token, what is left of its own deadline in µs, or NULL, whether it was ended by force, permits,
---   of an upgrade the grant id of its hold, whether another client has asked for its release
-select s.name, s.grant_id, s.token, s.deadline - {now}, coalesce(s.deadline = 0, 0), s.permits, s.base, s.requested
+--   of an upgrade the grant id of its hold, whether another client has asked for its release; who did so within a time,
+--   or NULL, and why
+select s.name, s.grant_id, s.token, s.deadline - {now}, coalesce(s.deadline = 0, 0), s.permits, s.base, s.requested,
+       s.asked_by, s.reason
   from rowlock_permit s where s.session = $1
  order by s.name, s.token
 
@@ -184,13 +186,15 @@ select s.session, coalesce(s.base, s.grant_id)
 
 -- statement shorten_permit
 -- Sets the deadline of a hold, and of what an upgrade added to it, to the time at which its session would expire
--- without another heartbeat, unless that ends before, and marks it. Never later. The transaction has locked the hold, and then the
--- session by bump_revision: as shorten_lease. An upgrade that is committed later is not believed: its client reads the
--- hold afterwards (recheck_permit).
--- $1 name  $2 grant id  $3 session
+-- without another heartbeat, or to so long from now, whichever is later, unless that ends before, and marks it. Never
+-- later than it was. The transaction has locked the hold, and then the session by bump_revision: as shorten_lease. An
+-- upgrade that is committed later is not believed: its client reads the hold afterwards (recheck_permit).
+-- $1 name  $2 grant id  $3 session  $4 how long from now, in µs  $5 who asks, or NULL: the holder gives it up at once
+-- $6 why
 update rowlock_permit
-   set deadline = (select coalesce({least}(deadline, m.expires_at), m.expires_at) from rowlock_session m where m.id = $3),
-       requested = 1
+   set deadline = (select {least}(coalesce(deadline, {greatest}(m.expires_at, {now} + $4)), {greatest}(m.expires_at, {now} + $4))
+                     from rowlock_session m where m.id = $3),
+       requested = 1, asked_by = $5, reason = $6
  where name = $1 and (grant_id = $2 or base = $2) and session = $3
 
 -- statement end_permit

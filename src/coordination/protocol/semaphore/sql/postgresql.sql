@@ -230,12 +230,14 @@ select 1 from rowlock_permit s
 
 -- statement shorten_permit
 -- Sets the deadline of a hold, and of what an upgrade added to it, to the time at which its session would expire
--- without another heartbeat, unless that ends before, and marks it. Never later. The transaction has locked the hold, and then the
--- session by bump_revision: as shorten_lease. An upgrade that is committed later is not believed: its client reads the
--- hold afterwards (recheck_permit).
--- $1 name  $2 grant id  $3 session
+-- without another heartbeat, or to so long from now, whichever is later, unless that ends before, and marks it. Never
+-- later than it was. The transaction has locked the hold, and then the session by bump_revision: as shorten_lease. An
+-- upgrade that is committed later is not believed: its client reads the hold afterwards (recheck_permit).
+-- $1 name  $2 grant id  $3 session  $4 how long from now, in µs  $5 who asks, or NULL: the holder gives it up at once
+-- $6 why
 update rowlock_permit s
-   set deadline = least(s.deadline, m.expires_at), requested = 1
+   set deadline = least(s.deadline, greatest(m.expires_at, clock_timestamp() + $4::bigint::float8 * interval '1 microsecond')),
+       requested = 1, asked_by = $5::text, reason = $6::text
   from rowlock_session m
  where s.name = $1::text and $2::bigint in (s.grant_id, s.base) and s.session = $3::bigint and m.id = $3::bigint
 
@@ -391,10 +393,12 @@ select distinct m.id
 -- The holds of a session, to compare a holder's belief with the table. By the index on session, reads only.
 -- $1 session
 -- → name, grant id, token, what is left of its own deadline in µs, or NULL, whether it was ended by force, permits,
---   of an upgrade the grant id of its hold, whether another client has asked for its release
+--   of an upgrade the grant id of its hold, whether another client has asked for its release; who did so within a time,
+--   or NULL, and why
 select s.name, s.grant_id, s.token,
        (extract(epoch from s.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
-       coalesce(s.deadline = 'epoch', false)::int, s.permits, s.base, s.requested
+       coalesce(s.deadline = 'epoch', false)::int, s.permits, s.base, s.requested,
+       s.asked_by, s.reason
   from rowlock_permit s where s.session = $1::bigint
  order by s.name, s.token
 

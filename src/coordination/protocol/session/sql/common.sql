@@ -44,8 +44,10 @@ select id from rowlock_session where owner = $1 and id <> $2 and ended = 0 order
 -- statement session_leases
 -- Every lease that names a session. Scans the table: a column that every grant changes has no index.
 -- $1 session
--- → name, grant id, token, what is left of its own deadline in µs
-select l.name, l.grant_id, l.token, l.deadline - {now}
+-- → name, grant id, token, what is left of its own deadline in µs; who asked for its release within a time, or NULL,
+--   and why
+select l.name, l.grant_id, l.token, l.deadline - {now},
+       case when l.asked_for = l.grant_id then l.asked_by end, l.reason
   from rowlock_lease l
  where l.session = $1
  order by l.name

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "base/identity.hpp"
+#include "coordination/protocol/lease/lease_protocol.hpp"
+#include "coordination/session/client_context.hpp"
+#include <rowlock/options.hpp>
+
+#include <unistd.h>
+
+#include <string>
+
+namespace rowlock::detail {
+
+/// The terms of a request, with the name under which this client asks.
+struct request_terms {
+    std::chrono::microseconds within{0};
+    std::string asked_by{}, reason{};
+
+    [[nodiscard]] protocol::release_terms view() const {
+        return {.within = within, .asked_by = asked_by, .reason = reason};
+    }
+};
+
+/// A request without a time names no one: its holder loses the lock.
+inline request_terms terms_of(const client_context& context, const request_options& options) {
+    if (options.within == std::chrono::milliseconds{0}) return {};
+    return {.within = options.within,
+            .asked_by = context.options.program + ", pid " + std::to_string(::getpid()) + " on " +
+                        base::host_name(),
+            .reason = options.reason};
+}
+
+}  // namespace rowlock::detail
