@@ -52,6 +52,16 @@ enum class periodic_outcome : unsigned char {
 };
 [[nodiscard]] const char* to_string(periodic_outcome outcome) noexcept;
 
+/// What is recorded of the runs of one name, for people.
+struct run_info {
+    fencing_token token{};                             ///< of the latest run
+    bool finished = false;                             ///< the latest run: not (yet) if false
+    std::optional<std::string> period{};               ///< the greatest that was finished
+    std::chrono::milliseconds began{0};                ///< since the latest run began
+    std::optional<std::chrono::milliseconds> ended{};  ///< since a run finished last
+    std::chrono::milliseconds rest{0};                 ///< until the next run may begin
+};
+
 struct periodic_attempt;
 
 /// A run that has begun. Unless finish() is called it counts as failed: the period is not done, and
@@ -63,6 +73,9 @@ public:
     [[nodiscard]] static periodic_attempt begin(client& locks, const lock_name& name,
                                                 const periodic_options& options = {},
                                                 const std::stop_token& stop = {});
+
+    /// Empty if no run of that name ever began. One round trip; needs no session.
+    [[nodiscard]] static std::optional<run_info> inspect(client& locks, const lock_name& name);
 
     /// Keeps other runs away; may be lost, as any lease.
     [[nodiscard]] const rowlock::lease& lease() const noexcept { return lease_; }

@@ -5,6 +5,7 @@
 #include "cli/pages.hpp"
 #include "cli/queue_waiter.hpp"
 #include <rowlock/client.hpp>
+#include <rowlock/periodic_run.hpp>
 
 #include <fmt/format.h>
 
@@ -85,6 +86,27 @@ std::string in_full(const lease_info& row) {
         text +=
             fmt::format("asked by   {}{}{}\n", escaped(by), why.empty() ? "" : ": ", escaped(why));
     }
+    return text;
+}
+
+json to_json(const run_info& run) {
+    json object{{"token", as_text(run.token.value())},
+                {"finished", run.finished},
+                {"period", nullptr},
+                {"began_ms", run.began.count()},
+                {"ended_ms", nullptr},
+                {"rest_ms", run.rest.count()}};
+    if (run.period) object["period"] = *run.period;
+    if (run.ended) object["ended_ms"] = run.ended->count();
+    return object;
+}
+
+std::string in_full(const run_info& run) {
+    std::string text = fmt::format("last run   began {} ago{}\n", to_text(run.began),
+                                   run.finished ? "" : ", has not finished");
+    if (run.ended) text += fmt::format("finished   {} ago\n", to_text(*run.ended));
+    if (run.period) text += fmt::format("period     {}\n", escaped(*run.period));
+    if (run.rest > milliseconds{0}) text += fmt::format("rests for  {}\n", to_text(run.rest));
     return text;
 }
 
@@ -190,6 +212,8 @@ int show(const name_options& options) {
     client locks{in.source, tool_options()};
     const auto row = with_tables(in, [&] { return locks.inspect(name); });
     const auto queue = locks.waiters(name);
+    const auto run =
+        if_allowed([&] { return periodic_run::inspect(locks, name); }, "periodic runs");
     const auto counter =
         if_allowed([&] {
             auto found = shown_semaphore(in, locks, options.name, most_holders);
@@ -203,6 +227,7 @@ int show(const name_options& options) {
         json object{{"database", in.source.description()}};
         object.update(to_json(row ? *row : lease_info{.name = options.name}));
         object["queue"] = to_json(queue);
+        if (run) object["run"] = to_json(*run);
         if (counter.second) object[counter.first] = counter.second->object;
         print_json(object);
         return success;
@@ -214,6 +239,7 @@ int show(const name_options& options) {
                           "name       {}\nstate      free (no row: never locked, or "
                           "reaped)\n",
                           escaped(options.name));
+        if (run) text += in_full(*run);
         text += in_full(queue);
         if (counter.second) text += "\n";
     }

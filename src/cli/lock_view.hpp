@@ -19,12 +19,13 @@ namespace rowlock::cli {
 /// What `read` returns, or nothing if this user may not read the tables of semaphores: then a
 /// warning says so.
 template <typename Read>
-auto if_allowed(Read read) -> decltype(std::optional{read()}) {
+auto if_allowed(Read read, const char* what = "semaphores and shared_mutexes")
+    -> decltype(std::optional{read()}) {
     try {
         return read();
     } catch (const error& denied) {
         if (denied.kind() != errc::access_denied) throw;
-        complain("semaphores and shared_mutexes are not shown: " + message_of(denied));
+        complain(std::string{what} + " are not shown: " + message_of(denied));
         return std::nullopt;
     }
 }

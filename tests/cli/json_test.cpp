@@ -157,6 +157,11 @@ TEST_CASE("every command's JSON conforms to the schema, on every database") {
         CHECK(printed(*in, "ls", {"ls"})["locks"].size() == 1);
         CHECK(printed(*in, "show", {"show", "a"})["holder"]["grant_id"] == lease["grant_id"]);
         CHECK(printed(*in, "show", {"show", "b"})["state"] == "free");
+        REQUIRE(in->run({"run", "--once", "d1", "--at-least", "1h", "p", "--", "true"}).code == 0);
+        const auto run = printed(*in, "show", {"show", "p"})["run"];
+        CHECK(run["period"] == "d1");
+        CHECK(run["finished"] == true);
+        CHECK(run["rest_ms"] > 3'000'000);
         CHECK(printed(*in, "held", {"held", "a"})["held"] == true);
         CHECK(printed(*in, "held", {"held", "b"}, 1)["held"] == false);
         CHECK(printed(*in, "observe", {"observe", "--once", "a"})["leader"]["pid"].is_number());

@@ -68,6 +68,8 @@ TEST_CASE("no command runs within --at-least of the last, though that was killed
             in->in_environment()};
         REQUIRE(eventually([&] { return contents(folder / "started") == "yes"; }));
         CHECK(in->run({"run", "-n", "--at-least", "1h", "job", "--", "true"}).code == 75);
+        const auto shown = in->run({"show", "job"}).out;
+        CHECK(shown.find("ago, has not finished\nrests for  59m") != std::string::npos);
         first.send(SIGKILL);
         first.wait();
         // The supervisor frees the lease; the rest stays.

@@ -136,6 +136,28 @@ TEST_CASE("a run that fails, or dies, does not count: the next scheduler runs") 
     }
 }
 
+TEST_CASE("what is recorded of runs is shown") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        CHECK_FALSE(periodic_run::inspect(locks, "job").has_value());
+        CHECK(begins(locks, {.period = "1", .at_least = 1ms, .wait = 20s}) == outcome::begun);
+        auto seen = periodic_run::inspect(locks, "job");
+        REQUIRE(seen);
+        CHECK_FALSE(seen->finished);
+        CHECK_FALSE(seen->period.has_value());
+        CHECK_FALSE(seen->ended.has_value());
+        CHECK(runs(locks, {.period = "2", .at_least = 1h, .wait = 20s}) == outcome::begun);
+        const auto before = *seen;
+        seen = periodic_run::inspect(locks, "job");
+        REQUIRE(seen);
+        CHECK(seen->finished);
+        CHECK(seen->period == "2");
+        CHECK(seen->ended.has_value());
+        CHECK(seen->token > before.token);
+        CHECK(seen->rest > 59min);
+    }
+}
+
 TEST_CASE("one run at a time: others are busy, or wait") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client one{database.source(), database.options()};

@@ -89,6 +89,11 @@ periodic_attempt periodic_run::begin(client& locks, const lock_name& name,
     }
 }
 
+std::optional<run_info> periodic_run::inspect(client& locks, const lock_name& name) {
+    locks.engine_->context().fork.require_same_process();
+    return locks.engine_->runs().inspect(name.str());
+}
+
 void periodic_run::finish() {
     const auto held = lease_.grant_;
     if (!held) throw error{errc::not_owner, "this run was moved from"};

@@ -40,6 +40,11 @@ public:
             return protocol_.finish(db, held.name, held.token.value(), period, until);
         });
     }
+    [[nodiscard]] std::optional<run_info> inspect(const std::string& name) {
+        return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+            return protocol_.inspect(db, name, until);
+        });
+    }
     /// Returns false if a stop was requested.
     bool pause(nanoseconds time, const std::stop_token& stop) { return retries_.pause(time, stop); }
 

@@ -36,7 +36,8 @@ run_protocol::run_protocol(const sql::statement_set& statements)
       record_{statements("run_record")},
       begin_{statements("begin_run")},
       defer_{statements("defer_run")},
-      finish_{statements("finish_run")} {}
+      finish_{statements("finish_run")},
+      show_{statements("show_run")} {}
 
 run_answer run_protocol::begin(sql::connection& db, const run_request& wanted,
                                sql::deadline until) const {
@@ -62,6 +63,23 @@ run_answer run_protocol::begin(sql::connection& db, const run_request& wanted,
     run(db, begin_, until, wanted.name, wanted.token, wanted.at_least.count());
     transaction.commit(until);
     return {outcome::begun};
+}
+
+std::optional<run_info> run_protocol::inspect(sql::connection& db, std::string_view name,
+                                              sql::deadline until) const {
+    const auto row = run(db, show_, until, name);
+    if (row.empty()) return std::nullopt;
+    const auto time = [&](std::size_t column) {
+        return std::chrono::floor<std::chrono::milliseconds>(
+            microseconds{row.maybe_integer(0, column).value_or(0)});
+    };
+    run_info seen{.token = fencing_token{row.integer(0, 0)},
+                  .finished = row.integer(0, 1) != 0,
+                  .began = time(3),
+                  .rest = std::max(time(5), std::chrono::milliseconds{0})};
+    if (!row.is_null(0, 2)) seen.period = std::string{row.text(0, 2)};
+    if (!row.is_null(0, 4)) seen.ended = time(4);
+    return seen;
 }
 
 bool run_protocol::finish(sql::connection& db, std::string_view name, std::int64_t token,

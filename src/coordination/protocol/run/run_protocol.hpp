@@ -2,6 +2,7 @@
 
 #include "coordination/protocol/lease/lease_protocol.hpp"
 #include "sql/statements.hpp"
+#include <rowlock/periodic_run.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
@@ -51,8 +52,12 @@ public:
     [[nodiscard]] bool finish(sql::connection& db, std::string_view name, std::int64_t token,
                               std::string_view period, sql::deadline until) const;
 
+    /// What is known of the runs of a name. One round trip.
+    [[nodiscard]] std::optional<run_info> inspect(sql::connection& db, std::string_view name,
+                                                  sql::deadline until) const;
+
 private:
-    const sql::statement lock_lease_, record_, begin_, defer_, finish_;
+    const sql::statement lock_lease_, record_, begin_, defer_, finish_, show_;
 };
 
 }  // namespace rowlock::protocol

@@ -12,3 +12,11 @@ update rowlock_run
 update rowlock_run
    set finished = 1, ended_at = {now}, period = coalesce($3, period)
  where name = $1 and token = $2
+
+-- statement show_run
+-- What is known of the runs of a name, for people. Reads only.
+-- $1 name
+-- → token of the latest run, whether it finished, the greatest period or NULL, µs since it began, µs since a run
+--   finished or NULL, what is left of its rest in µs (≤ 0 or NULL: none)
+select r.token, r.finished, r.period, {now} - r.began_at, {now} - r.ended_at, r.not_before - {now}
+  from rowlock_run r where r.name = $1

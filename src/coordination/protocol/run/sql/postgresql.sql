@@ -35,3 +35,14 @@ update rowlock_run
 update rowlock_run
    set finished = 1, ended_at = clock_timestamp(), period = coalesce($3::text, period)
  where name = $1::text and token = $2::bigint
+
+-- statement show_run
+-- What is known of the runs of a name, for people. Reads only.
+-- $1 name
+-- → token of the latest run, whether it finished, the greatest period or NULL, µs since it began, µs since a run
+--   finished or NULL, what is left of its rest in µs (≤ 0 or NULL: none)
+select r.token, r.finished, r.period,
+       (extract(epoch from clock_timestamp() - r.began_at) operator(pg_catalog.*) 1000000)::bigint,
+       (extract(epoch from clock_timestamp() - r.ended_at) operator(pg_catalog.*) 1000000)::bigint,
+       (extract(epoch from r.not_before - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
+  from rowlock_run r where r.name = $1::text
