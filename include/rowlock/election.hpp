@@ -1,6 +1,7 @@
 #pragma once
 
 #include <rowlock/client.hpp>
+#include <rowlock/error.hpp>
 #include <rowlock/timeout.hpp>
 #include <rowlock/watch.hpp>
 
@@ -75,20 +76,23 @@ public:
     [[nodiscard]] const rowlock::lease& lease() const noexcept { return lease_; }
 
     /// Changes the value; observers see it within a poll. One round trip. Waits for a fenced
-    /// transaction of this term, up to statement_timeout.
+    /// transaction of this term, up to statement_timeout; one at REPEATABLE READ that began before
+    /// may get errc::conflict from its fence.
     /// @throws error errc::lock_lost if leadership was lost, errc::not_owner if it is over;
     /// errc::invalid_options
     void proclaim(const std::string& value);
 
     /// Ends the term: the candidate with the greatest priority leads from the same commit on. Two
     /// round trips; without a candidate the office becomes vacant.
-    /// @throws error as lease::release(): errc::lock_lost if it was lost before
+    /// @throws error as lease::release(): errc::lock_lost if it was lost before; after any other
+    /// the term is over all the same
     void step_down();
     /// The same in favour of one candidate, whatever its priority and its place. Returns whether it
     /// leads now. If it is no candidate, nothing happens, and this client still leads; if it ceased
     /// to be one at the last moment, the next candidate leads, and held() is false. Three round
-    /// trips.
-    /// @throws error as lease::release(); also errc::lock_lost if another client has the lease
+    /// trips. A fenced transaction at REPEATABLE READ that began before may get errc::conflict.
+    /// @throws error as lease::release(), and errc::lock_lost if another client has the lease.
+    /// After an error of the first two statements this client still leads: held() tells
     bool step_down(session_id to);
 
 private:
@@ -130,8 +134,9 @@ public:
 
     /// Waits until this client leads. Otherwise as client::acquire(): the candidacy survives the
     /// end of its session and an outage, at the end of the queue. A candidate that is elected while
-    /// one with a greater priority waits hands the office on before it returns, and waits again:
-    /// one or two round trips.
+    /// one with a greater priority waits hands the office on before it returns, and waits again, at
+    /// the end of the queue: one or two round trips. A candidate that the leader before chose
+    /// (leadership::step_down) does not.
     [[nodiscard]] leadership campaign();
     /// The same; empty if and only if `stop` was requested first.
     template <std::same_as<std::stop_token> Stop>
@@ -149,13 +154,19 @@ public:
 
     /// Campaigns and calls `work(leadership&)`, again and again as long as leadership was lost
     /// before the work returned. Steps down when it returns as leader, and returns true; returns
-    /// false if `stop` was requested first. What the work throws ends the term, and is passed on.
+    /// false if `stop` was requested first. What the work throws ends the term, and is passed on,
+    /// except errc::lock_lost once leadership is lost, as a fence throws it.
+    /// @throws error as campaign() and leadership::step_down()
     template <std::invocable<leadership&> Work>
     bool lead(const std::stop_token& stop, Work&& work) {
         for (;;) {
             auto term = campaign(stop);
             if (!term) return false;
-            work(*term);
+            try {
+                work(*term);
+            } catch (const error& failure) {
+                if (failure.kind() != errc::lock_lost || term->held()) throw;
+            }
             if (ended(*term)) return true;
             if (stop.stop_requested()) return false;
         }

@@ -79,6 +79,11 @@ bool ends_a_wait(int number) {
            number == SIGUSR1 || number == SIGUSR2;
 }
 
+/// A command may live on after the others, and use them for its own ends.
+bool asks_to_end(int number) {
+    return number == SIGINT || number == SIGTERM || number == SIGQUIT;
+}
+
 bool is_periodic(const run_options& options) {
     return !options.once.empty() || options.at_least > 0ms || options.skip_if_within;
 }
@@ -446,7 +451,7 @@ private:
         for (int number = signals_.next(); number != 0; number = signals_.next()) {
             // A sleeping holder would keep all waiters waiting: Ctrl-Z does nothing.
             if (number == SIGTSTP) continue;
-            interrupted_ = interrupted_ || ends_a_wait(number);
+            interrupted_ = interrupted_ || asks_to_end(number);
             helper_.tell({notice::kind::forward, number});
         }
     }
@@ -656,10 +661,8 @@ int finish(command_hold& held, const outcome& result, const run_options& options
 }
 
 /// @param options with the names of the locks in order (name_locks)
-int run_under(const run_options& options) {
-    require_one_kind(options);
+int run_under(const run_options& options, const database_url& at) {
     const schedule times{options};
-    const database_url at = find_url(options.database);
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT},
                             {SIGTTOU}};
     const supervised_command command{
@@ -687,34 +690,39 @@ int run_under(const run_options& options) {
     return finish(*held, result, options, events);
 }
 
-/// For the next supervisor, which is forked: the threads of the client that is gone end within
-/// moments. A thread that the child does not have might have something locked.
-void require_one_thread() {
+/// For the next supervisor, which is forked: a thread that the child does not have might have
+/// something locked. The threads of the client that is gone end within moments; one that cancels a
+/// statement, or connects, while the network is gone ends with that attempt.
+void wait_for_one_thread() {
     namespace files = std::filesystem;
-    for (int tries = 0; tries < 500; ++tries) {
+    for (int tries = 0;; ++tries) {
         const files::directory_iterator threads{"/proc/self/task"};
         if (std::distance(begin(threads), end(threads)) == 1) return;
+        if (tries == 500) complain("an attempt of the last term has not ended yet; waiting for it");
         poll(nullptr, 0, 10);
     }
-    throw failure{system_failure, "a thread of the last term has not ended"};
 }
 
-/// Leads once more after a term that was lost. Waits for a database that is out of reach, as it may
-/// be what ended the term.
-int lead_again(const run_options& options) {
+/// Whether a candidacy goes on after a failure that no command ran under.
+bool passes(const error& failed) {
+    return failed.retryable() || failed.kind() == errc::read_only ||
+           failed.kind() == errc::outcome_unknown || exit_code_of(failed.kind()) == unreachable;
+}
+
+/// Leads once more after a term that was lost. Waits for a database that is out of reach, or is no
+/// primary yet: that may be what ended the term.
+int lead_again(const run_options& options, const database_url& at) {
     for (std::string said;;) {
-        require_one_thread();
+        wait_for_one_thread();
         collect_children();
         std::string why;
         try {
-            return run_under(options);
-        } catch (const lock_was_lost&) {
-            throw;
+            return run_under(options, at);
         } catch (const failure& failed) {
             if (failed.code() != unreachable) throw;
             why = failed.what();
         } catch (const error& failed) {
-            if (exit_code_of(failed.kind()) != unreachable) throw;
+            if (!passes(failed)) throw;
             why = message_of(failed);
         }
         if (std::exchange(said, why) != why) complain(why + "; campaigning on");
@@ -727,16 +735,18 @@ int lead_again(const run_options& options) {
 int run(const run_options& options) {
     run_options named = options;
     name_locks(named);
-    return run_under(named);
+    require_one_kind(named);
+    return run_under(named, find_url(named.database));
 }
 
 int elect(const run_options& options) {
     run_options named = options;
     named.priority = options.priority.value_or(0);
     name_locks(named);
+    const database_url at = find_url(named.database);
     for (bool led_before = false;; led_before = true) {
         try {
-            return led_before ? lead_again(named) : run_under(named);
+            return led_before ? lead_again(named, at) : run_under(named, at);
         } catch (const lock_was_lost& lost) {
             if (lost.interrupted()) throw;
             complain(fmt::format("{}; campaigning again", lost.what()));

@@ -121,6 +121,22 @@ TEST_CASE("a leader that is deposed stops its command, and campaigns again with 
     }
 }
 
+TEST_CASE("a signal that the command uses for its own ends does not end the candidacy") {
+    const auto in = tool::sqlite_tables();
+    const scratch folder;
+    auto leader =
+        candidate(*in, {"--ttl", "2s"},
+                  "trap 'echo x >>" + (folder / "reloads") + "' HUP; echo $ROWLOCK_TOKEN >>" +
+                      (folder / "terms") + "; while :; do sleep 0.02; done");
+    REQUIRE(eventually([&] { return terms_in(folder / "terms").size() == 1; }));
+    leader->send(SIGHUP);
+    REQUIRE(eventually([&] { return contents(folder / "reloads") == "x\n"; }));
+    CHECK(in->run({"break", "--now", "--yes", "office"}).code == 0);
+    REQUIRE(eventually([&] { return terms_in(folder / "terms").size() == 2; }));
+    leader->send(SIGTERM);
+    CHECK(leader->wait() == 128 + SIGTERM);
+}
+
 TEST_CASE("a leader that loses the database stops its command, and leads again when it is back") {
     const auto in = tool::server_tables(support::server::postgresql);
     if (!in) return;

@@ -240,7 +240,7 @@ TEST_CASE("a candidate that leaves at the last moment gets nothing, and the next
         const auto to = session_of(leader.office(), "leaving");
         std::atomic<bool> once{false};
         network.after([&](std::string_view what) {
-            if (what == "candidates" && !once.exchange(true)) leaving.give_up();
+            if (what == "candidate" && !once.exchange(true)) leaving.give_up();
         });
         CHECK_FALSE(term->step_down(to));
         CHECK(once);
@@ -269,13 +269,13 @@ TEST_CASE("a leader that lost its lease hands over no other client's") {
         SUBCASE("before it looks for candidates") {
             std::atomic<bool> once{false};
             network.before([&](std::string_view what) {
-                if (what == "candidates" && !once.exchange(true)) take();
+                if (what == "candidate" && !once.exchange(true)) take();
             });
         }
         SUBCASE("after it has found one") {
             std::atomic<bool> once{false};
             network.after([&](std::string_view what) {
-                if (what == "candidates" && !once.exchange(true)) take();
+                if (what == "candidate" && !once.exchange(true)) take();
             });
         }
         // The waiter may have been served between the two, by its own client; then it is no
@@ -527,4 +527,107 @@ TEST_CASE("values and priorities out of range are refused") {
     CHECK(refused({.priority = 1001}));
     CHECK(refused({.priority = -1001}));
     CHECK_FALSE(refused({.value = std::string(1000, 'x'), .priority = 1000}));
+}
+
+TEST_CASE("what fails after an election costs the term, not the candidacy") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client other{database.source(), database.options()};
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 2s, .retry = {.attempts = 1, .max_backoff = 20ms}})};
+        election office{locks, "office", {.value = "a"}};
+        std::atomic<int> times{0};
+        SUBCASE("the candidates cannot be read") {
+            network.before([&](std::string_view what) {
+                if (what == "candidate" && ++times <= 2) interception::refuse_to_send();
+            });
+        }
+        SUBCASE("the lease is taken by force meanwhile") {
+            network.before([&](std::string_view what) {
+                if (what != "candidate" || ++times > 1) return;
+                REQUIRE(other.force_release("office"));
+                REQUIRE(eventually([&] { return !locks.holds("office"); }));
+            });
+        }
+        const auto term = office.try_campaign_for(20s);
+        CHECK(times >= 2);
+        REQUIRE(term);
+        CHECK(term->held());
+        CHECK(office.leader()->term == term->term());
+    }
+}
+
+TEST_CASE("a single attempt that cannot read the candidates fails and keeps nothing") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options({.retry = {.attempts = 1}})};
+        election office{locks, "office"};
+        network.before([](std::string_view what) {
+            if (what == "candidate") interception::refuse_to_send();
+        });
+        CHECK(kind_of([&] { static_cast<void>(office.try_campaign()); }) ==
+              errc::database_unreachable);
+        CHECK(eventually([&] { return !office.leader().has_value(); }));
+    }
+}
+
+TEST_CASE("a leader that steps down while the candidates cannot be read leads no more") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        candidate leader{database, "leader", 0, &network};
+        candidate waiting{database, "waiting"};
+        auto term = leader.office().try_campaign();
+        REQUIRE(term);
+        waiting.campaign();
+        network.before([](std::string_view what) {
+            if (what == "candidate") throw error{errc::access_denied, "made by the test"};
+        });
+        CHECK_NOTHROW(term->step_down());
+        CHECK_FALSE(term->held());
+        CHECK(waiting.leads());
+    }
+}
+
+TEST_CASE("an observer sees a new term of the same grant, and no term that falls") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        candidate leader{database, "leader"};
+        client observer{database.source(), database.options()};
+        auto changes = election{observer, "office"}.observe({.poll_interval = 10ms});
+        auto term = leader.office().try_campaign();
+        REQUIRE(term);
+        auto seen = changes.next();
+        REQUIRE(seen);
+        const auto first = seen->term;
+        // As reclaim() does: another session's token for the grant that it took over.
+        database.run("update rowlock_lease set token = token + 5 where name = 'office'");
+        seen = changes.next_for(20s);
+        REQUIRE(seen);
+        CHECK(seen->term.value() == first.value() + 5);
+        // As the reaper does with a row that was long free.
+        database.run("delete from rowlock_lease where name = 'office'");
+        seen = changes.next_for(20s);
+        REQUIRE(seen);
+        CHECK_FALSE(seen->leader.has_value());
+        CHECK(seen->term.value() == first.value() + 5);
+        CHECK_FALSE(changes.next_for(30ms).has_value());
+    }
+}
+
+TEST_CASE("work that finds leadership lost by an error leads again") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 2s})};
+        client other{database.source(), database.options()};
+        election office{locks, "office"};
+        int terms = 0;
+        CHECK(office.lead({}, [&](leadership& term) {
+            if (++terms > 1) return;
+            REQUIRE(other.force_release("office"));
+            REQUIRE(eventually([&] { return !term.held(); }));
+            term.proclaim("late");  // throws
+        }));
+        CHECK(terms == 2);
+        CHECK(kind_of([&] {
+                  office.lead({}, [](leadership&) { throw error{errc::lock_lost, "another"}; });
+              }) == errc::lock_lost);
+    }
 }

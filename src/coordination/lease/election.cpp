@@ -1,3 +1,4 @@
+#include "base/jitter.hpp"
 #include "base/require.hpp"
 #include "base/utf8.hpp"
 #include "coordination/lease/engine.hpp"
@@ -6,6 +7,7 @@
 #include <rowlock/error.hpp>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace rowlock {
@@ -13,6 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using detail::grant;
+using steady = std::chrono::steady_clock;
 
 void validate_value(const std::string& value) {
     require(utf8::is_text(value, 1000),
@@ -37,6 +40,8 @@ std::optional<leader_info> leader_in(const lease_info& seen) {
 
 namespace detail {
 
+using steady = std::chrono::steady_clock;
+
 /// On MySQL a row that had this value already does not count as changed.
 template <typename Change>
 bool elections::change(const grant& held, Change how) {
@@ -47,31 +52,61 @@ bool elections::change(const grant& held, Change how) {
     });
 }
 
-std::vector<protocol::candidate> elections::candidates(const std::string& name) {
+std::vector<waiter_info> elections::candidates(const std::string& name) {
     context_.fork.require_same_process();
+    auto all = retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+        return context_.leases.queue(db, name, until);
+    });
+    std::erase_if(all, [](const auto& each) { return each.locks > 1; });
+    std::ranges::stable_sort(all, std::greater<>{}, &waiter_info::priority);
+    return all;
+}
+
+std::optional<protocol::candidate> elections::next(const grant& held,
+                                                   std::optional<session_id> of) {
     return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
-        return protocol_.candidates(db, name, until);
+        return protocol_.next(db, held.name, of, until);
     });
 }
 
 /// One that comes after this look waits for the next election: a leader is not deposed.
-bool elections::yield(grant& held, int priority) {
-    const auto all = candidates(held.name);
-    if (all.empty() || all.front().priority <= priority) return false;
-    if (all.front().heir == held.grant_id) return false;
-    static_cast<void>(releaser_.hand_over_to(held, all.front().entry));
+bool elections::yield(grant& held, int priority, steady::time_point until,
+                      const std::stop_token& stop) {
+    const auto seen = retries_.on_connection(retries_.failure_deadline(until), stop,
+                                             [&](sql::connection& db, sql::deadline end) {
+                                                 return protocol_.next(db, held.name, {}, end);
+                                             });
+    if (!seen) return true;
+    const auto& first = *seen;
+    if (!first || first->priority <= priority || first->heir == held.grant_id) return false;
+    static_cast<void>(releaser_.hand_over_to(held, first->entry));
     return true;
 }
 
+/// As a waiter does (acquirer::outlasts).
+bool elections::outlasts(const error& failure, steady::time_point until,
+                         const std::stop_token& stop) {
+    const auto& options = context_.options;
+    const bool passes = failure.retryable() || failure.kind() == errc::outcome_unknown ||
+                        failure.kind() == errc::read_only || failure.kind() == errc::lock_lost;
+    if (options.when_cut_off != when_cut_off::requeue || !passes || retries_.closed()) return false;
+    if (steady::now() >= until) return false;
+    return retries_.pause(base::shortened(nanoseconds{options.retry.max_backoff}), stop);
+}
+
+/// If the candidates cannot be read the lease is released as any other is.
 void elections::step_down(grant& held) {
-    if (held.held()) {
-        const auto all = candidates(held.name);
-        if (!all.empty()) {
-            static_cast<void>(releaser_.hand_over_to(held, all.front().entry));
-            return;
-        }
+    std::optional<protocol::candidate> heir;
+    try {
+        if (held.held()) heir = next(held);
+    } catch (const error&) {
+        // The release says what is wrong, and is repeated in the background.
     }
-    releaser_.release(held);
+    if (heir) {
+        static_cast<void>(releaser_.hand_over_to(held, heir->entry));
+    } else {
+        releaser_.release(held);
+    }
 }
 
 bool elections::step_down(grant& held, session_id to) {
@@ -79,10 +114,8 @@ bool elections::step_down(grant& held, session_id to) {
         releaser_.release(held);  // throws if it was lost
         return false;
     }
-    const auto all = candidates(held.name);
-    const auto chosen =
-        std::ranges::find_if(all, [&](const auto& each) { return each.entry.session == to; });
-    if (chosen == all.end()) return false;
+    const auto chosen = next(held, to);
+    if (!chosen) return false;
     const bool ours = change(held, [&](sql::connection& db, sql::deadline until) {
         return protocol_.choose_heir(db, held.name, held.session_id, held.grant_id,
                                      chosen->entry.grant_id, until);
@@ -110,7 +143,9 @@ void leadership::proclaim(const std::string& value) {
 
 void leadership::step_down() {
     if (!lease_.grant_) return;
-    engine_of(lease_.grant_)->offices().step_down(*lease_.grant_);
+    const auto engine = lease_.grant_->owner.lock();
+    if (!engine || lease_.grant_->fork.in_child()) return lease_.release();
+    engine->offices().step_down(*lease_.grant_);
 }
 
 bool leadership::step_down(session_id to) {
@@ -129,14 +164,21 @@ election::election(client& locks, const lock_name& name, election_options option
             "the priority of a candidate must be from -1000 to 1000");
 }
 
+/// What fails between the election and the return costs the term, not the candidacy.
 std::optional<leadership> election::campaign_until(time_point until, const std::stop_token& stop) {
     const auto engine = locks_->engine_;  // until the call learns of the client's destruction
+    auto& offices = engine->offices();
     const acquire_options how{.note = options_.value};
     while (auto granted =
                engine->acquires().acquire(name_, until, stop, how, {}, {}, options_.priority)) {
         const auto grant = granted;
         leadership term{rowlock::lease{std::move(granted)}};
-        if (!engine->offices().yield(*grant, options_.priority)) return term;
+        try {
+            if (!offices.yield(*grant, options_.priority, until, stop) && term.held()) return term;
+        } catch (const error& failure) {
+            term = leadership{{}};  // released
+            if (!offices.outlasts(failure, until, stop)) throw;
+        }
     }
     return std::nullopt;
 }
@@ -165,18 +207,16 @@ std::optional<leader_info> election::leader() {
 }
 
 std::vector<candidate_info> election::candidates() {
-    const auto all = locks_->engine_->offices().candidates(name_.str());
     std::vector<candidate_info> shown;
-    shown.reserve(all.size());
-    for (const auto& each : all) {
-        shown.push_back({.session = each.entry.session,
+    for (auto& each : locks_->engine_->offices().candidates(name_.str())) {
+        shown.push_back({.session = each.session,
                          .priority = static_cast<int>(each.priority),
-                         .value = each.entry.note,
-                         .owner = each.owner,
-                         .host = each.host,
-                         .program = each.program,
+                         .value = std::move(each.note),
+                         .owner = std::move(each.owner),
+                         .host = std::move(each.host),
+                         .program = std::move(each.program),
                          .pid = each.pid,
-                         .waited = std::chrono::floor<std::chrono::milliseconds>(each.waited)});
+                         .waited = each.waited});
     }
     return shown;
 }

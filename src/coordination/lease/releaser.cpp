@@ -42,7 +42,8 @@ std::optional<releaser::begun> releaser::begin(grant& held) {
 bool releaser::hand_over_to(grant& held, protocol::next_waiter heir) {
     const auto how = begin(held);
     if (!how) return false;
-    heir.seen = held.token.value();  // no other grant is handed over
+    heir.token = std::max(heir.token, held.token.value() + 1);  // a node may lag behind
+    heir.seen = held.token.value();                             // no other grant is handed over
     heir.looks_from =
         ticket_no{std::numeric_limits<std::int64_t>::max()};  // the queue's watermark stays
     const auto done = finish(held, *how, &heir);

@@ -24,7 +24,7 @@ lease_info without_expired(std::optional<lease_info> found, const lock_name& nam
 bool is_change(const lease_info& before, const lease_info& now) {
     if (before.holder.has_value() != now.holder.has_value()) return true;
     if (!now.holder) return before.token != now.token;
-    return before.holder->grant_id != now.holder->grant_id ||
+    return before.token != now.token || before.holder->grant_id != now.holder->grant_id ||
            before.holder->note != now.holder->note;
 }
 
@@ -47,6 +47,8 @@ std::optional<lease_info> lock_watch::next_until(steady::time_point until,
         const auto read = engine->admin().inspect(name_, until, stop);
         if (!read) break;
         auto seen = without_expired(*read, name_);
+        // The reaper has deleted the row of a lock that was long free: its tokens still rise.
+        if (last_ && !seen.holder) seen.token = std::max(seen.token, last_->token);
         if (!last_ || is_change(*last_, seen)) {
             last_ = seen;
             return seen;

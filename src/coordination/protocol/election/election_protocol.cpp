@@ -6,36 +6,28 @@
 namespace rowlock::protocol {
 
 election_protocol::election_protocol(const sql::statement_set& statements)
-    : candidates_{statements("candidates")},
+    : candidate_{statements("candidate")},
       proclaim_{statements("proclaim")},
       choose_heir_{statements("choose_heir")} {}
 
-std::vector<candidate> election_protocol::candidates(sql::connection& db, std::string_view name,
-                                                     sql::deadline until) const {
-    const auto rows = run(db, candidates_, until, name);
-    const auto text = [&](std::size_t row, std::size_t column) {
-        return rows.is_null(row, column) ? std::string{} : std::string{rows.text(row, column)};
+std::optional<candidate> election_protocol::next(sql::connection& db, std::string_view name,
+                                                 std::optional<session_id> of,
+                                                 sql::deadline until) const {
+    const auto row = run(db, candidate_, until, name, of);
+    if (row.empty()) return std::nullopt;
+    const auto text = [&](std::size_t column) {
+        return row.is_null(0, column) ? std::string{} : std::string{row.text(0, column)};
     };
-    std::vector<candidate> all;
-    all.reserve(rows.rows());
-    for (std::size_t row = 0; row < rows.rows(); ++row) {
-        all.push_back({.entry = {.ticket = rows.integer<ticket_no>(row, 0),
-                                 .session = rows.integer<session_id>(row, 1),
-                                 .grant_id = rows.integer<grant_id>(row, 2),
-                                 .thread = text(row, 3),
-                                 .note = text(row, 4),
-                                 .deadline_us = rows.maybe_integer(row, 5),
-                                 .to = read_address(rows, row, 6),
-                                 .token = rows.integer(row, 9)},
-                       .priority = rows.integer(row, 10),
-                       .owner = text(row, 11),
-                       .host = text(row, 12),
-                       .program = text(row, 13),
-                       .pid = rows.integer(row, 14),
-                       .waited = std::chrono::microseconds{rows.integer(row, 15)},
-                       .heir = rows.maybe_integer<grant_id>(row, 16).value_or(grant_id{})});
-    }
-    return all;
+    return candidate{.entry = {.ticket = row.integer<ticket_no>(0, 0),
+                               .session = row.integer<session_id>(0, 1),
+                               .grant_id = row.integer<grant_id>(0, 2),
+                               .thread = text(3),
+                               .note = text(4),
+                               .deadline_us = row.maybe_integer(0, 5),
+                               .to = read_address(row, 0, 6),
+                               .token = row.integer(0, 9)},
+                     .priority = row.integer(0, 10),
+                     .heir = row.maybe_integer<grant_id>(0, 11).value_or(grant_id{})};
 }
 
 bool election_protocol::proclaim(sql::connection& db, std::string_view name, session_id session,
