@@ -221,8 +221,8 @@ public:
     /// @throws error errc::invalid_options
     [[nodiscard]] lock_watch watch(const lock_name& name, const watch_options& options = {});
 
-    /// The live waiters of one name, in the order in which they will be served; election::candidates
-    /// has the order of an election. One round trip.
+    /// The live waiters of one name, in the order in which they will be served;
+    /// election::candidates has the order of an election. One round trip.
     [[nodiscard]] std::vector<waiter_info> waiters(const lock_name& name);
 
     /// Asks the holder to give the lock up: the holder loses its lease, with
