@@ -315,7 +315,6 @@ void add_election(CLI::App& app, parsed& into) {
                  "Between SIGTERM and SIGKILL when the command must stop; up to ttl/6 "
                  "[5s or ttl/6]",
                  [&options](milliseconds value) { options.grace = value; });
-    add_ask_signal(standing, options);
     standing.add_flag("--pass-url", options.pass_url, "Give the command ROWLOCK_URL");
     add_database(standing, options.database);
 

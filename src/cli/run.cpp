@@ -709,11 +709,36 @@ bool passes(const error& failed) {
            failed.kind() == errc::outcome_unknown || exit_code_of(failed.kind()) == unreachable;
 }
 
+/// Between two terms no command is there for these signals: they are dropped.
+class dropped_signals {
+public:
+    dropped_signals() {
+        sigemptyset(&set_);
+        sigaddset(&set_, SIGUSR1);
+        sigaddset(&set_, SIGUSR2);
+        pthread_sigmask(SIG_BLOCK, &set_, &before_);
+    }
+    dropped_signals(const dropped_signals&) = delete;
+    dropped_signals& operator=(const dropped_signals&) = delete;
+    ~dropped_signals() {
+        const timespec now{};
+        while (sigtimedwait(&set_, nullptr, &now) > 0) {
+        }
+        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    }
+
+private:
+    sigset_t set_{}, before_{};
+};
+
 /// Leads once more after a term that was lost. Waits for a database that is out of reach, or is no
 /// primary yet: that may be what ended the term.
 int lead_again(const run_options& options, const database_url& at) {
     for (std::string said;;) {
-        wait_for_one_thread();
+        {
+            const dropped_signals between;
+            wait_for_one_thread();
+        }
         collect_children();
         std::string why;
         try {
@@ -726,6 +751,7 @@ int lead_again(const run_options& options, const database_url& at) {
             why = message_of(failed);
         }
         if (std::exchange(said, why) != why) complain(why + "; campaigning on");
+        const dropped_signals between;
         poll(nullptr, 0, 1000);
     }
 }

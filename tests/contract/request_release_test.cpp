@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -24,6 +25,8 @@ using support::kind_of;
 using steady = std::chrono::steady_clock;
 
 namespace {
+
+std::thread::id network_thread;
 
 /// Looks for the lock until it is free.
 lease take(client& by, std::string_view name) {
@@ -290,6 +293,47 @@ TEST_CASE("holders of permits and modes are asked for them within a time, each a
                    semaphore{asking, "limit"}.inspect()->used == 2;
         }));
         reading.release();
+    }
+}
+
+TEST_CASE("a request outlives an extension whose answer comes late") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client holder{network.wrap(database.source()),
+                      database.options({.ttl = 2s, .heartbeat = 50ms, .margin = 200ms})};
+        client asking{database.source(), database.options()};
+        semaphore limit{holder, "limit"};
+        limit.create(1);
+        auto held = limit.acquire(1, {.max_duration = 1min});
+        std::atomic<bool> once{false};
+        network.after([&](std::string_view what) {
+            // The extension is committed, and its caller does not know.
+            if (what != "commit" || std::this_thread::get_id() != network_thread) return;
+            if (once.exchange(true)) return;
+            REQUIRE(semaphore{asking, "limit"}.request_release(held.token(),
+                                                               {.within = 4s, .reason = "x"}));
+            REQUIRE(eventually([&] { return held.release_requested().stop_requested(); }));
+        });
+        network_thread = std::this_thread::get_id();
+        held.extend(1h);
+        CHECK(once);
+        CHECK(held.held());
+        CHECK(held.remaining() <= 4s);
+        CHECK(kind_of([&] { held.extend(1h); }) == errc::invalid_options);
+        CHECK(held.held());
+    }
+}
+
+TEST_CASE("a request that allows more than a lease has left takes nothing of it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(),
+                      database.options({.ttl = 60s, .heartbeat = 100ms, .margin = 20s})};
+        client asking{database.source(), database.options()};
+        const auto lease = holder.acquire("job", {.max_duration = 30s});
+        REQUIRE(asking.request_release("job", lease.token(), {.within = 1h, .reason = "x"}));
+        REQUIRE(eventually([&] { return lease.release_requested().stop_requested(); }));
+        CHECK(lease.held());
+        CHECK(lease.remaining() > 15s);  // 30 s less a sixth, not less 20 s
     }
 }
 

@@ -108,6 +108,7 @@ std::shared_ptr<grant> reclaimer::adopt(session& ours, const protocol::session_l
     auto granted =
         grants_.make(ours, row.name, row.grant_id, row.token, sent, left, {}, row.permits);
     granted->base = row.base;
+    if (row.asked) context_.pass_on(*granted, *row.asked);
     // A thread that declared the session lost meanwhile may not have seen this grant.
     if (!ours.trust()->open(context_.now())) {
         context_.lose(*granted, loss_reason::trust_window_passed);

@@ -158,12 +158,16 @@ void releaser::refuse(grant& held) {
     throw lost_error(held);
 }
 
-void releaser::confirm(grant& held) {
-    require_held(held);
-    const auto seen = *retries_.repeat(context_.statement_deadline(), {}, [&](sql::deadline until) {
+protocol::hold_state releaser::recheck(const grant& held) {
+    return *retries_.repeat(context_.statement_deadline(), {}, [&](sql::deadline until) {
         const auto db = connections_.take(until);
         return context_.semaphores.recheck(*db, held.name, held.session_id, held.grant_id, until);
     });
+}
+
+void releaser::confirm(grant& held) {
+    require_held(held);
+    const auto seen = recheck(held);
     if (seen == protocol::hold_state::alive) return;
     if (seen == protocol::hold_state::over) {
         static_cast<void>(grants_.deny(held));
@@ -180,6 +184,9 @@ void releaser::extend(grant& held, milliseconds by) {
     const auto give_up = context_.statement_deadline();
     for (;;) {
         require_held(held);
+        require(!held.requested,
+                "another client has asked for the release of this hold by its "
+                "deadline: it cannot be extended");
         require(held.deadline.load() != base::alarm::never,
                 "only a hold with a max_duration can be extended");
         const auto ours = sessions_.current(held.session_id);
@@ -201,10 +208,8 @@ void releaser::extend(grant& held, milliseconds by) {
             if (held.stopped) grants_.clear_row(held);
             throw lost_error(held);
         }
-        if (done == protocol::extension::over) {
-            confirm(held);  // it throws: lost, or asked for
-            static_cast<void>(grants_.deny(held));
-            throw lost_error(held);
+        if (done == protocol::extension::over && recheck(held) != protocol::hold_state::requested) {
+            refuse(held);
         }
         keeper_.reconcile_now();
         if (steady::now() >= give_up || !retries_.pause(10ms, {})) {

@@ -119,6 +119,7 @@ private:
         sql::deadline until);
     bool send_pipelined(const std::shared_ptr<grant>& held);
     void on_pipelined_answer(grant& held, const sql::result* done, const error* failure) noexcept;
+    [[nodiscard]] protocol::hold_state recheck(const grant& held);
     void released(grant& held);
     void deny(grant& held);
     void leave_to_heartbeat(grant& held, const char* why) noexcept;

@@ -46,6 +46,9 @@ struct grant {
     std::atomic<nanoseconds> deadline_margin{nanoseconds{0}};
     /// By then, on our clock, the database sees it as passed. Guarded by grant_deadlines.
     nanoseconds deadline_over{0};
+    /// No extension moves the deadline past this: another client has asked for the release.
+    /// Guarded by grant_deadlines.
+    nanoseconds deadline_cap{base::alarm::never};
     std::weak_ptr<engine> owner;
     base::clock clock;
     base::fork_guard fork;

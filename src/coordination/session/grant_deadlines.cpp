@@ -16,19 +16,19 @@ void grant_deadlines::remove(const grant& ended) noexcept {
     all_.erase({ended.deadline.load(), ended.grant_id});
 }
 
-void grant_deadlines::shorten(const std::shared_ptr<grant>& held, nanoseconds to,
-                              nanoseconds margin, nanoseconds over) {
+void grant_deadlines::cap(const std::shared_ptr<grant>& held, nanoseconds to, nanoseconds margin,
+                          nanoseconds over, bool shortens) {
     const std::lock_guard lock{mutex_};
+    held->deadline_cap = std::min(held->deadline_cap, to);
     const auto before = held->deadline.load();
-    if (before <= to) return;
+    if (!shortens || before <= to) return;
     if (before == base::alarm::never) {
         all_.emplace(std::pair{to, held->grant_id}, entry{held});
-    } else {
-        auto node = all_.extract({before, held->grant_id});
-        if (!node) return;  // due, under another time
+    } else if (auto node = all_.extract({before, held->grant_id})) {
         node.key().first = to;
         all_.insert(std::move(node));
     }
+    // Without a node it has been due, or add() is about to read this.
     held->deadline = to;
     held->deadline_margin = margin;
     held->deadline_over = over;
@@ -38,6 +38,7 @@ bool grant_deadlines::extend(grant& held, nanoseconds to, nanoseconds over) noex
     const std::lock_guard lock{mutex_};
     auto node = all_.extract({held.deadline.load(), held.grant_id});
     if (!node) return false;  // due, under another time
+    to = std::min(to, held.deadline_cap);
     if (!node.mapped().lost && held.deadline.load() < to) {
         held.deadline = to;
         held.deadline_over = over;

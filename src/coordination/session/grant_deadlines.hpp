@@ -18,9 +18,10 @@ public:
     void add(const std::shared_ptr<grant>& granted);
     /// One that is over.
     void remove(const grant& ended) noexcept;
-    /// Gives a grant a deadline, or an earlier one than it has.
-    void shorten(const std::shared_ptr<grant>& held, nanoseconds to, nanoseconds margin,
-                 nanoseconds over);
+    /// No later extend() passes this time, whenever its answer comes. @param shortens also gives
+    /// the grant this deadline, if it has none or a later one
+    void cap(const std::shared_ptr<grant>& held, nanoseconds to, nanoseconds margin,
+             nanoseconds over, bool shortens);
     /// Moves a deadline to a later time. Returns false, and changes nothing, if it has been due.
     bool extend(grant& held, nanoseconds to, nanoseconds over) noexcept;
 

@@ -69,10 +69,10 @@ void grant_lifecycle::declare_if_over(grant& held) noexcept {
 }
 
 void grant_lifecycle::end_by(const std::shared_ptr<grant>& held, const release_request& request,
-                             nanoseconds sent, nanoseconds left) {
+                             nanoseconds sent, nanoseconds left, bool shortens) {
     const nanoseconds margin = context_.options.margin;
-    deadlines_.shorten(held, sent + left - margin, margin, context_.now() + left);
-    context_.pass_on(*held, request);
+    if (held->now == grant::state::held) context_.pass_on(*held, request);
+    deadlines_.cap(held, sent + left - margin, margin, context_.now() + left, shortens);
     hooks_.on_deadline();
 }
 

@@ -51,9 +51,10 @@ public:
     /// do the same; the first of them declares it.
     void declare_if_over(grant& held) noexcept;
     /// Another client has asked for the release of this grant by its row's deadline, which was so
-    /// long ahead when the row was read by a statement sent then.
+    /// long ahead when the row was read by a statement sent then. @param shortens whether that is
+    /// earlier than this client believes
     void end_by(const std::shared_ptr<grant>& held, const release_request& request,
-                nanoseconds sent, nanoseconds left);
+                nanoseconds sent, nanoseconds left, bool shortens);
     /// The table denies a grant that we believed: another client may hold the lease. Returns
     /// whether this call declared it lost.
     bool deny(grant& believed, grant::state from = grant::state::held) noexcept;

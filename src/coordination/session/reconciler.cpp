@@ -56,6 +56,9 @@ void reconciler::finish(session& ours, sql::connection& db, sql::deadline until)
 }
 
 bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline until) {
+    // Rows that reclaim() has read, and has not made grants of, are not known here yet.
+    const std::unique_lock reclaiming{reclaiming_, std::try_to_lock};
+    if (!reclaiming) return false;
     const auto held = ours.grants().held();
     const nanoseconds sent = context_.now();
     const auto rows = rows_of(ours, db, until);
@@ -77,7 +80,8 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
         }
         if (row.asked) {
             const std::chrono::microseconds left{*row.deadline_us};
-            grants_.end_by(*granted, *row.asked, sent, left - longest_clock_step);
+            grants_.end_by(*granted, *row.asked, sent, left - longest_clock_step,
+                           is_requested(**granted, row, read));
             continue;
         }
         const bool requested =

@@ -102,9 +102,10 @@ nanoseconds session_keeper::watch_deadlines(nanoseconds now) {
     for (;;) {
         const auto [passed, again, next] = grants_.deadlines().next(now);
         if (!passed) return next;
-        const auto why = why_deadline_passed(*passed);
-        context_.lose(*passed, why);
-        const bool by_deadline = passed->now == grant::state::lost && passed->reason == why;
+        context_.lose(*passed, why_deadline_passed(*passed));
+        const bool by_deadline =
+            passed->now == grant::state::lost && (passed->reason == loss_reason::deadline_passed ||
+                                                  passed->reason == loss_reason::release_requested);
         if (by_deadline && (again || passed->stopped)) grants_.clear_row(*passed);
     }
 }
