@@ -72,7 +72,7 @@ std::string zookeeper_host() {
     return first_of({"ROWLOCK_BENCH_ZOOKEEPER"});
 }
 
-const std::string& need(const std::string& url, const std::string& server) {
+std::string need(std::string url, const std::string& server) {
     if (url.empty()) throw std::runtime_error{"there is no " + server + "; see --help"};
     return url;
 }

@@ -34,7 +34,7 @@ int run_program(int argc, char** argv, const std::string& description,
 [[nodiscard]] std::string zookeeper_host();
 
 /// @throws std::runtime_error that names the server, if `url` is empty
-const std::string& need(const std::string& url, const std::string& server);
+std::string need(std::string url, const std::string& server);
 
 class temporary_folder {
 public:

@@ -136,8 +136,7 @@ bool acquirer::outlasts(const acquisition& call, const error& failure) const {
     if (call.holds_others || call.too_late.often()) return false;
     if (sql::too_many_connections(failure)) return call.until > call.began;
     if (!call.seen_held || failure.kind() == errc::deadlock) return false;
-    return failure.retryable() || failure.kind() == errc::outcome_unknown ||
-           failure.kind() == errc::read_only || failure.kind() == errc::lock_lost;
+    return may_be_outlasted(failure);
 }
 
 /// Returns false if a stop was requested, or the caller's time is up and another client had the

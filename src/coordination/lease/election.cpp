@@ -2,6 +2,7 @@
 #include "base/require.hpp"
 #include "base/utf8.hpp"
 #include "coordination/lease/engine.hpp"
+#include "coordination/lease/retry_limits.hpp"
 #include "coordination/session/grant.hpp"
 #include <rowlock/election.hpp>
 #include <rowlock/error.hpp>
@@ -13,9 +14,7 @@
 namespace rowlock {
 namespace {
 
-using namespace std::chrono_literals;
 using detail::grant;
-using steady = std::chrono::steady_clock;
 
 void validate_value(const std::string& value) {
     require(utf8::is_text(value, 1000),
@@ -32,7 +31,7 @@ std::shared_ptr<detail::engine> engine_of(const std::shared_ptr<grant>& held) {
 }
 
 std::optional<leader_info> leader_in(const lease_info& seen) {
-    if (!seen.holder || seen.holder->remaining <= 0ms) return std::nullopt;
+    if (!detail::has_live_holder(seen)) return std::nullopt;
     return leader_info{.term = seen.token, .value = seen.holder->note, .who = *seen.holder};
 }
 
@@ -87,10 +86,8 @@ bool elections::yield(grant& held, int priority, steady::time_point until,
 bool elections::outlasts(const error& failure, steady::time_point until,
                          const std::stop_token& stop) {
     const auto& options = context_.options;
-    const bool passes = failure.retryable() || failure.kind() == errc::outcome_unknown ||
-                        failure.kind() == errc::read_only || failure.kind() == errc::lock_lost;
-    if (options.when_cut_off != when_cut_off::requeue || !passes || retries_.closed()) return false;
-    if (steady::now() >= until) return false;
+    if (options.when_cut_off != when_cut_off::requeue || retries_.closed()) return false;
+    if (!may_be_outlasted(failure) || steady::now() >= until) return false;
     return retries_.pause(base::shortened(nanoseconds{options.retry.max_backoff}), stop);
 }
 

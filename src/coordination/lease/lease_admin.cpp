@@ -18,8 +18,7 @@ auto lease_admin::read(Read what) {
 
 bool lease_admin::is_locked(const lock_name& name) {
     const auto found = inspect(name);
-    // The row of an expired holder names it until the lease is granted again or reaped.
-    return found && found->holder && found->holder->remaining > 0ms;
+    return found && has_live_holder(*found);
 }
 
 std::optional<lease_info> lease_admin::inspect(const lock_name& name) {

@@ -15,6 +15,11 @@
 
 namespace rowlock::detail {
 
+/// The row of an expired holder names it until the lease is granted again or reaped.
+[[nodiscard]] inline bool has_live_holder(const lease_info& seen) noexcept {
+    return seen.holder && seen.holder->remaining > std::chrono::milliseconds{0};
+}
+
 /// What a client shows of leases, and does to those of other clients. Needs no session.
 class lease_admin {
 public:

@@ -46,4 +46,10 @@ private:
     int came_ = 0;
 };
 
+/// Whether a wait may go on after this failure (when_cut_off::requeue).
+inline bool may_be_outlasted(const error& failure) noexcept {
+    return failure.retryable() || failure.kind() == errc::outcome_unknown ||
+           failure.kind() == errc::read_only || failure.kind() == errc::lock_lost;
+}
+
 }  // namespace rowlock::detail

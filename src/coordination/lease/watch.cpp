@@ -14,18 +14,17 @@ using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
-/// An expired holder is none, though its row names it until the lease is granted again.
 lease_info without_expired(std::optional<lease_info> found, const lock_name& name) {
     if (!found) return {.name = name.str()};
-    if (found->holder && found->holder->remaining <= 0ms) found->holder.reset();
+    if (!detail::has_live_holder(*found)) found->holder.reset();
     return *std::move(found);
 }
 
 bool is_change(const lease_info& before, const lease_info& now) {
-    if (before.holder.has_value() != now.holder.has_value()) return true;
-    if (!now.holder) return before.token != now.token;
-    return before.token != now.token || before.holder->grant_id != now.holder->grant_id ||
-           before.holder->note != now.holder->note;
+    if (before.token != now.token || before.holder.has_value() != now.holder.has_value())
+        return true;
+    return now.holder && (before.holder->grant_id != now.holder->grant_id ||
+                          before.holder->note != now.holder->note);
 }
 
 }  // namespace

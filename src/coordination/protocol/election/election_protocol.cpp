@@ -15,14 +15,11 @@ std::optional<candidate> election_protocol::next(sql::connection& db, std::strin
                                                  sql::deadline until) const {
     const auto row = run(db, candidate_, until, name, of);
     if (row.empty()) return std::nullopt;
-    const auto text = [&](std::size_t column) {
-        return row.is_null(0, column) ? std::string{} : std::string{row.text(0, column)};
-    };
     return candidate{.entry = {.ticket = row.integer<ticket_no>(0, 0),
                                .session = row.integer<session_id>(0, 1),
                                .grant_id = row.integer<grant_id>(0, 2),
-                               .thread = text(3),
-                               .note = text(4),
+                               .thread = std::string{row.text(0, 3)},
+                               .note = std::string{row.text(0, 4)},
                                .deadline_us = row.maybe_integer(0, 5),
                                .to = read_address(row, 0, 6),
                                .token = row.integer(0, 9)},

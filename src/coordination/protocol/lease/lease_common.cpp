@@ -203,9 +203,7 @@ std::optional<rowlock::release_request> read_request(const sql::result& rows, st
                                                      std::size_t column) {
     if (rows.is_null(row, column)) return std::nullopt;
     return rowlock::release_request{.asked_by = std::string{rows.text(row, column)},
-                                    .reason = rows.is_null(row, column + 1)
-                                                  ? std::string{}
-                                                  : std::string{rows.text(row, column + 1)}};
+                                    .reason = std::string{rows.text(row, column + 1)}};
 }
 
 std::vector<session_lease> common_lease_protocol::leases_of(sql::connection& db, session_id session,

@@ -196,14 +196,11 @@ two_step_queue_protocol::queue_look::queue_look(sql::result row) : row_{std::mov
 }
 
 next_waiter two_step_queue_protocol::queue_look::next() const {
-    const auto text = [&](std::size_t column) {
-        return row_.is_null(0, column) ? std::string{} : std::string{row_.text(0, column)};
-    };
     return {.ticket = row_.integer<ticket_no>(0, 6),
             .session = row_.integer<session_id>(0, 7),
             .grant_id = row_.integer<grant_id>(0, 8),
-            .thread = text(9),
-            .note = text(10),
+            .thread = std::string{row_.text(0, 9)},
+            .note = std::string{row_.text(0, 10)},
             .deadline_us = row_.maybe_integer(0, 11),
             .to = read_address(row_, 0, 12),
             .seen = row_.integer(0, 2),

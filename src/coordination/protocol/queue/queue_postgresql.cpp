@@ -39,14 +39,11 @@ std::optional<next_waiter> read_next_in_line(const sql::result& rows) {
     }
     if (line.empty()) return std::nullopt;
     const std::size_t row = line.begin()->second;
-    const auto text = [&](std::size_t column) {
-        return rows.is_null(row, column) ? std::string{} : std::string{rows.text(row, column)};
-    };
     next_waiter next{.ticket = rows.integer<ticket_no>(row, 4),
                      .session = rows.integer<session_id>(row, 5),
                      .grant_id = rows.integer<grant_id>(row, 6),
-                     .thread = text(7),
-                     .note = text(8),
+                     .thread = std::string{rows.text(row, 7)},
+                     .note = std::string{rows.text(row, 8)},
                      .deadline_us = rows.maybe_integer(row, 9),
                      .to = read_address(rows, row, 11),
                      .alive = microseconds{rows.integer(row, 10)},
