@@ -2,6 +2,7 @@
 
 #include <rowlock/ids.hpp>
 #include <rowlock/lease.hpp>
+#include <rowlock/lease_offer.hpp>
 #include <rowlock/lock_name.hpp>
 #include <rowlock/multi_lease.hpp>
 #include <rowlock/options.hpp>
@@ -197,6 +198,19 @@ public:
     /// @throws error errc::invalid_options without an owner; errc::lock_lost while the margin of a
     /// lease that this client lost still runs and its holder has not stopped
     [[nodiscard]] std::vector<lease> reclaim();
+
+    /// Takes over a lease that another client offers (lease::offer()), in one transaction: from its
+    /// commit on this client holds it, with a new token, and the giver's fences fail. Waits for a
+    /// transaction that the giver has fenced with it, up to statement_timeout. The lease keeps its
+    /// grant id, its note and its deadline (acquire_options::max_duration, or another client's
+    /// request for its release), and belongs to no thread. Returns nullopt if that grant is over:
+    /// it was withdrawn or lost, another client has adopted it, or the giver's session has ended.
+    /// Keep the giver's client until then. Eight round trips.
+    ///
+    /// Nothing here can tell an offer from a lease whose holder still works under it: adopt what
+    /// lease::offer() returned, not what inspect() shows.
+    /// @throws error errc::invalid_options if a number of the offer is missing
+    [[nodiscard]] std::optional<lease> adopt(const lease_offer& offer);
 
     /// Whether a live holder has the lock now, by the database's clock; waiters do not count. For
     /// people and monitoring: the answer may be outdated when it arrives. To work only if the lock

@@ -12,6 +12,7 @@
 namespace rowlock {
 
 class client;
+struct lease_offer;
 struct reclaimed_holds;
 
 namespace detail {
@@ -35,7 +36,7 @@ struct release_request {
 ///
 /// After release_on_commit() (transaction.hpp) the caller's transaction decides whether the lease
 /// is held or released: held() is false, lost() not stopped, and release() frees the lock if the
-/// transaction did not.
+/// transaction did not. After offer() another client decides: see there.
 ///
 /// A lost lease stays lost. From lost() on its holder has client_options::margin to stop: this
 /// library does not give the lock to another holder before the margin is over, or before the holder
@@ -76,6 +77,19 @@ public:
     [[nodiscard]] std::stop_token release_requested() const;
     /// Who asked, and why: the latest. No round trip.
     [[nodiscard]] std::optional<rowlock::release_request> release_request() const;
+
+    /// Offers the lease to another process, which takes it over by client::adopt(): without a
+    /// moment in which the lock is free, past all waiters. First stop what you do under it: held()
+    /// is false from here on, and fence() refuses it. Its row stays as it is, and the heartbeat
+    /// keeps it, until one of these comes first:
+    ///  - a client adopts it: lost() is stopped, at once on the same machine and on PostgreSQL,
+    ///    else after the next heartbeat; release() does nothing;
+    ///  - release() or the destructor withdraws the offer and frees the lock; or the client that
+    ///    offers it adopts it again;
+    ///  - the lease ends, as any lease may.
+    /// No round trip. Returns the same again if it was offered before.
+    /// @throws error errc::lock_lost if it was lost before; errc::not_owner if it was released
+    [[nodiscard]] lease_offer offer();
 
     /// Frees the lock. One round trip. For a lost lease: reports that its holder has stopped; no
     /// round trip.

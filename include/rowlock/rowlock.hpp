@@ -11,6 +11,7 @@
 #include <rowlock/history.hpp>
 #include <rowlock/ids.hpp>
 #include <rowlock/lease.hpp>
+#include <rowlock/lease_offer.hpp>
 #include <rowlock/lock_mode.hpp>
 #include <rowlock/lock_name.hpp>
 #include <rowlock/migrations.hpp>

@@ -194,16 +194,16 @@ bool is_over_within(named_locks& locks, const target& whom, milliseconds limit,
 
 int ask_to_stop(named_locks& locks, const database& in, const break_options& options,
                 const target& whom, const std::vector<waiter_info>& queue) {
-    if (whom.who.owner.starts_with(owner_of_scripts)) {
-        throw failure{busy,
-                      fmt::format("{} was taken by `rowlock acquire` and ends in {}: it has no "
-                                  "process that could be asked to stop; "
-                                  "`rowlock break --now` takes it",
-                                  options.name, to_text(whom.who.remaining))};
-    }
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP}};
     const auto left =
         locks.request_release(whom, {.within = options.within, .reason = options.reason});
+    if (left && whom.who.owner.starts_with(owner_of_scripts)) {
+        throw failure{busy,
+                      fmt::format("{} was taken by `rowlock acquire` and ends in {}: it has no "
+                                  "process that could be asked to stop, but it is not renewed any "
+                                  "more; `rowlock break --now` takes it",
+                                  options.name, to_text(whom.who.remaining))};
+    }
     if (!left) {
         report(options, in, "gone", "is not held by that holder any more");
         return success;

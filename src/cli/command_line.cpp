@@ -103,6 +103,21 @@ constexpr const char* acquire_help =
     "  trap 'rowlock release deploy \"$grant\"' EXIT\n"
     "  timeout 9m ./deploy.sh\n";
 
+constexpr const char* renew_help =
+    "\nLets a lock that `rowlock acquire` took end later than it would, counted from now. Prints "
+    "its\n"
+    "fencing token and its grant id: the token of a lease is a new one, and what carries the old "
+    "one\n"
+    "fails its fence from then on. Exit code 1 if the lock is not held by this grant any more, or "
+    "if\n"
+    "its release was asked for (rowlock break): stop what needs the lock.\n\n"
+    "Example:\n"
+    "  out=$(rowlock acquire --for 10m deploy) || exit\n"
+    "  timeout 9m ./deploy.sh\n"
+    "  rowlock renew --for 10m deploy \"${out#* }\" || exit\n"
+    "  timeout 9m ./deploy.sh\n"
+    "  rowlock release deploy \"${out#* }\"\n";
+
 class help_format : public CLI::Formatter {
 public:
     std::string make_usage(const CLI::App* app, std::string name) const override {
@@ -119,6 +134,7 @@ struct parsed {
     run_options run;  ///< also of elect
     observe_options observe;
     acquire_options acquire;
+    renew_options renew;
     release_options release;
     list_options list;
     history_options history;
@@ -346,15 +362,32 @@ void add_grants(CLI::App& app, parsed& into) {
     add_json(take, taking.json);
     add_database(take, taking.database);
 
+    const auto add_grant = [](CLI::App& command, rowlock::grant_id& into_id) {
+        command
+            .add_option_function<std::string>(
+                "GRANT-ID", [&into_id](const std::string& text) { into_id = to_grant_id(text); },
+                "The second number that `acquire` printed")
+            ->required()
+            ->type_name("NUMBER");
+    };
+
+    auto& keeping = into.renew;
+    auto& keep = add_command(app, into, "renew", "Keep a lock that `acquire` took for longer",
+                             [&keeping] { return renew(keeping); });
+    keep.footer(renew_help);
+    add_name(keep, keeping.name);
+    add_grant(keep, keeping.grant_id);
+    add_duration(keep, "--for", zero::refused, "The lease ends after this time, from now",
+                 [&keeping](milliseconds value) { keeping.duration = value; })
+        ->required();
+    add_json(keep, keeping.json);
+    add_database(keep, keeping.database);
+
     auto& giving = into.release;
     auto& give = add_command(app, into, "release", "Free a lock that `acquire` took",
                              [&giving] { return release(giving); });
     add_name(give, giving.name);
-    give.add_option_function<std::string>(
-            "GRANT-ID", [&giving](const std::string& text) { giving.grant_id = to_grant_id(text); },
-            "The second number that `acquire` printed")
-        ->required()
-        ->type_name("NUMBER");
+    add_grant(give, giving.grant_id);
     add_json(give, giving.json);
     add_database(give, giving.database);
 }

@@ -86,6 +86,16 @@ struct release_options {
 /// Whatever kind of lock it is.
 int release(const release_options& options);
 
+struct renew_options {
+    database_options database;
+    std::string name;
+    rowlock::grant_id grant_id{};
+    std::chrono::milliseconds duration{0};
+    bool json = false;
+};
+/// As release().
+int renew(const renew_options& options);
+
 struct list_options {
     database_options database;
     std::string prefix;

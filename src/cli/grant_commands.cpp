@@ -271,9 +271,9 @@ private:
     base::clock clock_;
 };
 
-void report(const acquire_options& options, const grant_of_script& got) {
-    if (options.json) {
-        print_json(json{{"name", options.name},
+void report(const std::string& name, const grant_of_script& got, bool as_json) {
+    if (as_json) {
+        print_json(json{{"name", name},
                         {"token", as_text(got.token)},
                         {"grant_id", as_text(got.hold.grant_id)},
                         {"expires_in_ms", got.expires_in.count()}});
@@ -282,37 +282,72 @@ void report(const acquire_options& options, const grant_of_script& got) {
     }
 }
 
+/// The holder with this grant id, if it is a script.
+/// @throws failure if a running process holds it
+std::optional<holder_info> script_holder(sql::connection& db, script_lock& lock,
+                                         const std::string& name, rowlock::grant_id grant_id,
+                                         sql::deadline until) {
+    auto holder = lock.holder(db, grant_id, until);
+    if (holder && holder->owner != owner_of(grant_id)) {
+        throw failure{usage, fmt::format("{} is held by a running process, not by `rowlock "
+                                         "acquire`: stop it, or use `rowlock break`",
+                                         name)};
+    }
+    return holder;
+}
+
 /// Whether the hold was this grant, and is over now.
 bool release_grant(link& to, script_lock& lock, const release_options& options) {
     bool sent = false;
     return to.run([&](sql::connection& db, sql::deadline until) {
-        const auto holder = lock.holder(db, options.grant_id, until);
+        const auto holder = script_holder(db, lock, options.name, options.grant_id, until);
         if (!holder) {
             // Our release, whose reply was lost: a waiter that enqueued too late for it is not
             // served yet.
             if (sent) static_cast<void>(lock.serve_next(db, until));
             return sent;
         }
-        if (holder->owner != owner_of(options.grant_id)) {
-            throw failure{usage, fmt::format("{} is held by a running process, not by `rowlock "
-                                             "acquire`: stop it, or use `rowlock break`",
-                                             options.name)};
-        }
         sent = true;
         return lock.give_back(db, {holder->session, options.grant_id}, until);
     });
 }
 
-/// A grant id says of no kind of lock: it is looked for among leases first.
-bool release_any(link& to, const release_options& options) {
-    acquire_options of{.database = {}, .name = options.name, .wait = {}, .note = {}, .kind = {}};
-    if (release_grant(to, *make_script_lock(to, of), options)) return true;
+/// The hold now lasts so long from now.
+std::optional<grant_of_script> renew_grant(link& to, script_lock& lock,
+                                           const renew_options& options) {
+    const base::clock clock;
+    return to.run([&](sql::connection& db, sql::deadline until) -> std::optional<grant_of_script> {
+        const auto holder = script_holder(db, lock, options.name, options.grant_id, until);
+        if (!holder) return std::nullopt;
+        if (holder->asked) {
+            throw failure{
+                answer_is_no,
+                fmt::format("{} is not renewed: {} has asked for it{}", options.name,
+                            holder->asked->asked_by,
+                            holder->asked->reason.empty() ? "" : ": " + holder->asked->reason)};
+        }
+        const auto sent = clock.now();
+        const script_hold hold{holder->session, options.grant_id};
+        const auto token = lock.renew(db, hold, options.duration, until);
+        if (!token) return std::nullopt;
+        const auto passed = std::chrono::ceil<milliseconds>(clock.now() - sent);
+        return grant_of_script{*token, hold, options.duration - passed};
+    });
+}
+
+/// What `act` returns of the lock of this name that has the grant. A grant id says of no kind of
+/// lock: it is looked for among leases first.
+template <typename Act>
+auto on_any_kind(link& to, const std::string& name, Act act) {
+    acquire_options of{.database = {}, .name = name, .wait = {}, .note = {}, .kind = {}};
+    auto done = act(*make_script_lock(to, of));
+    if (done) return done;
     of.kind.limit = 1;
     try {
-        return release_grant(to, *make_script_lock(to, of), options);
+        return act(*make_script_lock(to, of));
     } catch (const error& failed) {
         if (failed.kind() != errc::access_denied) throw;
-        return false;  // a user of leases alone
+        return done;  // a user of leases alone
     }
 }
 
@@ -335,7 +370,7 @@ int acquire(const acquire_options& options) {
     try {
         // A signal that came while the grant was under way.
         if (const int number = signals.next(); number != 0) throw failure{signal_base + number, ""};
-        report(options, *got);
+        report(options.name, *got, options.json);
     } catch (...) {
         mine.undo(*got);  // the grant id was not reported
         throw;
@@ -350,12 +385,31 @@ int release(const release_options& options) {
     const database in = find_database(options.database);
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP, SIGQUIT}};
     link to{in, signals};
-    const bool freed = release_any(to, options);
+    const bool freed = on_any_kind(
+        to, options.name, [&](script_lock& lock) { return release_grant(to, lock, options); });
     if (options.json) print_json(json{{"name", options.name}, {"released", freed}});
     if (!freed) {
         throw failure{answer_is_no,
                       fmt::format("{} is not held by this grant (any more)", options.name)};
     }
+    return success;
+}
+
+int renew(const renew_options& options) {
+    static_cast<void>(lock_name{options.name});
+    detail::validate(rowlock::acquire_options{.max_duration = options.duration});
+    const database in = find_database(options.database);
+    blocked_signals signals{{SIGINT, SIGTERM, SIGHUP, SIGQUIT}};
+    link to{in, signals};
+    const auto got = on_any_kind(to, options.name,
+                                 [&](script_lock& lock) { return renew_grant(to, lock, options); });
+    if (!got) {
+        throw failure{answer_is_no,
+                      fmt::format("{} is not held by this grant (any more), or its release was "
+                                  "asked for: stop",
+                                  options.name)};
+    }
+    report(options.name, *got, options.json);
     return success;
 }
 

@@ -1,6 +1,7 @@
 #include "cli/script_lock.hpp"
 
 #include "cli/nesting.hpp"
+#include "cli/queue_waiter.hpp"
 #include "cli/text.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include <rowlock/error.hpp>
@@ -149,6 +150,17 @@ public:
         return done.freed;
     }
 
+    std::optional<std::int64_t> renew(sql::connection& db, const script_hold& hold,
+                                      std::chrono::milliseconds duration,
+                                      sql::deadline until) override {
+        const auto token = find_grant(db, hold, until);
+        if (!token) return std::nullopt;
+        return link_.protocol().renew(
+            db,
+            {.name = name(), .session = hold.session, .grant_id = hold.grant_id, .token = *token},
+            duration, session_slack, until);
+    }
+
     std::optional<holder_info> holder(sql::connection& db, rowlock::grant_id grant_id,
                                       sql::deadline until) override {
         const auto row = link_.protocol().inspect(db, name(), until);
@@ -287,6 +299,20 @@ public:
         serve_next(db, until);
         link_.protocol().delete_session(db, hold.session, until);
         return done.freed;
+    }
+
+    std::optional<std::int64_t> renew(sql::connection& db, const script_hold& hold,
+                                      std::chrono::milliseconds duration,
+                                      sql::deadline until) override {
+        const auto token = find_grant(db, hold, until);
+        if (!token ||
+            !link_.protocol().extend_session(db, hold.session, duration + session_slack, until)) {
+            return std::nullopt;
+        }
+        constexpr std::int64_t never_asked = 0;
+        const auto done = link_.semaphores().extend(db, name(), hold.session, hold.grant_id,
+                                                    duration, never_asked, until);
+        return done == protocol::extension::done ? token : std::nullopt;
     }
 
     std::optional<holder_info> holder(sql::connection& db, rowlock::grant_id grant_id,

@@ -70,6 +70,12 @@ public:
     /// Ends the hold, serves the next waiter, and removes its session. Idempotent. Returns whether
     /// there was such a hold.
     virtual bool give_back(sql::connection& db, const script_hold& hold, sql::deadline until) = 0;
+    /// Lets the hold last so long from now, and its session a little longer. Returns its token,
+    /// which may be a new one; nullopt if it is over, or another client has asked for its release.
+    /// Repeat it after a lost reply.
+    virtual std::optional<std::int64_t> renew(sql::connection& db, const script_hold& hold,
+                                              std::chrono::milliseconds duration,
+                                              sql::deadline until) = 0;
     /// The holder with this grant id, of whatever mode or number of permits; nullopt if there is
     /// none.
     virtual std::optional<holder_info> holder(sql::connection& db, rowlock::grant_id grant_id,

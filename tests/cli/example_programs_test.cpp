@@ -42,6 +42,7 @@ const std::vector<program> programs{
     {"16_shared_mutex", nullptr},
     {"17_multi_lock", nullptr},
     {"18_periodic", nullptr},
+    {"19_transfer", nullptr},
 };
 
 tool::arguments command(const program& one, const std::string& url) {

@@ -137,7 +137,7 @@ void add_from_page(std::vector<example>& all, const std::filesystem::path& path)
 std::vector<example> all_examples() {
     std::vector<example> all;
     for (const char* command :
-         {"", "run", "elect", "observe", "acquire", "release", "ls", "show", "held", "history",
+         {"", "run", "elect", "observe", "acquire", "renew", "release", "ls", "show", "held", "history",
           "break", "reap", "migrate", "fence-token", "doctor"}) {
         add_from_help(all, command);
     }

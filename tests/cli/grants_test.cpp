@@ -1,4 +1,4 @@
-// `rowlock acquire` and `rowlock release`: a lease for a shell script.
+// `rowlock acquire`, `renew` and `release`: a lease for a shell script.
 
 #include "cli/tool.hpp"
 #include "support/tcp_relay.hpp"
@@ -91,6 +91,83 @@ TEST_CASE("acquire waits until the lock is released, or a signal comes") {
     CHECK(in->run({"release", "a", first.id}).code == 0);
     CHECK(patient.wait() == 0);
     CHECK(patient.out().starts_with("2 "));
+}
+
+TEST_CASE("renew moves the deadline of what acquire took, of a lease with a new token") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const auto remaining = [&] {
+            const auto row = nlohmann::json::parse(in->run({"show", "--json", "a"}).out);
+            return row["holder"]["remaining_ms"].get<long long>();
+        };
+        const grant first = acquire(*in, {"--for", "10s", "a"});
+        CHECK(remaining() <= 10'000);
+        const auto got = in->run({"renew", "--for", "1h", "--json", "a", first.id});
+        CAPTURE(got.err);
+        REQUIRE(got.code == 0);
+        const auto renewed = nlohmann::json::parse(got.out);
+        CHECK(renewed["grant_id"] == first.id);
+        CHECK(std::stoll(renewed["token"].get<std::string>()) > first.token);
+        CHECK(renewed["expires_in_ms"] > 3'500'000);
+        CHECK(renewed["expires_in_ms"] <= 3'600'000);
+        CHECK(remaining() > 3'500'000);
+        CHECK(in->run({"run", "-n", "a", "--", "true"}).code == 75);
+
+        CHECK(in->run({"renew", "--for", "1h", "a", "12345"}).code == 1);
+        CHECK(in->run({"release", "a", first.id}).code == 0);
+        CHECK(in->run({"renew", "--for", "1h", "a", first.id}).code == 1);
+
+        // Asked for it: with a time, and at once.
+        const grant second = acquire(*in, {"--for", "1h", "a"});
+        const auto ask = [&](tool::arguments more) {
+            const auto shown = nlohmann::json::parse(in->run({"show", "--json", "a"}).out);
+            more.insert(more.begin(), {"break", "--yes", "--token",
+                                       shown["token"].get<std::string>(), "--wait", "1ms"});
+            static_cast<void>(in->run(more));
+        };
+        ask({"--within", "30m", "--reason", "a deploy", "a"});
+        const auto refused = in->run({"renew", "--for", "2h", "a", second.id});
+        CHECK(refused.code == 1);
+        CHECK(refused.err.find("a deploy") != std::string::npos);
+        CHECK(remaining() <= 3'600'000);
+        CHECK(in->run({"release", "a", second.id}).code == 0);
+        const grant third = acquire(*in, {"--for", "1h", "a"});
+        ask({"a"});
+        CHECK(in->run({"renew", "--for", "2h", "a", third.id}).code == 1);
+        CHECK(in->run({"release", "a", third.id}).code == 0);
+    }
+}
+
+TEST_CASE("renew keeps a lock that was taken out of its queue, and permits and modes") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const grant before = acquire(*in, {"--for", "1h", "a"});
+        tool::process next{tool::command_line((*in)({"acquire", "--for", "3s", "a"})),
+                           in->in_environment()};
+        REQUIRE(tool::eventually([&] {
+            return nlohmann::json::parse(in->run({"show", "--json", "a"}).out)["waiting"] == 1;
+        }));
+        CHECK(in->run({"release", "a", before.id}).code == 0);
+        REQUIRE(next.wait() == 0);
+        const auto out = next.out();
+        CHECK(in->run({"renew", "--for", "1h", "a",
+                       out.substr(out.find(' ') + 1, out.find('\n') - out.find(' ') - 1)})
+                  .code == 0);
+
+        const grant permit = acquire(*in, {"--for", "3s", "--limit", "1", "api"});
+        const grant mode = acquire(*in, {"--for", "3s", "--exclusive", "page"});
+        const grant dies = acquire(*in, {"--for", "3s", "--exclusive", "leaf"});
+        CHECK(in->run({"renew", "--for", "1h", "api", permit.id}).out ==
+              std::to_string(permit.token) + " " + permit.id + "\n");
+        CHECK(in->run({"renew", "--for", "1h", "page", mode.id}).code == 0);
+        // The control: what is not renewed is over.
+        CHECK(in->run({"run", "--wait", "25s", "--shared", "leaf", "--", "true"}).code == 0);
+        CHECK(in->run({"renew", "--for", "1h", "leaf", dies.id}).code == 1);
+        CHECK(in->run({"run", "-n", "--limit", "1", "api", "--", "true"}).code == 75);
+        CHECK(in->run({"run", "-n", "--shared", "page", "--", "true"}).code == 75);
+        CHECK(in->run({"release", "api", permit.id}).code == 0);
+        CHECK(in->run({"release", "page", mode.id}).code == 0);
+    }
 }
 
 TEST_CASE("release does not free what a running process holds") {

@@ -167,6 +167,9 @@ TEST_CASE("every command's JSON conforms to the schema, on every database") {
         CHECK(printed(*in, "observe", {"observe", "--once", "a"})["leader"]["pid"].is_number());
         CHECK(printed(*in, "observe", {"observe", "--once", "b"}, 1)["leader"].is_null());
         CHECK(printed(*in, "doctor", {"doctor"})["ok"] == true);
+        CHECK(printed(*in, "renew",
+                      {"renew", "--for", "2h", "a", lease["grant_id"]})["expires_in_ms"] >
+              7'000'000);
         CHECK(printed(*in, "release", {"release", "a", lease["grant_id"]})["released"] == true);
         CHECK(waiting.wait() == 0);
         printed(*in, "break", {"break", "--now", "--yes", "a"});

@@ -76,6 +76,9 @@ TEST_CASE("wrong usage is 64 and one clear line") {
         {{"acquire", "--for", "0", "a"}, "--for must be more than 0"},
         {{"acquire", "--for", "1m", "--busy-exit-code", "0", "a"}, "--busy-exit-code"},
         {{"release", "a"}, "GRANT-ID"},
+        {{"renew", "--for", "1m", "a"}, "GRANT-ID"},
+        {{"renew", "a", "1"}, "--for"},
+        {{"renew", "--for", "0", "a", "1"}, "--for"},
         {{"release", "a", "x"}, "GRANT-ID is the second number"},
         {{"show", ""}, "a lock name may not be empty"},
         {{"ls", "--limit", "0"}, "--limit"},
@@ -240,6 +243,7 @@ TEST_CASE("missing tables are 78 with every command, and the error says how to m
         for (const arguments& command : {arguments{"run", "a", "--", "touch", "ran"},
                                          {"acquire", "--for", "1m", "a"},
                                          {"release", "a", "1"},
+                                         {"renew", "--for", "1m", "a", "1"},
                                          {"ls"},
                                          {"show", "a"},
                                          {"break", "--now", "--yes", "a"},
@@ -317,6 +321,7 @@ TEST_CASE("a name cannot control a terminal either, in output or in an error") {
           {"show", name},
           {"show", "--json", name},
           {"release", name, "12"},
+          {"renew", "--for", "1m", name, "12"},
           {"break", "--now", "--yes", name},
           {"break", "--now", "--yes", name}}) {
         CAPTURE(command.front());
@@ -345,7 +350,7 @@ TEST_CASE("help teaches: examples, the database, every exit code") {
     const auto got = rowlock({"--help"});
     CHECK(got.code == 0);
     for (const char* word :
-         {"run", "acquire", "release", "ls", "show", "held", "break", "reap", "migrate", "doctor",
+         {"run", "acquire", "renew", "release", "ls", "show", "held", "break", "reap", "migrate", "doctor",
           "version", "Examples:", "ROWLOCK_URL_FILE", "--local", "128+n"}) {
         CHECK(got.out.find(word) != std::string::npos);
     }
@@ -357,7 +362,7 @@ TEST_CASE("help teaches: examples, the database, every exit code") {
 }
 
 TEST_CASE("the help of a command says each thing once") {
-    for (const char* command : {"run", "acquire", "release", "ls", "show", "held", "history",
+    for (const char* command : {"run", "acquire", "renew", "release", "ls", "show", "held", "history",
                                 "break", "reap", "migrate", "fence-token", "doctor"}) {
         CAPTURE(std::string{command});
         const auto got = rowlock({command, "--help"});

@@ -218,6 +218,31 @@ public:
         });
     }
 
+    bool adopt(sql::connection& /*db*/, const offered_lease& offer, session_id session,
+               sql::deadline /*until*/) const override {
+        return in_.call([&](rows& all) {
+            const bool there = is_offered(all, offer) && all.live(session);
+            if (!there) return false;
+            auto& row = all.leases.find(offer.name)->second;
+            row.session = session;
+            row.token += 2;  // like the statement, which skips a token
+            ++all.sessions[offer.session].revision;
+            return true;
+        });
+    }
+
+    std::optional<std::int64_t> renew(sql::connection& /*db*/, const offered_lease& held,
+                                      std::chrono::microseconds duration,
+                                      std::chrono::microseconds /*slack*/,
+                                      sql::deadline /*until*/) const override {
+        return in_.call([&](rows& all) -> std::optional<std::int64_t> {
+            if (!is_offered(all, held)) return std::nullopt;
+            auto& row = all.leases.find(held.name)->second;
+            row.deadline_us = duration.count();
+            return row.token += 2;
+        });
+    }
+
     std::optional<lease_info> inspect(sql::connection& /*db*/, std::string_view name,
                                       sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) -> std::optional<lease_info> {
@@ -273,6 +298,11 @@ private:
         seen.session = row->second.session;
         if (!seen.free) seen.remaining = std::chrono::seconds{1};
         return seen;
+    }
+
+    static bool is_offered(const rows& all, const offered_lease& offer) {
+        return all.is_grant(offer.name, offer.session, offer.grant_id) && all.live(offer.session) &&
+               all.leases.find(offer.name)->second.token == offer.token;
     }
 
     static void evict(rows& all, std::string_view name) {

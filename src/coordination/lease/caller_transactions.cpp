@@ -115,6 +115,9 @@ void caller_transactions::require_fenceable(grant& held) {
     const auto time = context_.now();
     const bool in_time = held.session_trust->open(time) && time < held.deadline.load();
     if (now == grant::state::released_in && in_time) return;
+    if (now == grant::state::offered) {
+        throw error{errc::not_owner, "this lease was offered to another process"};
+    }
     if (now == grant::state::released_in) {
         throw error{errc::lock_lost, "the lease was released in a transaction, and is over by now"};
     }

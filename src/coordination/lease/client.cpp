@@ -42,6 +42,13 @@ std::vector<lease> client::reclaim() {
     return leases;
 }
 
+std::optional<lease> client::adopt(const lease_offer& offer) {
+    static_cast<void>(lock_name{offer.name});
+    auto taken = engine_->reclaims().adopt(offer);
+    if (!taken) return std::nullopt;
+    return lease{std::move(taken)};
+}
+
 bool client::is_locked(const lock_name& name) {
     return engine_->admin().is_locked(name);
 }

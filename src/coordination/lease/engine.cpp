@@ -227,7 +227,7 @@ void engine::end_sessions(waiting_threads::leftovers& rest, sql::deadline until)
 bool engine::end_own_session(session& ours, waiting_threads::leftovers& rest, sql::deadline until) {
     ours.trust()->close();
     ours.grants().for_each_held(
-        [&](grant& each) { context_.lose(each, loss_reason::client_closed); });
+        [&](grant& each) { context_.lose_with_offers(each, loss_reason::client_closed); });
     event done{.kind = event_kind::session_ended,
                .reason = loss_reason::client_closed,
                .session = ours.id()};

@@ -1,6 +1,7 @@
 #include "coordination/lease/engine.hpp"
 #include "coordination/session/grant.hpp"
 #include <rowlock/lease.hpp>
+#include <rowlock/lease_offer.hpp>
 
 namespace rowlock {
 namespace {
@@ -47,7 +48,10 @@ std::stop_token lease::lost() const {
     auto token = grant_->lost_signal.get_token();
     const bool first = !grant_->watched.exchange(true);
     // Lost before the first call of lost(): no signal was sent, and no callback exists yet.
-    if (first && grant_->now == detail::grant::state::lost) grant_->lost_signal.request_stop();
+    const auto now = grant_->now.load();
+    using state = detail::grant::state;
+    const bool over = now == state::lost || (grant_->taken_over && now == state::released);
+    if (first && over) grant_->lost_signal.request_stop();
     return token;
 }
 
@@ -59,6 +63,18 @@ std::optional<rowlock::release_request> lease::release_request() const {
     if (!grant_) return std::nullopt;
     const std::lock_guard lock{grant_->mutex};
     return grant_->request;
+}
+
+lease_offer lease::offer() {
+    if (!grant_) throw error{errc::not_owner, "this lease holds nothing: acquire one first"};
+    grant_->fork.require_same_process();
+    const auto engine = grant_->owner.lock();
+    if (!engine) throw detail::client_destroyed();
+    engine->releases().offer(*grant_);
+    return {.name = grant_->name,
+            .session = grant_->session_id,
+            .grant_id = grant_->grant_id,
+            .token = grant_->token};
 }
 
 void lease::release() {

@@ -27,15 +27,32 @@ std::optional<releaser::begun> releaser::begin(grant& held) {
     context_.fork.require_same_process();
     grants_.declare_if_over(held);
     grants_.stopped(held);
-    // A transaction of the caller's may have freed it; if that was rolled back, this call frees it.
+    // A transaction of the caller's may have freed it, or another client may have adopted it; if
+    // not, this call frees it.
     auto expected = grant::state::released_in;
-    const bool perhaps_freed = held.now.compare_exchange_strong(expected, grant::state::releasing);
+    bool perhaps_freed = held.now.compare_exchange_strong(expected, grant::state::releasing);
+    expected = grant::state::offered;
+    perhaps_freed =
+        perhaps_freed || held.now.compare_exchange_strong(expected, grant::state::releasing);
     expected = grant::state::held;
     if (!perhaps_freed && !held.now.compare_exchange_strong(expected, grant::state::releasing)) {
         if (expected == grant::state::lost) throw lost_error(held);
         return std::nullopt;
     }
     return begun{.perhaps_freed = perhaps_freed};
+}
+
+void releaser::offer(grant& held) {
+    if (held.now == grant::state::offered) return;
+    require_held(held);
+    // From here on every hand-over of this lease is durable: see hand_over_to().
+    held.offered = true;
+    auto expected = grant::state::held;
+    if (held.now.compare_exchange_strong(expected, grant::state::offered)) {
+        held.stopped = true;  // a loss from here on leaves no holder to wait for
+        return;
+    }
+    require_held(held);  // throws: it was lost or released meanwhile
 }
 
 /// The answer to the hand-over may have been lost: then the table says whether it was done.
@@ -355,13 +372,16 @@ std::optional<protocol::handed_over> releaser::hand_over_to_next(sql::connection
 std::optional<protocol::handed_over> releaser::hand_over_to(sql::connection& db, const grant& held,
                                                             const protocol::next_waiter& next,
                                                             sql::deadline until) {
-    const bool reclaimable = !context_.options.owner.starts_with(random_owner);
+    // Another client may take the lease over by what a server crash leaves of its row: a waiter
+    // that was notified of this hand-over must not be forgotten.
+    const bool may_be_taken_over =
+        held.offered || !context_.options.owner.starts_with(random_owner);
     // A waiter on this machine is notified without the database.
     const bool near =
         context_.options.wake_ups == wakeup_mode::automatic && protocol::is_near(next.to);
-    return context_.queues.hand_over_to(db, held.name, held.session_id, held.grant_id, next,
-                                        {.may_be_asynchronous = !reclaimable, .notify = !near},
-                                        until);
+    return context_.queues.hand_over_to(
+        db, held.name, held.session_id, held.grant_id, next,
+        {.may_be_asynchronous = !may_be_taken_over, .notify = !near}, until);
 }
 
 /// Sends the release of a lease that has no known waiter, and leaves its answer to the next call on

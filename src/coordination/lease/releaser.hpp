@@ -61,6 +61,9 @@ public:
     /// one or two in the other case.
     /// @throws error as release()
     bool hand_over_to(grant& held, protocol::next_waiter heir);
+    /// Stops this client's trust in a lease, so that another may take it over. No round trip.
+    /// @throws error errc::lock_lost if it was lost; errc::not_owner if it was released
+    void offer(grant& held);
     /// Releases several leases of one session: those without a waiter together, in one commit, the
     /// others one by one. Two round trips, and one or two for each with a waiter.
     /// @throws error as release(), the first of them; the others are released all the same

@@ -73,6 +73,16 @@ void client_context::pass_on(grant& held, const release_request& request) noexce
     });
 }
 
+bool client_context::taken_over(grant& offered) noexcept {
+    auto expected = grant::state::offered;
+    if (offered.now == expected) offered.taken_over = true;
+    if (!offered.now.compare_exchange_strong(expected, grant::state::released)) return false;
+    count(counter::released);
+    if (offered.watched) signals_.deliver(offered.lost_signal);
+    report(event_kind::lease_released, offered, "another client has taken it over");
+    return true;
+}
+
 bool client_context::lose(grant& lost, loss_reason why, grant::state from) noexcept {
     // The reason first: a thread that sees the state reads it. The first reason stays.
     auto none = loss_reason::none;

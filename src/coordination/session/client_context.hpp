@@ -107,6 +107,13 @@ public:
     /// Declares a grant lost, counts and reports that, and sends its loss signal. Returns whether
     /// this call declared it: the grant was in state `from`.
     bool lose(grant& lost, loss_reason why, grant::state from = grant::state::held) noexcept;
+    /// The same for a grant whose session is over, or whose row: one that was offered as well.
+    bool lose_with_offers(grant& lost, loss_reason why) noexcept {
+        return lose(lost, why) || lose(lost, why, grant::state::offered);
+    }
+    /// Another client has taken an offered grant over: it counts as released. Its loss signal is
+    /// sent, for a giver that waits. Returns false if it was not offered.
+    bool taken_over(grant& offered) noexcept;
 
 private:
     counters counters_;

@@ -29,7 +29,8 @@ class engine;
 /// One grant of one name to this client: what a lease object points to.
 struct grant {
     /// released_in: freed in a transaction of the caller, whose outcome we do not see.
-    enum class state : unsigned char { held, released_in, releasing, released, lost };
+    /// offered: another client may take it over at any time.
+    enum class state : unsigned char { held, released_in, offered, releasing, released, lost };
 
     std::string name;
     std::string thread;                    ///< the acquiring thread's label, for deadlock detection
@@ -38,8 +39,10 @@ struct grant {
     fencing_token token;
     rowlock::grant_id grant_id{};
     rowlock::session_id session_id{};
-    bool queued = false;              ///< granted through the queue: others may still wait there
-    std::atomic<bool> fenced{false};  ///< a transaction of the caller may have its row locked
+    bool queued = false;               ///< granted through the queue: others may still wait there
+    std::atomic<bool> fenced{false};   ///< a transaction of the caller may have its row locked
+    std::atomic<bool> offered{false};  ///< once: another client may know the grant
+    std::atomic<bool> taken_over{false};  ///< another client has adopted it
     std::shared_ptr<trust_window> session_trust;
     /// The hold's own, on our clock, less the margin. Changed by grant_deadlines alone.
     std::atomic<nanoseconds> deadline{base::alarm::never};

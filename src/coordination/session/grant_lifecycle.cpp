@@ -82,6 +82,12 @@ bool grant_lifecycle::deny(grant& believed, grant::state from) noexcept {
     return true;
 }
 
+bool grant_lifecycle::taken_over(grant& offered) noexcept {
+    if (!context_.taken_over(offered)) return false;
+    forget(offered);
+    return true;
+}
+
 /// Adds a grant that the table denies to the unresolved ones. If a crash lost the hand-over, the
 /// queue entry it came from is back and would be served without a waiter: either the lease or the
 /// entry exists, and one attempt finds it. If the read came from a node that lags behind, or the

@@ -58,6 +58,9 @@ public:
     /// The table denies a grant that we believed: another client may hold the lease. Returns
     /// whether this call declared it lost.
     bool deny(grant& believed, grant::state from = grant::state::held) noexcept;
+    /// The table denies a grant that was offered: another client has adopted it, or an operator has
+    /// broken it. Returns false if it was not offered.
+    bool taken_over(grant& offered) noexcept;
     /// Clears the row of a lease whose own deadline is over, to keep lists readable: the lease is
     /// free by the database's definition. Before the deadline, only once its holder has reported
     /// that it stopped.

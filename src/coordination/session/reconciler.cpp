@@ -133,7 +133,9 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
         }
     }
     for (const auto& each : held) {
-        if (!is_there(tokens, *each) && each->now == grant::state::held) want();
+        const auto now = each->now.load();
+        const bool counts = now == grant::state::held || now == grant::state::offered;
+        if (counts && !is_there(tokens, *each)) want();
     }
 }
 
@@ -170,7 +172,8 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
     // First the work that needs no row of the table: the statements below may wait for a lock.
     std::vector<std::shared_ptr<grant>> lost;
     for (const auto& granted : held) {
-        if (!is_there(tokens, *granted) && grants_.deny(*granted)) lost.push_back(granted);
+        if (is_there(tokens, *granted)) continue;
+        if (grants_.taken_over(*granted) || grants_.deny(*granted)) lost.push_back(granted);
     }
     for (const auto& each : lost) {
         if (each->kind() == hold_kind::lease) raise_floor_past(*each, db, until);

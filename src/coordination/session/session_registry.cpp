@@ -120,7 +120,7 @@ void session_registry::lose(session& ours, loss_reason why) noexcept {
     }
     if (why == loss_reason::server_changed) hooks_.on_server_changed();
     context_.report({.kind = event_kind::session_ended, .reason = why, .session = ours.id()});
-    ours.grants().for_each_held([&](grant& each) { context_.lose(each, why); });
+    ours.grants().for_each_held([&](grant& each) { context_.lose_with_offers(each, why); });
     hooks_.on_lost(ours.id(), why);
     lost_.begin_margin(ours.id(), context_.now());
     hooks_.on_due();

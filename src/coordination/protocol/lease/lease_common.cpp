@@ -73,6 +73,7 @@ common_lease_protocol::common_lease_protocol(const sql::statement_set& statement
       lease_deadline_{statements("lease_deadline")},
       predecessors_{statements("predecessors")},
       reclaim_lease_{statements("reclaim_lease")},
+      renew_lease_{statements("renew_lease")},
       inspect_{statements("inspect")},
       list_{statements("list")},
       queue_{statements("queue")},
@@ -321,6 +322,50 @@ std::optional<std::vector<session_id>> common_lease_protocol::reclaim(
     }
     transaction.commit(until);
     return ended;
+}
+
+bool common_lease_protocol::adopt(sql::connection& db, const offered_lease& offer,
+                                  session_id session, sql::deadline until) const {
+    // Lease first, as in evict(); it waits for a transaction that the giver has fenced.
+    sql::transaction_scope transaction{db, until};
+    if (!lock_grant(db, offer, until)) return false;
+    run(db, bump_revision_, until, offer.session);
+    // The giver's session is locked: what ends it comes before this, and is seen, or after it, and
+    // then the lease names another session.
+    if (!state_of(db, offer.session, until).live) return false;
+    if (!changed_one(
+            run(db, reclaim_lease_, until, offer.name, session, offer.session, offer.token))) {
+        return false;
+    }
+    transaction.commit(until);
+    return true;
+}
+
+std::optional<std::int64_t> common_lease_protocol::renew(sql::connection& db,
+                                                         const offered_lease& held,
+                                                         microseconds duration, microseconds slack,
+                                                         sql::deadline until) const {
+    sql::transaction_scope transaction{db, until};
+    if (!lock_grant(db, held, until)) return std::nullopt;
+    if (!extend_session(db, held.session, duration + slack, until)) return std::nullopt;
+    // A request locks the lease before it raises the revision: this one comes after it, and sees
+    // it, or before it, and then it shortens the new deadline.
+    if (state_of(db, held.session, until).revision != 0) return std::nullopt;
+    if (!changed_one(
+            run(db, renew_lease_, until, held.name, held.session, held.token, duration.count()))) {
+        return std::nullopt;
+    }
+    const auto row = run(db, find_grant_, until, held.name, held.session, held.grant_id);
+    transaction.commit(until);
+    if (row.empty()) return std::nullopt;
+    return row.integer(0, 0);
+}
+
+/// Locks the row of a lease for the transaction, if it is still this grant.
+bool common_lease_protocol::lock_grant(sql::connection& db, const offered_lease& grant,
+                                       sql::deadline until) const {
+    return !run(db, lock_lease_, until, grant.name, grant.token, grant.session).empty() &&
+           !run(db, find_grant_, until, grant.name, grant.session, grant.grant_id).empty();
 }
 
 std::optional<lease_info> common_lease_protocol::inspect(sql::connection& db, std::string_view name,

@@ -151,6 +151,14 @@ struct release_terms {
     std::string_view reason{};
 };
 
+/// A lease of another session that is to be taken over.
+struct offered_lease {
+    std::string_view name;
+    session_id session;  ///< the giver's
+    rowlock::grant_id grant_id;
+    std::int64_t token;
+};
+
 struct requested_release {
     session_id session;              ///< the holder's
     std::chrono::microseconds left;  ///< until the lease ends at the latest
@@ -269,6 +277,20 @@ public:
     virtual std::optional<std::vector<session_id>> reclaim(
         sql::connection& db, std::string_view owner, session_id session,
         const std::function<void(session_id)>& also, sql::deadline until) const = 0;
+
+    /// Moves an offered lease to `session`, if it is still that grant and the giver's session
+    /// lives; the giver's revision moves. Returns whether it did. After a lost reply leases_of()
+    /// tells.
+    virtual bool adopt(sql::connection& db, const offered_lease& offer, session_id session,
+                       sql::deadline until) const = 0;
+    /// Sets the deadline of a lease that has one, and whose session nothing keeps alive, to so long
+    /// from now, with a new token: a client that judged it over by the old deadline compares that.
+    /// Its session lives `slack` longer. Returns the token; nullopt if the grant is over, or
+    /// another client has asked for its release. Repeat it after a lost reply.
+    virtual std::optional<std::int64_t> renew(sql::connection& db, const offered_lease& held,
+                                              std::chrono::microseconds duration,
+                                              std::chrono::microseconds slack,
+                                              sql::deadline until) const = 0;
 
     virtual std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
                                               sql::deadline until) const = 0;

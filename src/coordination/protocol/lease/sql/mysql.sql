@@ -73,7 +73,7 @@ update rowlock_lease l straight_join rowlock_session m
  where l.name = $1 and m.id = $2
 
 -- statement reclaim_lease
--- Moves a lease of a predecessor, ended in this transaction, to our session by compare-and-set on the row's
+-- Moves a lease of a predecessor, ended in this transaction, or of a giver, to our session by compare-and-set on the row's
 -- own columns; the grant id stays. Our session must live here (fragment live).
 -- The next token is skipped. The row may be what a server crash has left: a commit that other clients have
 -- seen and the disk has not may have handed the lease over, and a client may have received that token.
@@ -84,6 +84,17 @@ update rowlock_lease
        acquired_at = {now}, changed_at = {now}
  where name = $1 and session = $3 and token = $4 and not coalesce(deadline <= {now}, 0)
    and (select 1 from rowlock_session m where m.id = $2 and {live}) = 1
+
+-- statement renew_lease
+-- Sets the deadline of a lease to so long from now, with a new token. A waiter that judged the lease over by its old
+-- deadline takes it by compare-and-set on the old token: were the token the same, it would take a lease that lives. The
+-- transaction has locked the row, and then its session, which is to live longer than this deadline.
+-- The next token is skipped, as by reclaim_lease.
+-- $1 name  $2 session  $3 token  $4 how long from now, in µs
+update rowlock_lease
+   set token = greatest(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 2,
+       deadline = {now} + $4, changed_at = {now}
+ where name = $1 and session = $2 and token = $3 and deadline > {now}
 
 -- statement inspect
 -- Shows one name to an operator. No row if it has neither a lease nor a live waiter (a waiter for a lease

@@ -115,7 +115,7 @@ update rowlock_lease l
  where l.name = $1::text and m.id = $2::bigint
 
 -- statement reclaim_lease
--- Moves a lease of a predecessor, ended in this transaction, to our session by compare-and-set on the row's
+-- Moves a lease of a predecessor, ended in this transaction, or of a giver, to our session by compare-and-set on the row's
 -- own columns; the grant id stays. A promised token is skipped. No client has been notified of a promise that
 -- this breaks: a session that may be reclaimed hands its leases over durably (`hand_over_to`).
 -- Our session must live here.
@@ -128,6 +128,18 @@ update rowlock_lease l
  where l.name = $1::text and l.session = $3::bigint and l.token = $4::bigint
    and not coalesce(l.deadline <= clock_timestamp(), false)
    and exists (select from rowlock_session m where m.id = $2::bigint and {live})
+
+-- statement renew_lease
+-- Sets the deadline of a lease to so long from now, with a new token. A waiter that judged the lease over by its old
+-- deadline takes it by compare-and-set on the old token: were the token the same, it would take a lease that lives. The
+-- transaction has locked the row, and then its session, which is to live longer than this deadline.
+-- A promised token is skipped, as by reclaim_lease.
+-- $1 name  $2 session  $3 token  $4 how long from now, in µs
+update rowlock_lease l
+   set token = greatest(l.token, f.floor) + 1 + (l.successor is not null)::int, successor = null,
+       deadline = clock_timestamp() + $4::bigint::float8 * interval '1 microsecond', changed_at = clock_timestamp()
+  from rowlock_token_floor f
+ where l.name = $1::text and l.session = $2::bigint and l.token = $3::bigint and l.deadline > clock_timestamp()
 
 -- statement inspect
 -- Shows one name to an operator. No row if it has neither a lease nor a live waiter (a waiter for a lease

@@ -66,7 +66,7 @@ update rowlock_lease
  where name = $1 and exists (select 1 from rowlock_session m where m.id = $2)
 
 -- statement reclaim_lease
--- Moves a lease of a predecessor, ended in this transaction, to our session by compare-and-set on the row's
+-- Moves a lease of a predecessor, ended in this transaction, or of a giver, to our session by compare-and-set on the row's
 -- own columns; the grant id stays. Our session must live.
 -- $1 name  $2 my session  $3 the predecessor's session  $4 its token
 update rowlock_lease
@@ -75,6 +75,16 @@ update rowlock_lease
        acquired_at = {now}, changed_at = {now}
  where name = $1 and session = $3 and token = $4 and not coalesce(deadline <= {now}, 0)
    and exists (select 1 from rowlock_session m where m.id = $2 and {live})
+
+-- statement renew_lease
+-- Sets the deadline of a lease to so long from now, with a new token. A waiter that judged the lease over by its old
+-- deadline takes it by compare-and-set on the old token: were the token the same, it would take a lease that lives. The
+-- transaction has locked the row, and then its session, which is to live longer than this deadline.
+-- $1 name  $2 session  $3 token  $4 how long from now, in µs
+update rowlock_lease
+   set token = max(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1,
+       deadline = {now} + $4, changed_at = {now}
+ where name = $1 and session = $2 and token = $3 and deadline > {now}
 
 -- statement inspect
 -- Shows one name to an operator. No row if it has neither a lease nor a live waiter (a waiter for a lease

@@ -1,0 +1,427 @@
+// Offered leases: another client takes one over without a moment in which the lock is free. And the
+// renewal of a lease that no heartbeat keeps.
+
+#include "sql/run_statement.hpp"
+#include "support/blocked.hpp"
+#include "support/event_log.hpp"
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/protocol_session.hpp"
+#include "transaction/fencing/fencing.hpp"
+#include <rowlock/rowlock.hpp>
+#include <rowlock/transaction.hpp>
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::interception;
+using support::kind_of;
+using support::soon;
+
+namespace {
+
+std::int64_t holder_of(support::lock_database& database) {
+    return database.number("select coalesce(session, 0) from rowlock_lease where name = 'job'");
+}
+
+}  // namespace
+
+TEST_CASE("an offered lease passes to the client that adopts it, past all waiters") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        support::event_log seen;
+        client giver{
+            database.source(),
+            database.options({.ttl = 20s, .heartbeat = 100ms, .on_event = seen.callback()})};
+        client taker{database.source(), database.options()};
+        client third{database.source(), database.options()};
+        auto given = giver.acquire("job", {.note = "a report"});
+        std::optional<lease> waited;
+        std::jthread waiter{[&] { waited.emplace(third.acquire("job")); }};
+        REQUIRE(eventually([&] { return taker.waiters("job").size() == 1; }));
+
+        const auto over = given.lost();
+        const auto offer = given.offer();
+        CHECK_FALSE(given.held());
+        CHECK(given.remaining() == 0ms);
+        CHECK_FALSE(over.stop_requested());
+        CHECK_FALSE(giver.holds("job"));
+        CHECK(given.offer() == offer);
+        // The row is still the giver's.
+        CHECK(taker.is_locked("job"));
+        CHECK_FALSE(taker.try_acquire("job"));
+
+        auto taken = taker.adopt(lease_offer::parse(offer.text()));
+        REQUIRE(taken);
+        CHECK(taken->held());
+        CHECK(taken->name() == "job");
+        CHECK(taken->token() > given.token());
+        CHECK(taker.holds("job"));
+        const auto shown = third.inspect("job");
+        REQUIRE(shown);
+        REQUIRE(shown->holder);
+        CHECK(shown->token == taken->token());
+        CHECK(shown->holder->session == taken->session_id());
+        CHECK(shown->holder->note == "a report");
+        CHECK(shown->waiting == 1);
+
+        CHECK(eventually([&] { return over.stop_requested(); }));
+        CHECK(given.lost().stop_requested());
+        CHECK_FALSE(given.held());
+        CHECK_NOTHROW(given.release());
+        CHECK_FALSE(seen.has(event_kind::lease_lost));
+        CHECK(eventually([&] { return seen.has(event_kind::lease_released); }));
+        CHECK(holder_of(database) == static_cast<std::int64_t>(taken->session_id()));
+        CHECK(taken->held());
+
+        taken->release();
+        waiter.join();
+        REQUIRE(waited);
+        CHECK(waited->token() > taken->token());
+    }
+}
+
+TEST_CASE("an offer that is over is not adopted") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client taker{database.source(), database.options()};
+        auto giver = std::make_unique<client>(database.source(), database.options());
+        {
+            auto given = giver->acquire("job");
+            const auto offer = given.offer();
+            given.release();
+            CHECK_FALSE(taker.is_locked("job"));
+            CHECK_FALSE(taker.adopt(offer));
+            auto next = giver->acquire("job");
+            CHECK_FALSE(taker.adopt(offer));
+            // Nor does an offer of one grant stand for a later one.
+            auto mixed = next.offer();
+            mixed.token = offer.token;
+            CHECK_FALSE(taker.adopt(mixed));
+            mixed = next.offer();
+            mixed.grant_id = offer.grant_id;
+            CHECK_FALSE(taker.adopt(mixed));
+        }
+        {
+            auto given = giver->acquire("job");
+            const auto offer = given.offer();
+            CHECK(taker.force_release("job"));
+            CHECK_FALSE(taker.adopt(offer));
+        }
+        {
+            auto given = giver->acquire("job");
+            const auto offer = given.offer();
+            client other{database.source(), database.options()};
+            const auto taken = other.adopt(offer);
+            REQUIRE(taken);
+            CHECK_FALSE(taker.adopt(offer));
+            CHECK_FALSE(giver->adopt(offer));
+            CHECK(taken->held());
+        }
+        auto given = giver->acquire("job");
+        const auto offer = given.offer();
+        giver.reset();
+        CHECK_FALSE(taker.adopt(offer));
+        CHECK(given.lost().stop_requested());
+        CHECK(kind_of([&] { static_cast<void>(given.offer()); }) == errc::lock_lost);
+    }
+}
+
+TEST_CASE("only a lease that is held can be offered") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
+        lease none;
+        CHECK(kind_of([&] { static_cast<void>(none.offer()); }) == errc::not_owner);
+        auto held = locks.acquire("job");
+        held.release();
+        CHECK(kind_of([&] { static_cast<void>(held.offer()); }) == errc::not_owner);
+        auto lost = locks.acquire("job");
+        CHECK(locks.force_release("job"));
+        REQUIRE(eventually([&] { return !lost.held(); }));
+        CHECK(kind_of([&] { static_cast<void>(lost.offer()); }) == errc::lock_lost);
+
+        for (const auto& offer :
+             {lease_offer{}, lease_offer{.name = "job", .session = session_id{1}},
+              lease_offer{.name = "job", .session = session_id{1}, .grant_id = grant_id{2}}}) {
+            const auto why = kind_of([&] { static_cast<void>(locks.adopt(offer)); });
+            CHECK((why == errc::invalid_options || why == errc::invalid_name));
+        }
+    }
+}
+
+TEST_CASE("the giver takes its own offer back, and its earlier lease object is over") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
+        auto given = locks.acquire("job");
+        const auto offer = given.offer();
+        auto again = locks.adopt(offer);
+        REQUIRE(again);
+        CHECK(again->held());
+        CHECK(again->token() > given.token());
+        CHECK(given.lost().stop_requested());
+        given.release();
+        given = lease{};
+        CHECK(locks.is_locked("job"));
+        const auto beats = locks.stats().heartbeats;
+        REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 6; }));
+        CHECK(again->held());
+        // A lease that its holder has not offered is not taken back.
+        CHECK_FALSE(locks.adopt({.name = "job",
+                                 .session = again->session_id(),
+                                 .grant_id = again->grant_id(),
+                                 .token = again->token()}));
+        CHECK(again->held());
+    }
+}
+
+// shows: promise-17
+TEST_CASE("the giver's fences fail from the adopting commit on, and an earlier one is waited for") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client giver{database.source(), database.options({.ttl = 20s})};
+        client taker{database.source(), database.options({.ttl = 20s})};
+        database.run("create table rowlock_stock (sku integer primary key, pieces integer)");
+        database.run("insert into rowlock_stock values (1, 10)");
+        auto given = giver.acquire("job");
+        const auto db = database.connect();
+        db->query("begin", soon());
+        fence(*db, given);
+        db->query("update " + database.prefix() + "stock set pieces = pieces - 1", soon());
+        // The thread that works in the transaction may be another than the one that offers.
+        const auto offer = given.offer();
+        CHECK(kind_of([&] { fence(*db, given); }) == errc::not_owner);
+
+        std::optional<lease> taken;
+        std::jthread adopter{[&] { taken = taker.adopt(offer); }};
+        CHECK(support::somebody_waits_for_a_row(database));
+        CHECK(database.number("select token from rowlock_lease where name = 'job'") ==
+              given.token().value());
+        db->query("commit", soon());
+        adopter.join();
+        REQUIRE(taken);
+        CHECK(database.number("select pieces from rowlock_stock") == 9);
+
+        // The giver's fence as the database sees it, whatever its client knows.
+        const auto refused = [&](const lease& held) {
+            const auto fencing = detail::make_fencing(database.statements());
+            db->query("begin", soon());
+            bool failed = true;
+            try {
+                failed = fencing->fence(*db,
+                                        {.name = "job",
+                                         .session = held.session_id(),
+                                         .token = held.token().value(),
+                                         .grant_id = held.grant_id()},
+                                        {.statement = 5s, .idle = 20s},
+                                        soon()) != detail::verdict::current;
+            } catch (const error& failure) {
+                CHECK(failure.kind() == errc::lock_lost);
+            }
+            db->query("rollback", soon());
+            return failed;
+        };
+        CHECK(refused(given));
+        CHECK_FALSE(refused(*taken));
+        database.run("drop table rowlock_stock");
+    }
+}
+
+TEST_CASE("of two clients that adopt one offer one has it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client giver{database.source(), database.options()};
+        client slow{network.wrap(database.source()), database.options()};
+        client quick{database.source(), database.options()};
+        auto given = giver.acquire("job");
+        const auto offer = given.offer();
+        static_cast<void>(slow.acquire("open a session"));
+        std::optional<lease> first;
+        network.before([&](std::string_view what) {
+            // SQLite has one writer: before the transaction.
+            const bool now = database.speaks() == sql::dialect::sqlite ? what.starts_with("begin")
+                                                                       : what == "lock_lease";
+            if (now && !first) first = quick.adopt(offer);
+        });
+        const auto second = slow.adopt(offer);
+        network.before({});
+        REQUIRE(first);
+        CHECK(first->held());
+        CHECK_FALSE(second);
+        CHECK(holder_of(database) == static_cast<std::int64_t>(first->session_id()));
+    }
+}
+
+TEST_CASE("a giver whose session ends before the adoption gives nothing") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        interception network;
+        client giver{database.source(), database.options({.ttl = 20s, .heartbeat = 6s})};
+        client taker{network.wrap(database.source()), database.options()};
+        auto given = giver.acquire("job");
+        const auto offer = given.offer();
+        static_cast<void>(taker.acquire("open a session"));
+        bool done = false;
+        network.before([&](std::string_view what) {
+            // The lease's row is locked, and the session's not yet.
+            if (what != "bump_revision" || std::exchange(done, true)) return;
+            database.run("update rowlock_session set ended = " +
+                         std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
+                         " where id = " + to_string(offer.session));
+        });
+        CHECK_FALSE(taker.adopt(offer));
+        CHECK(done);
+        CHECK(database.number("select token from rowlock_lease where name = 'job'") ==
+              given.token().value());
+        // The lease is free, and for the first that asks.
+        CHECK(client{database.source(), database.options()}.try_acquire("job"));
+    }
+}
+
+TEST_CASE("an adoption whose reply was lost is found, and one that stays unknown is undone") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client giver{database.source(), database.options()};
+        client taker{
+            network.wrap(database.source()),
+            database.options({.ttl = 20s, .heartbeat = 100ms, .statement_timeout = 500ms})};
+        static_cast<void>(taker.acquire("open a session"));
+        auto given = giver.acquire("job");
+        auto offer = given.offer();
+        bool lost = false;
+        network.after([&](std::string_view what) {
+            if (what == "commit" && !std::exchange(lost, true)) interception::lose_reply();
+        });
+        auto taken = taker.adopt(offer);
+        REQUIRE(taken);
+        CHECK(lost);
+        CHECK(taken->held());
+        CHECK(taken->token().value() ==
+              database.number("select token from rowlock_lease where name = 'job'"));
+
+        offer = taken->offer();
+        client last{network.wrap(database.source()),
+                    database.options({.ttl = 20s, .heartbeat = 100ms, .statement_timeout = 500ms})};
+        static_cast<void>(last.acquire("open another session"));
+        const auto tests = std::this_thread::get_id();
+        bool committed = false;
+        network.after([&](std::string_view what) {
+            if (std::this_thread::get_id() != tests) return;
+            committed = committed || what == "commit";
+            if (committed) interception::lose_reply();
+        });
+        network.before([&](std::string_view) {
+            if (std::this_thread::get_id() == tests && committed) interception::refuse_to_send();
+        });
+        CHECK_THROWS_AS(static_cast<void>(last.adopt(offer)), error);
+        CHECK(committed);
+        network.before({});
+        network.after({});
+        // Its heartbeat gives the row back.
+        CHECK(eventually([&] { return !giver.is_locked("job"); }));
+        CHECK(giver.try_acquire("job"));
+    }
+}
+
+TEST_CASE("a request for the release of an offered lease goes with it to the next holder") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client giver{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
+        client taker{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
+        auto given = giver.acquire("job");
+        const auto offer = given.offer();
+        REQUIRE(taker.request_release("job", given.token(), {.within = 30s, .reason = "a deploy"}));
+        const auto taken = taker.adopt(offer);
+        REQUIRE(taken);
+        CHECK(taken->remaining() <= 30s);
+        REQUIRE(taken->release_request());
+        CHECK(taken->release_request()->reason == "a deploy");
+        CHECK(eventually([&] { return taken->release_requested().stop_requested(); }));
+    }
+}
+
+TEST_CASE("a lease with a deadline keeps it when it is adopted") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client giver{database.source(), database.options({.ttl = 20s})};
+        client taker{database.source(), database.options({.ttl = 20s})};
+        auto given = giver.acquire("job", {.max_duration = 2s});
+        const auto taken = taker.adopt(given.offer());
+        REQUIRE(taken);
+        CHECK(taken->remaining() <= 2s);
+        CHECK(eventually([&] { return taken->lost().stop_requested(); }));
+        CHECK(eventually([&] { return giver.try_acquire("job").has_value(); }));
+    }
+}
+
+TEST_CASE("a renewed lease is not taken by a client that judged it over by its old deadline") {
+    for (const bool renews : {true, false})
+        ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+            CAPTURE(renews);
+            const support::protocol_session holder{database, session_id{10}};
+            const support::protocol_session waiter{database, session_id{20}};
+            const auto token =
+                holder.on().acquire("job", session_id{10}, grant_id{1}, {.deadline_us = 1'500'000});
+            REQUIRE(token.what == protocol::attempt::outcome::granted);
+            auto& db = holder.db();
+            db.query("begin", soon());
+            if (renews) {
+                // As renew() does in its transaction.
+                const auto done =
+                    sql::run(db, holder.statements()("renew_lease"), soon(), "job", session_id{10},
+                             token.token, std::int64_t{3'600'000'000});
+                REQUIRE(done.affected() == 1);
+            } else {
+                // The control: the same with the old token.
+                db.query("update " + database.prefix() + "lease set deadline = " +
+                             (database.speaks() == sql::dialect::postgresql
+                                  ? "clock_timestamp() + interval '1 hour'"
+                                  : "deadline + 3600000000") +
+                             " where name = 'job'",
+                         soon());
+            }
+            std::this_thread::sleep_for(1600ms);  // the old deadline passes
+            std::optional<std::int64_t> taken;
+            std::jthread other{[&] { taken = waiter.try_acquire("job", grant_id{2}); }};
+            CHECK(support::somebody_waits_for_a_row(database));
+            db.query("commit", soon());
+            other.join();
+            CHECK(taken.has_value() != renews);
+        }
+}
+
+TEST_CASE("a renewal needs the grant, its session and its deadline, and yields to a request") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const support::protocol_connection on{database};
+        on.open(session_id{10});
+        const auto got =
+            on.acquire("job", session_id{10}, grant_id{1}, {.deadline_us = 60'000'000});
+        REQUIRE(got.what == protocol::attempt::outcome::granted);
+        const protocol::offered_lease held{
+            .name = "job", .session = session_id{10}, .grant_id = grant_id{1}, .token = got.token};
+        const auto renew = [&](protocol::offered_lease which) {
+            return on.leases().renew(on.db(), which, 1h, 1min, soon());
+        };
+        auto other = held;
+        other.grant_id = grant_id{2};
+        CHECK_FALSE(renew(other));
+        other = held;
+        other.session = session_id{11};
+        CHECK_FALSE(renew(other));
+        const auto renewed = renew(held);
+        REQUIRE(renewed);
+        CHECK(*renewed > got.token);
+        CHECK_FALSE(renew(held));  // the old token
+        other = held;
+        other.token = *renewed;
+        CHECK(on.leases().inspect(on.db(), "job", soon())->holder->remaining > 50min);
+        REQUIRE(on.leases().request_release(on.db(), "job", *renewed,
+                                            {.within = 1s, .asked_by = "an operator"}, soon()));
+        CHECK_FALSE(renew(other));
+        CHECK(on.leases().inspect(on.db(), "job", soon())->holder->remaining <= 1h);
+    }
+}
