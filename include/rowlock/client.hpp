@@ -269,7 +269,9 @@ public:
     [[nodiscard]] const std::string& owner() const noexcept;
 
 private:
+    friend class double_barrier;
     friend class election;
+    friend class latch;
     friend class mutex;
     friend class periodic_run;
     friend class recursive_mutex;

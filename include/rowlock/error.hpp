@@ -30,6 +30,7 @@ enum class errc {
     conflict,              ///< a concurrent change won; re-read and try again
     unique_violation,      ///< a row with this key exists
     wrong_process,         ///< the object belongs to the parent of this forked process
+    broken,                ///< a latch or barrier broke: a party of it was lost, or it was reset
     database_error,        ///< the database refused for another reason; see sqlstate()
 };
 

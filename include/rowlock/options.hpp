@@ -105,9 +105,19 @@ enum class when_cut_off : unsigned char {
 enum class queueing : unsigned char {
     /// In ticket order: a queue entry confirmed before another was requested is served before it.
     fair,
-    /// Does not enqueue: polls with growing pauses and takes the lease whenever it is free,
-    /// overtaking the queue. Writes nothing while waiting. Can starve.
+    /// A spin lock: does not enqueue, but polls with growing pauses (spin_pauses) and takes the
+    /// lease whenever it is free, overtaking the queue. Writes nothing while waiting. Can starve.
     barging,
+};
+
+/// The pauses of a caller that spins (queueing::barging). Each is half as long again as the one
+/// before, up to the longest, and shortened at random by up to half, so that callers which found
+/// the lock held together do not come back together. Each costs a read.
+struct spin_pauses {
+    /// 1 ms to one day. 20 ms is a few round trips, and many times the time of a short hold.
+    std::chrono::milliseconds first{20};
+    /// 0 = client_options::poll_interval. At least `first`, up to one day.
+    std::chrono::milliseconds longest{0};
 };
 
 /// Options of a client, validated once by its constructor (errc::invalid_options).
@@ -178,6 +188,7 @@ struct acquire_options {
     /// for the deadline is given back; after three, errc::timed_out. 10 ms to 366 days.
     std::optional<std::chrono::milliseconds> max_duration = {};
     rowlock::queueing queueing = queueing::fair;
+    spin_pauses spin = {};
 };
 
 /// Terms of client::request_release.

@@ -44,6 +44,7 @@ struct reap_report {
     std::int64_t leases_deleted = 0;      ///< idle past retention, under the settled token floor
     std::int64_t leases_pending = 0;      ///< idle past retention, to be deleted after the grace
     std::int64_t shared_mutexes_deleted = 0;  ///< likewise idle
+    std::int64_t rounds_deleted = 0;          ///< of latches and barriers, over past retention
     std::int64_t history_deleted = 0;         ///< records of the history past their retention
 
     friend bool operator==(const reap_report&, const reap_report&) = default;

@@ -3,6 +3,7 @@
 /// Everything except drivers.
 #include <rowlock/advisory_lock.hpp>
 #include <rowlock/client.hpp>
+#include <rowlock/double_barrier.hpp>
 #include <rowlock/election.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/events.hpp>
@@ -10,6 +11,7 @@
 #include <rowlock/fencing_token.hpp>
 #include <rowlock/history.hpp>
 #include <rowlock/ids.hpp>
+#include <rowlock/latch.hpp>
 #include <rowlock/lease.hpp>
 #include <rowlock/lease_offer.hpp>
 #include <rowlock/lock_mode.hpp>

@@ -48,6 +48,8 @@ public:
                 return "a row with this key exists";
             case errc::wrong_process:
                 return "the object belongs to another process";
+            case errc::broken:
+                return "the latch or barrier is broken";
             case errc::database_error:
                 return "the database reported an error";
         }
@@ -97,6 +99,8 @@ std::string_view to_string(errc code) noexcept {
             return "unique_violation";
         case errc::wrong_process:
             return "wrong_process";
+        case errc::broken:
+            return "broken";
         case errc::database_error:
             return "database_error";
     }

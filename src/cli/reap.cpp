@@ -20,6 +20,7 @@ void print_report(const reap_report& done, bool as_json) {
                      {"permits_granted", done.permits_granted},
                      {"counters_corrected", done.counters_corrected},
                      {"shared_mutexes_deleted", done.shared_mutexes_deleted},
+                     {"rounds_deleted", done.rounds_deleted},
                      {"history_deleted", done.history_deleted}}));
 }
 

@@ -119,6 +119,8 @@ std::vector<table_rights> rights_of_a_client(sql::dialect speaks) {
             {"rowlock_permit_waiter", "name", waiter},
             {"rowlock_version", "resource", {"select", "insert", "update"}},
             {"rowlock_run", "name", {"select", "insert", "update"}},
+            {"rowlock_barrier", "name", {"select", "insert", "update", "delete"}},
+            {"rowlock_party", "name", {"select", "insert", "update", "delete"}},
             {"rowlock_token_floor", "floor", {"select", "update"}},
             {"rowlock_migration", "version", {"select"}}};
 }

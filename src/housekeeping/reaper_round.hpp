@@ -1,5 +1,6 @@
 #pragma once
 
+#include "coordination/protocol/barrier/barrier_protocol.hpp"
 #include "coordination/protocol/lease/lease_protocol.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
@@ -87,12 +88,14 @@ private:
     std::vector<session_id> ended_sessions();
     std::unordered_set<session_id> ended_holders();
     void delete_idle_leases();
+    void delete_old_rounds();
     std::int64_t count_pending(std::int64_t retention_us);
     std::int64_t delete_idle_shared_mutexes(std::int64_t retention_us);
     std::int64_t delete_old_history();
 
     const std::unique_ptr<const protocol::queue_protocol> queue_;
     const std::unique_ptr<const protocol::semaphore_protocol> semaphores_;
+    const protocol::barrier_protocol barriers_;
     const std::string history_;  ///< the name of its table
     const sql::statement reap_sessions_, free_with_waiters_, ended_sessions_, ended_holders_,
         publish_floor_, idle_leases_, raise_floor_, history_there_, old_history_, delete_history_;

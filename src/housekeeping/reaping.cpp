@@ -34,6 +34,7 @@ reaper_round::reaper_round(const parts& of)
       stop_{of.stop},
       queue_{protocol::make_queue_protocol(of.statements, of.leases)},
       semaphores_{protocol::make_semaphore_protocol(of.statements)},
+      barriers_{of.statements},
       history_{of.statements.qualified("rowlock_history")},
       reap_sessions_{of.statements("reap_sessions")},
       free_with_waiters_{of.statements("free_with_waiters")},
@@ -60,6 +61,7 @@ reap_report reaper_round::run() {
     }
     if (!stop_.stop_requested()) report_.sessions_deleted = delete_sessions();
     if (!stop_.stop_requested()) delete_idle_leases();
+    if (!stop_.stop_requested()) sql::unless_out_of_reach([&] { delete_old_rounds(); });
     if (!stop_.stop_requested()) report_.history_deleted = delete_old_history();
     return report_;
 }
@@ -240,6 +242,22 @@ std::int64_t reaper_round::delete_idle_shared_mutexes(std::int64_t retention_us)
     }
 }
 
+/// Of latches and double barriers that were over long ago.
+void reaper_round::delete_old_rounds() {
+    const std::chrono::microseconds retention = options_.retention;
+    std::string after;
+    for (;;) {
+        const auto names = barriers_.names_with_old(db_, after, options_.batch, retention, until());
+        for (const auto& name : names) {
+            if (stop_.stop_requested()) return;
+            after = name;
+            report_.rounds_deleted +=
+                unless_locked([&] { return barriers_.delete_old(db_, name, retention, until()); });
+        }
+        if (names.size() < static_cast<std::size_t>(options_.batch)) return;
+    }
+}
+
 /// Counts the idle rows above the settled floor; returns their greatest token.
 std::int64_t reaper_round::count_pending(std::int64_t retention_us) {
     std::int64_t greatest = 0;
@@ -323,6 +341,7 @@ std::string to_string(const reap_report& report) {
            some(report.permits_granted, "waiters for permits served") +
            some(report.counters_corrected, "semaphores' counters corrected") +
            some(report.shared_mutexes_deleted, "idle shared_mutexes deleted") +
+           some(report.rounds_deleted, "generations of latches and barriers deleted") +
            some(report.history_deleted, "records of the history deleted");
 }
 

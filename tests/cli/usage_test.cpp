@@ -350,8 +350,8 @@ TEST_CASE("help teaches: examples, the database, every exit code") {
     const auto got = rowlock({"--help"});
     CHECK(got.code == 0);
     for (const char* word :
-         {"run", "acquire", "renew", "release", "ls", "show", "held", "break", "reap", "migrate", "doctor",
-          "version", "Examples:", "ROWLOCK_URL_FILE", "--local", "128+n"}) {
+         {"run", "acquire", "renew", "release", "ls", "show", "held", "break", "reap", "migrate",
+          "doctor", "version", "Examples:", "ROWLOCK_URL_FILE", "--local", "128+n"}) {
         CHECK(got.out.find(word) != std::string::npos);
     }
     const auto run = rowlock({"run", "--help"});
@@ -362,8 +362,8 @@ TEST_CASE("help teaches: examples, the database, every exit code") {
 }
 
 TEST_CASE("the help of a command says each thing once") {
-    for (const char* command : {"run", "acquire", "renew", "release", "ls", "show", "held", "history",
-                                "break", "reap", "migrate", "fence-token", "doctor"}) {
+    for (const char* command : {"run", "acquire", "renew", "release", "ls", "show", "held",
+                                "history", "break", "reap", "migrate", "fence-token", "doctor"}) {
         CAPTURE(std::string{command});
         const auto got = rowlock({command, "--help"});
         const std::string last = "The database, durations, exit codes: rowlock --help\n";
@@ -398,11 +398,13 @@ TEST_CASE(
         CHECK(in->run({"migrate"}).out ==
               "applied migration 1\napplied migration 2\napplied migration 3\napplied migration 4\n"
               "applied migration 5\napplied migration 6\napplied migration 7\napplied "
-              "migration 8\napplied migration 9\napplied migration 10\napplied migration 11\n");
+              "migration 8\napplied migration 9\napplied migration 10\napplied migration 11\n"
+              "applied migration 12\n");
         CHECK(in->run({"migrate"}).out == "nothing to do\n");
         CHECK(in->run({"migrate", "--status"}).code == 0);
         CHECK(in->run({"migrate", "--down-to", "0", "--yes"}).out ==
-              "reverted migration 11\nreverted migration 10\nreverted migration 9\nreverted "
+              "reverted migration 12\nreverted migration 11\nreverted migration 10\nreverted "
+              "migration 9\nreverted "
               "migration 8\nreverted "
               "migration 7\nreverted "
               "migration 6\nreverted "

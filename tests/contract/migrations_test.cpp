@@ -1,4 +1,5 @@
 #include "contract/scratch_database.hpp"
+#include "coordination/protocol/barrier/barrier_protocol.hpp"
 #include "coordination/protocol/run/run_protocol.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "housekeeping/reaping.hpp"
@@ -61,7 +62,7 @@ struct sqlite {
 using versions = std::vector<int>;
 const versions nothing;
 // The library's migrations, there and back.
-constexpr int latest = 11;
+constexpr int latest = 12;
 constexpr int after_latest = latest + 1;
 
 versions up_to(int last) {
@@ -84,9 +85,10 @@ rowlock::sql::deadline soon() {
 }
 
 std::vector<std::string> all_tables(const std::string& prefix = "rowlock_") {
-    return {prefix + "lease",   prefix + "migration", prefix + "permit",  prefix + "permit_waiter",
-            prefix + "run",     prefix + "semaphore", prefix + "session", prefix + "token_floor",
-            prefix + "version", prefix + "waiter"};
+    return {prefix + "barrier",     prefix + "lease",     prefix + "migration",
+            prefix + "party",       prefix + "permit",    prefix + "permit_waiter",
+            prefix + "run",         prefix + "semaphore", prefix + "session",
+            prefix + "token_floor", prefix + "version",   prefix + "waiter"};
 }
 
 template <typename Call>
@@ -232,6 +234,18 @@ std::vector<std::string> accesses(dialect speaks, const table_names& names) {
         "insert into rowlock_run (name, token, began_at) values ('n', 1, " + now + ")",
         "select token from rowlock_run for update",
         "update rowlock_run set finished = 1",
+        "insert into rowlock_barrier (name, generation, kind, size, changed_at) values ('n', 1, 0, "
+        "1, " +
+            now + ")",
+        "select size from rowlock_barrier for update",
+        "update rowlock_barrier set arrived = 1",
+        "delete from rowlock_barrier where name = 'n'",
+        "insert into rowlock_party (name, grant_id, generation, session, stage, joined_at) values "
+        "('n', 1, 1, 1, 0, " +
+            now + ")",
+        "select stage from rowlock_party",
+        "update rowlock_party set stage = 1",
+        "delete from rowlock_party where name = 'n'",
         "delete from rowlock_lease where name = 'n'",
         "delete from rowlock_session where id = 1",
         "insert into rowlock_version (resource, version, created_at, updated_at) values ('r', 1, " +
@@ -317,6 +331,25 @@ void use_runs(rowlock::sql::connection& db, const rowlock::sql::statement_set& s
     leases->delete_session(db, session, soon());
 }
 
+/// Every kind of access to the tables of latches and double barriers.
+void use_barriers(rowlock::sql::connection& db, const rowlock::sql::statement_set& statements) {
+    const auto leases = rowlock::protocol::make_lease_protocol(statements);
+    const rowlock::protocol::barrier_protocol meetings{statements};
+    constexpr rowlock::session_id session{41};
+    leases->open_session(db, {session, "o", "h", "p", 1, 1min}, soon());
+    const rowlock::protocol::party_id party{.name = "latch", .id = rowlock::grant_id{411}};
+    using outcome = rowlock::protocol::joining::outcome;
+    need(meetings.begin(db, "latch", {}, rowlock::grant_id{410}, soon()).what == outcome::joined);
+    need(meetings.join(db, party, session, rowlock::protocol::party_stage::registered, soon())
+             .what == outcome::joined);
+    need(meetings.look(db, "latch", 0, soon())->registered == 1);
+    const auto round = meetings.arrive(db, party, soon());
+    need(round && round->is_over());
+    need(meetings.delete_old(db, "latch", 0us, soon()) == 1);
+    leases->end_session(db, session, soon());
+    leases->delete_session(db, session, soon());
+}
+
 void use_everything(const connection_source& source) {
     const support::protocols protocols{
         rowlock::sql::statement_set{source.speaks(), {.tables = source.tables()}}};
@@ -359,6 +392,7 @@ void use_everything(const connection_source& source) {
     const rowlock::sql::statement_set statements{source.speaks(), {.tables = source.tables()}};
     use_permits(*db, statements);
     use_runs(*db, statements);
+    use_barriers(*db, statements);
 
     const rowlock::versions resources{source.tables()};
     const auto made = resources.create(*db, rowlock::lock_name{"r"});
@@ -834,7 +868,8 @@ TEST_CASE_TEMPLATE("granted rights survive the migrations", Database, postgresql
     // A table that a migration makes has no rights yet.
     const auto is_of_later_tables = [](const std::string& sql) {
         return contains(sql, "rowlock_semaphore") || contains(sql, "rowlock_permit") ||
-               contains(sql, "rowlock_run");
+               contains(sql, "rowlock_run") || contains(sql, "rowlock_barrier") ||
+               contains(sql, "rowlock_party");
     };
     const auto grant = [&](bool of_later_tables) {
         for (const auto& sql :

@@ -7,8 +7,8 @@
 #include <string>
 
 /// What threads of several processes believe that they hold, in memory that they share: the oracle
-/// of the stress tests of shared_mutexes and semaphores, of several leases at once, and of
-/// elections.
+/// of the stress tests of shared_mutexes and semaphores, of several leases at once, of elections,
+/// and of latches and double barriers.
 namespace stress {
 
 /// Locks that are counted: two shared_mutexes and a semaphore.
@@ -28,8 +28,17 @@ struct belief {
     std::atomic<std::int64_t> until{0};  ///< CLOCK_BOOTTIME, in microseconds
 };
 
+/// What threads know of one generation of a latch or a double barrier.
+struct meeting {
+    std::atomic<std::int64_t> coming{0};  ///< to arrive, or to depart: counted before the call
+    std::atomic<std::int64_t> inside{0};  ///< of a double barrier: as whom it opened
+    std::atomic<std::int64_t> answer{0};  ///< 1 open, or empty; 2 broken: the first that was heard
+};
+
 struct board {
     static constexpr std::size_t threads = 4096;
+    static constexpr std::size_t generations = 65'536;
+    std::array<meeting, generations> latches, barriers;
     std::array<std::array<belief, threads>, all_names> beliefs;
     std::atomic<std::int64_t> grants;
     std::atomic<std::int64_t> latest_grant;   ///< CLOCK_BOOTTIME, in microseconds

@@ -1,13 +1,13 @@
-// shared_mutexes and semaphores, several leases at once, and elections, under kills, pauses, cut
-// connections, restarts and a reaper: processes hold them in all modes, and an oracle in memory
-// that they share adds up what they believe.
+// shared_mutexes and semaphores, several leases at once, elections, latches and double barriers,
+// under kills, pauses, cut connections, restarts and a reaper: processes hold them in all modes,
+// and an oracle in memory that they share adds up what they believe.
 //
 //   shared_stress_test [--database=SQLite|PostgreSQL|MariaDB|MySQL]… [--seconds=N] [--seed=N]
 //                      [--restarts] [doctest options]
 //
 //   --restarts  PostgreSQL and MariaDB are servers of the test's own, restarted and crashed at
 //               random
-// shows: promise-12, promise-13, promise-14, promise-16
+// shows: promise-12, promise-13, promise-14, promise-16, promise-18
 
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "stress/board.hpp"
@@ -196,6 +196,12 @@ TEST_CASE("several locks at once: no two live processes believe that they hold o
 TEST_CASE(
     "elections: one leader believes at a time, terms rise, and no observer misses the latest one") {
     hold_everywhere("elects", 5);
+}
+
+TEST_CASE(
+    "latches and double barriers: all parties of a generation get the same answer, and none "
+    "early") {
+    hold_everywhere("meets", 5);
 }
 
 TEST_CASE("counted locks: control: processes that believe without asking overlap") {

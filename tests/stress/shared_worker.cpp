@@ -1,13 +1,13 @@
-// A process of the stress tests of shared_mutexes and semaphores, of several leases at once, and of
-// elections: a client whose threads hold them in all modes, and check on the board that no other
-// thread believes what they exclude. crew.cpp starts it.
+// A process of the stress tests of shared_mutexes and semaphores, of several leases at once, of
+// elections, and of latches and double barriers: a client whose threads hold them in all modes, and
+// check on the board that no other thread believes what they exclude. crew.cpp starts it.
 //
 //   stress_shared_worker KEY=VALUE…     the URL in the environment, ROWLOCK_STRESS_URL
 //
 // mode=holds; mode=several: leases, several at once; mode=elects: candidates, and an observer in
-// each process; or mode=believes: the control, which believes without asking. board=FILE
-// first=NUMBER of its first thread on the board. Prints "ready", starts at the first line of its
-// standard input, and stops when that is closed.
+// each process; mode=meets: parties of latches and double barriers; or mode=believes: the control,
+// which believes without asking. board=FILE first=NUMBER of its first thread on the board. Prints
+// "ready", starts at the first line of its standard input, and stops when that is closed.
 //
 //   stress_shared_worker mode=command board=FILE first=NUMBER name=NUMBER permits=NUMBER ms=NUMBER
 //
@@ -17,8 +17,10 @@
 #include "stress/board.hpp"
 #include "stress/history.hpp"
 #include <rowlock/client.hpp>
+#include <rowlock/double_barrier.hpp>
 #include <rowlock/election.hpp>
 #include <rowlock/error.hpp>
+#include <rowlock/latch.hpp>
 #include <rowlock/open.hpp>
 #include <rowlock/semaphore.hpp>
 #include <rowlock/shared_mutex.hpp>
@@ -34,6 +36,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <shared_mutex>
 #include <stop_token>
@@ -201,6 +204,85 @@ private:
     std::int64_t seen_ = 0;
 };
 
+/// What one thread does with a latch and a double barrier. Parties die, are late, give up and
+/// change their minds: all of one generation hear the same answer all the same.
+class party {
+public:
+    party(rowlock::client& locks, stress::board& board, unsigned seed)
+        : board_{board},
+          latch_{locks, "latch"},
+          barrier_{locks, "barrier", barrier_parties},
+          random_{seed} {}
+
+    void turn() { random_() % 2 == 0 ? arrive() : meet(); }
+
+private:
+    static constexpr std::int64_t latch_parties = 3;
+    static constexpr std::int64_t barrier_parties = 4;
+    enum heard : std::int64_t { done = 1, broken = 2 };
+
+    std::chrono::milliseconds patience() {
+        return std::chrono::milliseconds{random_() % 4 == 0 ? random_() % 60 : 2500};
+    }
+
+    void hear(stress::meeting& of, heard answer) {
+        std::int64_t before = 0;
+        if (!of.answer.compare_exchange_strong(before, answer) && before != answer) {
+            ++board_.failures;
+        }
+    }
+
+    void arrive() {
+        static_cast<void>(latch_.begin(latch_parties));
+        auto mine = latch_.join();
+        auto& of = board_.latches.at(static_cast<std::size_t>(mine.generation()) %
+                                     stress::board::generations);
+        try {
+            if (random_() % 8 == 0) return;  // as it is destroyed: that breaks the latch
+            ++of.coming;
+            mine.arrive();
+            if (!latch_.wait_for(patience(), {}, mine.generation())) return;
+            if (of.coming < latch_parties) ++board_.failures;
+            hear(of, done);
+            count_grant(board_);
+        } catch (const rowlock::error& failure) {
+            if (failure.kind() != rowlock::errc::broken) throw;
+            hear(of, broken);
+        }
+    }
+
+    void meet() {
+        std::optional<rowlock::barrier_party> inside;
+        try {
+            inside = barrier_.enter_for(patience());
+        } catch (const rowlock::error& failure) {
+            if (failure.kind() != rowlock::errc::broken) throw;
+            return;
+        }
+        if (!inside) return;
+        auto& of = board_.barriers.at(static_cast<std::size_t>(inside->generation()) %
+                                      stress::board::generations);
+        if (++of.inside > barrier_parties) ++board_.failures;
+        std::this_thread::sleep_for(std::chrono::microseconds{random_() % 1500});
+        ++of.coming;
+        if (random_() % 8 == 0) return;  // as it is destroyed
+        try {
+            if (!inside->leave_for(patience())) return;
+            if (of.coming < barrier_parties) ++board_.failures;
+            hear(of, done);
+            count_grant(board_);
+        } catch (const rowlock::error& failure) {
+            if (failure.kind() != rowlock::errc::broken) throw;
+            hear(of, broken);
+        }
+    }
+
+    stress::board& board_;
+    rowlock::latch latch_;
+    rowlock::double_barrier barrier_;
+    std::mt19937 random_;
+};
+
 /// What one thread does.
 class worker {
 public:
@@ -212,10 +294,12 @@ public:
           several_{locks, board, slot, seed},
           candidate_{locks, board, slot, seed},
           observer_{locks, board},
+          party_{locks, board, seed},
           random_{seed},
           collects_{mode == "several"},
           elects_{mode == "elects"},
           observes_{mode == "observes"},
+          meets_{mode == "meets"},
           asks_{mode != "believes"} {}
 
     void run(const std::stop_token& stop) {
@@ -242,6 +326,7 @@ private:
         if (collects_) return several_.turn();
         if (elects_) return candidate_.turn();
         if (observes_) return observer_.turn();
+        if (meets_) return party_.turn();
         const auto name = number(stress::counted_names);
         if (!asks_) return believe(name, stress::capacity_of(name), [] { return 20ms; });
         if (name == stress::counted_names - 1) return use_permits(name);
@@ -328,10 +413,12 @@ private:
     collector several_;
     candidate candidate_;
     observer observer_;
+    party party_;
     std::mt19937 random_;
     const bool collects_;
     const bool elects_;
     const bool observes_;
+    const bool meets_;
     const bool asks_;
 };
 

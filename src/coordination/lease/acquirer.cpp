@@ -337,7 +337,10 @@ bool acquirer::sleep_until_probe(acquisition& call, const protocol::lease_probe&
     nanoseconds time = base::shortened(call.poll);
     if (seen.remaining > 0us) time = std::min<nanoseconds>(time, seen.remaining + 1ms);
     time = std::min<nanoseconds>(time, call.until - now);
-    call.poll = std::min(context_.options.poll_interval, call.poll + call.poll / 2);
+    const auto longest = call.options.spin.longest > 0ms ? call.options.spin.longest
+                                                         : context_.options.poll_interval;
+    call.poll =
+        std::min(longest, call.poll + std::max<std::chrono::milliseconds>(call.poll / 2, 1ms));
     call.look_first = true;
     return retries_.pause(time, call.stop);
 }

@@ -56,7 +56,8 @@ struct acquisition {
     bool contended = false;  ///< as known from this client's last release
     contention_limit contention{};
     late_grant_limit too_late{};
-    std::chrono::milliseconds poll{20};  ///< the next pause of a barging caller
+    /// The next pause of a barging caller.
+    std::chrono::milliseconds poll{options.spin.first};
 
     /// Whether the caller set a time limit: neither indefinite nor a single attempt.
     [[nodiscard]] bool limited() const {

@@ -3,6 +3,7 @@
 #include "coordination/batch/lease_batches.hpp"
 #include "coordination/batch/permit_batches.hpp"
 #include "coordination/lease/acquirer.hpp"
+#include "coordination/lease/barriers.hpp"
 #include "coordination/lease/caller_transactions.hpp"
 #include "coordination/lease/elections.hpp"
 #include "coordination/lease/lease_admin.hpp"
@@ -58,6 +59,7 @@ public:
     [[nodiscard]] semaphore_admin& semaphores() noexcept { return semaphores_; }
     [[nodiscard]] periodic_runs& runs() noexcept { return runs_; }
     [[nodiscard]] elections& offices() noexcept { return elections_; }
+    [[nodiscard]] barriers& meetings() noexcept { return barriers_; }
     [[nodiscard]] caller_transactions& transactions() noexcept { return transactions_; }
 
     [[nodiscard]] client_stats stats() const;
@@ -105,6 +107,7 @@ private:
     semaphore_admin semaphores_;
     periodic_runs runs_;
     elections elections_;
+    barriers barriers_;
     caller_transactions transactions_;
 
     std::mutex holds_mutex_;

@@ -58,6 +58,11 @@ void validate(const acquire_options& options) {
     require(utf8::is_text(options.note, 1000),
             "a note must be UTF-8 of at most 1000 bytes without NUL");
     require(options.queueing <= queueing::barging, "queueing must be fair or barging");
+    const auto& spin = options.spin;
+    require(spin.first >= 1ms && spin.first <= 24h,
+            "the first pause of a spinning caller must be from 1 ms to one day");
+    require(spin.longest == 0ms || (spin.longest >= spin.first && spin.longest <= 24h),
+            "the longest pause of a spinning caller must be 0, or from the first to one day");
     require(!options.max_duration || *options.max_duration >= 10ms,
             "a lease's max_duration must be at least 10 ms");
     require(!options.max_duration || *options.max_duration <= 24h * 366,

@@ -152,6 +152,7 @@ void heartbeat::after_beat(session& ours, sql::deadline until) {
     // This may open another connection.
     for (const auto id : end_lost_sessions(until)) waiting_.session_ended(id);
     reconciler_.finish(ours, *db_, until);
+    also_(*db_, until);
 }
 
 std::vector<session_id> heartbeat::end_lost_sessions(sql::deadline until) {

@@ -11,8 +11,10 @@
 
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace rowlock::detail {
@@ -26,13 +28,17 @@ public:
     /// `later`: the waiters must first find out which grant a row belongs to.
     enum class beaten : unsigned char { confirmed, again, later };
 
+    /// What is done behind a heartbeat, beside the reconciler's work.
+    using chore = std::function<void(sql::connection&, sql::deadline)>;
+
     heartbeat(client_context& context, session_registry& sessions, client_connections& connections,
-              reconciler& reconcile, waiters& waiting)
+              reconciler& reconcile, waiters& waiting, chore also)
         : context_{context},
           sessions_{sessions},
           connections_{connections},
           reconciler_{reconcile},
           waiting_{waiting},
+          also_{std::move(also)},
           listener_{context, waiting} {}
 
     /// Sends a heartbeat if one is due. Returns when the next step is due.
@@ -85,6 +91,7 @@ private:
     client_connections& connections_;
     reconciler& reconciler_;
     waiters& waiting_;
+    const chore also_;
     change_listener listener_;
     std::atomic<bool> connected_{false};
     // Used by the heartbeat's thread alone.

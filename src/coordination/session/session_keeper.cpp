@@ -13,14 +13,14 @@ using base::worker;
 
 session_keeper::session_keeper(client_context& context, session_registry& sessions,
                                client_connections& connections, grant_lifecycle& grants,
-                               reconciler& reconcile, waiters& waiting,
+                               reconciler& reconcile, waiters& waiting, heartbeat::chore also,
                                std::function<nanoseconds()> reaper)
     : context_{context},
       sessions_{sessions},
       grants_{grants},
       reconciler_{reconcile},
       reap_{std::move(reaper)},
-      heartbeat_{context, sessions, connections, reconcile, waiting},
+      heartbeat_{context, sessions, connections, reconcile, waiting, std::move(also)},
       late_{context, sessions, connections, reconcile, heartbeat_, [this] { poke(); }} {}
 
 /// The threads are created without the mutex, which their first steps take; only one thread at a

@@ -20,10 +20,11 @@ namespace rowlock::detail {
 /// on request. Thread-safe.
 class session_keeper {
 public:
+    /// @param also done behind each heartbeat
     /// @param reaper one step of the reaper's thread, or empty
     session_keeper(client_context& context, session_registry& sessions,
                    client_connections& connections, grant_lifecycle& grants, reconciler& reconcile,
-                   waiters& waiting, std::function<nanoseconds()> reaper);
+                   waiters& waiting, heartbeat::chore also, std::function<nanoseconds()> reaper);
 
     /// Starts all threads or none, unless they run.
     /// @throws error errc::out_of_resources; errc::lock_lost after stop()

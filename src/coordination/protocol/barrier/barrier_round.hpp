@@ -12,6 +12,7 @@ enum class party_stage : std::int64_t {
     registered = 0,  ///< of a latch: has not arrived
     arrived = 1,     ///< or entered
     departed = 2,
+    withdrawn = 3,  ///< had entered, and left before the barrier opened
 };
 
 /// One generation of a name. Both answers are given once, and stay: whoever asks, and however late,
@@ -28,6 +29,15 @@ struct barrier_round {
     [[nodiscard]] bool is_over() const noexcept {
         return opened == answer::broken || closed != answer::pending ||
                (kind == barrier_kind::latch && opened == answer::given);
+    }
+    /// Whether a loss would change something now.
+    [[nodiscard]] bool suffers_from_losses() const noexcept {
+        const bool fills = kind == barrier_kind::double_barrier && opened == answer::pending;
+        return !is_over() && !(fills && loss_counts);
+    }
+    /// Nothing more depends on its parties: their rows may go.
+    [[nodiscard]] bool needs_no_parties() const noexcept {
+        return is_over() && closed != answer::broken;
     }
     /// The first stage that a party need not be alive for.
     [[nodiscard]] party_stage harmless() const noexcept {
@@ -63,7 +73,7 @@ struct barrier_round {
             }
             return party_stage::arrived;
         }
-        if (at == party_stage::departed) return at;
+        if (at >= party_stage::departed) return at;
         if (opened == answer::pending) {
             if (!loss_counts) opened = answer::broken;
             return at;  // it has entered; that it does not depart shows later

@@ -1,0 +1,2 @@
+drop table if exists rowlock_party;
+drop table if exists rowlock_barrier;

@@ -1,0 +1,2 @@
+drop table rowlock_party;
+drop table rowlock_barrier;

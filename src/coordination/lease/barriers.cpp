@@ -1,0 +1,202 @@
+#include "coordination/lease/barriers.hpp"
+
+#include "base/jitter.hpp"
+#include "coordination/session/grant.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace rowlock::detail {
+
+using namespace std::chrono_literals;
+using protocol::barrier_kind;
+using protocol::barrier_round;
+using protocol::joining;
+using steady = std::chrono::steady_clock;
+
+namespace {
+
+/// Parties often come within milliseconds of each other; whoever waits longer looks seldom.
+constexpr nanoseconds first_pause = 4ms;
+constexpr nanoseconds longest_pause = 250ms;
+
+}  // namespace
+
+/// Runs an attempt in a live session of this client.
+template <typename Attempt>
+joining barriers::in_session(Attempt attempt, sql::connection& db, sql::deadline until) {
+    for (;;) {
+        const auto ours = sessions_.ensure(db, until);
+        auto done = attempt(ours->id());
+        if (done.what != joining::outcome::session_dead) return done;
+        sessions_.lose(*ours, sessions_.why_over(*ours, db, until));
+    }
+}
+
+joining barriers::begin(const std::string& name, const protocol::round_terms& terms) {
+    context_.fork.require_same_process();
+    const auto id = next_id();
+    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+        return protocol_.begin(db, name, terms, id, until);
+    });
+}
+
+joining barriers::join(const party& mine, protocol::party_stage stage) {
+    context_.fork.require_same_process();
+    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+        return in_session(
+            [&](session_id ours) { return protocol_.join(db, mine.view(), ours, stage, until); },
+            db, until);
+    });
+}
+
+joining barriers::enter(const party& mine, const protocol::round_terms& terms, time_point until,
+                        const std::stop_token& stop) {
+    context_.fork.require_same_process();
+    auto entered = retries_.on_connection(
+        retries_.failure_deadline(until), stop, [&](sql::connection& db, sql::deadline end) {
+            return in_session(
+                [&](session_id ours) {
+                    return protocol_.enter(db, mine.name, terms, mine.id, ours, end);
+                },
+                db, end);
+        });
+    return entered ? *std::move(entered) : joining{};
+}
+
+std::optional<barrier_round> barriers::arrive(const party& mine) {
+    context_.fork.require_same_process();
+    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+        return protocol_.arrive(db, mine.view(), until);
+    });
+}
+
+std::optional<barrier_round> barriers::depart(const party& mine) {
+    context_.fork.require_same_process();
+    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+        return protocol_.depart(db, mine.view(), until);
+    });
+}
+
+std::optional<barrier_round> barriers::withdraw(const party& mine) {
+    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+        return protocol_.withdraw(db, mine.view(), until);
+    });
+}
+
+bool barriers::reset(const std::string& name, barrier_kind kind) {
+    context_.fork.require_same_process();
+    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+        return protocol_.reset(db, name, kind, until);
+    });
+}
+
+std::optional<protocol::round_state> barriers::look(const std::string& name,
+                                                    std::int64_t generation) {
+    context_.fork.require_same_process();
+    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+        return protocol_.look(db, name, generation, until);
+    });
+}
+
+/// A session that has expired is ended first, in a commit of its own: only then is its loss final.
+std::optional<protocol::round_state> barriers::look_and_sweep(const std::string& name,
+                                                              std::int64_t generation,
+                                                              sql::connection& db,
+                                                              sql::deadline until) {
+    auto seen = protocol_.look(db, name, generation, until);
+    if (!seen || seen->absent == 0 || !seen->round.suffers_from_losses()) return seen;
+    for (const auto id :
+         protocol_.expired_parties(db, name, seen->generation, seen->round.harmless(), until)) {
+        if (context_.leases.end_expired_session(db, id, until)) waiting_.session_ended(id);
+    }
+    if (const auto after = protocol_.sweep(db, name, seen->generation, until)) {
+        seen->round = *after;
+    }
+    return seen;
+}
+
+std::optional<barrier_round> barriers::wait(const std::string& name, std::int64_t generation,
+                                            answer_of which, time_point until,
+                                            const std::stop_token& stop) {
+    context_.fork.require_same_process();
+    nanoseconds pause = first_pause;
+    for (;;) {
+        const auto seen = retries_.on_connection(
+            retries_.failure_deadline(until), stop, [&](sql::connection& db, sql::deadline end) {
+                return look_and_sweep(name, generation, db, end);
+            });
+        if (!seen) return std::nullopt;  // a stop was requested
+        if (*seen) {
+            generation = (*seen)->generation;
+            if ((*seen)->round.*which != protocol::answer::pending) return (*seen)->round;
+            // Broken before it opened: it is never closed.
+            if ((*seen)->round.opened == protocol::answer::broken) return (*seen)->round;
+        } else if (generation != 0) {
+            throw error{errc::broken, "this generation is there no more: it was over long ago"};
+        }
+        const auto now = steady::now();
+        if (now >= until) return std::nullopt;
+        const nanoseconds left = until - now;
+        if (!retries_.pause(std::min(base::shortened(pause), left), stop)) return std::nullopt;
+        if (retries_.closed()) throw client_destroyed();
+        pause = std::min(longest_pause, pause + pause / 2);
+    }
+}
+
+/// Returns false if it is to be tried again: it was not found, and may come later.
+bool barriers::end(const given_up& one, sql::connection& db, sql::deadline until) {
+    const bool may_come = context_.now() < one.not_after;  // before the look
+    if (one.kind == barrier_kind::latch) {
+        return protocol_.lose(db, one.of.view(), until).has_value() || !may_come;
+    }
+    const auto in = protocol_.withdraw(db, one.of.view(), until);
+    if (in && !in->is_over()) static_cast<void>(protocol_.depart(db, one.of.view(), until));
+    return in.has_value() || !may_come;
+}
+
+void barriers::give_up(party mine, barrier_kind kind, bool unsure) noexcept {
+    given_up one{std::move(mine), kind,
+                 unsure ? context_.now() + context_.statement_bound() : nanoseconds{0}};
+    try {
+        const auto done = retries_.on_connection(
+            context_.statement_deadline(), {},
+            [&](sql::connection& db, sql::deadline until) { return end(one, db, until); });
+        if (done && *done) return;
+    } catch (...) {
+        // Later, then.
+    }
+    try {
+        const std::lock_guard lock{mutex_};
+        given_up_.push_back(std::move(one));
+    } catch (...) {
+        return;  // no memory: it ends with this session
+    }
+    on_work_();
+}
+
+void barriers::settle(sql::connection& db, sql::deadline until) {
+    std::vector<given_up> all;
+    {
+        const std::lock_guard lock{mutex_};
+        if (given_up_.empty()) return;
+        all.swap(given_up_);
+    }
+    const auto keep = [&](std::vector<given_up>::iterator from) {
+        const std::lock_guard lock{mutex_};
+        given_up_.insert(given_up_.end(), from, all.end());
+    };
+    for (auto each = all.begin(); each != all.end(); ++each) {
+        try {
+            if (end(*each, db, until)) continue;
+            const std::lock_guard lock{mutex_};
+            given_up_.push_back(*each);
+        } catch (...) {
+            keep(each);
+            throw;
+        }
+    }
+}
+
+}  // namespace rowlock::detail

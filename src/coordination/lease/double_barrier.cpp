@@ -1,0 +1,172 @@
+#include "base/require.hpp"
+#include "coordination/lease/engine.hpp"
+#include <rowlock/double_barrier.hpp>
+#include <rowlock/error.hpp>
+
+#include <string>
+#include <utility>
+
+namespace rowlock {
+namespace {
+
+using protocol::answer;
+using protocol::barrier_kind;
+using protocol::barrier_round;
+using outcome = protocol::joining::outcome;
+using detail::barriers;
+
+error broken_barrier(const char* before) {
+    return {errc::broken, std::string{"the barrier is broken: a party was lost before "} + before +
+                              ", or the barrier was reset"};
+}
+
+barrier_state state_of(const barrier_round& round) {
+    if (round.opened == answer::broken || round.closed == answer::broken) {
+        return barrier_state::broken;
+    }
+    if (round.opened == answer::pending) return barrier_state::filling;
+    return round.closed == answer::given ? barrier_state::empty : barrier_state::open;
+}
+
+}  // namespace
+
+const char* to_string(barrier_state state) noexcept {
+    switch (state) {
+        case barrier_state::filling:
+            return "filling";
+        case barrier_state::open:
+            return "open";
+        case barrier_state::empty:
+            return "empty";
+        case barrier_state::broken:
+            return "broken";
+    }
+    return "unknown";
+}
+
+barrier_party::barrier_party(std::weak_ptr<detail::engine> of, std::string name,
+                             std::int64_t generation, rowlock::grant_id id) noexcept
+    : engine_{std::move(of)}, name_{std::move(name)}, generation_{generation}, id_{id} {}
+
+barrier_party::barrier_party(barrier_party&& other) noexcept
+    : engine_{std::exchange(other.engine_, {})},
+      name_{std::move(other.name_)},
+      generation_{other.generation_},
+      id_{other.id_},
+      departed_{other.departed_} {}
+
+barrier_party& barrier_party::operator=(barrier_party&& other) noexcept {
+    if (this == &other) return *this;
+    end();
+    engine_ = std::exchange(other.engine_, {});
+    name_ = std::move(other.name_);
+    generation_ = other.generation_;
+    id_ = other.id_;
+    departed_ = other.departed_;
+    return *this;
+}
+
+barrier_party::~barrier_party() {
+    end();
+}
+
+void barrier_party::end() noexcept {
+    const auto engine = engine_.lock();
+    engine_.reset();
+    if (!engine || departed_ || engine->context().fork.in_child()) return;
+    engine->meetings().give_up({std::move(name_), generation_, id_}, barrier_kind::double_barrier,
+                               false);
+}
+
+void barrier_party::leave() {
+    static_cast<void>(leave_until(time_point::max(), {}));
+}
+
+bool barrier_party::leave_until(time_point until, const std::stop_token& stop) {
+    const auto engine = engine_.lock();
+    if (!engine) throw detail::client_destroyed();
+    auto& meetings = engine->meetings();
+    const auto after = meetings.depart({name_, generation_, id_});
+    departed_ = true;
+    const auto round = after && after->closed != answer::pending
+                           ? after
+                           : meetings.wait(name_, generation_, &barrier_round::closed, until, stop);
+    if (!round) return false;
+    if (round->closed != answer::given) throw broken_barrier("it had left");
+    return true;
+}
+
+double_barrier::double_barrier(client& locks, const lock_name& name, std::int64_t parties,
+                               const barrier_options& options)
+    : locks_{&locks}, name_{name}, parties_{parties}, options_{options} {
+    require(parties >= 1 && parties <= 1'000'000, "a double_barrier has 1 to 1000000 parties");
+    require(options.on_loss <= party_loss::counts, "a loss either breaks a barrier or counts");
+}
+
+barrier_party double_barrier::enter() {
+    return *enter_until(time_point::max(), {});
+}
+
+std::optional<barrier_party> double_barrier::enter_until(time_point until,
+                                                         const std::stop_token& stop) {
+    const auto alive = locks_->engine_;  // until the call learns of the client's destruction
+    auto& meetings = alive->meetings();
+    barriers::party mine{name_.str(), 0, meetings.next_id()};
+    bool entered = false;
+    try {
+        const auto done = meetings.enter(mine,
+                                         {.kind = barrier_kind::double_barrier,
+                                          .size = parties_,
+                                          .loss_counts = options_.on_loss == party_loss::counts},
+                                         until, stop);
+        if (done.what == outcome::other_terms) {
+            throw error{errc::invalid_options,
+                        done.seen.generation == 0
+                            ? "this name is that of a latch: use another"
+                            : "the generation that fills has another number of parties, or other "
+                              "options: give the same to all of its parties"};
+        }
+        if (done.what != outcome::joined) {  // a stop was requested while a failure was repeated
+            meetings.give_up(std::move(mine), barrier_kind::double_barrier, true);
+            return std::nullopt;
+        }
+        entered = true;
+        mine.generation = done.seen.generation;
+        std::optional<barrier_round> round = done.seen.round;
+        if (round->opened == answer::pending) {
+            round = meetings.wait(mine.name, mine.generation, &barrier_round::opened, until, stop);
+        }
+        // The time is up: one transaction says whether the barrier has opened meanwhile.
+        if (!round) round = meetings.withdraw(mine);
+        if (!round) return std::nullopt;
+        if (round->opened == answer::broken) throw broken_barrier("all had entered");
+    } catch (const error& failure) {
+        const bool is_in =
+            failure.kind() != errc::broken && failure.kind() != errc::invalid_options;
+        if (is_in) meetings.give_up(std::move(mine), barrier_kind::double_barrier, !entered);
+        throw;
+    } catch (...) {
+        meetings.give_up(std::move(mine), barrier_kind::double_barrier, !entered);
+        throw;
+    }
+    return barrier_party{locks_->engine_, mine.name, mine.generation, mine.id};
+}
+
+bool double_barrier::reset() {
+    return locks_->engine_->meetings().reset(name_.str(), barrier_kind::double_barrier);
+}
+
+std::optional<barrier_info> double_barrier::inspect(std::int64_t generation) {
+    const auto seen = locks_->engine_->meetings().look(name_.str(), generation);
+    if (!seen) return std::nullopt;
+    if (seen->round.kind != barrier_kind::double_barrier) {
+        throw error{errc::invalid_options, "this name is that of a latch: use another"};
+    }
+    return barrier_info{.generation = seen->generation,
+                        .state = state_of(seen->round),
+                        .parties = seen->round.size,
+                        .entered = seen->round.arrived,
+                        .left = seen->round.departed};
+}
+
+}  // namespace rowlock

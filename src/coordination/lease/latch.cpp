@@ -1,0 +1,174 @@
+#include "base/require.hpp"
+#include "coordination/lease/engine.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/latch.hpp>
+
+#include <string>
+#include <utility>
+
+namespace rowlock {
+namespace {
+
+using protocol::answer;
+using protocol::barrier_kind;
+using protocol::barrier_round;
+using outcome = protocol::joining::outcome;
+using detail::barriers;
+
+error broken_latch() {
+    return {errc::broken,
+            "the latch is broken: a party was lost before it arrived, or the latch was reset"};
+}
+
+error no_latch(outcome why) {
+    if (why == outcome::other_terms) {
+        return {errc::invalid_options, "this name is that of a double_barrier: use another"};
+    }
+    return {errc::invalid_options, "the latch has no such generation: call begin() first"};
+}
+
+latch_state state_of(const barrier_round& round) {
+    switch (round.opened) {
+        case answer::given:
+            return latch_state::open;
+        case answer::broken:
+            return latch_state::broken;
+        case answer::pending:
+            break;
+    }
+    return latch_state::closed;
+}
+
+/// The engine of a party; null where the party is inert.
+std::shared_ptr<detail::engine> engine_of(const std::weak_ptr<detail::engine>& of) {
+    auto engine = of.lock();
+    if (engine && engine->context().fork.in_child()) return nullptr;
+    return engine;
+}
+
+}  // namespace
+
+const char* to_string(latch_state state) noexcept {
+    switch (state) {
+        case latch_state::closed:
+            return "closed";
+        case latch_state::open:
+            return "open";
+        case latch_state::broken:
+            return "broken";
+    }
+    return "unknown";
+}
+
+latch_party::latch_party(std::weak_ptr<detail::engine> of, std::string name,
+                         std::int64_t generation, rowlock::grant_id id) noexcept
+    : engine_{std::move(of)}, name_{std::move(name)}, generation_{generation}, id_{id} {}
+
+latch_party::latch_party(latch_party&& other) noexcept
+    : engine_{std::exchange(other.engine_, {})},
+      name_{std::move(other.name_)},
+      generation_{other.generation_},
+      id_{other.id_},
+      arrived_{other.arrived_} {}
+
+latch_party& latch_party::operator=(latch_party&& other) noexcept {
+    if (this == &other) return *this;
+    end();
+    engine_ = std::exchange(other.engine_, {});
+    name_ = std::move(other.name_);
+    generation_ = other.generation_;
+    id_ = other.id_;
+    arrived_ = other.arrived_;
+    return *this;
+}
+
+latch_party::~latch_party() {
+    end();
+}
+
+void latch_party::end() noexcept {
+    const auto engine = engine_of(engine_);
+    engine_.reset();
+    if (!engine || arrived_) return;
+    engine->meetings().give_up({std::move(name_), generation_, id_}, barrier_kind::latch, false);
+}
+
+void latch_party::arrive() {
+    const auto engine = engine_.lock();
+    if (!engine) throw detail::client_destroyed();
+    const auto round = engine->meetings().arrive({name_, generation_, id_});
+    if (!round) throw error{errc::broken, "this generation is there no more: it was over long ago"};
+    arrived_ = true;
+    if (round->opened == answer::broken) throw broken_latch();
+}
+
+latch::latch(client& locks, const lock_name& name) : locks_{&locks}, name_{name} {}
+
+std::optional<std::int64_t> latch::begin(std::int64_t count, const latch_options& options) {
+    require(count >= 1 && count <= 1'000'000, "a latch counts from 1 to 1000000 arrivals");
+    require(options.on_loss <= party_loss::counts, "a loss either breaks a latch or counts");
+    const auto done = locks_->engine_->meetings().begin(
+        name_.str(), {.kind = barrier_kind::latch,
+                      .size = count,
+                      .loss_counts = options.on_loss == party_loss::counts});
+    if (done.what == outcome::other_terms) throw no_latch(done.what);
+    if (done.what != outcome::joined) return std::nullopt;
+    return done.seen.generation;
+}
+
+latch_party latch::join(std::int64_t generation) {
+    auto& meetings = locks_->engine_->meetings();
+    const barriers::party mine{name_.str(), generation, meetings.next_id()};
+    protocol::joining done;
+    try {
+        done = meetings.join(mine, protocol::party_stage::registered);
+    } catch (...) {
+        meetings.give_up(mine, barrier_kind::latch, true);
+        throw;
+    }
+    if (done.seen.generation == 0) throw no_latch(done.what);
+    if (done.seen.round.opened == answer::broken) throw broken_latch();
+    latch_party party{locks_->engine_, mine.name, done.seen.generation, mine.id};
+    // It is open already: the arrival changes nothing.
+    party.arrived_ = done.what == outcome::no_round;
+    return party;
+}
+
+void latch::count_down(std::int64_t generation) {
+    auto& meetings = locks_->engine_->meetings();
+    const auto done = meetings.join({name_.str(), generation, meetings.next_id()},
+                                    protocol::party_stage::arrived);
+    if (done.seen.generation == 0) throw no_latch(done.what);
+    if (done.seen.round.opened == answer::broken) throw broken_latch();
+}
+
+void latch::wait(std::int64_t generation) {
+    static_cast<void>(wait_until(time_point::max(), {}, generation));
+}
+
+bool latch::wait_until(time_point until, const std::stop_token& stop, std::int64_t generation) {
+    const auto alive = locks_->engine_;  // until the call learns of the client's destruction
+    const auto round =
+        alive->meetings().wait(name_.str(), generation, &barrier_round::opened, until, stop);
+    if (!round) return false;
+    if (round->kind != barrier_kind::latch) throw no_latch(outcome::other_terms);
+    if (round->opened == answer::broken) throw broken_latch();
+    return true;
+}
+
+bool latch::reset() {
+    return locks_->engine_->meetings().reset(name_.str(), barrier_kind::latch);
+}
+
+std::optional<latch_info> latch::inspect(std::int64_t generation) {
+    const auto seen = locks_->engine_->meetings().look(name_.str(), generation);
+    if (!seen) return std::nullopt;
+    if (seen->round.kind != barrier_kind::latch) throw no_latch(outcome::other_terms);
+    return latch_info{.generation = seen->generation,
+                      .state = state_of(seen->round),
+                      .count = seen->round.size,
+                      .arrived = seen->round.arrived,
+                      .registered = seen->registered};
+}
+
+}  // namespace rowlock

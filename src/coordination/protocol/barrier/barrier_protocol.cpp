@@ -1,0 +1,395 @@
+#include "coordination/protocol/barrier/barrier_protocol.hpp"
+
+#include "coordination/protocol/lease/lease_protocol.hpp"
+#include "sql/run_statement.hpp"
+#include "sql/transaction_scope.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+
+namespace rowlock::protocol {
+namespace {
+
+using outcome = joining::outcome;
+
+/// The columns of `look_at_round` and `lock_round`, from the second on.
+barrier_round read_round(const sql::result& row) {
+    return {.kind = static_cast<barrier_kind>(row.integer(0, 1)),
+            .size = row.integer(0, 2),
+            .loss_counts = row.integer(0, 3) != 0,
+            .arrived = row.integer(0, 4),
+            .departed = row.integer(0, 5),
+            .opened = static_cast<answer>(row.integer(0, 6)),
+            .closed = static_cast<answer>(row.integer(0, 7))};
+}
+
+bool has_terms(const barrier_round& round, const round_terms& terms) {
+    return round.kind == terms.kind && round.size == terms.size &&
+           round.loss_counts == terms.loss_counts;
+}
+
+barrier_round begun_with(const round_terms& terms) {
+    return {.kind = terms.kind, .size = terms.size, .loss_counts = terms.loss_counts};
+}
+
+}  // namespace
+
+barrier_protocol::barrier_protocol(const sql::statement_set& statements)
+    : name_{statements("barrier_name")},
+      lock_name_{statements("lock_barrier_name")},
+      make_name_{statements("make_barrier_name")},
+      floor_{statements("read_floor")},
+      look_{statements("look_at_round")},
+      lock_round_{statements("lock_round")},
+      insert_round_{statements("insert_round")},
+      set_latest_{statements("set_latest_round")},
+      write_round_{statements("write_round")},
+      find_party_{statements("find_party")},
+      insert_party_{statements("insert_party")},
+      set_stage_{statements("set_party_stage")},
+      delete_parties_{statements("delete_parties")},
+      lost_parties_{statements("lost_parties")},
+      expired_parties_{statements("expired_parties")},
+      delete_old_parties_{statements("delete_old_parties")},
+      delete_old_rounds_{statements("delete_old_rounds")},
+      any_round_{statements("any_round")},
+      delete_name_{statements("delete_barrier_name")},
+      old_names_{statements("names_with_old_rounds")},
+      lift_floor_{statements("lift_floor")} {}
+
+std::optional<barrier_protocol::name_row> barrier_protocol::read_name(sql::connection& db,
+                                                                      const sql::statement& how,
+                                                                      std::string_view name,
+                                                                      sql::deadline until) const {
+    const auto row = run(db, how, until, name);
+    if (row.empty()) return std::nullopt;
+    return name_row{.kind = static_cast<barrier_kind>(row.integer(0, 0)),
+                    .latest = row.integer(0, 1)};
+}
+
+std::optional<round_state> barrier_protocol::look(sql::connection& db, std::string_view name,
+                                                  std::int64_t generation,
+                                                  sql::deadline until) const {
+    if (generation == 0) {
+        const auto found = read_name(db, name_, name, until);
+        if (!found || found->latest == 0) return std::nullopt;
+        generation = found->latest;
+    }
+    const auto row = run(db, look_, until, name, generation);
+    if (row.empty()) return std::nullopt;
+    return round_state{.generation = generation,
+                       .round = read_round(row),
+                       .absent = row.integer(0, 8),
+                       .registered = row.integer(0, 9)};
+}
+
+void barrier_protocol::make_name(sql::connection& db, std::string_view name, barrier_kind kind,
+                                 sql::deadline until) const {
+    try {
+        run(db, make_name_, until, name, static_cast<std::int64_t>(kind));
+    } catch (const error& failure) {
+        if (!another_inserts(failure)) throw;
+    }
+}
+
+std::optional<barrier_round> barrier_protocol::lock_round(sql::connection& db,
+                                                          std::string_view name,
+                                                          std::int64_t generation,
+                                                          grant_id* begun_by,
+                                                          sql::deadline until) const {
+    const auto row = run(db, lock_round_, until, name, generation);
+    if (row.empty()) return std::nullopt;
+    if (begun_by != nullptr) *begun_by = row.maybe_integer<grant_id>(0, 8).value_or(grant_id{});
+    return read_round(row);
+}
+
+/// Deletes the rows of parties that nothing depends on any more: a name in steady use keeps few.
+void barrier_protocol::write(sql::connection& db, std::string_view name, std::int64_t generation,
+                             const barrier_round& round, sql::deadline until) const {
+    if (round.needs_no_parties()) run(db, delete_parties_, until, name, generation);
+    run(db, write_round_, until, name, generation, round.arrived, round.departed,
+        static_cast<std::int64_t>(round.opened), static_cast<std::int64_t>(round.closed));
+}
+
+/// The row of the name is locked: no other client begins a round, and the reaper deletes none of
+/// its last. A floor above the latest generation is that of a row of this name that was deleted.
+std::int64_t barrier_protocol::insert_round(sql::connection& db, std::string_view name,
+                                            std::int64_t latest, const barrier_round& round,
+                                            grant_id begun_by, sql::deadline until) const {
+    const auto floor = run(db, floor_, until);
+    if (floor.empty()) throw no_token_floor();
+    const std::int64_t generation = std::max(latest, floor.integer(0, 0)) + 1;
+    run(db, insert_round_, until, name, generation, static_cast<std::int64_t>(round.kind),
+        round.size, round.loss_counts ? 1 : 0, round.arrived,
+        static_cast<std::int64_t>(round.opened), begun_by);
+    run(db, set_latest_, until, name, generation);
+    return generation;
+}
+
+/// Returns false if the session is dead.
+bool barrier_protocol::insert_party(sql::connection& db, const party_id& party, session_id session,
+                                    party_stage stage, sql::deadline until) const {
+    return run(db, insert_party_, until, party.name, party.generation, party.id, session,
+               static_cast<std::int64_t>(stage))
+               .affected() > 0;
+}
+
+/// Calls `attempt(row, commit)` with the row of the name locked; makes that row if it is missing.
+template <typename Attempt>
+joining barrier_protocol::under_the_name(sql::connection& db, std::string_view name,
+                                         barrier_kind kind, Attempt attempt,
+                                         sql::deadline until) const {
+    for (;;) {
+        if (!read_name(db, name_, name, until)) make_name(db, name, kind, until);
+        sql::transaction_scope transaction{db, until};
+        const auto found = read_name(db, lock_name_, name, until);
+        if (!found) continue;  // the reaper has deleted it since
+        if (found->kind != kind) return {.what = outcome::other_terms};
+        auto done = attempt(*found);
+        if (done.what == outcome::joined) transaction.commit(until);
+        return done;
+    }
+}
+
+joining barrier_protocol::begin(sql::connection& db, std::string_view name,
+                                const round_terms& terms, grant_id begun_by,
+                                sql::deadline until) const {
+    return under_the_name(
+        db, name, terms.kind,
+        [&](const name_row& of) -> joining {
+            if (of.latest > 0) {
+                grant_id beginner{};
+                const auto last = lock_round(db, name, of.latest, &beginner, until);
+                if (last && (last->opened == answer::pending || beginner == begun_by)) {
+                    return {.what = beginner == begun_by ? outcome::joined : outcome::no_round,
+                            .seen = {.generation = of.latest, .round = *last}};
+                }
+            }
+            const auto round = begun_with(terms);
+            const auto generation = insert_round(db, name, of.latest, round, begun_by, until);
+            return {.what = outcome::joined, .seen = {.generation = generation, .round = round}};
+        },
+        until);
+}
+
+joining barrier_protocol::join(sql::connection& db, const party_id& party, session_id session,
+                               party_stage stage, sql::deadline until) const {
+    party_id mine = party;
+    if (mine.generation == 0) {
+        const auto found = read_name(db, name_, party.name, until);
+        if (!found || found->latest == 0) return {};
+        if (found->kind != barrier_kind::latch) return {.what = outcome::other_terms};
+        mine.generation = found->latest;
+    }
+    sql::transaction_scope transaction{db, until};
+    auto round = lock_round(db, mine.name, mine.generation, nullptr, until);
+    if (!round) return {};
+    if (round->kind != barrier_kind::latch) return {.what = outcome::other_terms};
+    const round_state before{.generation = mine.generation, .round = *round};
+    const auto known = run(db, find_party_, until, mine.name, mine.id);
+    if (!known.empty()) {
+        return {.what = outcome::joined,
+                .seen = {.generation = known.integer(0, 0), .round = *round}};
+    }
+    // What is open or broken stays so: there is nothing to arrive at, and nothing to break.
+    if (round->opened != answer::pending) return {.what = outcome::no_round, .seen = before};
+    if (!insert_party(db, mine, session, stage, until)) return {.what = outcome::session_dead};
+    if (stage == party_stage::arrived) {
+        round->arrive();
+        write(db, mine.name, mine.generation, *round, until);
+    }
+    transaction.commit(until);
+    return {.what = outcome::joined, .seen = {.generation = mine.generation, .round = *round}};
+}
+
+joining barrier_protocol::enter(sql::connection& db, std::string_view name,
+                                const round_terms& terms, grant_id party, session_id session,
+                                sql::deadline until) const {
+    return under_the_name(
+        db, name, terms.kind,
+        [&](const name_row& of) -> joining {
+            // An earlier attempt, whose reply was lost.
+            const auto known = run(db, find_party_, until, name, party);
+            if (!known.empty()) {
+                const auto generation = known.integer(0, 0);
+                const auto round = lock_round(db, name, generation, nullptr, until);
+                if (!round) return {};
+                return {.what = outcome::joined,
+                        .seen = {.generation = generation, .round = *round}};
+            }
+            std::int64_t generation = of.latest;
+            auto round =
+                generation > 0 ? lock_round(db, name, generation, nullptr, until) : std::nullopt;
+            const bool joins = round && round->takes_parties();
+            if (joins && !has_terms(*round, terms)) {
+                return {.what = outcome::other_terms,
+                        .seen = {.generation = generation, .round = *round}};
+            }
+            if (!joins) {
+                round = begun_with(terms);
+                generation = insert_round(db, name, of.latest, *round, party, until);
+            }
+            if (!insert_party(db, {.name = name, .generation = generation, .id = party}, session,
+                              party_stage::arrived, until)) {
+                return {.what = outcome::session_dead};
+            }
+            round->arrive();
+            write(db, name, generation, *round, until);
+            return {.what = outcome::joined, .seen = {.generation = generation, .round = *round}};
+        },
+        until);
+}
+
+/// Locks a round, and applies an event to it and to one party. A party that is not there has none;
+/// the rows of a round that is over are deleted.
+std::optional<barrier_round> barrier_protocol::change_party(sql::connection& db,
+                                                            const party_id& party,
+                                                            const change& apply,
+                                                            sql::deadline until) const {
+    std::int64_t generation = party.generation;
+    if (generation == 0) {
+        const auto seen = run(db, find_party_, until, party.name, party.id);
+        if (seen.empty()) return std::nullopt;
+        generation = seen.integer(0, 0);
+    }
+    sql::transaction_scope transaction{db, until};
+    auto round = lock_round(db, party.name, generation, nullptr, until);
+    if (!round) return std::nullopt;
+    const auto found = run(db, find_party_, until, party.name, party.id);
+    if (found.empty()) return round->is_over() ? round : std::nullopt;
+    const auto before = static_cast<party_stage>(found.integer(0, 1));
+    const auto after = apply(*round, before);
+    if (after != before) {
+        run(db, set_stage_, until, party.name, party.id, static_cast<std::int64_t>(after));
+        write(db, party.name, generation, *round, until);
+    }
+    transaction.commit(until);  // also of a change whose reply was lost, and that is not on disk
+    return after == party_stage::withdrawn ? std::nullopt : round;
+}
+
+std::optional<barrier_round> barrier_protocol::arrive(sql::connection& db, const party_id& party,
+                                                      sql::deadline until) const {
+    return change_party(
+        db, party,
+        [](barrier_round& round, party_stage at) {
+            if (at != party_stage::registered) return at;
+            round.arrive();
+            return party_stage::arrived;
+        },
+        until);
+}
+
+std::optional<barrier_round> barrier_protocol::depart(sql::connection& db, const party_id& party,
+                                                      sql::deadline until) const {
+    return change_party(
+        db, party,
+        [](barrier_round& round, party_stage at) {
+            if (at >= party_stage::departed) return at;
+            round.depart();
+            return party_stage::departed;
+        },
+        until);
+}
+
+std::optional<barrier_round> barrier_protocol::lose(sql::connection& db, const party_id& party,
+                                                    sql::deadline until) const {
+    return change_party(
+        db, party, [](barrier_round& round, party_stage at) { return round.lose(at); }, until);
+}
+
+std::optional<barrier_round> barrier_protocol::withdraw(sql::connection& db, const party_id& party,
+                                                        sql::deadline until) const {
+    bool is_there = false;
+    auto round = change_party(
+        db, party,
+        [&](barrier_round& of, party_stage at) {
+            is_there = true;
+            return at == party_stage::arrived && of.withdraw() ? party_stage::withdrawn : at;
+        },
+        until);
+    // An earlier attempt took it back, and the others have come and gone since.
+    if (!is_there && round && round->opened == answer::given) return std::nullopt;
+    return round;
+}
+
+std::vector<session_id> barrier_protocol::expired_parties(sql::connection& db,
+                                                          std::string_view name,
+                                                          std::int64_t generation,
+                                                          party_stage harmless,
+                                                          sql::deadline until) const {
+    const auto found =
+        run(db, expired_parties_, until, name, generation, static_cast<std::int64_t>(harmless));
+    std::vector<session_id> all;
+    for (std::size_t row = 0; row < found.rows(); ++row) {
+        all.push_back(found.integer<session_id>(row, 0));
+    }
+    return all;
+}
+
+std::optional<barrier_round> barrier_protocol::sweep(sql::connection& db, std::string_view name,
+                                                     std::int64_t generation,
+                                                     sql::deadline until) const {
+    sql::transaction_scope transaction{db, until};
+    auto round = lock_round(db, name, generation, nullptr, until);
+    if (!round || round->is_over()) return round;
+    // Ended sessions stay so: what this reads is true until the commit.
+    const auto lost = run(db, lost_parties_, until, name, generation,
+                          static_cast<std::int64_t>(round->harmless()));
+    for (std::size_t row = 0; row < lost.rows(); ++row) {
+        const auto before = static_cast<party_stage>(lost.integer(row, 1));
+        const auto after = round->lose(before);
+        if (after == before) continue;
+        run(db, set_stage_, until, name, lost.integer<grant_id>(row, 0),
+            static_cast<std::int64_t>(after));
+    }
+    write(db, name, generation, *round, until);
+    transaction.commit(until);
+    return round;
+}
+
+bool barrier_protocol::reset(sql::connection& db, std::string_view name, barrier_kind kind,
+                             sql::deadline until) const {
+    const auto found = read_name(db, name_, name, until);
+    if (!found || found->latest == 0) return false;
+    if (found->kind != kind) {
+        throw error{errc::invalid_options,
+                    "the name is of the other kind: latch or double_barrier"};
+    }
+    sql::transaction_scope transaction{db, until};
+    auto round = lock_round(db, name, found->latest, nullptr, until);
+    if (!round || round->opened != answer::pending) return false;
+    round->reset();
+    write(db, name, found->latest, *round, until);
+    transaction.commit(until);
+    return true;
+}
+
+std::int64_t barrier_protocol::delete_old(sql::connection& db, std::string_view name,
+                                          std::chrono::microseconds retention,
+                                          sql::deadline until) const {
+    sql::transaction_scope transaction{db, until};
+    const auto found = read_name(db, lock_name_, name, until);
+    if (!found) return 0;
+    run(db, delete_old_parties_, until, name, retention.count());
+    const auto deleted = run(db, delete_old_rounds_, until, name, retention.count()).affected();
+    if (run(db, any_round_, until, name).empty()) {
+        // A party that waits for an answer of a deleted round must not find a later one of the same
+        // number: the floor is committed with the deletion.
+        run(db, lift_floor_, until, found->latest);
+        run(db, delete_name_, until, name);
+    }
+    transaction.commit(until);
+    return deleted;
+}
+
+std::vector<std::string> barrier_protocol::names_with_old(sql::connection& db,
+                                                          std::string_view after, int limit,
+                                                          std::chrono::microseconds retention,
+                                                          sql::deadline until) const {
+    const auto found = run(db, old_names_, until, after, retention.count(), limit);
+    std::vector<std::string> names;
+    for (std::size_t row = 0; row < found.rows(); ++row) names.emplace_back(found.text(row, 0));
+    return names;
+}
+
+}  // namespace rowlock::protocol

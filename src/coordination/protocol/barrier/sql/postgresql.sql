@@ -1,0 +1,123 @@
+-- statement barrier_name
+-- Of which kind a name is, and its latest round. Reads only.
+-- $1 name
+-- → kind, latest generation (0: none yet)
+select kind, latest from rowlock_barrier where name = $1::text and generation = 0
+
+-- statement make_barrier_name
+-- Makes the row that orders the rounds of a name. If it exists by now: a unique violation.
+-- $1 name  $2 kind
+insert into rowlock_barrier (name, generation, kind, latest, size, changed_at) values ($1::text, 0, $2::bigint, 0, 0, clock_timestamp())
+
+-- statement look_at_round
+-- The state of a round, and of its parties. Reads only.
+-- $1 name  $2 generation
+-- → generation, kind, size, whether losses count, arrived, departed, opened, closed, how many parties are needed alive and
+--   have no live session, how many are registered and have not arrived
+select b.generation, b.kind, b.size, b.loss_counts, b.arrived, b.departed, b.opened, b.closed,
+       (select count(*) from rowlock_party p
+         where p.name = $1::text and p.generation = $2::bigint and p.stage < b.kind + 1
+           and not exists (select from rowlock_session m
+                            where m.id = p.session and not m.ended and m.expires_at > clock_timestamp())),
+       (select count(*) from rowlock_party p where p.name = $1::text and p.generation = $2::bigint and p.stage = 0)
+  from rowlock_barrier b where b.name = $1::text and b.generation = $2::bigint
+
+-- statement insert_round
+-- Begins a round. The transaction has locked the row of the name.
+-- $1 name  $2 generation  $3 kind  $4 size  $5 whether losses count  $6 arrived  $7 opened  $8 by which id
+insert into rowlock_barrier (name, generation, kind, size, loss_counts, arrived, opened, begun_by, changed_at)
+values ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, clock_timestamp())
+
+-- statement set_latest_round
+-- The latest round of a name. The transaction has locked this row.
+-- $1 name  $2 generation
+update rowlock_barrier set latest = $2::bigint, changed_at = clock_timestamp() where name = $1::text and generation = 0
+
+-- statement write_round
+-- Writes the state of a round. The transaction has locked this row, and read it since.
+-- $1 name  $2 generation  $3 arrived  $4 departed  $5 opened  $6 closed
+update rowlock_barrier set arrived = $3::bigint, departed = $4::bigint, opened = $5::bigint, closed = $6::bigint, changed_at = clock_timestamp()
+ where name = $1::text and generation = $2::bigint
+
+-- statement find_party
+-- In which round a party is, and its stage.
+-- $1 name  $2 its id
+select generation, stage from rowlock_party where name = $1::text and grant_id = $2::bigint
+
+-- statement insert_party
+-- Adds a party to a round, if its session lives. The transaction has locked the round: a later transaction that finds the
+-- session over finds this party as well.
+-- $1 name  $2 generation  $3 its id  $4 session  $5 stage
+insert into rowlock_party (name, generation, grant_id, session, stage, joined_at)
+select $1::text, $2::bigint, $3::bigint, m.id, $5::bigint, clock_timestamp() from rowlock_session m where m.id = $4::bigint and {live}
+
+-- statement set_party_stage
+-- The transaction has locked the round.
+-- $1 name  $2 its id  $3 stage
+update rowlock_party set stage = $3::bigint where name = $1::text and grant_id = $2::bigint
+
+-- statement delete_parties
+-- The round is over: its parties read what they want to know there. The transaction has locked the round.
+-- $1 name  $2 generation
+delete from rowlock_party where name = $1::text and generation = $2::bigint
+
+-- statement lost_parties
+-- The parties whose sessions have ended, or are gone: for good. Sessions that have expired are ended before. The
+-- transaction has locked the round.
+-- $1 name  $2 generation  $3 the first stage that needs no live session
+-- → id, stage
+select p.grant_id, p.stage from rowlock_party p
+ where p.name = $1::text and p.generation = $2::bigint and p.stage < $3::bigint
+   and not exists (select from rowlock_session m where m.id = p.session and not m.ended)
+
+-- statement expired_parties
+-- The sessions of parties that have expired and are not ended. Reads only.
+-- $1 name  $2 generation  $3 the first stage that needs no live session
+select distinct p.session from rowlock_party p join rowlock_session m on m.id = p.session
+ where p.name = $1::text and p.generation = $2::bigint and p.stage < $3::bigint
+   and not m.ended and m.expires_at <= clock_timestamp()
+
+-- statement lock_barrier_name
+-- As barrier_name, and locks the row for the transaction.
+-- $1 name
+select kind, latest from rowlock_barrier where name = $1::text and generation = 0 for update
+
+-- statement lock_round
+-- Locks a round for the transaction, and reads it.
+-- $1 name  $2 generation
+-- → generation, kind, size, whether losses count, arrived, departed, opened, closed, by which id it was begun
+select generation, kind, size, loss_counts, arrived, departed, opened, closed, begun_by
+  from rowlock_barrier where name = $1::text and generation = $2::bigint for update
+
+-- statement names_with_old_rounds
+-- Names with rounds that have been over for so long. Reads only.
+-- $1 after which name  $2 how long, in µs  $3 how many names
+select distinct name from rowlock_barrier
+ where name > $1::text and generation > 0
+   and (opened = 2 or closed <> 0 or (kind = 0 and opened = 1)) and changed_at <= clock_timestamp() - $2::bigint::float8 * interval '1 microsecond'
+ order by name limit $3::bigint
+
+-- statement delete_old_parties
+-- The transaction has locked the row of the name.
+-- $1 name  $2 for how long their round has been over, in µs
+delete from rowlock_party
+ where name = $1::text and generation in (select generation from rowlock_barrier
+                                  where name = $1::text and generation > 0
+                                    and (opened = 2 or closed <> 0 or (kind = 0 and opened = 1)) and changed_at <= clock_timestamp() - $2::bigint::float8 * interval '1 microsecond')
+
+-- statement delete_old_rounds
+-- Nothing changes a round that is over. The transaction has locked the row of the name.
+-- $1 name  $2 for how long they have been over, in µs
+delete from rowlock_barrier
+ where name = $1::text and generation > 0
+   and (opened = 2 or closed <> 0 or (kind = 0 and opened = 1)) and changed_at <= clock_timestamp() - $2::bigint::float8 * interval '1 microsecond'
+
+-- statement any_round
+-- Whether a name has a round. The transaction has locked the row of the name: none is begun.
+-- $1 name
+select 1 from rowlock_barrier where name = $1::text and generation > 0 limit 1
+
+-- statement delete_barrier_name
+-- The row that orders the rounds of a name. The transaction has locked it.
+-- $1 name
+delete from rowlock_barrier where name = $1::text and generation = 0

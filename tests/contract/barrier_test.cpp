@@ -1,0 +1,464 @@
+// Latches and double barriers: each answer is given once, and all that it concerns get the same.
+
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include <rowlock/double_barrier.hpp>
+#include <rowlock/latch.hpp>
+#include <rowlock/reaper.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::interception;
+using support::kind_of;
+
+namespace {
+
+/// Ends the session of a client as another client would that finds it expired.
+void end_sessions_of(support::lock_database& database, const client& whose) {
+    database.run("update rowlock_session set ended = " +
+                 std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
+                 " where owner = '" + whose.owner() + "'");
+}
+
+client_options slow_beats(const support::lock_database& database) {
+    return database.options({.ttl = 1h, .heartbeat = 20min, .margin = 5min});
+}
+
+}  // namespace
+
+TEST_CASE("a latch holds its waiters back until so many have arrived, generation by generation") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client one{database.source(), database.options()};
+        client other{database.source(), database.options()};
+        latch here{one, "warm"};
+        latch there{other, "warm"};
+        CHECK_FALSE(here.inspect());
+        CHECK(kind_of([&] { static_cast<void>(here.join()); }) == errc::invalid_options);
+
+        const auto first = here.begin(3);
+        REQUIRE(first);
+        CHECK_FALSE(there.begin(5));
+        std::atomic<int> through{0};
+        std::jthread waiter{[&] {
+            there.wait();
+            ++through;
+        }};
+        auto a = here.join();
+        auto b = there.join();
+        CHECK(a.generation() == *first);
+        CHECK(here.inspect()->registered == 2);
+        a.arrive();
+        a.arrive();
+        b.arrive();
+        CHECK_FALSE(here.wait_for(20ms));
+        CHECK(through == 0);
+        CHECK(here.inspect()->arrived == 2);
+        there.count_down();
+        waiter.join();
+        CHECK(through == 1);
+        CHECK(here.wait_for(0ms));
+        CHECK(here.inspect()->state == latch_state::open);
+        here.count_down();
+        here.join().arrive();
+
+        const auto second = there.begin(1);
+        REQUIRE(second);
+        CHECK(*second > *first);
+        CHECK_FALSE(here.wait_for(0ms));
+        // The answer of the first stays.
+        CHECK(here.wait_for(0ms, {}, *first));
+        CHECK_FALSE(here.wait_for(0ms, {}, *second));
+        here.count_down();
+        CHECK(there.wait_for(0ms));
+    }
+}
+
+TEST_CASE("a waiter may come before the first generation, and a stop ends its wait") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        latch gate{locks, "gate"};
+        CHECK_FALSE(gate.wait_for(10ms));
+        std::stop_source stop;
+        stop.request_stop();
+        CHECK_FALSE(gate.wait(stop.get_token()));
+        std::jthread waiter{[&] { gate.wait(); }};
+        REQUIRE(gate.begin(1));
+        gate.count_down();
+        waiter.join();
+        REQUIRE(gate.begin(1));
+        CHECK(gate.reset());
+        CHECK_FALSE(gate.reset());
+        CHECK(kind_of([&] { gate.wait(); }) == errc::broken);
+        CHECK(kind_of([&] { gate.count_down(); }) == errc::broken);
+        CHECK(gate.begin(1));
+    }
+}
+
+// shows: promise-18
+TEST_CASE("a party that is lost before it arrived breaks its latch, or counts") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client waiting{database.source(), database.options()};
+        latch gate{waiting, "gate"};
+        for (const auto on_loss : {party_loss::breaks, party_loss::counts}) {
+            CAPTURE(static_cast<int>(on_loss));
+            const auto answer = [&] { return kind_of([&] { gate.wait(); }); };
+            const auto opens = on_loss == party_loss::counts;
+            // Its process dies: the session is over.
+            {
+                client dies{database.source(), slow_beats(database)};
+                REQUIRE(gate.begin(1, {.on_loss = on_loss}));
+                latch_party mine = latch{dies, "gate"}.join();
+                CHECK_FALSE(gate.wait_for(20ms));
+                end_sessions_of(database, dies);
+                if (opens) {
+                    CHECK_NOTHROW(gate.wait());
+                } else {
+                    CHECK(answer() == errc::broken);
+                    CHECK(kind_of([&] { mine.arrive(); }) == errc::broken);
+                }
+            }
+            // Its client is destroyed.
+            REQUIRE(gate.begin(1, {.on_loss = on_loss}));
+            std::optional<client> leaves;
+            leaves.emplace(database.source(), database.options());
+            std::optional<latch_party> inert{latch{*leaves, "gate"}.join()};
+            leaves.reset();
+            if (opens) {
+                CHECK_NOTHROW(gate.wait());
+            } else {
+                CHECK(answer() == errc::broken);
+            }
+            inert.reset();
+            // It is destroyed, as by an exception.
+            REQUIRE(gate.begin(1, {.on_loss = on_loss}));
+            { const auto gone = gate.join(); }
+            CHECK(gate.inspect()->state == (opens ? latch_state::open : latch_state::broken));
+            // The control: one that has arrived may vanish.
+            REQUIRE(gate.begin(2, {.on_loss = on_loss}));
+            {
+                client arrives{database.source(), database.options()};
+                latch{arrives, "gate"}.join().arrive();
+            }
+            CHECK_FALSE(gate.wait_for(20ms));
+            gate.count_down();
+            CHECK_NOTHROW(gate.wait());
+        }
+    }
+}
+
+TEST_CASE("a session that expired is ended before its parties are lost") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client dies{network.wrap(database.source()),
+                    database.options({.ttl = 1500ms, .heartbeat = 500ms, .margin = 200ms})};
+        client waiting{database.source(), database.options()};
+        latch gate{waiting, "gate"};
+        REQUIRE(gate.begin(1));
+        const auto mine = latch{dies, "gate"}.join();
+        network.before([](std::string_view) { interception::refuse_to_send(); });
+        CHECK(kind_of([&] { gate.wait(); }) == errc::broken);
+        CHECK(database.number("select count(*) from rowlock_session where " +
+                              std::string{database.speaks() == sql::dialect::postgresql
+                                              ? "not ended"
+                                              : "ended = 0"} +
+                              " and owner = '" + dies.owner() + "'") == 0);
+        network.before({});
+    }
+}
+
+TEST_CASE("what was done by a call whose reply was lost is not done again") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), slow_beats(database)};
+        static_cast<void>(locks.acquire("open a session"));
+        latch gate{locks, "gate"};
+        double_barrier meeting{locks, "meeting", 2};
+        int lost = 0;
+        const auto losing = [&](const auto& call) {
+            bool done = false;
+            network.after([&](std::string_view what) {
+                if (what != "commit" || std::exchange(done, true)) return;
+                ++lost;
+                interception::lose_reply();
+            });
+            call();
+            network.after({});
+        };
+        losing([&] { CHECK(gate.begin(3)); });
+        CHECK_FALSE(gate.begin(3));
+        std::optional<latch_party> mine;
+        losing([&] { mine.emplace(gate.join()); });
+        CHECK(gate.inspect()->registered == 1);
+        losing([&] { mine->arrive(); });
+        CHECK(gate.inspect()->arrived == 1);
+        gate.count_down();
+        CHECK(gate.inspect()->state == latch_state::closed);
+        losing([&] { CHECK_FALSE(meeting.enter_for(0ms)); });
+        CHECK(meeting.inspect()->entered == 0);
+        CHECK(lost == 4);
+    }
+}
+
+TEST_CASE("parties of a double barrier begin together, and end together") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        constexpr int parties = 3;
+        std::vector<std::unique_ptr<client>> clients;
+        for (int i = 0; i < parties; ++i) {
+            clients.push_back(std::make_unique<client>(database.source(), database.options()));
+        }
+        std::atomic<int> coming{0};
+        std::atomic<int> inside{0};
+        std::atomic<int> leaving{0};
+        std::atomic<int> early{0};
+        {
+            std::vector<std::jthread> all;
+            for (int i = 0; i < parties; ++i) {
+                all.emplace_back([&, i] {
+                    double_barrier step{*clients[static_cast<std::size_t>(i)], "step", parties};
+                    for (int round = 1; round <= 2; ++round) {
+                        ++coming;
+                        auto mine = step.enter();
+                        if (coming < round * parties) ++early;
+                        ++inside;
+                        ++leaving;
+                        mine.leave();
+                        if (leaving < round * parties) ++early;
+                    }
+                });
+            }
+        }
+        CHECK(early == 0);
+        CHECK(inside == 2 * parties);
+        double_barrier step{*clients.front(), "step", parties};
+        CHECK(step.inspect()->state == barrier_state::empty);
+        CHECK(database.number("select count(*) from rowlock_party") == 0);
+    }
+}
+
+TEST_CASE("an entry whose time is up is taken back, unless the barrier opened at that moment") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options()};
+        client other{database.source(), database.options()};
+        double_barrier here{locks, "step", 2};
+        double_barrier there{other, "step", 2};
+        CHECK_FALSE(here.enter_for(10ms));
+        CHECK(here.inspect()->entered == 0);
+        CHECK(here.inspect()->state == barrier_state::filling);
+
+        // Forced: the last one enters between the last look and the withdrawal.
+        std::optional<barrier_party> last;
+        int looks = 0;
+        bool done = false;
+        network.before([&](std::string_view what) {
+            if (what == "look_at_round") ++looks;
+            const bool withdraws = looks > 0 && (what == "begin" || what == "begin immediate");
+            if (!withdraws || std::exchange(done, true)) return;
+            last = there.enter_for(20s);
+        });
+        auto mine = here.enter_for(10ms);
+        network.before({});
+        REQUIRE(done);
+        REQUIRE(last);
+        REQUIRE(mine);
+        CHECK(mine->generation() == last->generation());
+        CHECK_FALSE(last->leave_for(10ms));
+        mine->leave();
+        CHECK(last->leave_for(20s));
+
+        // Another begins the next generation.
+        CHECK_FALSE(there.enter_for(10ms));
+    }
+}
+
+TEST_CASE("a party that is lost inside a double barrier breaks what is to come, or counts") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client stays{database.source(), slow_beats(database)};
+        for (const auto on_loss : {party_loss::breaks, party_loss::counts}) {
+            CAPTURE(static_cast<int>(on_loss));
+            const bool breaks = on_loss == party_loss::breaks;
+            const barrier_options options{.on_loss = on_loss};
+            const std::string name = breaks ? "breaks" : "counts";
+            // Before it opens.
+            {
+                client dies{database.source(), slow_beats(database)};
+                double_barrier here{stays, name, 2, options};
+                double_barrier there{dies, name, 2, options};
+                std::jthread enters{[&] {
+                    try {
+                        static_cast<void>(there.enter());
+                    } catch (const error&) {
+                        // It is broken.
+                    }
+                }};
+                REQUIRE(eventually([&] {
+                    const auto seen = here.inspect();
+                    return seen && seen->entered == 1;
+                }));
+                end_sessions_of(database, dies);
+                if (breaks) {
+                    CHECK(kind_of([&] { static_cast<void>(here.enter()); }) == errc::broken);
+                } else {
+                    CHECK(here.enter_for(20s));
+                }
+            }
+            // After it opened: the first answer stays, the second is broken, or given.
+            client dies{database.source(), slow_beats(database)};
+            double_barrier here{stays, name, 2, options};
+            double_barrier there{dies, name, 2, options};
+            std::optional<barrier_party> lost;
+            std::jthread enters{[&] { lost.emplace(there.enter()); }};
+            auto mine = here.enter();
+            enters.join();
+            CHECK_FALSE(mine.leave_for(10ms));
+            end_sessions_of(database, dies);
+            if (breaks) {
+                CHECK(kind_of([&] { mine.leave(); }) == errc::broken);
+                CHECK(kind_of([&] { lost->leave(); }) == errc::broken);
+                CHECK(here.inspect()->state == barrier_state::broken);
+            } else {
+                CHECK_NOTHROW(mine.leave());
+                CHECK_NOTHROW(lost->leave());
+            }
+            // The next generation does not suffer from it.
+            CHECK_FALSE(here.enter_for(10ms));
+        }
+    }
+}
+
+TEST_CASE("an entry that may have been made is taken back by the heartbeat") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options({.ttl = 20s,
+                                                                        .heartbeat = 100ms,
+                                                                        .statement_timeout = 500ms,
+                                                                        .retry = {.attempts = 2}})};
+        client other{database.source(), database.options()};
+        static_cast<void>(locks.acquire("open a session"));
+        double_barrier here{locks, "step", 2};
+        double_barrier there{other, "step", 2};
+        const auto tests = std::this_thread::get_id();
+        bool committed = false;
+        network.after([&](std::string_view what) {
+            if (std::this_thread::get_id() != tests) return;
+            committed = committed || what == "commit";
+            if (committed) interception::lose_reply();
+        });
+        network.before([&](std::string_view) {
+            if (std::this_thread::get_id() == tests && committed) interception::refuse_to_send();
+        });
+        CHECK_THROWS_AS(static_cast<void>(here.enter_for(1s)), error);
+        network.before({});
+        network.after({});
+        REQUIRE(committed);
+        CHECK(eventually([&] { return there.inspect()->entered == 0; }));
+        CHECK_FALSE(there.enter_for(10ms));
+    }
+}
+
+TEST_CASE("what does not fit a name, or was begun otherwise, is refused") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        REQUIRE(latch{locks, "gate"}.begin(2));
+        double_barrier wrong{locks, "gate", 2};
+        CHECK(kind_of([&] { static_cast<void>(wrong.enter()); }) == errc::invalid_options);
+        CHECK(kind_of([&] { static_cast<void>(wrong.inspect()); }) == errc::invalid_options);
+        CHECK(kind_of([&] { static_cast<void>(wrong.reset()); }) == errc::invalid_options);
+
+        client other{database.source(), database.options()};
+        double_barrier three{other, "step", 3};
+        std::optional<barrier_party> first;
+        std::stop_source stop;
+        std::jthread waits{[&] { first = three.enter(stop.get_token()); }};
+        REQUIRE(eventually([&] {
+            const auto seen = three.inspect();
+            return seen && seen->entered == 1;
+        }));
+        for (auto otherwise : {double_barrier{locks, "step", 2},
+                               double_barrier{locks, "step", 3, {.on_loss = party_loss::counts}}}) {
+            CHECK(kind_of([&] { static_cast<void>(otherwise.enter()); }) == errc::invalid_options);
+        }
+        CHECK(three.inspect()->entered == 1);
+        stop.request_stop();
+        waits.join();
+        CHECK_FALSE(first);
+
+        latch not_one{locks, "step"};
+        CHECK(kind_of([&] { static_cast<void>(not_one.begin(1)); }) == errc::invalid_options);
+        CHECK(kind_of([&] { static_cast<void>(not_one.join()); }) == errc::invalid_options);
+        CHECK(kind_of([&] { not_one.count_down(); }) == errc::invalid_options);
+        latch gate{locks, "gate"};
+        for (const std::int64_t count : {0, -1, 1'000'001}) {
+            CHECK(kind_of([&] { static_cast<void>(gate.begin(count)); }) == errc::invalid_options);
+            CHECK(kind_of([&] { double_barrier{locks, "step", count}; }) == errc::invalid_options);
+        }
+    }
+}
+
+TEST_CASE("the reaper deletes generations that were over long ago, and numbers rise all the same") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        latch gate{locks, "gate"};
+        latch pending{locks, "pending"};
+        std::int64_t last = 0;
+        for (int i = 0; i < 3; ++i) {
+            last = *gate.begin(1);
+            gate.count_down();
+        }
+        REQUIRE(pending.begin(1));
+        const auto age = [&](const char* what) {
+            database.run("update rowlock_barrier set changed_at = changed_at - " +
+                         std::string{database.speaks() == sql::dialect::postgresql
+                                         ? "interval '2 hours'"
+                                         : "7200000000"} +
+                         " where " + what);
+        };
+        const auto reaped = [&] {
+            return reap(database.source(), database.reaping(1h, 10min)).rounds_deleted;
+        };
+        CHECK(reaped() == 0);
+        age("generation = 1");
+        CHECK(reaped() == 1);
+        CHECK(kind_of([&] { gate.wait(1); }) == errc::broken);
+        CHECK(gate.wait_for(0ms, {}, last));
+        age("name <> ''");
+        CHECK(reaped() == 2);
+        CHECK_FALSE(gate.inspect());
+        CHECK(pending.inspect()->state == latch_state::closed);
+        CHECK(*gate.begin(1) > last);
+    }
+}
+
+TEST_CASE("a destroyed client ends the waits of its threads") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        auto locks = std::make_unique<client>(network.wrap(database.source()), database.options());
+        latch gate{*locks, "gate"};
+        REQUIRE(gate.begin(1));
+        std::atomic<int> looks{0};
+        network.after([&](std::string_view what) {
+            if (what == "look_at_round") ++looks;
+        });
+        std::optional<errc> why;
+        std::jthread waiter{[&] { why = kind_of([&] { gate.wait(); }); }};
+        REQUIRE(eventually([&] { return looks > 1; }));
+        locks.reset();
+        waiter.join();
+        CHECK(why == errc::lock_lost);
+    }
+}
