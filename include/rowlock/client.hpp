@@ -201,15 +201,17 @@ public:
 
     /// Takes over a lease that another client offers (lease::offer()), in one transaction: from its
     /// commit on this client holds it, with a new token, and the giver's fences fail. Waits for a
-    /// transaction that the giver has fenced with it, up to statement_timeout. The lease keeps its
-    /// grant id, its note and its deadline (acquire_options::max_duration, or another client's
-    /// request for its release), and belongs to no thread. Returns nullopt if that grant is over:
-    /// it was withdrawn or lost, another client has adopted it, or the giver's session has ended.
-    /// Keep the giver's client until then. Eight round trips.
+    /// transaction that the giver has fenced with it, as long as retry_policy repeats a statement
+    /// that timed out. The lease keeps its note, its deadline (acquire_options::max_duration) and
+    /// another client's request for its release, and belongs to no thread. Returns nullopt if that
+    /// grant is over: it was withdrawn or lost, asked for at once, another client has adopted it,
+    /// or the giver's session has ended; or if its deadline is too near. So keep the giver's client
+    /// until then. A failure leaves the offer as it was: call again. Nine or ten round trips.
     ///
-    /// Nothing here can tell an offer from a lease whose holder still works under it: adopt what
-    /// lease::offer() returned, not what inspect() shows.
-    /// @throws error errc::invalid_options if a number of the offer is missing
+    /// Nothing here can tell an offer of another client from a lease whose holder still works under
+    /// it: adopt what lease::offer() returned, not what inspect() shows.
+    /// @throws error errc::invalid_options if a number of the offer is missing, or if this client
+    /// holds the lease and has not offered it
     [[nodiscard]] std::optional<lease> adopt(const lease_offer& offer);
 
     /// Whether a live holder has the lock now, by the database's clock; waiters do not count. For

@@ -35,6 +35,7 @@ enum class history_kind : unsigned char {
     session_opened,
     session_ended,    ///< by its client, or by the client that reclaimed its leases
     session_expired,  ///< it was not renewed in time
+    renewed,          ///< a lease for a script lasts longer, with a new token (`rowlock renew`)
 };
 [[nodiscard]] const char* to_string(history_kind kind) noexcept;
 /// Writes to_string().

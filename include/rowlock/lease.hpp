@@ -82,11 +82,11 @@ public:
     /// moment in which the lock is free, past all waiters. First stop what you do under it: held()
     /// is false from here on, and fence() refuses it. Its row stays as it is, and the heartbeat
     /// keeps it, until one of these comes first:
-    ///  - a client adopts it: lost() is stopped, at once on the same machine and on PostgreSQL,
-    ///    else after the next heartbeat; release() does nothing;
-    ///  - release() or the destructor withdraws the offer and frees the lock; or the client that
-    ///    offers it adopts it again;
-    ///  - the lease ends, as any lease may.
+    ///  - a client adopts it, the one that offers it included: lost() is stopped, at once on the
+    ///    same machine and on PostgreSQL, else after the next heartbeat; release() does nothing;
+    ///  - release() or the destructor withdraws the offer and frees the lock;
+    ///  - the lease ends, as any lease may, and counts as lost. But a forced release looks as if
+    ///    another client had adopted it.
     /// No round trip. Returns the same again if it was offered before.
     /// @throws error errc::lock_lost if it was lost before; errc::not_owner if it was released
     [[nodiscard]] lease_offer offer();

@@ -78,7 +78,7 @@ struct fence_options {
 /// database (then lost() fires, too); errc::conflict (retryable: run the whole transaction again)
 /// if the transaction's snapshot is older than the grant, and on MariaDB from 11.6 on if the
 /// lease's row changed meanwhile (the server has then rolled the transaction back); errc::not_owner
-/// for a released or empty lease; errc::invalid_options outside a transaction and on a connection
+/// for a released, offered or empty lease; errc::invalid_options outside a transaction and on a connection
 /// to another database; errc::schema_outdated if it does not find the tables; errc::timed_out;
 /// errc::deadlock.
 /// One round trip. MySQL and MariaDB: three more once per connection, and one (MySQL: two) where

@@ -403,6 +403,11 @@ int renew(const renew_options& options) {
     link to{in, signals};
     const auto got = on_any_kind(to, options.name,
                                  [&](script_lock& lock) { return renew_grant(to, lock, options); });
+    if (got && got->expires_in <= 0ms) {
+        throw failure{unreachable, fmt::format("{} was renewed, but the answer came so late that "
+                                               "the lease is over: give it longer",
+                                               options.name)};
+    }
     if (!got) {
         throw failure{answer_is_no,
                       fmt::format("{} is not held by this grant (any more), or its release was "

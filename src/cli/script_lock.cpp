@@ -153,12 +153,8 @@ public:
     std::optional<std::int64_t> renew(sql::connection& db, const script_hold& hold,
                                       std::chrono::milliseconds duration,
                                       sql::deadline until) override {
-        const auto token = find_grant(db, hold, until);
-        if (!token) return std::nullopt;
-        return link_.protocol().renew(
-            db,
-            {.name = name(), .session = hold.session, .grant_id = hold.grant_id, .token = *token},
-            duration, session_slack, until);
+        return link_.protocol().renew(db, name(), hold.session, hold.grant_id, duration,
+                                      session_slack, until);
     }
 
     std::optional<holder_info> holder(sql::connection& db, rowlock::grant_id grant_id,
@@ -305,14 +301,15 @@ public:
                                       std::chrono::milliseconds duration,
                                       sql::deadline until) override {
         const auto token = find_grant(db, hold, until);
-        if (!token ||
-            !link_.protocol().extend_session(db, hold.session, duration + session_slack, until)) {
-            return std::nullopt;
-        }
+        if (!token) return std::nullopt;
         constexpr std::int64_t never_asked = 0;
         const auto done = link_.semaphores().extend(db, name(), hold.session, hold.grant_id,
                                                     duration, never_asked, until);
-        return done == protocol::extension::done ? token : std::nullopt;
+        if (done != protocol::extension::done) return std::nullopt;
+        // Not before: a renewal that is refused leaves the session as it is.
+        const bool lives =
+            link_.protocol().extend_session(db, hold.session, duration + session_slack, until);
+        return lives ? token : std::nullopt;
     }
 
     std::optional<holder_info> holder(sql::connection& db, rowlock::grant_id grant_id,

@@ -17,10 +17,10 @@ constexpr std::chrono::seconds whole_reading{60};
 
 using micros_time = std::chrono::sys_time<std::chrono::microseconds>;
 
-constexpr std::array names{"granted",      "handed_over",    "taken_over",    "reclaimed",
-                           "released",     "expired",        "forced",        "downgraded",
-                           "capacity_set", "deleted",        "altered",       "queued",
-                           "left",         "session_opened", "session_ended", "session_expired"};
+constexpr std::array names{
+    "granted", "handed_over",    "taken_over",    "reclaimed",       "released", "expired",
+    "forced",  "downgraded",     "capacity_set",  "deleted",         "altered",  "queued",
+    "left",    "session_opened", "session_ended", "session_expired", "renewed"};
 
 /// A kind that a later rowlock recorded reads as `altered`.
 history_kind kind_named(std::string_view text) {

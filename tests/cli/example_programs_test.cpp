@@ -43,6 +43,8 @@ const std::vector<program> programs{
     {"17_multi_lock", nullptr},
     {"18_periodic", nullptr},
     {"19_transfer", nullptr},
+    {"20_latch", nullptr},
+    {"21_double_barrier", nullptr},
 };
 
 tool::arguments command(const program& one, const std::string& url) {

@@ -154,9 +154,11 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
     const parameters reacquire{"job", taker, 22, none, none, none, 7};
     const parameters acquire{"job", taker, 22, none, none, none, 0};
     const parameters reclaim{"job", taker, giver, 7};
+    const parameters adopt{"job", taker, giver, 7, 11, 22};
     std::multimap<std::string, way> all{
         {"reacquire", {before::free, same(reacquire)}},
         {"reclaim_lease", {before::held, same(reclaim)}},
+        {"adopt_lease", {before::held, same(adopt)}},
     };
     if (speaks != sql::dialect::mysql) {
         all.insert({"acquire", {before::free, same(acquire)}});

@@ -822,7 +822,8 @@ TEST_CASE_TEMPLATE(
     for (const auto& sql : grants) db->run(sql);
     const auto clear = [&] {
         for (const auto* const each :
-             {"session", "lease", "waiter", "version", "permit", "permit_waiter", "run"}) {
+             {"session", "lease", "waiter", "version", "permit", "permit_waiter", "run", "barrier",
+              "party"}) {
             db->run("delete from " + place + ".rowlock_" + each);
         }
         db->run("update " + place + ".rowlock_semaphore set used = 0");

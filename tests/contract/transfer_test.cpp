@@ -174,18 +174,25 @@ TEST_CASE("the giver takes its own offer back, and its earlier lease object is o
         const auto beats = locks.stats().heartbeats;
         REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 6; }));
         CHECK(again->held());
-        // A lease that its holder has not offered is not taken back.
-        CHECK_FALSE(locks.adopt({.name = "job",
-                                 .session = again->session_id(),
-                                 .grant_id = again->grant_id(),
-                                 .token = again->token()}));
+        // A lease that its holder has not offered is not taken from it.
+        CHECK(kind_of([&] {
+                  static_cast<void>(locks.adopt({.name = "job",
+                                                 .session = again->session_id(),
+                                                 .grant_id = again->grant_id(),
+                                                 .token = again->token()}));
+              }) == errc::invalid_options);
         CHECK(again->held());
+        // An earlier offer is void, and does no harm to a later one.
+        const auto later = again->offer();
+        CHECK_FALSE(locks.adopt(offer));
+        client taker{database.source(), database.options()};
+        CHECK(taker.adopt(later));
     }
 }
 
 // shows: promise-17
 TEST_CASE("the giver's fences fail from the adopting commit on, and an earlier one is waited for") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client giver{database.source(), database.options({.ttl = 20s})};
         client taker{database.source(), database.options({.ttl = 20s})};
         database.run("create table rowlock_stock (sku integer primary key, pieces integer)");
@@ -201,7 +208,9 @@ TEST_CASE("the giver's fences fail from the adopting commit on, and an earlier o
 
         std::optional<lease> taken;
         std::jthread adopter{[&] { taken = taker.adopt(offer); }};
-        CHECK(support::somebody_waits_for_a_row(database));
+        if (database.speaks() != sql::dialect::sqlite) {
+            CHECK(support::somebody_waits_for_a_row(database));
+        }
         CHECK(database.number("select token from rowlock_lease where name = 'job'") ==
               given.token().value());
         db->query("commit", soon());
@@ -234,7 +243,7 @@ TEST_CASE("the giver's fences fail from the adopting commit on, and an earlier o
     }
 }
 
-TEST_CASE("of two clients that adopt one offer one has it") {
+TEST_CASE("of two clients that adopt one offer at the same moment one has it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client giver{database.source(), database.options()};
@@ -243,19 +252,57 @@ TEST_CASE("of two clients that adopt one offer one has it") {
         auto given = giver.acquire("job");
         const auto offer = given.offer();
         static_cast<void>(slow.acquire("open a session"));
-        std::optional<lease> first;
+        static_cast<void>(quick.acquire("open another session"));
+        std::optional<lease> second;
+        std::jthread other;
+        bool done = false;
         network.before([&](std::string_view what) {
-            // SQLite has one writer: before the transaction.
-            const bool now = database.speaks() == sql::dialect::sqlite ? what.starts_with("begin")
-                                                                       : what == "lock_lease";
-            if (now && !first) first = quick.adopt(offer);
+            if (what != "commit" || std::exchange(done, true)) return;
+            // The row has changed, and the other has not seen it.
+            other = std::jthread{[&] { second = quick.adopt(offer); }};
+            if (database.speaks() != sql::dialect::sqlite) {
+                CHECK(support::somebody_waits_for_a_row(database));
+            }
         });
-        const auto second = slow.adopt(offer);
+        const auto first = slow.adopt(offer);
         network.before({});
+        REQUIRE(done);
+        other.join();
         REQUIRE(first);
         CHECK(first->held());
         CHECK_FALSE(second);
         CHECK(holder_of(database) == static_cast<std::int64_t>(first->session_id()));
+    }
+}
+
+TEST_CASE("a lease goes to and fro, though its first holder has not learnt that it was adopted") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const auto slow = [&] {
+            return database.options(
+                {.ttl = 1h, .heartbeat = 20min, .margin = 5min, .wake_ups = wakeup_mode::polling});
+        };
+        client here{database.source(), slow()};
+        client there{database.source(), slow()};
+        auto first = here.acquire("job");
+        auto second = there.adopt(first.offer());
+        REQUIRE(second);
+        auto third = here.adopt(second->offer());
+        REQUIRE(third);
+        CHECK(third->held());
+        CHECK(third->token() > second->token());
+        // A release of the first grant that arrives late.
+        const auto db = database.connect();
+        CHECK_FALSE(
+            database.protocol().release(*db, "job", first.session_id(), first.grant_id(), soon()));
+        first.release();
+        second.reset();
+        CHECK(third->held());
+        CHECK(there.is_locked("job"));
+        // The next heartbeats of the first holder.
+        client observer{database.source(), database.options()};
+        CHECK_FALSE(observer.try_acquire("job"));
+        third->release();
+        CHECK(observer.try_acquire("job"));
     }
 }
 
@@ -345,6 +392,68 @@ TEST_CASE("a request for the release of an offered lease goes with it to the nex
     }
 }
 
+TEST_CASE("an offered lease that was asked for at once is over, for its giver and for others") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client giver{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
+        client taker{database.source(), database.options({.ttl = 20s})};
+        {
+            interception network;
+            client slow{network.wrap(database.source()),
+                        database.options({.ttl = 1h, .heartbeat = 20min, .margin = 5min})};
+            auto given = slow.acquire("job");
+            const auto offer = given.offer();
+            network.before([](std::string_view what) {
+                if (what == "heartbeat") interception::refuse_to_send();
+            });
+            REQUIRE(taker.request_release("job", given.token()));
+            CHECK_FALSE(taker.adopt(offer));
+            // A later request with a time does not soften it.
+            REQUIRE(taker.request_release("job", given.token(), {.within = 10min}));
+            CHECK_FALSE(taker.adopt(offer));
+            network.before({});
+        }
+        auto given = giver.acquire("other");
+        const auto over = given.lost();
+        static_cast<void>(given.offer());
+        REQUIRE(taker.request_release("other", given.token()));
+        CHECK(eventually([&] { return over.stop_requested(); }));
+        CHECK(eventually([&] { return taker.try_acquire("other").has_value(); }));
+        CHECK(kind_of([&] { static_cast<void>(given.offer()); }) == errc::lock_lost);
+    }
+}
+
+TEST_CASE("the giver of an offer learns that its lease's time is over") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client giver{database.source(), database.options({.ttl = 20s})};
+        auto given = giver.acquire("job", {.max_duration = 300ms});
+        const auto over = given.lost();
+        const auto offer = given.offer();
+        CHECK(eventually([&] { return over.stop_requested(); }));
+        CHECK_FALSE(giver.adopt(offer));
+        CHECK(eventually([&] { return giver.try_acquire("job").has_value(); }));
+    }
+}
+
+TEST_CASE("a taking back that fails leaves the offer as it was") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 20s, .retry = {.attempts = 2}})};
+        auto given = locks.acquire("job");
+        const auto offer = given.offer();
+        const auto tests = std::this_thread::get_id();
+        network.before([&](std::string_view) {
+            if (std::this_thread::get_id() == tests) interception::refuse_to_send();
+        });
+        CHECK_THROWS_AS(static_cast<void>(locks.adopt(offer)), error);
+        network.before({});
+        CHECK_FALSE(given.lost().stop_requested());
+        const auto again = locks.adopt(offer);
+        REQUIRE(again);
+        CHECK(again->held());
+    }
+}
+
 TEST_CASE("a lease with a deadline keeps it when it is adopted") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client giver{database.source(), database.options({.ttl = 20s})};
@@ -352,7 +461,8 @@ TEST_CASE("a lease with a deadline keeps it when it is adopted") {
         auto given = giver.acquire("job", {.max_duration = 2s});
         const auto taken = taker.adopt(given.offer());
         REQUIRE(taken);
-        CHECK(taken->remaining() <= 2s);
+        // With the margin of the whole time, not of what is left.
+        CHECK(taken->remaining() <= 2s - 2s / 6);
         CHECK(eventually([&] { return taken->lost().stop_requested(); }));
         CHECK(eventually([&] { return giver.try_acquire("job").has_value(); }));
     }
@@ -401,27 +511,38 @@ TEST_CASE("a renewal needs the grant, its session and its deadline, and yields t
         const auto got =
             on.acquire("job", session_id{10}, grant_id{1}, {.deadline_us = 60'000'000});
         REQUIRE(got.what == protocol::attempt::outcome::granted);
-        const protocol::offered_lease held{
-            .name = "job", .session = session_id{10}, .grant_id = grant_id{1}, .token = got.token};
-        const auto renew = [&](protocol::offered_lease which) {
-            return on.leases().renew(on.db(), which, 1h, 1min, soon());
+        const auto renew = [&](session_id session, grant_id grant) {
+            return on.leases().renew(on.db(), "job", session, grant, 1h, 1min, soon());
         };
-        auto other = held;
-        other.grant_id = grant_id{2};
-        CHECK_FALSE(renew(other));
-        other = held;
-        other.session = session_id{11};
-        CHECK_FALSE(renew(other));
-        const auto renewed = renew(held);
+        CHECK_FALSE(renew(session_id{10}, grant_id{2}));
+        CHECK_FALSE(renew(session_id{11}, grant_id{1}));
+        const auto renewed = renew(session_id{10}, grant_id{1});
         REQUIRE(renewed);
         CHECK(*renewed > got.token);
-        CHECK_FALSE(renew(held));  // the old token
-        other = held;
-        other.token = *renewed;
-        CHECK(on.leases().inspect(on.db(), "job", soon())->holder->remaining > 50min);
-        REQUIRE(on.leases().request_release(on.db(), "job", *renewed,
+        const auto remaining = [&] {
+            return on.leases().inspect(on.db(), "job", soon())->holder->remaining;
+        };
+        CHECK(remaining() > 50min);
+        // Another renewal between the look and the lock.
+        interception network;
+        const support::protocol_connection slow{network.wrap(database.source())};
+        std::optional<std::int64_t> between;
+        network.before([&](std::string_view what) {
+            const bool now = database.speaks() == sql::dialect::sqlite ? what.starts_with("begin")
+                                                                       : what == "lock_lease";
+            if (now && !between) between = renew(session_id{10}, grant_id{1});
+        });
+        const auto last =
+            slow.leases().renew(slow.db(), "job", session_id{10}, grant_id{1}, 2h, 1min, soon());
+        network.before({});
+        REQUIRE(between);
+        REQUIRE(last);
+        CHECK(*last > *between);
+        CHECK(remaining() > 110min);
+
+        REQUIRE(on.leases().request_release(on.db(), "job", *last,
                                             {.within = 1s, .asked_by = "an operator"}, soon()));
-        CHECK_FALSE(renew(other));
-        CHECK(on.leases().inspect(on.db(), "job", soon())->holder->remaining <= 1h);
+        CHECK_FALSE(renew(session_id{10}, grant_id{1}));
+        CHECK(remaining() <= 2h);
     }
 }

@@ -218,26 +218,40 @@ public:
         });
     }
 
-    bool adopt(sql::connection& /*db*/, const offered_lease& offer, session_id session,
-               sql::deadline /*until*/) const override {
-        return in_.call([&](rows& all) {
-            const bool there = is_offered(all, offer) && all.live(session);
-            if (!there) return false;
+    std::optional<adopted_lease> adopt(sql::connection& /*db*/, const offered_lease& offer,
+                                       session_id session, rowlock::grant_id as,
+                                       sql::deadline /*until*/) const override {
+        return in_.call([&](rows& all) -> std::optional<adopted_lease> {
+            if (!all.is_grant(offer.name, offer.session, offer.grant_id)) return std::nullopt;
             auto& row = all.leases.find(offer.name)->second;
+            if (row.token != offer.token || !all.live(offer.session) || !all.live(session)) {
+                return std::nullopt;
+            }
             row.session = session;
+            row.grant_id = as;
             row.token += 2;  // like the statement, which skips a token
             ++all.sessions[offer.session].revision;
-            return true;
+            return adopted_lease{.token = row.token};
         });
     }
 
-    std::optional<std::int64_t> renew(sql::connection& /*db*/, const offered_lease& held,
+    std::optional<adopted_lease> find_adopted(sql::connection& /*db*/, std::string_view name,
+                                              session_id session, rowlock::grant_id as,
+                                              sql::deadline /*until*/) const override {
+        return in_.call([&](rows& all) -> std::optional<adopted_lease> {
+            if (!all.is_grant(name, session, as)) return std::nullopt;
+            return adopted_lease{.token = all.leases.find(name)->second.token};
+        });
+    }
+
+    std::optional<std::int64_t> renew(sql::connection& /*db*/, std::string_view name,
+                                      session_id session, rowlock::grant_id grant_id,
                                       std::chrono::microseconds duration,
                                       std::chrono::microseconds /*slack*/,
                                       sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) -> std::optional<std::int64_t> {
-            if (!is_offered(all, held)) return std::nullopt;
-            auto& row = all.leases.find(held.name)->second;
+            if (!all.is_grant(name, session, grant_id)) return std::nullopt;
+            auto& row = all.leases.find(name)->second;
             row.deadline_us = duration.count();
             return row.token += 2;
         });
@@ -298,11 +312,6 @@ private:
         seen.session = row->second.session;
         if (!seen.free) seen.remaining = std::chrono::seconds{1};
         return seen;
-    }
-
-    static bool is_offered(const rows& all, const offered_lease& offer) {
-        return all.is_grant(offer.name, offer.session, offer.grant_id) && all.live(offer.session) &&
-               all.leases.find(offer.name)->second.token == offer.token;
     }
 
     static void evict(rows& all, std::string_view name) {

@@ -44,7 +44,7 @@ std::vector<lease> client::reclaim() {
 
 std::optional<lease> client::adopt(const lease_offer& offer) {
     static_cast<void>(lock_name{offer.name});
-    auto taken = engine_->reclaims().adopt(offer);
+    auto taken = engine_->adoptions().adopt(offer);
     if (!taken) return std::nullopt;
     return lease{std::move(taken)};
 }

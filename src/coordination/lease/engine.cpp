@@ -80,6 +80,7 @@ engine::engine(sql::connection_source source, client_options options)
                  .permits = permit_batches_,
                  .waiting = waiting_,
                  .tokens = tokens_}},
+      adopter_{context_, sessions_, retries_, grants_},
       reclaimer_{{.context = context_,
                   .sessions = sessions_,
                   .retries = retries_,

@@ -3,6 +3,7 @@
 #include "coordination/batch/lease_batches.hpp"
 #include "coordination/batch/permit_batches.hpp"
 #include "coordination/lease/acquirer.hpp"
+#include "coordination/lease/adopter.hpp"
 #include "coordination/lease/barriers.hpp"
 #include "coordination/lease/caller_transactions.hpp"
 #include "coordination/lease/elections.hpp"
@@ -54,6 +55,7 @@ public:
     [[nodiscard]] client_context& context() noexcept { return context_; }
     [[nodiscard]] acquirer& acquires() noexcept { return acquirer_; }
     [[nodiscard]] releaser& releases() noexcept { return releaser_; }
+    [[nodiscard]] adopter& adoptions() noexcept { return adopter_; }
     [[nodiscard]] reclaimer& reclaims() noexcept { return reclaimer_; }
     [[nodiscard]] lease_admin& admin() noexcept { return admin_; }
     [[nodiscard]] semaphore_admin& semaphores() noexcept { return semaphores_; }
@@ -102,6 +104,7 @@ private:
     permit_batches permit_batches_;
     acquirer acquirer_;
     releaser releaser_;
+    adopter adopter_;
     reclaimer reclaimer_;
     lease_admin admin_;
     semaphore_admin semaphores_;

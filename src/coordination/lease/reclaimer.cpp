@@ -1,10 +1,8 @@
 #include "coordination/lease/reclaimer.hpp"
 
-#include "base/require.hpp"
 #include "coordination/lease/validation.hpp"
 #include <rowlock/error.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <mutex>
@@ -57,7 +55,7 @@ void reclaimer::reclaim_once(std::shared_ptr<session>& ours, bool also_permits,
     const auto adopt_all = [&](const std::vector<protocol::session_lease>& rows) {
         for (const auto& row : rows) {
             if (row.forced) continue;
-            if (auto granted = make_grant(*ours, row, sent, db, until)) {
+            if (auto granted = adopt(*ours, row, sent, db, until)) {
                 taken.push_back(std::move(granted));
             }
         }
@@ -94,9 +92,9 @@ std::vector<session_id> reclaimer::move_rows(std::shared_ptr<session>& ours, boo
 }
 
 /// Makes a grant from a row of our session. Returns null if the grant is known here already.
-std::shared_ptr<grant> reclaimer::make_grant(session& ours, const protocol::session_lease& row,
-                                             nanoseconds sent, sql::connection& db,
-                                             sql::deadline until) {
+std::shared_ptr<grant> reclaimer::adopt(session& ours, const protocol::session_lease& row,
+                                        nanoseconds sent, sql::connection& db,
+                                        sql::deadline until) {
     if (ours.grants().knows(row.grant_id) || ours.grants().is_unresolved(row.grant_id))
         return nullptr;
     // Read again, now that the grant is unknown here: another thread may have released it between
@@ -110,78 +108,12 @@ std::shared_ptr<grant> reclaimer::make_grant(session& ours, const protocol::sess
     auto granted =
         grants_.make(ours, row.name, row.grant_id, row.token, sent, left, {}, row.permits);
     granted->base = row.base;
-    if (row.asked) context_.pass_on(*granted, *row.asked);
+    if (row.asked && left) grants_.end_by(granted, *row.asked, sent, *left, true);
     // A thread that declared the session lost meanwhile may not have seen this grant.
     if (!ours.trust()->open(context_.now())) {
         context_.lose(*granted, loss_reason::trust_window_passed);
     }
     return granted;
-}
-
-std::shared_ptr<grant> reclaimer::adopt(const lease_offer& offer) {
-    context_.fork.require_same_process();
-    require(
-        offer.session != session_id{} && offer.grant_id != grant_id{} && offer.token.value() > 0,
-        "an offer has a session, a grant id and a token: pass what lease::offer() returned");
-    const std::lock_guard reclaiming{reconciler_.reclaiming()};
-    const auto giver = sessions_.current(offer.session);
-    if (giver && !take_back(*giver, offer.grant_id)) return nullptr;
-    std::shared_ptr<session> ours;
-    std::shared_ptr<grant> taken;
-    try {
-        retries_.on_connection([&](sql::connection& db, sql::deadline until) {
-            taken = adopt_once(ours, offer, db, until);
-            return true;
-        });
-    } catch (...) {
-        abandon(ours.get(), {});
-        throw;
-    }
-    if (!taken) {
-        if (giver) reconciler_.want();  // what is left of its row is given back
-        return nullptr;
-    }
-    context_.count(counter::acquired);
-    context_.report(event_kind::lease_acquired, *taken, "adopted from another client");
-    return taken;
-}
-
-std::shared_ptr<grant> reclaimer::adopt_once(std::shared_ptr<session>& ours,
-                                             const lease_offer& offer, sql::connection& db,
-                                             sql::deadline until) {
-    for (;;) {
-        ours = sessions_.ensure(db, until);
-        bool moved = false;
-        try {
-            moved = context_.leases.adopt(db,
-                                          {.name = offer.name,
-                                           .session = offer.session,
-                                           .grant_id = offer.grant_id,
-                                           .token = offer.token.value()},
-                                          ours->id(), until);
-        } catch (const error& failure) {
-            // The lost commit may take effect only after another attempt has read our rows.
-            if (failure.kind() == errc::outcome_unknown) ours->grants().doubt();
-            throw;
-        }
-        if (moved) context_.notify_holder(db, offer.session, until);
-        // Not moved: an earlier attempt, whose reply was lost, may have moved it.
-        const nanoseconds sent = context_.now();
-        for (const auto& row : context_.leases.leases_of(db, ours->id(), until)) {
-            if (row.grant_id != offer.grant_id || row.token <= offer.token.value()) continue;
-            return make_grant(*ours, row, sent, db, until);
-        }
-        if (context_.leases.state_of(db, ours->id(), until).live) return nullptr;
-        sessions_.lose(*ours, sessions_.why_over(*ours, db, until));
-    }
-}
-
-/// Before this client adopts its own offer: its grant is over from here on, whatever becomes of the
-/// row. Returns false if it was released meanwhile, or adopted.
-bool reclaimer::take_back(const session& ours, grant_id grant_id) {
-    const auto held = ours.grants().held();
-    const auto found = std::ranges::find(held, grant_id, &grant::grant_id);
-    return found != held.end() && grants_.taken_over(**found);
 }
 
 /// No caller receives these grants. Rows that the session does not know are reclaimed by the next

@@ -7,7 +7,6 @@
 #include "coordination/session/session_registry.hpp"
 #include "coordination/session/waiters.hpp"
 #include <rowlock/ids.hpp>
-#include <rowlock/lease_offer.hpp>
 
 #include <functional>
 #include <memory>
@@ -15,8 +14,7 @@
 
 namespace rowlock::detail {
 
-/// Takes over the holds of a predecessor, an earlier process, or session, of the same owner; and
-/// leases that other clients offer.
+/// Takes over the holds of a predecessor: an earlier process, or session, of the same owner.
 class reclaimer {
 public:
     /// Parts of the client that live as long as this.
@@ -40,8 +38,6 @@ public:
     /// holders of lost leases may still work
     /// @param also_permits else they end with the sessions of the predecessor
     std::vector<std::shared_ptr<grant>> reclaim(bool also_permits);
-    /// Takes over a lease that another client offers. Returns null if that grant is over.
-    std::shared_ptr<grant> adopt(const lease_offer& offer);
 
 private:
     void require_no_holder_of_lost();
@@ -50,11 +46,8 @@ private:
                       sql::deadline until);
     std::vector<session_id> move_rows(std::shared_ptr<session>& ours, bool also_permits,
                                       sql::connection& db, sql::deadline until);
-    std::shared_ptr<grant> make_grant(session& ours, const protocol::session_lease& row,
-                                      nanoseconds sent, sql::connection& db, sql::deadline until);
-    std::shared_ptr<grant> adopt_once(std::shared_ptr<session>& ours, const lease_offer& offer,
-                                      sql::connection& db, sql::deadline until);
-    [[nodiscard]] bool take_back(const session& ours, grant_id grant_id);
+    std::shared_ptr<grant> adopt(session& ours, const protocol::session_lease& row,
+                                 nanoseconds sent, sql::connection& db, sql::deadline until);
     void abandon(session* ours, const std::vector<std::shared_ptr<grant>>& taken);
 
     client_context& context_;

@@ -43,7 +43,13 @@ std::optional<releaser::begun> releaser::begin(grant& held) {
 }
 
 void releaser::offer(grant& held) {
-    if (held.now == grant::state::offered) return;
+    if (held.now == grant::state::offered) {
+        const auto now = context_.now();
+        if (held.session_trust->open(now) && now < held.deadline.load()) return;
+        context_.lose_with_offers(held, held.session_trust->open(now)
+                                            ? why_deadline_passed(held)
+                                            : loss_reason::trust_window_passed);
+    }
     require_held(held);
     // From here on every hand-over of this lease is durable: see hand_over_to().
     held.offered = true;

@@ -12,7 +12,8 @@ loss_reason why_deadline_passed(const grant& over) noexcept {
 std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, grant_id grant_id,
                                              std::int64_t token, nanoseconds sent,
                                              std::optional<std::chrono::microseconds> max_duration,
-                                             std::string thread, std::int64_t permits) {
+                                             std::string thread, std::int64_t permits,
+                                             std::optional<std::chrono::microseconds> whole) {
     auto made = std::make_shared<grant>();
     made->name = std::move(name);
     made->thread = std::move(thread);
@@ -27,7 +28,7 @@ std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, gr
         // The database counts from the grant, which is later than our sending: this deadline is
         // early. A short duration cannot afford the whole margin.
         const nanoseconds margin =
-            std::min<nanoseconds>(context_.options.margin, *max_duration / 6);
+            std::min<nanoseconds>(context_.options.margin, whole.value_or(*max_duration) / 6);
         made->deadline = sent + *max_duration - margin;
         made->deadline_margin = margin;
         made->deadline_over = context_.now() + *max_duration;
@@ -84,7 +85,9 @@ bool grant_lifecycle::deny(grant& believed, grant::state from) noexcept {
 
 bool grant_lifecycle::taken_over(grant& offered) noexcept {
     if (!context_.taken_over(offered)) return false;
-    forget(offered);
+    deadlines_.remove(offered);
+    // As of a denied grant; its holder has stopped.
+    if (const auto ours = sessions_.current(offered.session_id)) leave_denied(*ours, offered);
     return true;
 }
 

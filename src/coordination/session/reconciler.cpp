@@ -86,7 +86,9 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
         }
         const bool requested =
             kind == hold_kind::permits ? row.requested : is_requested(**granted, row, read);
-        if (!requested || !context_.lose(**granted, loss_reason::release_requested)) continue;
+        if (!requested || !context_.lose_with_offers(**granted, loss_reason::release_requested)) {
+            continue;
+        }
         // A release that came in between has found the grant lost.
         if ((*granted)->stopped) grants_.clear_row(**granted);
     }

@@ -102,7 +102,7 @@ nanoseconds session_keeper::watch_deadlines(nanoseconds now) {
     for (;;) {
         const auto [passed, again, next] = grants_.deadlines().next(now);
         if (!passed) return next;
-        context_.lose(*passed, why_deadline_passed(*passed));
+        context_.lose_with_offers(*passed, why_deadline_passed(*passed));
         const bool by_deadline =
             passed->now == grant::state::lost && (passed->reason == loss_reason::deadline_passed ||
                                                   passed->reason == loss_reason::release_requested);

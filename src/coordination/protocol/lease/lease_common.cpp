@@ -73,6 +73,8 @@ common_lease_protocol::common_lease_protocol(const sql::statement_set& statement
       lease_deadline_{statements("lease_deadline")},
       predecessors_{statements("predecessors")},
       reclaim_lease_{statements("reclaim_lease")},
+      adopt_lease_{statements("adopt_lease")},
+      adopted_lease_{statements("adopted_lease")},
       renew_lease_{statements("renew_lease")},
       inspect_{statements("inspect")},
       list_{statements("list")},
@@ -324,48 +326,76 @@ std::optional<std::vector<session_id>> common_lease_protocol::reclaim(
     return ended;
 }
 
-bool common_lease_protocol::adopt(sql::connection& db, const offered_lease& offer,
-                                  session_id session, sql::deadline until) const {
+std::optional<adopted_lease> common_lease_protocol::adopt(sql::connection& db,
+                                                          const offered_lease& offer,
+                                                          session_id session, rowlock::grant_id as,
+                                                          sql::deadline until) const {
     // Lease first, as in evict(); it waits for a transaction that the giver has fenced.
     sql::transaction_scope transaction{db, until};
-    if (!lock_grant(db, offer, until)) return false;
+    if (run(db, lock_lease_, until, offer.name, offer.token, offer.session).empty()) {
+        return std::nullopt;
+    }
     run(db, bump_revision_, until, offer.session);
     // The giver's session is locked: what ends it comes before this, and is seen, or after it, and
     // then the lease names another session.
-    if (!state_of(db, offer.session, until).live) return false;
-    if (!changed_one(
-            run(db, reclaim_lease_, until, offer.name, session, offer.session, offer.token))) {
-        return false;
-    }
-    transaction.commit(until);
-    return true;
-}
-
-std::optional<std::int64_t> common_lease_protocol::renew(sql::connection& db,
-                                                         const offered_lease& held,
-                                                         microseconds duration, microseconds slack,
-                                                         sql::deadline until) const {
-    sql::transaction_scope transaction{db, until};
-    if (!lock_grant(db, held, until)) return std::nullopt;
-    if (!extend_session(db, held.session, duration + slack, until)) return std::nullopt;
-    // A request locks the lease before it raises the revision: this one comes after it, and sees
-    // it, or before it, and then it shortens the new deadline.
-    if (state_of(db, held.session, until).revision != 0) return std::nullopt;
-    if (!changed_one(
-            run(db, renew_lease_, until, held.name, held.session, held.token, duration.count()))) {
+    if (!state_of(db, offer.session, until).live) return std::nullopt;
+    if (!changed_one(run(db, adopt_lease_, until, offer.name, session, offer.session, offer.token,
+                         offer.grant_id, as))) {
         return std::nullopt;
     }
-    const auto row = run(db, find_grant_, until, held.name, held.session, held.grant_id);
+    auto adopted = read_adopted(db, offer.name, session, as, until);
     transaction.commit(until);
-    if (row.empty()) return std::nullopt;
-    return row.integer(0, 0);
+    return adopted;
 }
 
-/// Locks the row of a lease for the transaction, if it is still this grant.
-bool common_lease_protocol::lock_grant(sql::connection& db, const offered_lease& grant,
-                                       sql::deadline until) const {
-    return !run(db, lock_lease_, until, grant.name, grant.token, grant.session).empty() &&
-           !run(db, find_grant_, until, grant.name, grant.session, grant.grant_id).empty();
+std::optional<adopted_lease> common_lease_protocol::find_adopted(sql::connection& db,
+                                                                 std::string_view name,
+                                                                 session_id session,
+                                                                 rowlock::grant_id as,
+                                                                 sql::deadline until) const {
+    if (!find_grant(db, name, session, as, until)) return std::nullopt;
+    return read_adopted(db, name, session, as, until);
+}
+
+std::optional<adopted_lease> common_lease_protocol::read_adopted(sql::connection& db,
+                                                                 std::string_view name,
+                                                                 session_id session,
+                                                                 rowlock::grant_id as,
+                                                                 sql::deadline until) const {
+    const auto row = run(db, adopted_lease_, until, name, session, as);
+    if (row.empty()) return std::nullopt;
+    adopted_lease adopted{.token = row.integer(0, 0), .asked = read_request(row, 0, 3)};
+    if (const auto left = row.maybe_integer(0, 1)) adopted.left = microseconds{*left};
+    if (const auto whole = row.maybe_integer(0, 2)) adopted.whole = microseconds{*whole};
+    return adopted;
+}
+
+std::optional<std::int64_t> common_lease_protocol::renew(sql::connection& db, std::string_view name,
+                                                         session_id session,
+                                                         rowlock::grant_id grant_id,
+                                                         microseconds duration, microseconds slack,
+                                                         sql::deadline until) const {
+    constexpr int most = 5;
+    for (int tries = 0; tries < most; ++tries) {
+        const auto seen = run(db, find_grant_, until, name, session, grant_id);
+        if (seen.empty()) return std::nullopt;
+        const auto token = seen.integer(0, 0);
+        sql::transaction_scope transaction{db, until};
+        // Another renewal, perhaps an earlier attempt of this one, has raised the token since.
+        if (run(db, lock_lease_, until, name, token, session).empty()) continue;
+        if (!extend_session(db, session, duration + slack, until)) return std::nullopt;
+        // A request locks the lease before it raises the revision: it came before this, and is
+        // seen, or comes after it, and then it shortens the new deadline.
+        if (state_of(db, session, until).revision != 0) return std::nullopt;
+        if (!changed_one(run(db, renew_lease_, until, name, session, token, duration.count()))) {
+            return std::nullopt;
+        }
+        const auto renewed = run(db, find_grant_, until, name, session, grant_id);
+        transaction.commit(until);
+        if (renewed.empty()) return std::nullopt;
+        return renewed.integer(0, 0);
+    }
+    throw error{errc::conflict, "other renewals of this lease came in between, again and again"};
 }
 
 std::optional<lease_info> common_lease_protocol::inspect(sql::connection& db, std::string_view name,

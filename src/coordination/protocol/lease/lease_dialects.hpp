@@ -61,9 +61,14 @@ public:
                                                    session_id session,
                                                    const std::function<void(session_id)>& also,
                                                    sql::deadline until) const override;
-    bool adopt(sql::connection& db, const offered_lease& offer, session_id session,
-               sql::deadline until) const override;
-    std::optional<std::int64_t> renew(sql::connection& db, const offered_lease& held,
+    std::optional<adopted_lease> adopt(sql::connection& db, const offered_lease& offer,
+                                       session_id session, rowlock::grant_id as,
+                                       sql::deadline until) const override;
+    std::optional<adopted_lease> find_adopted(sql::connection& db, std::string_view name,
+                                              session_id session, rowlock::grant_id as,
+                                              sql::deadline until) const override;
+    std::optional<std::int64_t> renew(sql::connection& db, std::string_view name,
+                                      session_id session, rowlock::grant_id grant_id,
                                       std::chrono::microseconds duration,
                                       std::chrono::microseconds slack,
                                       sql::deadline until) const override;
@@ -89,16 +94,19 @@ protected:
     const sql::statement open_session_, read_floor_;
 
 private:
-    [[nodiscard]] bool lock_grant(sql::connection& db, const offered_lease& grant,
-                                  sql::deadline until) const;
+    [[nodiscard]] std::optional<adopted_lease> read_adopted(sql::connection& db,
+                                                            std::string_view name,
+                                                            session_id session,
+                                                            rowlock::grant_id as,
+                                                            sql::deadline until) const;
     bool evict(sql::connection& db, std::string_view name, const lease_probe& seen,
                sql::deadline until) const;
 
     const sql::statement heartbeat_, session_state_, end_expired_session_, end_session_,
         delete_session_, bump_revision_, extend_session_, wake_address_, probe_, release_,
         find_grant_, confirm_grant_, session_leases_, force_release_, lock_lease_, shorten_lease_,
-        lease_deadline_, predecessors_, reclaim_lease_, renew_lease_, inspect_, list_, queue_,
-        lift_floor_;
+        lease_deadline_, predecessors_, reclaim_lease_, adopt_lease_, adopted_lease_, renew_lease_,
+        inspect_, list_, queue_, lift_floor_;
 };
 
 /// The answer to an attempt that granted nothing, by what it saw.

@@ -159,6 +159,14 @@ struct offered_lease {
     std::int64_t token;
 };
 
+/// An offered lease in its new hands.
+struct adopted_lease {
+    std::int64_t token = 0;
+    std::optional<std::chrono::microseconds> left{};   ///< until its own deadline, if it has one
+    std::optional<std::chrono::microseconds> whole{};  ///< from its acquisition to that
+    std::optional<rowlock::release_request> asked{};
+};
+
 struct requested_release {
     session_id session;              ///< the holder's
     std::chrono::microseconds left;  ///< until the lease ends at the latest
@@ -278,16 +286,22 @@ public:
         sql::connection& db, std::string_view owner, session_id session,
         const std::function<void(session_id)>& also, sql::deadline until) const = 0;
 
-    /// Moves an offered lease to `session`, if it is still that grant and the giver's session
-    /// lives; the giver's revision moves. Returns whether it did. After a lost reply leases_of()
-    /// tells.
-    virtual bool adopt(sql::connection& db, const offered_lease& offer, session_id session,
-                       sql::deadline until) const = 0;
+    /// Moves an offered lease to `session`, as the grant `as`, if it is still that grant, the
+    /// giver's session lives, and no client has asked for its release at once; the giver's revision
+    /// moves. Nullopt if not: after a lost reply find_adopted() tells whether it was done before.
+    virtual std::optional<adopted_lease> adopt(sql::connection& db, const offered_lease& offer,
+                                               session_id session, rowlock::grant_id as,
+                                               sql::deadline until) const = 0;
+    /// The same of an earlier attempt, made durable.
+    virtual std::optional<adopted_lease> find_adopted(sql::connection& db, std::string_view name,
+                                                      session_id session, rowlock::grant_id as,
+                                                      sql::deadline until) const = 0;
     /// Sets the deadline of a lease that has one, and whose session nothing keeps alive, to so long
     /// from now, with a new token: a client that judged it over by the old deadline compares that.
     /// Its session lives `slack` longer. Returns the token; nullopt if the grant is over, or
-    /// another client has asked for its release. Repeat it after a lost reply.
-    virtual std::optional<std::int64_t> renew(sql::connection& db, const offered_lease& held,
+    /// another client has asked for its release. Repeat it after a lost reply: it is renewed again.
+    virtual std::optional<std::int64_t> renew(sql::connection& db, std::string_view name,
+                                              session_id session, rowlock::grant_id grant_id,
                                               std::chrono::microseconds duration,
                                               std::chrono::microseconds slack,
                                               sql::deadline until) const = 0;

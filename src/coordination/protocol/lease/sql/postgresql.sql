@@ -107,15 +107,18 @@ select 1 from rowlock_lease
 -- The transaction has locked the lease's row, and then the session's by bump_revision. A heartbeat either came before
 -- that, and its expires_at is read here, or is refused until its client knows the new revision, which the client adopts
 -- only after it has read this deadline.
+-- After a request without a time (asked_by null) a later one with a time changes nothing.
 -- $1 name  $2 session  $3 how long from now, in µs  $4 who asks, or NULL: the holder gives it up at once  $5 why
 update rowlock_lease l
    set deadline = least(l.deadline, greatest(m.expires_at, clock_timestamp() + $3::bigint::float8 * interval '1 microsecond')),
-       asked_for = case when $4::text is not null then l.grant_id end, asked_by = $4::text, reason = $5::text
+       asked_by = case when not coalesce(l.asked_for = l.grant_id and l.asked_by is null, false) then $4::text end,
+       reason = case when not coalesce(l.asked_for = l.grant_id and l.asked_by is null, false) then $5::text end,
+       asked_for = l.grant_id
   from rowlock_session m
  where l.name = $1::text and m.id = $2::bigint
 
 -- statement reclaim_lease
--- Moves a lease of a predecessor, ended in this transaction, or of a giver, to our session by compare-and-set on the row's
+-- Moves a lease of a predecessor, ended in this transaction, to our session by compare-and-set on the row's
 -- own columns; the grant id stays. A promised token is skipped. No client has been notified of a promise that
 -- this breaks: a session that may be reclaimed hands its leases over durably (`hand_over_to`).
 -- Our session must live here.
@@ -127,6 +130,24 @@ update rowlock_lease l
   from rowlock_token_floor f
  where l.name = $1::text and l.session = $3::bigint and l.token = $4::bigint
    and not coalesce(l.deadline <= clock_timestamp(), false)
+   and exists (select from rowlock_session m where m.id = $2::bigint and {live})
+
+-- statement adopt_lease
+-- Moves a lease that its holder offers to our session, as another grant, by compare-and-set on the row's own columns. The
+-- deadline, the note and the time of the acquisition stay, and a request for the release is one for the new grant; not a
+-- lease that was asked for at once. The transaction has locked the row, and the session of the giver, which lives. Our
+-- session must live here.
+-- A promised token is skipped, as by reclaim_lease.
+-- $1 name  $2 my session  $3 the giver's session  $4 its token  $5 its grant id  $6 my grant id
+update rowlock_lease l
+   set session = $2::bigint, grant_id = $6::bigint, thread = null,
+       asked_for = case when l.asked_for = l.grant_id then $6::bigint end,
+       token = greatest(l.token, f.floor) + 1 + (l.successor is not null)::int, successor = null,
+       changed_at = clock_timestamp()
+  from rowlock_token_floor f
+ where l.name = $1::text and l.session = $3::bigint and l.token = $4::bigint and l.grant_id = $5::bigint
+   and not coalesce(l.deadline <= clock_timestamp(), false)
+   and not coalesce(l.asked_for = l.grant_id and l.asked_by is null, false)
    and exists (select from rowlock_session m where m.id = $2::bigint and {live})
 
 -- statement renew_lease
@@ -192,3 +213,12 @@ on conflict (name) do nothing
 -- What is left of a lease's own deadline in µs. The transaction has locked its row.
 -- $1 name  $2 session
 select (extract(epoch from deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint from rowlock_lease where name = $1::text and session = $2::bigint
+
+-- statement adopted_lease
+-- A lease that our session has adopted: its token, what is left of its own deadline, how long it was to last from its
+-- acquisition on (NULL: it has none), who asks for it and why.
+-- $1 name  $2 my session  $3 my grant id
+select token, (extract(epoch from deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+       (extract(epoch from deadline - acquired_at) operator(pg_catalog.*) 1000000)::bigint,
+       case when asked_for = grant_id then asked_by end, reason
+  from rowlock_lease where name = $1::text and session = $2::bigint and grant_id = $3::bigint

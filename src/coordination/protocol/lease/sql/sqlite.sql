@@ -58,15 +58,18 @@ select 1 from rowlock_lease where name = $1 and token = $2 and session = $3
 -- The transaction has locked the lease's row, and then the session's by bump_revision. A heartbeat either came before
 -- that, and its expires_at is read here, or is refused until its client knows the new revision, which the client adopts
 -- only after it has read this deadline.
+-- After a request without a time (asked_by null) a later one with a time changes nothing.
 -- $1 name  $2 session  $3 how long from now, in µs  $4 who asks, or NULL: the holder gives it up at once  $5 why
 update rowlock_lease
    set deadline = (select min(coalesce(rowlock_lease.deadline, max(m.expires_at, {now} + $3)), max(m.expires_at, {now} + $3))
                      from rowlock_session m where m.id = $2),
-       asked_for = case when $4 is not null then grant_id end, asked_by = $4, reason = $5
+       asked_by = case when not coalesce(asked_for = grant_id and asked_by is null, 0) then $4 end,
+       reason = case when not coalesce(asked_for = grant_id and asked_by is null, 0) then $5 end,
+       asked_for = grant_id
  where name = $1 and exists (select 1 from rowlock_session m where m.id = $2)
 
 -- statement reclaim_lease
--- Moves a lease of a predecessor, ended in this transaction, or of a giver, to our session by compare-and-set on the row's
+-- Moves a lease of a predecessor, ended in this transaction, to our session by compare-and-set on the row's
 -- own columns; the grant id stays. Our session must live.
 -- $1 name  $2 my session  $3 the predecessor's session  $4 its token
 update rowlock_lease
@@ -74,6 +77,19 @@ update rowlock_lease
        token = max(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1,
        acquired_at = {now}, changed_at = {now}
  where name = $1 and session = $3 and token = $4 and not coalesce(deadline <= {now}, 0)
+   and exists (select 1 from rowlock_session m where m.id = $2 and {live})
+
+-- statement adopt_lease
+-- Moves a lease that its holder offers to our session, as another grant, by compare-and-set on the row's own columns. The
+-- deadline, the note and the time of the acquisition stay, and a request for the release is one for the new grant; not a
+-- lease that was asked for at once. The transaction has locked the row, and the session of the giver, which lives. Our
+-- session must live here.
+-- $1 name  $2 my session  $3 the giver's session  $4 its token  $5 its grant id  $6 my grant id
+update rowlock_lease
+   set session = $2, asked_for = case when asked_for = grant_id then $6 end, grant_id = $6, thread = null,
+       token = max(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1, changed_at = {now}
+ where name = $1 and session = $3 and token = $4 and grant_id = $5 and not coalesce(deadline <= {now}, 0)
+   and not coalesce(asked_for = grant_id and asked_by is null, 0)
    and exists (select 1 from rowlock_session m where m.id = $2 and {live})
 
 -- statement renew_lease
