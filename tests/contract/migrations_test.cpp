@@ -821,9 +821,8 @@ TEST_CASE_TEMPLATE(
     const auto grants = documented_grants(Database::speaks, place, app.name());
     for (const auto& sql : grants) db->run(sql);
     const auto clear = [&] {
-        for (const auto* const each :
-             {"session", "lease", "waiter", "version", "permit", "permit_waiter", "run", "barrier",
-              "party"}) {
+        for (const auto* const each : {"session", "lease", "waiter", "version", "permit",
+                                       "permit_waiter", "run", "barrier", "party"}) {
             db->run("delete from " + place + ".rowlock_" + each);
         }
         db->run("update " + place + ".rowlock_semaphore set used = 0");

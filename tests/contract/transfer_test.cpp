@@ -353,8 +353,10 @@ TEST_CASE("an adoption whose reply was lost is found, and one that stays unknown
               database.number("select token from rowlock_lease where name = 'job'"));
 
         offer = taken->offer();
-        client last{network.wrap(database.source()),
-                    database.options({.ttl = 20s, .heartbeat = 100ms, .statement_timeout = 500ms})};
+        client last{network.wrap(database.source()), database.options({.ttl = 20s,
+                                                                       .heartbeat = 100ms,
+                                                                       .statement_timeout = 500ms,
+                                                                       .retry = {.attempts = 3}})};
         static_cast<void>(last.acquire("open another session"));
         const auto tests = std::this_thread::get_id();
         bool committed = false;

@@ -107,7 +107,8 @@ void disturb_once(support::lock_database& database, troop& workers, std::mt19937
             stress::kill_a_connection(database, static_cast<unsigned>(random()));
             break;
         default:
-            (void)rowlock::reap(database.source(), database.reaping(1s, 200ms));
+            // Longer than a paused member may wait for the answer of a generation.
+            (void)rowlock::reap(database.source(), database.reaping(10s, 200ms));
             break;
     }
 }

@@ -228,8 +228,13 @@ private:
     void hear(stress::meeting& of, heard answer) {
         std::int64_t before = 0;
         if (!of.answer.compare_exchange_strong(before, answer) && before != answer) {
-            ++board_.failures;
+            fail("two answers for one generation");
         }
+    }
+
+    void fail(const char* what) {
+        std::fprintf(stderr, "party: %s\n", what);
+        ++board_.failures;
     }
 
     void arrive() {
@@ -242,7 +247,7 @@ private:
             ++of.coming;
             mine.arrive();
             if (!latch_.wait_for(patience(), {}, mine.generation())) return;
-            if (of.coming < latch_parties) ++board_.failures;
+            if (of.coming < latch_parties) fail("a latch opened early");
             hear(of, done);
             count_grant(board_);
         } catch (const rowlock::error& failure) {
@@ -262,13 +267,13 @@ private:
         if (!inside) return;
         auto& of = board_.barriers.at(static_cast<std::size_t>(inside->generation()) %
                                       stress::board::generations);
-        if (++of.inside > barrier_parties) ++board_.failures;
+        if (++of.inside > barrier_parties) fail("too many in a barrier");
         std::this_thread::sleep_for(std::chrono::microseconds{random_() % 1500});
         ++of.coming;
         if (random_() % 8 == 0) return;  // as it is destroyed
         try {
             if (!inside->leave_for(patience())) return;
-            if (of.coming < barrier_parties) ++board_.failures;
+            if (of.coming < barrier_parties) fail("a barrier was left early");
             hear(of, done);
             count_grant(board_);
         } catch (const rowlock::error& failure) {
@@ -310,7 +315,8 @@ public:
                 const auto kind = failure.kind();
                 if (kind == rowlock::errc::lock_lost) {
                     ++board_.lost;
-                } else if (!failure.retryable() && kind != rowlock::errc::outcome_unknown) {
+                } else if (!failure.retryable() && kind != rowlock::errc::outcome_unknown &&
+                           kind != rowlock::errc::broken) {
                     std::fprintf(stderr, "worker: %s\n", failure.what());
                     ++board_.failures;
                 }

@@ -37,6 +37,7 @@ std::shared_ptr<grant> adopter::adopt(const lease_offer& offer) {
         grants_.give_back(*taken);
         return nullptr;
     }
+    if (const auto offered = own(offer)) grants_.taken_over(*offered);
     context_.count(counter::acquired);
     context_.report(event_kind::lease_acquired, *taken, "adopted from another client");
     return taken;
@@ -45,12 +46,18 @@ std::shared_ptr<grant> adopter::adopt(const lease_offer& offer) {
 /// An offer of this very client must be one: the holder that works under it would not learn of the
 /// loss in time.
 void adopter::require_offered(const lease_offer& offer) const {
+    const auto offered = own(offer);
+    require(!offered || offered->now != grant::state::held,
+            "this client holds that lease and has not offered it: call lease::offer() first");
+}
+
+/// The grant of this client that is offered; null if it is another client's.
+std::shared_ptr<grant> adopter::own(const lease_offer& offer) const {
     const auto giver = sessions_.current(offer.session);
-    if (!giver) return;
+    if (!giver) return nullptr;
     const auto held = giver->grants().held();
     const auto found = std::ranges::find(held, offer.grant_id, &grant::grant_id);
-    require(found == held.end() || (*found)->now != grant::state::held,
-            "this client holds that lease and has not offered it: call lease::offer() first");
+    return found == held.end() ? nullptr : *found;
 }
 
 std::shared_ptr<grant> adopter::adopt_once(const lease_offer& offer, attempt& mine,

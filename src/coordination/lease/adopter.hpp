@@ -31,6 +31,7 @@ private:
     };
 
     void require_offered(const lease_offer& offer) const;
+    [[nodiscard]] std::shared_ptr<grant> own(const lease_offer& offer) const;
     std::shared_ptr<grant> adopt_once(const lease_offer& offer, attempt& mine, sql::connection& db,
                                       sql::deadline until);
     std::shared_ptr<grant> make_grant(const lease_offer& offer, const attempt& mine,

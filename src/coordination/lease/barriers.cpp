@@ -56,6 +56,7 @@ joining barriers::enter(const party& mine, const protocol::round_terms& terms, t
     context_.fork.require_same_process();
     auto entered = retries_.on_connection(
         retries_.failure_deadline(until), stop, [&](sql::connection& db, sql::deadline end) {
+            static_cast<void>(look_and_sweep(mine.name, 0, db, end));
             return in_session(
                 [&](session_id ours) {
                     return protocol_.enter(db, mine.name, terms, mine.id, ours, end);

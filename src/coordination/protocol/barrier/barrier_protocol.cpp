@@ -220,6 +220,10 @@ joining barrier_protocol::enter(sql::connection& db, std::string_view name,
             std::int64_t generation = of.latest;
             auto round =
                 generation > 0 ? lock_round(db, name, generation, nullptr, until) : std::nullopt;
+            // It does not open with a party that is known to be lost.
+            if (round && round->takes_parties() && round->arrived + 1 >= round->size) {
+                apply_losses(db, name, generation, *round, until);
+            }
             const bool joins = round && round->takes_parties();
             if (joins && !has_terms(*round, terms)) {
                 return {.what = outcome::other_terms,
@@ -332,19 +336,27 @@ std::optional<barrier_round> barrier_protocol::sweep(sql::connection& db, std::s
     sql::transaction_scope transaction{db, until};
     auto round = lock_round(db, name, generation, nullptr, until);
     if (!round || round->is_over()) return round;
-    // Ended sessions stay so: what this reads is true until the commit.
+    apply_losses(db, name, generation, *round, until);
+    transaction.commit(until);
+    return round;
+}
+
+/// Applies to a locked round that its parties with ended sessions are lost. Those stay ended: what
+/// this reads is true until the commit.
+void barrier_protocol::apply_losses(sql::connection& db, std::string_view name,
+                                    std::int64_t generation, barrier_round& round,
+                                    sql::deadline until) const {
+    if (!round.suffers_from_losses()) return;
     const auto lost = run(db, lost_parties_, until, name, generation,
-                          static_cast<std::int64_t>(round->harmless()));
+                          static_cast<std::int64_t>(round.harmless()));
     for (std::size_t row = 0; row < lost.rows(); ++row) {
         const auto before = static_cast<party_stage>(lost.integer(row, 1));
-        const auto after = round->lose(before);
+        const auto after = round.lose(before);
         if (after == before) continue;
         run(db, set_stage_, until, name, lost.integer<grant_id>(row, 0),
             static_cast<std::int64_t>(after));
     }
-    write(db, name, generation, *round, until);
-    transaction.commit(until);
-    return round;
+    if (lost.rows() > 0) write(db, name, generation, round, until);
 }
 
 bool barrier_protocol::reset(sql::connection& db, std::string_view name, barrier_kind kind,

@@ -74,7 +74,7 @@ public:
     [[nodiscard]] joining join(sql::connection& db, const party_id& party, session_id session,
                                party_stage stage, sql::deadline until) const;
     /// Adds a party that has entered to the latest round of a double barrier, or to a new one if
-    /// that takes no more. Seven to ten round trips.
+    /// that takes no more, or breaks because a party of it is lost. Seven to twelve round trips.
     [[nodiscard]] joining enter(sql::connection& db, std::string_view name,
                                 const round_terms& terms, grant_id party, session_id session,
                                 sql::deadline until) const;
@@ -147,6 +147,8 @@ private:
                                                             const party_id& party,
                                                             const change& apply,
                                                             sql::deadline until) const;
+    void apply_losses(sql::connection& db, std::string_view name, std::int64_t generation,
+                      barrier_round& round, sql::deadline until) const;
     template <typename Attempt>
     joining under_the_name(sql::connection& db, std::string_view name, barrier_kind kind,
                            Attempt attempt, sql::deadline until) const;
