@@ -12,6 +12,7 @@ struct lease_options {
     std::string url;
     std::string prefix;  ///< of the tables
     rowlock::queueing queueing = rowlock::queueing::fair;
+    rowlock::spin_pauses spin{};
     rowlock::wakeup_mode wake_ups = rowlock::wakeup_mode::automatic;
 };
 

@@ -30,6 +30,7 @@ public:
     lease_contender(const lease_options& options, std::atomic<std::uint64_t>& statements)
         : locks_{bench::counted(source_of(options), statements), options_of(options)} {
         taking_.queueing = options.queueing;
+        taking_.spin = options.spin;
         // Opens the session and prepares statements before the clock starts.
         auto own = locks_.try_acquire("warm-up of " + std::to_string(::getpid()));
         if (own) own->release();

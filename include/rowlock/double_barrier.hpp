@@ -94,10 +94,11 @@ public:
     double_barrier(client& locks, const lock_name& name, std::int64_t parties,
                    const barrier_options& options = {});
 
-    /// Enters, and waits until all parties have entered. Seven to ten round trips, and one a poll.
+    /// Enters, and waits until all parties have entered. Nine to fourteen round trips, and one a
+    /// poll.
     /// @throws error errc::broken if the barrier broke meanwhile: enter again;
-    /// errc::invalid_options if the generation that fills was begun with another number of parties
-    /// or other options. After an error the entry is taken back, in the background if it must be
+    /// errc::invalid_options if parties of another number, or with other options, have entered and
+    /// wait. After an error the entry is taken back, in the background if it must be
     [[nodiscard]] barrier_party enter();
     /// The same; empty if and only if `stop` was requested first, and the entry was taken back.
     template <std::same_as<std::stop_token> Stop>
@@ -112,7 +113,7 @@ public:
         return enter_until(detail::after(timeout), stop);
     }
 
-    /// Breaks the latest generation if it fills. Returns whether it did. Six round trips.
+    /// Breaks the latest generation if it fills. Returns whether it did. Eight round trips.
     bool reset();
     /// The latest generation, or that one; empty if there is none. One or two round trips.
     [[nodiscard]] std::optional<barrier_info> inspect(std::int64_t generation = 0);

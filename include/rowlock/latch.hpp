@@ -74,7 +74,8 @@ private:
 ///
 /// A latch is used again and again: each begin() starts a generation with a greater number. A
 /// generation opens or breaks once and stays so, whatever comes later: each of its waiters gets
-/// that answer, however late it asks. Waiting reads the latch's row, after a few milliseconds
+/// that answer, however late it asks, as long as the reaper has not deleted it
+/// (reaper_options::retention). Waiting reads the latch's row, after a few milliseconds
 /// at first, and four times a second later; no message can be missed or forged. A latch and a lease
 /// of one name have nothing to do with each other. Thread-safe, except for moving. The client must
 /// outlive it.
@@ -87,21 +88,21 @@ public:
     latch(client& locks, const lock_name& name);
 
     /// Begins a generation that opens after `count` arrivals, 1 to 1 000 000, unless the latest one
-    /// is closed. Returns its number; nullopt if one is closed, begun by another call. Six to nine
-    /// round trips.
+    /// is closed. Returns its number; nullopt if one is closed, begun by another call. Nine to
+    /// twelve round trips.
     /// @throws error errc::invalid_options
     std::optional<std::int64_t> begin(std::int64_t count, const latch_options& options = {});
 
-    /// Registers a party of the latest generation, or of that one. Six round trips.
+    /// Registers a party of the latest generation, or of that one. Ten round trips.
     /// @throws error errc::invalid_options if there is none; errc::broken
     [[nodiscard]] latch_party join(std::int64_t generation = 0);
     /// Counts an arrival without a party: a loss before it is not noticed. Does nothing if the
-    /// latch is open. Six round trips.
+    /// latch is open. Eleven round trips. After errc::outcome_unknown it may have counted.
     /// @throws error as join()
     void count_down(std::int64_t generation = 0);
 
-    /// Waits until the latest generation, or that one, is open; for the first one to begin if there
-    /// is none yet.
+    /// Waits until the latest generation, or that one, is open; for it, or the first one, to begin
+    /// if it has not yet.
     /// @throws error errc::broken if it is broken, or was deleted long after it was over
     void wait(std::int64_t generation = 0);
     /// The same; false if and only if `stop` was requested first.
@@ -117,13 +118,14 @@ public:
     }
 
     /// Breaks the latest generation if it is closed: for one that will not be finished. Returns
-    /// whether it was. Six round trips.
+    /// whether it was. Eight round trips.
     bool reset();
     /// The latest generation, or that one; empty if there is none. One or two round trips.
     [[nodiscard]] std::optional<latch_info> inspect(std::int64_t generation = 0);
 
 private:
     using time_point = std::chrono::steady_clock::time_point;
+    std::int64_t fixed(std::int64_t generation);
     bool wait_until(time_point until, const std::stop_token& stop, std::int64_t generation);
 
     client* locks_;

@@ -116,7 +116,8 @@ enum class queueing : unsigned char {
 struct spin_pauses {
     /// 1 ms to one day. 20 ms is a few round trips, and many times the time of a short hold.
     std::chrono::milliseconds first{20};
-    /// 0 = client_options::poll_interval. At least `first`, up to one day.
+    /// 0 = client_options::poll_interval, or `first` if that is longer. At least `first`, up to one
+    /// day.
     std::chrono::milliseconds longest{0};
 };
 

@@ -78,12 +78,11 @@ struct fence_options {
 /// database (then lost() fires, too); errc::conflict (retryable: run the whole transaction again)
 /// if the transaction's snapshot is older than the grant, and on MariaDB from 11.6 on if the
 /// lease's row changed meanwhile (the server has then rolled the transaction back); errc::not_owner
-/// for a released, offered or empty lease; errc::invalid_options outside a transaction and on a connection
-/// to another database; errc::schema_outdated if it does not find the tables; errc::timed_out;
-/// errc::deadlock.
-/// One round trip. MySQL and MariaDB: three more once per connection, and one (MySQL: two) where
-/// the driver does not tell whether a transaction is open (Connector/C++). Other threads may use
-/// the lease meanwhile, but not the connection.
+/// for a released, offered or empty lease; errc::invalid_options outside a transaction and on a
+/// connection to another database; errc::schema_outdated if it does not find the tables;
+/// errc::timed_out; errc::deadlock. One round trip. MySQL and MariaDB: three more once per
+/// connection, and one (MySQL: two) where the driver does not tell whether a transaction is open
+/// (Connector/C++). Other threads may use the lease meanwhile, but not the connection.
 void fence(sql::connection& db, const lease& held, const fence_options& options = {});
 
 /// The same with a mutex that the calling thread has locked.

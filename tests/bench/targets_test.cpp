@@ -113,7 +113,10 @@ const ids every_row{"T1/postgresql",
                     "T13/postgresql",
                     "T13/mariadb",
                     "T13/sqlite",
-                    "T14"};
+                    "T14",
+                    "T15/postgresql",
+                    "T15/mariadb",
+                    "T15/sqlite"};
 
 bool has_postgresql() {
     return support::url_of(support::server::postgresql).has_value();

@@ -8,9 +8,12 @@
 #include <rowlock/reaper.hpp>
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -345,7 +348,7 @@ TEST_CASE("an entry that may have been made is taken back by the heartbeat") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()), database.options({.ttl = 20s,
-                                                                        .heartbeat = 100ms,
+                                                                        .heartbeat = 5s,
                                                                         .statement_timeout = 500ms,
                                                                         .retry = {.attempts = 2}})};
         client other{database.source(), database.options()};
@@ -366,8 +369,138 @@ TEST_CASE("an entry that may have been made is taken back by the heartbeat") {
         network.before({});
         network.after({});
         REQUIRE(committed);
+        // Within a second or two, not with the next regular heartbeat.
+        const auto start = std::chrono::steady_clock::now();
         CHECK(eventually([&] { return there.inspect()->entered == 0; }));
+        CHECK(std::chrono::steady_clock::now() - start < 4s);
         CHECK_FALSE(there.enter_for(10ms));
+    }
+}
+
+TEST_CASE("a join that failed has done nothing, whatever becomes of it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options({.ttl = 20s,
+                                                                        .heartbeat = 5s,
+                                                                        .statement_timeout = 500ms,
+                                                                        .retry = {.attempts = 2}})};
+        static_cast<void>(locks.acquire("open a session"));
+        latch gate{locks, "gate"};
+        REQUIRE(gate.begin(2, {.on_loss = party_loss::counts}));
+        const auto tests = std::this_thread::get_id();
+        bool committed = false;
+        network.after([&](std::string_view what) {
+            if (std::this_thread::get_id() != tests) return;
+            committed = committed || what == "commit";
+            if (committed) interception::lose_reply();
+        });
+        network.before([&](std::string_view) {
+            if (std::this_thread::get_id() == tests && committed) interception::refuse_to_send();
+        });
+        CHECK_THROWS_AS(static_cast<void>(gate.join()), error);
+        network.before({});
+        network.after({});
+        REQUIRE(committed);
+        CHECK(eventually([&] { return gate.inspect()->registered == 0; }));
+        CHECK(gate.inspect()->arrived == 0);
+    }
+}
+
+TEST_CASE("an arrival whose reply was lost does not count in the next generation as well") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), slow_beats(database)};
+        client other{database.source(), database.options()};
+        static_cast<void>(locks.acquire("open a session"));
+        latch here{locks, "gate"};
+        latch there{other, "gate"};
+        REQUIRE(here.begin(1));
+        std::optional<std::int64_t> next;
+        network.after([&](std::string_view what) {
+            if (what != "commit" || next) return;
+            next = there.begin(2);
+            interception::lose_reply();
+        });
+        here.count_down();
+        REQUIRE(next);
+        CHECK(there.inspect(*next)->arrived == 0);
+        // Nor does a reset break the next.
+        next.reset();
+        network.after([&](std::string_view what) {
+            if (what != "commit" || next) return;
+            next = there.begin(2);
+            interception::lose_reply();
+        });
+        CHECK(here.reset());
+        REQUIRE(next);
+        CHECK(there.inspect(*next)->state == latch_state::closed);
+        network.after({});
+    }
+}
+
+TEST_CASE("a latch does not open beside a party that was lost long ago, and a new one begins") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        latch gate{locks, "gate"};
+        {
+            client dies{database.source(), slow_beats(database)};
+            REQUIRE(gate.begin(2));
+            const auto lost = latch{dies, "gate"}.join();
+            gate.count_down();
+            end_sessions_of(database, dies);
+            // No client has waited. The last arrival opens nothing.
+            CHECK(kind_of([&] { gate.count_down(); }) == errc::broken);
+        }
+        {
+            client dies{database.source(), slow_beats(database)};
+            REQUIRE(gate.begin(1));
+            const auto lost = latch{dies, "gate"}.join();
+            end_sessions_of(database, dies);
+            CHECK(gate.begin(1));
+        }
+    }
+}
+
+TEST_CASE("a generation that has not begun is waited for, one that was deleted is broken") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        latch gate{locks, "gate"};
+        const auto first = *gate.begin(1);
+        gate.count_down();
+        CHECK_FALSE(gate.wait_for(20ms, {}, first + 1));
+        CHECK(kind_of([&] { gate.wait(-1); }) == errc::broken);
+    }
+}
+
+TEST_CASE("in a forked child the objects of the parent are inert") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        latch gate{locks, "gate"};
+        double_barrier step{locks, "step", 2};
+        REQUIRE(gate.begin(2));
+        std::optional<latch_party> mine{gate.join()};
+        const pid_t child = fork();
+        REQUIRE(child >= 0);
+        if (child == 0) {
+            const auto refused = [](const std::function<void()>& call) {
+                return kind_of(call) == errc::wrong_process;
+            };
+            const bool all = refused([&] { static_cast<void>(gate.join()); }) &&
+                             refused([&] { gate.count_down(); }) && refused([&] { gate.wait(); }) &&
+                             refused([&] { static_cast<void>(gate.begin(1)); }) &&
+                             refused([&] { static_cast<void>(gate.reset()); }) &&
+                             refused([&] { mine->arrive(); }) &&
+                             refused([&] { static_cast<void>(step.enter()); });
+            mine.reset();
+            _exit(all ? 0 : 1);
+        }
+        int status = 0;
+        REQUIRE(waitpid(child, &status, 0) == child);
+        CHECK(WIFEXITED(status));
+        CHECK(WEXITSTATUS(status) == 0);
+        CHECK(gate.inspect()->registered == 1);
+        mine->arrive();
+        CHECK(gate.inspect()->arrived == 1);
     }
 }
 
@@ -397,6 +530,9 @@ TEST_CASE("what does not fit a name, or was begun otherwise, is refused") {
         stop.request_stop();
         waits.join();
         CHECK_FALSE(first);
+        // Once no party of other terms waits, new ones hold.
+        CHECK_FALSE(double_barrier{locks, "step", 2}.enter_for(10ms));
+        CHECK(three.inspect()->parties == 2);
 
         latch not_one{locks, "step"};
         CHECK(kind_of([&] { static_cast<void>(not_one.begin(1)); }) == errc::invalid_options);
@@ -432,15 +568,29 @@ TEST_CASE("the reaper deletes generations that were over long ago, and numbers r
             return reap(database.source(), database.reaping(1h, 10min)).rounds_deleted;
         };
         CHECK(reaped() == 0);
-        age("generation = 1");
+        const auto first = last - 2;
+        age(("generation = " + std::to_string(first)).c_str());
         CHECK(reaped() == 1);
-        CHECK(kind_of([&] { gate.wait(1); }) == errc::broken);
+        CHECK(kind_of([&] { gate.wait(first); }) == errc::broken);
         CHECK(gate.wait_for(0ms, {}, last));
         age("name <> ''");
         CHECK(reaped() == 2);
         CHECK_FALSE(gate.inspect());
         CHECK(pending.inspect()->state == latch_state::closed);
+        CHECK(kind_of([&] { gate.wait(last); }) == errc::broken);
         CHECK(*gate.begin(1) > last);
+        // It applies losses that no client has looked for, and deletes the rest another time.
+        {
+            client dies{database.source(), slow_beats(database)};
+            const auto lost = latch{dies, "pending"}.join();
+            end_sessions_of(database, dies);
+            age("name = 'pending'");
+            CHECK(reaped() == 0);
+            CHECK(pending.inspect()->state == latch_state::broken);
+        }
+        age("name = 'pending'");
+        CHECK(reaped() == 1);
+        CHECK_FALSE(pending.inspect());
     }
 }
 

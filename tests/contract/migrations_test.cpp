@@ -337,9 +337,13 @@ void use_barriers(rowlock::sql::connection& db, const rowlock::sql::statement_se
     const rowlock::protocol::barrier_protocol meetings{statements};
     constexpr rowlock::session_id session{41};
     leases->open_session(db, {session, "o", "h", "p", 1, 1min}, soon());
-    const rowlock::protocol::party_id party{.name = "latch", .id = rowlock::grant_id{411}};
     using outcome = rowlock::protocol::joining::outcome;
-    need(meetings.begin(db, "latch", {}, rowlock::grant_id{410}, soon()).what == outcome::joined);
+    need(meetings.begin(db, "latch", {}, rowlock::grant_id{410}, false, soon()).what ==
+         outcome::joined);
+    const rowlock::protocol::party_id party{
+        .name = "latch",
+        .generation = meetings.look(db, "latch", 0, soon())->generation,
+        .id = rowlock::grant_id{411}};
     need(meetings.join(db, party, session, rowlock::protocol::party_stage::registered, soon())
              .what == outcome::joined);
     need(meetings.look(db, "latch", 0, soon())->registered == 1);

@@ -38,7 +38,7 @@ struct meeting {
 struct board {
     static constexpr std::size_t threads = 4096;
     static constexpr std::size_t generations = 65'536;
-    std::array<meeting, generations> latches, barriers;
+    std::array<meeting, generations> latches, barriers, counting;
     std::array<std::array<belief, threads>, all_names> beliefs;
     std::atomic<std::int64_t> grants;
     std::atomic<std::int64_t> latest_grant;   ///< CLOCK_BOOTTIME, in microseconds

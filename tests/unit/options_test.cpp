@@ -97,6 +97,13 @@ TEST_CASE("the options of an acquire are validated before a statement is sent") 
     const auto tried_with = [&](acquire_options options) {
         return refusal_of([&] { static_cast<void>(locks.try_acquire("job", options)); });
     };
+    const auto spinning = [&](spin_pauses pauses) {
+        return acquired_with({.queueing = queueing::barging, .spin = pauses});
+    };
+    CHECK(says(spinning({.first = 0ms}), "the first pause of a spinning caller"));
+    CHECK(says(spinning({.first = 25h}), "the first pause of a spinning caller"));
+    CHECK(says(spinning({.first = 20ms, .longest = 19ms}), "the longest pause"));
+    CHECK(says(spinning({.first = 20ms, .longest = 25h}), "the longest pause"));
     const auto never = beyond(queueing::barging);
     CHECK(says(acquired_with({.queueing = never}), "queueing must be fair or barging"));
     CHECK(says(tried_with({.queueing = never}), "queueing must be fair or barging"));

@@ -337,8 +337,9 @@ bool acquirer::sleep_until_probe(acquisition& call, const protocol::lease_probe&
     nanoseconds time = base::shortened(call.poll);
     if (seen.remaining > 0us) time = std::min<nanoseconds>(time, seen.remaining + 1ms);
     time = std::min<nanoseconds>(time, call.until - now);
-    const auto longest = call.options.spin.longest > 0ms ? call.options.spin.longest
-                                                         : context_.options.poll_interval;
+    const auto& spin = call.options.spin;
+    const auto longest =
+        spin.longest > 0ms ? spin.longest : std::max(spin.first, context_.options.poll_interval);
     call.poll =
         std::min(longest, call.poll + std::max<std::chrono::milliseconds>(call.poll / 2, 1ms));
     call.look_first = true;

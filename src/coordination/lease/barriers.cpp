@@ -5,6 +5,7 @@
 #include <rowlock/error.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace rowlock::detail {
@@ -17,9 +18,11 @@ using steady = std::chrono::steady_clock;
 
 namespace {
 
-/// Parties often come within milliseconds of each other; whoever waits longer looks seldom.
+/// Parties often come within milliseconds of each other; one that waits for long looks seldom.
 constexpr nanoseconds first_pause = 4ms;
 constexpr nanoseconds longest_pause = 250ms;
+/// Of parties that were given up.
+constexpr nanoseconds between_tries = 1s;
 
 }  // namespace
 
@@ -37,14 +40,17 @@ joining barriers::in_session(Attempt attempt, sql::connection& db, sql::deadline
 joining barriers::begin(const std::string& name, const protocol::round_terms& terms) {
     context_.fork.require_same_process();
     const auto id = next_id();
+    bool again = false;
     return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
-        return protocol_.begin(db, name, terms, id, until);
+        static_cast<void>(look_and_sweep(name, 0, db, until));
+        return protocol_.begin(db, name, terms, id, std::exchange(again, true), until);
     });
 }
 
 joining barriers::join(const party& mine, protocol::party_stage stage) {
     context_.fork.require_same_process();
     return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+        static_cast<void>(look_and_sweep(mine.name, mine.generation, db, until));
         return in_session(
             [&](session_id ours) { return protocol_.join(db, mine.view(), ours, stage, until); },
             db, until);
@@ -73,23 +79,26 @@ std::optional<barrier_round> barriers::arrive(const party& mine) {
     });
 }
 
-std::optional<barrier_round> barriers::depart(const party& mine) {
+std::optional<barrier_round> barriers::depart(const party& mine, time_point until,
+                                              const std::stop_token& stop) {
     context_.fork.require_same_process();
-    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
-        return protocol_.depart(db, mine.view(), until);
-    });
+    auto done = retries_.on_connection(retries_.failure_deadline(until), stop,
+                                       [&](sql::connection& db, sql::deadline end) {
+                                           return protocol_.depart(db, mine.view(), end);
+                                       });
+    return done ? *std::move(done) : std::nullopt;
 }
 
-std::optional<barrier_round> barriers::withdraw(const party& mine) {
-    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
-        return protocol_.withdraw(db, mine.view(), until);
-    });
+std::optional<barrier_round> barriers::withdraw(const party& mine, time_point until) {
+    return *retries_.on_connection(retries_.failure_deadline(until), {},
+                                   [&](sql::connection& db, sql::deadline end) {
+                                       return protocol_.withdraw(db, mine.view(), end);
+                                   });
 }
 
-bool barriers::reset(const std::string& name, barrier_kind kind) {
-    context_.fork.require_same_process();
+bool barriers::reset(const std::string& name, std::int64_t generation) {
     return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
-        return protocol_.reset(db, name, kind, until);
+        return protocol_.reset(db, name, generation, until);
     });
 }
 
@@ -134,7 +143,7 @@ std::optional<barrier_round> barriers::wait(const std::string& name, std::int64_
             if ((*seen)->round.*which != protocol::answer::pending) return (*seen)->round;
             // Broken before it opened: it is never closed.
             if ((*seen)->round.opened == protocol::answer::broken) return (*seen)->round;
-        } else if (generation != 0) {
+        } else if (generation != 0 && is_past(name, generation, until, stop)) {
             throw error{errc::broken, "this generation is there no more: it was over long ago"};
         }
         const auto now = steady::now();
@@ -146,18 +155,33 @@ std::optional<barrier_round> barriers::wait(const std::string& name, std::int64_
     }
 }
 
+bool barriers::is_past(const std::string& name, std::int64_t generation, time_point until,
+                       const std::stop_token& stop) {
+    const auto past = retries_.on_connection(
+        retries_.failure_deadline(until), stop, [&](sql::connection& db, sql::deadline end) {
+            return protocol_.is_past(db, name, generation, end);
+        });
+    return past && *past;
+}
+
 /// Returns false if it is to be tried again: it was not found, and may come later.
 bool barriers::end(const given_up& one, sql::connection& db, sql::deadline until) {
     const bool may_come = context_.now() < one.not_after;  // before the look
-    if (one.kind == barrier_kind::latch) {
-        return protocol_.lose(db, one.of.view(), until).has_value() || !may_come;
+    // A party that its caller never had has done nothing, and is not lost.
+    const bool was_had = one.not_after == nanoseconds{0};
+    if (one.kind == barrier_kind::latch && was_had) {
+        static_cast<void>(protocol_.lose(db, one.of.view(), until));
+        return true;
     }
     const auto in = protocol_.withdraw(db, one.of.view(), until);
-    if (in && !in->is_over()) static_cast<void>(protocol_.depart(db, one.of.view(), until));
+    if (in && one.kind == barrier_kind::double_barrier && !in->is_over()) {
+        static_cast<void>(protocol_.depart(db, one.of.view(), until));
+    }
     return in.has_value() || !may_come;
 }
 
 void barriers::give_up(party mine, barrier_kind kind, bool unsure) noexcept {
+    if (context_.fork.in_child()) return;
     given_up one{std::move(mine), kind,
                  unsure ? context_.now() + context_.statement_bound() : nanoseconds{0}};
     try {
@@ -171,32 +195,39 @@ void barriers::give_up(party mine, barrier_kind kind, bool unsure) noexcept {
     try {
         const std::lock_guard lock{mutex_};
         given_up_.push_back(std::move(one));
+        due_ = context_.now() + between_tries;
     } catch (...) {
         return;  // no memory: it ends with this session
     }
     on_work_();
 }
 
-void barriers::settle(sql::connection& db, sql::deadline until) {
+nanoseconds barriers::due() const {
+    const std::lock_guard lock{mutex_};
+    return given_up_.empty() ? base::alarm::never : due_;
+}
+
+void barriers::settle(sql::connection& db, sql::deadline until, bool at_once) noexcept {
     std::vector<given_up> all;
     {
         const std::lock_guard lock{mutex_};
-        if (given_up_.empty()) return;
+        if (given_up_.empty() || (!at_once && context_.now() < due_)) return;
         all.swap(given_up_);
     }
-    const auto keep = [&](std::vector<given_up>::iterator from) {
-        const std::lock_guard lock{mutex_};
-        given_up_.insert(given_up_.end(), from, all.end());
-    };
-    for (auto each = all.begin(); each != all.end(); ++each) {
+    std::erase_if(all, [&](const given_up& each) {
         try {
-            if (end(*each, db, until)) continue;
-            const std::lock_guard lock{mutex_};
-            given_up_.push_back(*each);
+            return db.alive() && end(each, db, until);
         } catch (...) {
-            keep(each);
-            throw;
+            return false;  // of another name it may succeed
         }
+    });
+    const std::lock_guard lock{mutex_};
+    due_ = context_.now() + between_tries;
+    try {
+        given_up_.insert(given_up_.end(), std::make_move_iterator(all.begin()),
+                         std::make_move_iterator(all.end()));
+    } catch (...) {
+        // No memory: they end with this session.
     }
 }
 

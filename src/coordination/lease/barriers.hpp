@@ -52,9 +52,11 @@ public:
                                           time_point until, const std::stop_token& stop);
     /// As protocol::barrier_protocol.
     std::optional<protocol::barrier_round> arrive(const party& mine);
-    std::optional<protocol::barrier_round> depart(const party& mine);
-    std::optional<protocol::barrier_round> withdraw(const party& mine);
-    bool reset(const std::string& name, protocol::barrier_kind kind);
+    /// Nullopt also if a stop was requested while a failure was repeated.
+    std::optional<protocol::barrier_round> depart(const party& mine, time_point until,
+                                                  const std::stop_token& stop);
+    std::optional<protocol::barrier_round> withdraw(const party& mine, time_point until);
+    bool reset(const std::string& name, std::int64_t generation);
     [[nodiscard]] std::optional<protocol::round_state> look(const std::string& name,
                                                             std::int64_t generation);
 
@@ -71,8 +73,10 @@ public:
     /// departs, or takes its entry back. In this call, or later by the heartbeat.
     /// @param unsure the reply to its joining was lost: it may be there, or come later
     void give_up(party mine, protocol::barrier_kind kind, bool unsure) noexcept;
-    /// Ends the parties that give_up() could not end.
-    void settle(sql::connection& db, sql::deadline until);
+    /// Ends the parties that give_up() could not end. A failure of one is for the next time.
+    void settle(sql::connection& db, sql::deadline until, bool at_once = false) noexcept;
+    /// When settle() is to be called; base::alarm::never if there is nothing.
+    [[nodiscard]] nanoseconds due() const;
 
     [[nodiscard]] rowlock::grant_id next_id() { return rowlock::grant_id{context_.next_id()}; }
     [[nodiscard]] client_context& context() noexcept { return context_; }
@@ -81,10 +85,12 @@ private:
     struct given_up {
         party of;
         protocol::barrier_kind kind;
-        nanoseconds not_after;  ///< no statement that could still add it runs then; our clock
+        nanoseconds not_after;  ///< no statement that could still add it runs then; 0: it was there
     };
     template <typename Attempt>
     protocol::joining in_session(Attempt attempt, sql::connection& db, sql::deadline until);
+    [[nodiscard]] bool is_past(const std::string& name, std::int64_t generation, time_point until,
+                               const std::stop_token& stop);
     [[nodiscard]] bool end(const given_up& one, sql::connection& db, sql::deadline until);
     [[nodiscard]] std::optional<protocol::round_state> look_and_sweep(const std::string& name,
                                                                       std::int64_t generation,
@@ -97,8 +103,9 @@ private:
     client_waiters& waiting_;
     const std::function<void()> on_work_;
     const protocol::barrier_protocol protocol_;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::vector<given_up> given_up_;
+    nanoseconds due_{0};  ///< of those
 };
 
 }  // namespace rowlock::detail

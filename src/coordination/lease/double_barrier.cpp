@@ -20,6 +20,10 @@ error broken_barrier(const char* before) {
                               ", or the barrier was reset"};
 }
 
+error is_a_latch() {
+    return {errc::invalid_options, "this name is that of a latch: use another"};
+}
+
 barrier_state state_of(const barrier_round& round) {
     if (round.opened == answer::broken || round.closed == answer::broken) {
         return barrier_state::broken;
@@ -86,12 +90,14 @@ bool barrier_party::leave_until(time_point until, const std::stop_token& stop) {
     const auto engine = engine_.lock();
     if (!engine) throw detail::client_destroyed();
     auto& meetings = engine->meetings();
-    const auto after = meetings.depart({name_, generation_, id_});
-    departed_ = true;
+    const auto after = meetings.depart({name_, generation_, id_}, until, stop);
+    departed_ = after.has_value();
+    if (!after && stop.stop_requested()) return false;
     const auto round = after && after->closed != answer::pending
                            ? after
                            : meetings.wait(name_, generation_, &barrier_round::closed, until, stop);
     if (!round) return false;
+    departed_ = true;
     if (round->closed != answer::given) throw broken_barrier("it had left");
     return true;
 }
@@ -111,6 +117,7 @@ std::optional<barrier_party> double_barrier::enter_until(time_point until,
                                                          const std::stop_token& stop) {
     const auto alive = locks_->engine_;  // until the call learns of the client's destruction
     auto& meetings = alive->meetings();
+    meetings.context().fork.require_same_process();
     barriers::party mine{name_.str(), 0, meetings.next_id()};
     bool entered = false;
     try {
@@ -120,11 +127,10 @@ std::optional<barrier_party> double_barrier::enter_until(time_point until,
                                           .loss_counts = options_.on_loss == party_loss::counts},
                                          until, stop);
         if (done.what == outcome::other_terms) {
+            if (done.seen.generation == 0) throw is_a_latch();
             throw error{errc::invalid_options,
-                        done.seen.generation == 0
-                            ? "this name is that of a latch: use another"
-                            : "the generation that fills has another number of parties, or other "
-                              "options: give the same to all of its parties"};
+                        "parties of another number, or with other options, have entered and wait: "
+                        "give the same to all"};
         }
         if (done.what != outcome::joined) {  // a stop was requested while a failure was repeated
             meetings.give_up(std::move(mine), barrier_kind::double_barrier, true);
@@ -137,7 +143,7 @@ std::optional<barrier_party> double_barrier::enter_until(time_point until,
             round = meetings.wait(mine.name, mine.generation, &barrier_round::opened, until, stop);
         }
         // The time is up: one transaction says whether the barrier has opened meanwhile.
-        if (!round) round = meetings.withdraw(mine);
+        if (!round) round = meetings.withdraw(mine, until);
         if (!round) return std::nullopt;
         if (round->opened == answer::broken) throw broken_barrier("all had entered");
     } catch (const error& failure) {
@@ -153,14 +159,18 @@ std::optional<barrier_party> double_barrier::enter_until(time_point until,
 }
 
 bool double_barrier::reset() {
-    return locks_->engine_->meetings().reset(name_.str(), barrier_kind::double_barrier);
+    auto& meetings = locks_->engine_->meetings();
+    const auto seen = meetings.look(name_.str(), 0);
+    if (!seen) return false;
+    if (seen->round.kind != barrier_kind::double_barrier) throw is_a_latch();
+    return seen->round.opened == answer::pending && meetings.reset(name_.str(), seen->generation);
 }
 
 std::optional<barrier_info> double_barrier::inspect(std::int64_t generation) {
     const auto seen = locks_->engine_->meetings().look(name_.str(), generation);
     if (!seen) return std::nullopt;
     if (seen->round.kind != barrier_kind::double_barrier) {
-        throw error{errc::invalid_options, "this name is that of a latch: use another"};
+        throw is_a_latch();
     }
     return barrier_info{.generation = seen->generation,
                         .state = state_of(seen->round),

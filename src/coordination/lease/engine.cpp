@@ -54,7 +54,9 @@ engine::engine(sql::connection_source source, client_options options)
               grants_,
               reconciler_,
               waiting_,
-              [this](sql::connection& db, sql::deadline until) { barriers_.settle(db, until); },
+              {.due = [this] { return barriers_.due(); },
+               .run = [this](sql::connection& db,
+                             sql::deadline until) { barriers_.settle(db, until); }},
               reaper()},
       waiting_{context_, sessions_, connections_, grants_, keeper_},
       batches_{context_, connections_, waiting_},
@@ -222,6 +224,9 @@ void engine::end_sessions(waiting_threads::leftovers& rest, sql::deadline until)
     auto& beats = keeper_.beats();
     beats.adopt_idle_connection();
     try {
+        if (barriers_.due() != base::alarm::never) {
+            barriers_.settle(beats.connection(until), until, true);
+        }
         if (const auto ours = sessions_.current()) {
             if (end_own_session(*ours, rest, until)) rest.sessions.push_back(ours->id());
         }

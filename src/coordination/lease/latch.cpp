@@ -116,9 +116,21 @@ std::optional<std::int64_t> latch::begin(std::int64_t count, const latch_options
     return done.seen.generation;
 }
 
+/// Fixed before the first attempt: an attempt whose reply was lost is not repeated in a later one.
+std::int64_t latch::fixed(std::int64_t generation) {
+    auto& meetings = locks_->engine_->meetings();
+    if (generation != 0) {
+        meetings.context().fork.require_same_process();
+        return generation;
+    }
+    const auto seen = meetings.look(name_.str(), 0);
+    if (!seen) throw no_latch(outcome::no_round);
+    return seen->generation;
+}
+
 latch_party latch::join(std::int64_t generation) {
     auto& meetings = locks_->engine_->meetings();
-    const barriers::party mine{name_.str(), generation, meetings.next_id()};
+    const barriers::party mine{name_.str(), fixed(generation), meetings.next_id()};
     protocol::joining done;
     try {
         done = meetings.join(mine, protocol::party_stage::registered);
@@ -128,7 +140,7 @@ latch_party latch::join(std::int64_t generation) {
     }
     if (done.seen.generation == 0) throw no_latch(done.what);
     if (done.seen.round.opened == answer::broken) throw broken_latch();
-    latch_party party{locks_->engine_, mine.name, done.seen.generation, mine.id};
+    latch_party party{locks_->engine_, mine.name, mine.generation, mine.id};
     // It is open already: the arrival changes nothing.
     party.arrived_ = done.what == outcome::no_round;
     return party;
@@ -136,7 +148,7 @@ latch_party latch::join(std::int64_t generation) {
 
 void latch::count_down(std::int64_t generation) {
     auto& meetings = locks_->engine_->meetings();
-    const auto done = meetings.join({name_.str(), generation, meetings.next_id()},
+    const auto done = meetings.join({name_.str(), fixed(generation), meetings.next_id()},
                                     protocol::party_stage::arrived);
     if (done.seen.generation == 0) throw no_latch(done.what);
     if (done.seen.round.opened == answer::broken) throw broken_latch();
@@ -157,7 +169,11 @@ bool latch::wait_until(time_point until, const std::stop_token& stop, std::int64
 }
 
 bool latch::reset() {
-    return locks_->engine_->meetings().reset(name_.str(), barrier_kind::latch);
+    auto& meetings = locks_->engine_->meetings();
+    const auto seen = meetings.look(name_.str(), 0);
+    if (!seen) return false;
+    if (seen->round.kind != barrier_kind::latch) throw no_latch(outcome::other_terms);
+    return seen->round.opened == answer::pending && meetings.reset(name_.str(), seen->generation);
 }
 
 std::optional<latch_info> latch::inspect(std::int64_t generation) {

@@ -38,7 +38,7 @@ nanoseconds heartbeat::step() noexcept {
     try {
         if (ours) {
             const nanoseconds next =
-                std::min(beat(*ours), sessions_.lost().next_due(context_.now()));
+                std::min({beat(*ours), sessions_.lost().next_due(context_.now()), also_.due()});
             listener_.read_wakeups(*ours, db_.get());  // a statement may have read a notification
             if (db_ && !db_->alive()) return context_.now();
             return std::min(next, ours->news().news_at());
@@ -46,8 +46,12 @@ nanoseconds heartbeat::step() noexcept {
         for (const auto id : end_lost_sessions(context_.statement_deadline())) {
             waiting_.session_ended(id);
         }
+        if (also_.due() <= context_.now()) {
+            const auto until = context_.statement_deadline();
+            also_.run(connection(until), until);
+        }
         failures_ = 0;
-        return sessions_.lost().next_due(context_.now());
+        return std::min(sessions_.lost().next_due(context_.now()), also_.due());
     } catch (const std::exception& failure) {
         return ours ? after_failure(*ours, failure) : pause_after_failure();
     }
@@ -88,7 +92,7 @@ nanoseconds heartbeat::beat(session& ours) {
 bool heartbeat::is_due(const session& ours, nanoseconds now) const {
     return now >= ours.last_beat() + context_.link.period() || reconciler_.is_wanted() ||
            sessions_.lost().next_due(now) <= now || ours.grants().unresolved_due(now) > 0 ||
-           ours.news().news_at() <= now;
+           ours.news().news_at() <= now || also_.due() <= now;
 }
 
 /// The rest of the trust window: a late answer is worth more than the connection that a timeout
@@ -143,7 +147,9 @@ heartbeat::beaten heartbeat::after_refusal(session& ours, sql::connection& db,
 
 /// A row locked by a fenced transaction must not delay all the other tasks.
 void heartbeat::after_beat(session& ours, sql::deadline until) {
-    const bool works = reconciler_.is_wanted() || ours.grants().unresolved_due(context_.now()) > 0;
+    const nanoseconds now = context_.now();
+    const bool works =
+        reconciler_.is_wanted() || ours.grants().unresolved_due(now) > 0 || also_.due() <= now;
     if (!has_short_timeout_ && works) {
         sql::set_short_lock_timeout(*db_, until);
         has_short_timeout_ = true;
@@ -152,7 +158,7 @@ void heartbeat::after_beat(session& ours, sql::deadline until) {
     // This may open another connection.
     for (const auto id : end_lost_sessions(until)) waiting_.session_ended(id);
     reconciler_.finish(ours, *db_, until);
-    also_(*db_, until);
+    if (also_.due() <= context_.now()) also_.run(*db_, until);
 }
 
 std::vector<session_id> heartbeat::end_lost_sessions(sql::deadline until) {

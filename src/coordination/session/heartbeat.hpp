@@ -28,8 +28,11 @@ public:
     /// `later`: the waiters must first find out which grant a row belongs to.
     enum class beaten : unsigned char { confirmed, again, later };
 
-    /// What is done behind a heartbeat, beside the reconciler's work.
-    using chore = std::function<void(sql::connection&, sql::deadline)>;
+    /// What is done behind a heartbeat, or without a session, beside the reconciler's work.
+    struct chore {
+        std::function<nanoseconds()> due;
+        std::function<void(sql::connection&, sql::deadline)> run;  ///< must not throw
+    };
 
     heartbeat(client_context& context, session_registry& sessions, client_connections& connections,
               reconciler& reconcile, waiters& waiting, chore also)

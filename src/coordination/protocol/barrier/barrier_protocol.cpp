@@ -50,10 +50,12 @@ barrier_protocol::barrier_protocol(const sql::statement_set& statements)
       delete_parties_{statements("delete_parties")},
       lost_parties_{statements("lost_parties")},
       expired_parties_{statements("expired_parties")},
-      delete_old_parties_{statements("delete_old_parties")},
-      delete_old_rounds_{statements("delete_old_rounds")},
+      find_begun_{statements("find_begun_round")},
+      old_rounds_{statements("old_rounds")},
+      delete_round_{statements("delete_round")},
+      delete_all_parties_{statements("delete_all_parties")},
       any_round_{statements("any_round")},
-      delete_name_{statements("delete_barrier_name")},
+      forget_withdrawn_{statements("forget_withdrawn")},
       old_names_{statements("names_with_old_rounds")},
       lift_floor_{statements("lift_floor")} {}
 
@@ -95,11 +97,9 @@ void barrier_protocol::make_name(sql::connection& db, std::string_view name, bar
 std::optional<barrier_round> barrier_protocol::lock_round(sql::connection& db,
                                                           std::string_view name,
                                                           std::int64_t generation,
-                                                          grant_id* begun_by,
                                                           sql::deadline until) const {
     const auto row = run(db, lock_round_, until, name, generation);
     if (row.empty()) return std::nullopt;
-    if (begun_by != nullptr) *begun_by = row.maybe_integer<grant_id>(0, 8).value_or(grant_id{});
     return read_round(row);
 }
 
@@ -108,7 +108,8 @@ void barrier_protocol::write(sql::connection& db, std::string_view name, std::in
                              const barrier_round& round, sql::deadline until) const {
     if (round.needs_no_parties()) run(db, delete_parties_, until, name, generation);
     run(db, write_round_, until, name, generation, round.arrived, round.departed,
-        static_cast<std::int64_t>(round.opened), static_cast<std::int64_t>(round.closed));
+        static_cast<std::int64_t>(round.opened), static_cast<std::int64_t>(round.closed),
+        round.size, round.loss_counts ? 1 : 0);
 }
 
 /// The row of the name is locked: no other client begins a round, and the reaper deletes none of
@@ -152,17 +153,22 @@ joining barrier_protocol::under_the_name(sql::connection& db, std::string_view n
 }
 
 joining barrier_protocol::begin(sql::connection& db, std::string_view name,
-                                const round_terms& terms, grant_id begun_by,
+                                const round_terms& terms, grant_id begun_by, bool again,
                                 sql::deadline until) const {
     return under_the_name(
         db, name, terms.kind,
         [&](const name_row& of) -> joining {
+            if (again) {
+                const auto mine = run(db, find_begun_, until, name, begun_by);
+                if (!mine.empty()) {
+                    return {.what = outcome::joined, .seen = {.generation = mine.integer(0, 0)}};
+                }
+            }
             if (of.latest > 0) {
-                grant_id beginner{};
-                const auto last = lock_round(db, name, of.latest, &beginner, until);
-                if (last && (last->opened == answer::pending || beginner == begun_by)) {
-                    return {.what = beginner == begun_by ? outcome::joined : outcome::no_round,
-                            .seen = {.generation = of.latest, .round = *last}};
+                auto last = lock_round(db, name, of.latest, until);
+                if (last) apply_losses(db, name, of.latest, *last, until);
+                if (last && last->opened == answer::pending) {
+                    return {.seen = {.generation = of.latest, .round = *last}};
                 }
             }
             const auto round = begun_with(terms);
@@ -174,32 +180,26 @@ joining barrier_protocol::begin(sql::connection& db, std::string_view name,
 
 joining barrier_protocol::join(sql::connection& db, const party_id& party, session_id session,
                                party_stage stage, sql::deadline until) const {
-    party_id mine = party;
-    if (mine.generation == 0) {
-        const auto found = read_name(db, name_, party.name, until);
-        if (!found || found->latest == 0) return {};
-        if (found->kind != barrier_kind::latch) return {.what = outcome::other_terms};
-        mine.generation = found->latest;
-    }
     sql::transaction_scope transaction{db, until};
-    auto round = lock_round(db, mine.name, mine.generation, nullptr, until);
+    auto round = lock_round(db, party.name, party.generation, until);
     if (!round) return {};
     if (round->kind != barrier_kind::latch) return {.what = outcome::other_terms};
-    const round_state before{.generation = mine.generation, .round = *round};
-    const auto known = run(db, find_party_, until, mine.name, mine.id);
+    const round_state before{.generation = party.generation, .round = *round};
+    const auto known = run(db, find_party_, until, party.name, party.id);
     if (!known.empty()) {
         return {.what = outcome::joined,
                 .seen = {.generation = known.integer(0, 0), .round = *round}};
     }
     // What is open or broken stays so: there is nothing to arrive at, and nothing to break.
     if (round->opened != answer::pending) return {.what = outcome::no_round, .seen = before};
-    if (!insert_party(db, mine, session, stage, until)) return {.what = outcome::session_dead};
+    if (!insert_party(db, party, session, stage, until)) return {.what = outcome::session_dead};
     if (stage == party_stage::arrived) {
+        apply_losses_before_opening(db, party.name, party.generation, *round, until);
         round->arrive();
-        write(db, mine.name, mine.generation, *round, until);
+        write(db, party.name, party.generation, *round, until);
     }
     transaction.commit(until);
-    return {.what = outcome::joined, .seen = {.generation = mine.generation, .round = *round}};
+    return {.what = outcome::joined, .seen = {.generation = party.generation, .round = *round}};
 }
 
 joining barrier_protocol::enter(sql::connection& db, std::string_view name,
@@ -212,19 +212,20 @@ joining barrier_protocol::enter(sql::connection& db, std::string_view name,
             const auto known = run(db, find_party_, until, name, party);
             if (!known.empty()) {
                 const auto generation = known.integer(0, 0);
-                const auto round = lock_round(db, name, generation, nullptr, until);
+                const auto round = lock_round(db, name, generation, until);
                 if (!round) return {};
                 return {.what = outcome::joined,
                         .seen = {.generation = generation, .round = *round}};
             }
             std::int64_t generation = of.latest;
-            auto round =
-                generation > 0 ? lock_round(db, name, generation, nullptr, until) : std::nullopt;
-            // It does not open with a party that is known to be lost.
-            if (round && round->takes_parties() && round->arrived + 1 >= round->size) {
-                apply_losses(db, name, generation, *round, until);
-            }
+            auto round = generation > 0 ? lock_round(db, name, generation, until) : std::nullopt;
+            if (round) apply_losses_before_opening(db, name, generation, *round, until);
             const bool joins = round && round->takes_parties();
+            if (joins && round->arrived == 0) {  // all that had entered have left again
+                round->size = terms.size;
+                round->loss_counts = terms.loss_counts;
+                run(db, forget_withdrawn_, until, name, generation);
+            }
             if (joins && !has_terms(*round, terms)) {
                 return {.what = outcome::other_terms,
                         .seen = {.generation = generation, .round = *round}};
@@ -248,7 +249,7 @@ joining barrier_protocol::enter(sql::connection& db, std::string_view name,
 /// the rows of a round that is over are deleted.
 std::optional<barrier_round> barrier_protocol::change_party(sql::connection& db,
                                                             const party_id& party,
-                                                            const change& apply,
+                                                            const change& apply, bool opens,
                                                             sql::deadline until) const {
     std::int64_t generation = party.generation;
     if (generation == 0) {
@@ -257,8 +258,9 @@ std::optional<barrier_round> barrier_protocol::change_party(sql::connection& db,
         generation = seen.integer(0, 0);
     }
     sql::transaction_scope transaction{db, until};
-    auto round = lock_round(db, party.name, generation, nullptr, until);
+    auto round = lock_round(db, party.name, generation, until);
     if (!round) return std::nullopt;
+    if (opens) apply_losses_before_opening(db, party.name, generation, *round, until);
     const auto found = run(db, find_party_, until, party.name, party.id);
     if (found.empty()) return round->is_over() ? round : std::nullopt;
     const auto before = static_cast<party_stage>(found.integer(0, 1));
@@ -267,53 +269,48 @@ std::optional<barrier_round> barrier_protocol::change_party(sql::connection& db,
         run(db, set_stage_, until, party.name, party.id, static_cast<std::int64_t>(after));
         write(db, party.name, generation, *round, until);
     }
-    transaction.commit(until);  // also of a change whose reply was lost, and that is not on disk
+    transaction.commit(until);
     return after == party_stage::withdrawn ? std::nullopt : round;
 }
 
 std::optional<barrier_round> barrier_protocol::arrive(sql::connection& db, const party_id& party,
                                                       sql::deadline until) const {
-    return change_party(
-        db, party,
-        [](barrier_round& round, party_stage at) {
-            if (at != party_stage::registered) return at;
-            round.arrive();
-            return party_stage::arrived;
-        },
-        until);
+    const auto apply = [](barrier_round& round, party_stage at) {
+        if (at != party_stage::registered) return at;
+        round.arrive();
+        return party_stage::arrived;
+    };
+    return change_party(db, party, apply, true, until);
 }
 
 std::optional<barrier_round> barrier_protocol::depart(sql::connection& db, const party_id& party,
                                                       sql::deadline until) const {
-    return change_party(
-        db, party,
-        [](barrier_round& round, party_stage at) {
-            if (at >= party_stage::departed) return at;
-            round.depart();
-            return party_stage::departed;
-        },
-        until);
+    const auto apply = [](barrier_round& round, party_stage at) {
+        if (at >= party_stage::departed) return at;
+        round.depart();
+        return party_stage::departed;
+    };
+    return change_party(db, party, apply, false, until);
 }
 
 std::optional<barrier_round> barrier_protocol::lose(sql::connection& db, const party_id& party,
                                                     sql::deadline until) const {
-    return change_party(
-        db, party, [](barrier_round& round, party_stage at) { return round.lose(at); }, until);
+    const auto apply = [](barrier_round& round, party_stage at) { return round.lose(at); };
+    return change_party(db, party, apply, false, until);
 }
 
+/// The row of a withdrawn party stays until its round is deleted: one that is not there, in a round
+/// that opened, was in.
 std::optional<barrier_round> barrier_protocol::withdraw(sql::connection& db, const party_id& party,
                                                         sql::deadline until) const {
-    bool is_there = false;
-    auto round = change_party(
-        db, party,
-        [&](barrier_round& of, party_stage at) {
-            is_there = true;
-            return at == party_stage::arrived && of.withdraw() ? party_stage::withdrawn : at;
-        },
-        until);
-    // An earlier attempt took it back, and the others have come and gone since.
-    if (!is_there && round && round->opened == answer::given) return std::nullopt;
-    return round;
+    const auto apply = [](barrier_round& round, party_stage at) {
+        const bool only_registered =
+            round.kind == barrier_kind::latch && at == party_stage::registered;
+        const bool goes = only_registered || (round.kind == barrier_kind::double_barrier &&
+                                              at == party_stage::arrived && round.withdraw());
+        return goes ? party_stage::withdrawn : at;
+    };
+    return change_party(db, party, apply, false, until);
 }
 
 std::vector<session_id> barrier_protocol::expired_parties(sql::connection& db,
@@ -334,7 +331,7 @@ std::optional<barrier_round> barrier_protocol::sweep(sql::connection& db, std::s
                                                      std::int64_t generation,
                                                      sql::deadline until) const {
     sql::transaction_scope transaction{db, until};
-    auto round = lock_round(db, name, generation, nullptr, until);
+    auto round = lock_round(db, name, generation, until);
     if (!round || round->is_over()) return round;
     apply_losses(db, name, generation, *round, until);
     transaction.commit(until);
@@ -359,21 +356,31 @@ void barrier_protocol::apply_losses(sql::connection& db, std::string_view name,
     if (lost.rows() > 0) write(db, name, generation, round, until);
 }
 
-bool barrier_protocol::reset(sql::connection& db, std::string_view name, barrier_kind kind,
+bool barrier_protocol::reset(sql::connection& db, std::string_view name, std::int64_t generation,
                              sql::deadline until) const {
-    const auto found = read_name(db, name_, name, until);
-    if (!found || found->latest == 0) return false;
-    if (found->kind != kind) {
-        throw error{errc::invalid_options,
-                    "the name is of the other kind: latch or double_barrier"};
-    }
     sql::transaction_scope transaction{db, until};
-    auto round = lock_round(db, name, found->latest, nullptr, until);
-    if (!round || round->opened != answer::pending) return false;
-    round->reset();
-    write(db, name, found->latest, *round, until);
-    transaction.commit(until);
-    return true;
+    auto round = lock_round(db, name, generation, until);
+    if (!round) return false;
+    if (round->opened == answer::pending) {
+        round->reset();
+        write(db, name, generation, *round, until);
+        transaction.commit(until);
+    }
+    return round->opened == answer::broken;
+}
+
+bool barrier_protocol::is_past(sql::connection& db, std::string_view name, std::int64_t generation,
+                               sql::deadline until) const {
+    if (const auto found = read_name(db, name_, name, until)) return generation <= found->latest;
+    const auto floor = run(db, floor_, until);
+    return !floor.empty() && generation <= floor.integer(0, 0);
+}
+
+void barrier_protocol::apply_losses_before_opening(sql::connection& db, std::string_view name,
+                                                   std::int64_t generation, barrier_round& round,
+                                                   sql::deadline until) const {
+    if (round.opened != answer::pending || round.arrived + 1 < round.size) return;
+    apply_losses(db, name, generation, round, until);
 }
 
 std::int64_t barrier_protocol::delete_old(sql::connection& db, std::string_view name,
@@ -382,13 +389,25 @@ std::int64_t barrier_protocol::delete_old(sql::connection& db, std::string_view 
     sql::transaction_scope transaction{db, until};
     const auto found = read_name(db, lock_name_, name, until);
     if (!found) return 0;
-    run(db, delete_old_parties_, until, name, retention.count());
-    const auto deleted = run(db, delete_old_rounds_, until, name, retention.count()).affected();
+    std::int64_t deleted = 0;
+    const auto old = run(db, old_rounds_, until, name, retention.count());
+    for (std::size_t row = 0; row < old.rows(); ++row) {
+        const auto generation = old.integer(row, 0);
+        auto round = lock_round(db, name, generation, until);
+        if (!round) continue;
+        if (!round->is_over()) {  // its parties may have been lost, and no client has looked since
+            apply_losses(db, name, generation, *round, until);
+            continue;
+        }
+        run(db, delete_round_, until, name, generation);
+        run(db, delete_all_parties_, until, name, generation);
+        ++deleted;
+    }
     if (run(db, any_round_, until, name).empty()) {
         // A party that waits for an answer of a deleted round must not find a later one of the same
         // number: the floor is committed with the deletion.
         run(db, lift_floor_, until, found->latest);
-        run(db, delete_name_, until, name);
+        run(db, delete_round_, until, name, std::int64_t{0});
     }
     transaction.commit(until);
     return deleted;

@@ -64,13 +64,13 @@ public:
                                                   std::int64_t generation,
                                                   sql::deadline until) const;
 
-    /// Begins a round, unless the latest one is pending. Returns that round: joined, and begun with
-    /// this id, or no_round. Six to nine round trips.
+    /// Begins a round, unless the latest one is pending, losses considered. Returns that round:
+    /// joined, or no_round if it is another's. Seven to ten round trips.
+    /// @param again an earlier attempt with this id may have begun one
     [[nodiscard]] joining begin(sql::connection& db, std::string_view name,
-                                const round_terms& terms, grant_id begun_by,
+                                const round_terms& terms, grant_id begun_by, bool again,
                                 sql::deadline until) const;
-    /// Adds a party to a pending round of a latch, or to the latest for generation 0. Five to seven
-    /// round trips.
+    /// Adds a party to a pending round of a latch. Six or seven round trips.
     [[nodiscard]] joining join(sql::connection& db, const party_id& party, session_id session,
                                party_stage stage, sql::deadline until) const;
     /// Adds a party that has entered to the latest round of a double barrier, or to a new one if
@@ -89,8 +89,8 @@ public:
     /// The party counts as one whose session ended.
     [[nodiscard]] std::optional<barrier_round> lose(sql::connection& db, const party_id& party,
                                                     sql::deadline until) const;
-    /// Takes back the entry of a party, unless the barrier has given its answer, which it returns.
-    /// Returns nullopt if the party is not in.
+    /// Takes back that a party has entered or registered, unless the round has given its answer,
+    /// which it returns. Returns nullopt if the party is not in.
     [[nodiscard]] std::optional<barrier_round> withdraw(sql::connection& db, const party_id& party,
                                                         sql::deadline until) const;
 
@@ -105,16 +105,20 @@ public:
     [[nodiscard]] std::optional<barrier_round> sweep(sql::connection& db, std::string_view name,
                                                      std::int64_t generation,
                                                      sql::deadline until) const;
-    /// Breaks the latest round if it is pending. Returns whether there was one.
-    [[nodiscard]] bool reset(sql::connection& db, std::string_view name, barrier_kind kind,
+    /// Breaks a round if it is pending. Returns whether it is broken now.
+    [[nodiscard]] bool reset(sql::connection& db, std::string_view name, std::int64_t generation,
                              sql::deadline until) const;
-
-    /// For the reaper: names with rounds that have been over for so long, in byte order.
+    /// For a generation that has no row: whether there was one, so that it was deleted. If not, it
+    /// has not begun, as far as this node knows. One or two round trips.
+    [[nodiscard]] bool is_past(sql::connection& db, std::string_view name, std::int64_t generation,
+                               sql::deadline until) const;
+    /// For the reaper: names with rounds that have not changed for so long, in byte order.
     [[nodiscard]] std::vector<std::string> names_with_old(sql::connection& db,
                                                           std::string_view after, int limit,
                                                           std::chrono::microseconds retention,
                                                           sql::deadline until) const;
-    /// Deletes these rounds of a name, and the name if no round is left. Returns how many.
+    /// Deletes those of these rounds that are over, and the name if no round is left; applies
+    /// losses to the others. Returns how many.
     std::int64_t delete_old(sql::connection& db, std::string_view name,
                             std::chrono::microseconds retention, sql::deadline until) const;
 
@@ -134,7 +138,6 @@ private:
     [[nodiscard]] std::optional<barrier_round> lock_round(sql::connection& db,
                                                           std::string_view name,
                                                           std::int64_t generation,
-                                                          grant_id* begun_by,
                                                           sql::deadline until) const;
     void write(sql::connection& db, std::string_view name, std::int64_t generation,
                const barrier_round& round, sql::deadline until) const;
@@ -145,18 +148,22 @@ private:
                                     party_stage stage, sql::deadline until) const;
     [[nodiscard]] std::optional<barrier_round> change_party(sql::connection& db,
                                                             const party_id& party,
-                                                            const change& apply,
+                                                            const change& apply, bool opens,
                                                             sql::deadline until) const;
     void apply_losses(sql::connection& db, std::string_view name, std::int64_t generation,
                       barrier_round& round, sql::deadline until) const;
+    /// A round does not open with a party that is known to be lost.
+    void apply_losses_before_opening(sql::connection& db, std::string_view name,
+                                     std::int64_t generation, barrier_round& round,
+                                     sql::deadline until) const;
     template <typename Attempt>
     joining under_the_name(sql::connection& db, std::string_view name, barrier_kind kind,
                            Attempt attempt, sql::deadline until) const;
 
     const sql::statement name_, lock_name_, make_name_, floor_, look_, lock_round_, insert_round_,
         set_latest_, write_round_, find_party_, insert_party_, set_stage_, delete_parties_,
-        lost_parties_, expired_parties_, delete_old_parties_, delete_old_rounds_, any_round_,
-        delete_name_, old_names_, lift_floor_;
+        lost_parties_, expired_parties_, find_begun_, old_rounds_, delete_round_,
+        delete_all_parties_, any_round_, forget_withdrawn_, old_names_, lift_floor_;
 };
 
 }  // namespace rowlock::protocol

@@ -35,8 +35,9 @@ update rowlock_barrier set latest = $2::bigint, changed_at = clock_timestamp() w
 
 -- statement write_round
 -- Writes the state of a round. The transaction has locked this row, and read it since.
--- $1 name  $2 generation  $3 arrived  $4 departed  $5 opened  $6 closed
-update rowlock_barrier set arrived = $3::bigint, departed = $4::bigint, opened = $5::bigint, closed = $6::bigint, changed_at = clock_timestamp()
+-- $1 name  $2 generation  $3 arrived  $4 departed  $5 opened  $6 closed  $7 size  $8 whether losses count
+update rowlock_barrier set arrived = $3::bigint, departed = $4::bigint, opened = $5::bigint, closed = $6::bigint,
+       size = $7::bigint, loss_counts = $8::bigint, changed_at = clock_timestamp()
  where name = $1::text and generation = $2::bigint
 
 -- statement find_party
@@ -57,7 +58,20 @@ select $1::text, $2::bigint, $3::bigint, m.id, $5::bigint, clock_timestamp() fro
 update rowlock_party set stage = $3::bigint where name = $1::text and grant_id = $2::bigint
 
 -- statement delete_parties
--- The round is over: its parties read what they want to know there. The transaction has locked the round.
+-- The round is over: its parties read what they want to know there. But those that have withdrawn stay, so that one whose
+-- reply was lost finds that it has. The transaction has locked the round.
+-- $1 name  $2 generation
+delete from rowlock_party where name = $1::text and generation = $2::bigint and stage <> 3
+
+-- statement forget_withdrawn
+-- Parties that withdrew so long ago that no call still asks whether they did. The transaction has locked the round.
+-- $1 name  $2 generation
+delete from rowlock_party
+ where name = $1::text and generation = $2::bigint and stage = 3
+   and joined_at <= clock_timestamp() - interval '10 minutes'
+
+-- statement delete_all_parties
+-- The transaction has locked the round, and deletes it.
 -- $1 name  $2 generation
 delete from rowlock_party where name = $1::text and generation = $2::bigint
 
@@ -89,35 +103,31 @@ select kind, latest from rowlock_barrier where name = $1::text and generation = 
 select generation, kind, size, loss_counts, arrived, departed, opened, closed, begun_by
   from rowlock_barrier where name = $1::text and generation = $2::bigint for update
 
+-- statement find_begun_round
+-- The round that a call began whose reply was lost.
+-- $1 name  $2 by which id
+select generation from rowlock_barrier where name = $1::text and begun_by = $2::bigint
+
 -- statement names_with_old_rounds
--- Names with rounds that have been over for so long. Reads only.
+-- Names with rows that have not changed for so long. Reads only.
 -- $1 after which name  $2 how long, in µs  $3 how many names
 select distinct name from rowlock_barrier
- where name > $1::text and generation > 0
-   and (opened = 2 or closed <> 0 or (kind = 0 and opened = 1)) and changed_at <= clock_timestamp() - $2::bigint::float8 * interval '1 microsecond'
+ where name > $1::text and changed_at <= clock_timestamp() - $2::bigint::float8 * interval '1 microsecond'
  order by name limit $3::bigint
 
--- statement delete_old_parties
--- The transaction has locked the row of the name.
--- $1 name  $2 for how long their round has been over, in µs
-delete from rowlock_party
- where name = $1::text and generation in (select generation from rowlock_barrier
-                                  where name = $1::text and generation > 0
-                                    and (opened = 2 or closed <> 0 or (kind = 0 and opened = 1)) and changed_at <= clock_timestamp() - $2::bigint::float8 * interval '1 microsecond')
+-- statement old_rounds
+-- The rounds of a name that have not changed for so long. The transaction has locked the row of the name.
+-- $1 name  $2 how long, in µs
+select generation from rowlock_barrier
+ where name = $1::text and generation > 0 and changed_at <= clock_timestamp() - $2::bigint::float8 * interval '1 microsecond'
+ order by generation
 
--- statement delete_old_rounds
--- Nothing changes a round that is over. The transaction has locked the row of the name.
--- $1 name  $2 for how long they have been over, in µs
-delete from rowlock_barrier
- where name = $1::text and generation > 0
-   and (opened = 2 or closed <> 0 or (kind = 0 and opened = 1)) and changed_at <= clock_timestamp() - $2::bigint::float8 * interval '1 microsecond'
+-- statement delete_round
+-- A round that is over, or the row of a name without rounds. The transaction has locked it.
+-- $1 name  $2 generation
+delete from rowlock_barrier where name = $1::text and generation = $2::bigint
 
 -- statement any_round
 -- Whether a name has a round. The transaction has locked the row of the name: none is begun.
 -- $1 name
 select 1 from rowlock_barrier where name = $1::text and generation > 0 limit 1
-
--- statement delete_barrier_name
--- The row that orders the rounds of a name. The transaction has locked it.
--- $1 name
-delete from rowlock_barrier where name = $1::text and generation = 0
