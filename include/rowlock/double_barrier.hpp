@@ -39,23 +39,24 @@ struct barrier_info {
 /// One thread at a time; in a forked child it is inert.
 class [[nodiscard]] barrier_party {
 public:
-    barrier_party(barrier_party&&) noexcept;
+    barrier_party(barrier_party&&) noexcept = default;
     barrier_party& operator=(barrier_party&&) noexcept;
     /// Takes at most statement_timeout; what fails then is repeated in the background.
     ~barrier_party();
 
-    [[nodiscard]] std::int64_t generation() const noexcept { return generation_; }
+    [[nodiscard]] std::int64_t generation() const noexcept { return party_.generation; }
 
     /// Departs, and waits until all parties of this generation have departed. To repeat it after an
     /// error is safe.
     /// @throws error errc::broken if a party was lost before it had departed
     void leave();
-    /// The same; false if and only if `stop` was requested first. It has departed then.
+    /// The same; false if and only if `stop` was requested first. It has departed then, or does so
+    /// when it is destroyed.
     template <std::same_as<std::stop_token> Stop>
     [[nodiscard]] bool leave(Stop stop) {
         return leave_until(time_point::max(), stop);
     }
-    /// Waits up to `timeout`, or until `stop` is requested; it has departed then.
+    /// Waits up to `timeout`, or until `stop` is requested; likewise.
     template <typename Rep, typename Period>
     [[nodiscard]] bool leave_for(const std::chrono::duration<Rep, Period>& timeout,
                                  const std::stop_token& stop = {}) {
@@ -65,16 +66,10 @@ public:
 private:
     friend class double_barrier;
     using time_point = std::chrono::steady_clock::time_point;
-    barrier_party(std::weak_ptr<detail::engine> of, std::string name, std::int64_t generation,
-                  rowlock::grant_id id) noexcept;
+    explicit barrier_party(detail::party_handle party) noexcept : party_{std::move(party)} {}
     bool leave_until(time_point until, const std::stop_token& stop);
-    void end() noexcept;
 
-    std::weak_ptr<detail::engine> engine_;
-    std::string name_;
-    std::int64_t generation_ = 0;
-    rowlock::grant_id id_{};
-    bool departed_ = false;
+    detail::party_handle party_;
 };
 
 /// Brings a number of parties together before a piece of work, and again after it:

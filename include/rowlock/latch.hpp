@@ -10,6 +10,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 
 namespace rowlock {
 
@@ -36,31 +37,38 @@ struct latch_info {
     std::int64_t registered = 0;  ///< parties that have not arrived yet
 };
 
+namespace detail {
+
+/// What a party object knows. Moved from, it has no engine.
+struct party_handle {
+    std::weak_ptr<detail::engine> engine{};
+    std::string name{};
+    std::int64_t generation = 0;
+    rowlock::grant_id id{};
+    bool done = false;  ///< arrived, or departed
+};
+
+}  // namespace detail
+
 /// A party of a latch: has to arrive. If it is destroyed before, or its client is, or its process
 /// dies, it counts as lost. One thread at a time; in a forked child it is inert.
 class [[nodiscard]] latch_party {
 public:
-    latch_party(latch_party&&) noexcept;
+    latch_party(latch_party&&) noexcept = default;
     latch_party& operator=(latch_party&&) noexcept;
     /// Takes at most statement_timeout; what fails then is repeated in the background.
     ~latch_party();
 
-    [[nodiscard]] std::int64_t generation() const noexcept { return generation_; }
-    /// Counts, once: to repeat it after an error is safe. Seven round trips.
+    [[nodiscard]] std::int64_t generation() const noexcept { return party_.generation; }
+    /// Counts, once: to repeat it after an error is safe. Six to ten round trips.
     /// @throws error errc::broken if the latch is broken
     void arrive();
 
 private:
     friend class latch;
-    latch_party(std::weak_ptr<detail::engine> of, std::string name, std::int64_t generation,
-                rowlock::grant_id id) noexcept;
-    void end() noexcept;
+    explicit latch_party(detail::party_handle party) noexcept : party_{std::move(party)} {}
 
-    std::weak_ptr<detail::engine> engine_;
-    std::string name_;
-    std::int64_t generation_ = 0;
-    rowlock::grant_id id_{};
-    bool arrived_ = false;
+    detail::party_handle party_;
 };
 
 /// Holds back any number of threads, processes and machines until so many things are done:

@@ -192,6 +192,14 @@ bool is_over_within(named_locks& locks, const target& whom, milliseconds limit,
     }
 }
 
+/// A script that renews its lease holds it by another token than the one that was shown.
+void refuse_if_renewed(named_locks& locks, const break_options& options, const target& whom) {
+    if (!locks.holds(whom)) return;
+    throw failure{busy, fmt::format("{} was renewed by its holder since it was shown: run the "
+                                    "command again",
+                                    options.name)};
+}
+
 int ask_to_stop(named_locks& locks, const database& in, const break_options& options,
                 const target& whom, const std::vector<waiter_info>& queue) {
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP}};
@@ -205,6 +213,7 @@ int ask_to_stop(named_locks& locks, const database& in, const break_options& opt
                                   options.name, to_text(whom.who.remaining))};
     }
     if (!left) {
+        refuse_if_renewed(locks, options, whom);
         report(options, in, "gone", "is not held by that holder any more");
         return success;
     }
@@ -229,6 +238,7 @@ int take_away(named_locks& locks, const database& in, const break_options& optio
               const target& whom) {
     // Another client may have taken the lock meanwhile.
     const bool taken = locks.force_release(whom);
+    if (!taken) refuse_if_renewed(locks, options, whom);
     report(options, in, taken ? "taken" : "gone",
            taken ? "was taken from its holder, which works on until it learns of it"
                  : "is not held by that holder any more");

@@ -137,8 +137,8 @@ void add_from_page(std::vector<example>& all, const std::filesystem::path& path)
 std::vector<example> all_examples() {
     std::vector<example> all;
     for (const char* command :
-         {"", "run", "elect", "observe", "acquire", "renew", "release", "ls", "show", "held", "history",
-          "break", "reap", "migrate", "fence-token", "doctor"}) {
+         {"", "run", "elect", "observe", "acquire", "renew", "release", "ls", "show", "held",
+          "history", "break", "reap", "migrate", "fence-token", "doctor"}) {
         add_from_help(all, command);
     }
     const std::filesystem::path source{ROWLOCK_SOURCE_DIR};

@@ -63,6 +63,22 @@ TEST_CASE("a history is switched on, shown and removed") {
     }
 }
 
+TEST_CASE("the history records a renewal, of a longer or a shorter time") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(in->name());
+        good(*in, {"migrate", "--history", "on"});
+        const auto got = json::parse(good(*in, {"acquire", "--for", "1h", "--json", "a"}).out);
+        for (const char* time : {"2h", "5m"}) {
+            CAPTURE(std::string{time});
+            const auto renewed = json::parse(
+                good(*in, {"renew", "--for", time, "--json", "a", got["grant_id"]}).out);
+            const auto all = json::parse(good(*in, {"history", "--json", "a"}).out)["records"];
+            CHECK(all.back()["kind"] == "renewed");
+            CHECK(all.back()["token"] == renewed["token"]);
+        }
+    }
+}
+
 TEST_CASE("the doctor reports a history that is on or stopped") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(in->name());

@@ -458,6 +458,54 @@ TEST_CASE("a latch does not open beside a party that was lost long ago, and a ne
             end_sessions_of(database, dies);
             CHECK(gate.begin(1));
         }
+        // The same by a party: what it is told is what is written.
+        gate.count_down();
+        for (const auto on_loss : {party_loss::breaks, party_loss::counts}) {
+            client dies{database.source(), slow_beats(database)};
+            REQUIRE(gate.begin(2, {.on_loss = on_loss}));
+            const auto lost = latch{dies, "gate"}.join();
+            auto mine = gate.join();
+            gate.count_down();
+            end_sessions_of(database, dies);
+            if (on_loss == party_loss::breaks) {
+                CHECK(kind_of([&] { mine.arrive(); }) == errc::broken);
+                CHECK(gate.inspect()->state == latch_state::broken);
+            } else {
+                CHECK_NOTHROW(mine.arrive());
+                CHECK(gate.inspect()->state == latch_state::open);
+            }
+        }
+    }
+}
+
+TEST_CASE("a stop during a retry does not take a party out of a barrier that opened with it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), slow_beats(database)};
+        client other{database.source(), database.options()};
+        static_cast<void>(locks.acquire("open a session"));
+        double_barrier here{locks, "step", 2};
+        double_barrier there{other, "step", 2};
+        std::optional<barrier_party> first;
+        std::jthread enters{[&] { first = there.enter_for(20s); }};
+        REQUIRE(eventually([&] {
+            const auto seen = there.inspect();
+            return seen && seen->entered == 1;
+        }));
+        std::stop_source stop;
+        bool lost = false;
+        network.after([&](std::string_view what) {
+            if (what != "commit" || std::exchange(lost, true)) return;
+            stop.request_stop();
+            interception::lose_reply();
+        });
+        const auto mine = here.enter(stop.get_token());
+        network.after({});
+        enters.join();
+        REQUIRE(lost);
+        REQUIRE(first);
+        CHECK(mine);
+        CHECK(there.inspect()->left == 0);
     }
 }
 

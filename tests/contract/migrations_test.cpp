@@ -348,7 +348,7 @@ void use_barriers(rowlock::sql::connection& db, const rowlock::sql::statement_se
              .what == outcome::joined);
     need(meetings.look(db, "latch", 0, soon())->registered == 1);
     const auto round = meetings.arrive(db, party, soon());
-    need(round && round->is_over());
+    need(round && round->round.is_over());
     need(meetings.delete_old(db, "latch", 0us, soon()) == 1);
     leases->end_session(db, session, soon());
     leases->delete_session(db, session, soon());

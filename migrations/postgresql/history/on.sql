@@ -83,7 +83,7 @@ begin
                          or not exists (select from rowlock_session s
                                          where s.id = old.session and not s.ended)) then 'taken_over'
         when begins then 'handed_over'
-        when new.session is not null and new.token > old.token and new.deadline > old.deadline then 'renewed'
+        when new.session is not null and new.token > old.token and new.deadline <> old.deadline then 'renewed'
         when new.session is not null or old.session is null then 'altered'
         when new.token > old.token then 'forced'
         when new.acquired_at is not null then 'expired'

@@ -17,7 +17,7 @@ std::shared_ptr<grant> adopter::adopt(const lease_offer& offer) {
     require(
         offer.session != session_id{} && offer.grant_id != grant_id{} && offer.token.value() > 0,
         "an offer has a session, a grant id and a token: pass what lease::offer() returned");
-    require_offered(offer);
+    if (is_over(offer)) return nullptr;
     attempt mine;
     std::shared_ptr<grant> taken;
     try {
@@ -43,12 +43,14 @@ std::shared_ptr<grant> adopter::adopt(const lease_offer& offer) {
     return taken;
 }
 
-/// An offer of this very client must be one: the holder that works under it would not learn of the
-/// loss in time.
-void adopter::require_offered(const lease_offer& offer) const {
+/// Whether an offer of this very client was withdrawn or lost. It must be one: the holder that
+/// works under it would not learn of the loss in time.
+bool adopter::is_over(const lease_offer& offer) const {
     const auto offered = own(offer);
-    require(!offered || offered->now != grant::state::held,
+    const auto now = offered ? offered->now.load() : grant::state::offered;
+    require(now != grant::state::held,
             "this client holds that lease and has not offered it: call lease::offer() first");
+    return now != grant::state::offered;
 }
 
 /// The grant of this client that is offered; null if it is another client's.

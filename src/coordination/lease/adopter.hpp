@@ -30,7 +30,7 @@ private:
         bool unsure = false;  ///< a reply was lost: it may have been granted
     };
 
-    void require_offered(const lease_offer& offer) const;
+    [[nodiscard]] bool is_over(const lease_offer& offer) const;
     [[nodiscard]] std::shared_ptr<grant> own(const lease_offer& offer) const;
     std::shared_ptr<grant> adopt_once(const lease_offer& offer, attempt& mine, sql::connection& db,
                                       sql::deadline until);

@@ -2,6 +2,7 @@
 
 #include "base/jitter.hpp"
 #include "coordination/session/grant.hpp"
+#include "sql/brief_wait.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -72,15 +73,15 @@ joining barriers::enter(const party& mine, const protocol::round_terms& terms, t
     return entered ? *std::move(entered) : joining{};
 }
 
-std::optional<barrier_round> barriers::arrive(const party& mine) {
+std::optional<protocol::round_state> barriers::arrive(const party& mine) {
     context_.fork.require_same_process();
     return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
         return protocol_.arrive(db, mine.view(), until);
     });
 }
 
-std::optional<barrier_round> barriers::depart(const party& mine, time_point until,
-                                              const std::stop_token& stop) {
+std::optional<protocol::round_state> barriers::depart(const party& mine, time_point until,
+                                                      const std::stop_token& stop) {
     context_.fork.require_same_process();
     auto done = retries_.on_connection(retries_.failure_deadline(until), stop,
                                        [&](sql::connection& db, sql::deadline end) {
@@ -89,7 +90,7 @@ std::optional<barrier_round> barriers::depart(const party& mine, time_point unti
     return done ? *std::move(done) : std::nullopt;
 }
 
-std::optional<barrier_round> barriers::withdraw(const party& mine, time_point until) {
+std::optional<protocol::round_state> barriers::withdraw(const party& mine, time_point until) {
     return *retries_.on_connection(retries_.failure_deadline(until), {},
                                    [&](sql::connection& db, sql::deadline end) {
                                        return protocol_.withdraw(db, mine.view(), end);
@@ -174,7 +175,7 @@ bool barriers::end(const given_up& one, sql::connection& db, sql::deadline until
         return true;
     }
     const auto in = protocol_.withdraw(db, one.of.view(), until);
-    if (in && one.kind == barrier_kind::double_barrier && !in->is_over()) {
+    if (in && one.kind == barrier_kind::double_barrier && !in->round.is_over()) {
         static_cast<void>(protocol_.depart(db, one.of.view(), until));
     }
     return in.has_value() || !may_come;
@@ -214,13 +215,20 @@ void barriers::settle(sql::connection& db, sql::deadline until, bool at_once) no
         if (given_up_.empty() || (!at_once && context_.now() < due_)) return;
         all.swap(given_up_);
     }
-    std::erase_if(all, [&](const given_up& each) {
-        try {
-            return db.alive() && end(each, db, until);
-        } catch (...) {
-            return false;  // of another name it may succeed
+    // A locked row ends this turn, so that the heartbeats are not late; it comes last the next
+    // time.
+    const auto brief = sql::row_lock_deadline(db, until);
+    auto rest = all.begin();
+    try {
+        while (rest != all.end() && db.alive()) {
+            if (!end(*rest, db, brief)) break;
+            ++rest;
         }
-    });
+    } catch (...) {
+        // The next time.
+    }
+    if (rest != all.end()) std::rotate(rest, std::next(rest), all.end());
+    all.erase(all.begin(), rest);
     const std::lock_guard lock{mutex_};
     due_ = context_.now() + between_tries;
     try {

@@ -51,11 +51,11 @@ public:
     [[nodiscard]] protocol::joining enter(const party& mine, const protocol::round_terms& terms,
                                           time_point until, const std::stop_token& stop);
     /// As protocol::barrier_protocol.
-    std::optional<protocol::barrier_round> arrive(const party& mine);
+    std::optional<protocol::round_state> arrive(const party& mine);
     /// Nullopt also if a stop was requested while a failure was repeated.
-    std::optional<protocol::barrier_round> depart(const party& mine, time_point until,
-                                                  const std::stop_token& stop);
-    std::optional<protocol::barrier_round> withdraw(const party& mine, time_point until);
+    std::optional<protocol::round_state> depart(const party& mine, time_point until,
+                                                const std::stop_token& stop);
+    std::optional<protocol::round_state> withdraw(const party& mine, time_point until);
     bool reset(const std::string& name, std::int64_t generation);
     [[nodiscard]] std::optional<protocol::round_state> look(const std::string& name,
                                                             std::int64_t generation);

@@ -48,38 +48,18 @@ const char* to_string(barrier_state state) noexcept {
     return "unknown";
 }
 
-barrier_party::barrier_party(std::weak_ptr<detail::engine> of, std::string name,
-                             std::int64_t generation, rowlock::grant_id id) noexcept
-    : engine_{std::move(of)}, name_{std::move(name)}, generation_{generation}, id_{id} {}
-
-barrier_party::barrier_party(barrier_party&& other) noexcept
-    : engine_{std::exchange(other.engine_, {})},
-      name_{std::move(other.name_)},
-      generation_{other.generation_},
-      id_{other.id_},
-      departed_{other.departed_} {}
-
 barrier_party& barrier_party::operator=(barrier_party&& other) noexcept {
-    if (this == &other) return *this;
-    end();
-    engine_ = std::exchange(other.engine_, {});
-    name_ = std::move(other.name_);
-    generation_ = other.generation_;
-    id_ = other.id_;
-    departed_ = other.departed_;
+    // The old party departs as the temporary goes out of scope.
+    barrier_party moved{std::move(other)};
+    std::swap(party_, moved.party_);
     return *this;
 }
 
 barrier_party::~barrier_party() {
-    end();
-}
-
-void barrier_party::end() noexcept {
-    const auto engine = engine_.lock();
-    engine_.reset();
-    if (!engine || departed_ || engine->context().fork.in_child()) return;
-    engine->meetings().give_up({std::move(name_), generation_, id_}, barrier_kind::double_barrier,
-                               false);
+    const auto engine = party_.engine.lock();
+    if (!engine || party_.done) return;
+    engine->meetings().give_up({std::move(party_.name), party_.generation, party_.id},
+                               barrier_kind::double_barrier, false);
 }
 
 void barrier_party::leave() {
@@ -87,17 +67,18 @@ void barrier_party::leave() {
 }
 
 bool barrier_party::leave_until(time_point until, const std::stop_token& stop) {
-    const auto engine = engine_.lock();
+    const auto engine = party_.engine.lock();
     if (!engine) throw detail::client_destroyed();
     auto& meetings = engine->meetings();
-    const auto after = meetings.depart({name_, generation_, id_}, until, stop);
-    departed_ = after.has_value();
+    const auto after = meetings.depart({party_.name, party_.generation, party_.id}, until, stop);
+    party_.done = after.has_value();
     if (!after && stop.stop_requested()) return false;
-    const auto round = after && after->closed != answer::pending
-                           ? after
-                           : meetings.wait(name_, generation_, &barrier_round::closed, until, stop);
+    const auto round =
+        after && after->round.closed != answer::pending
+            ? std::optional{after->round}
+            : meetings.wait(party_.name, party_.generation, &barrier_round::closed, until, stop);
     if (!round) return false;
-    departed_ = true;
+    party_.done = true;
     if (round->closed != answer::given) throw broken_barrier("it had left");
     return true;
 }
@@ -132,19 +113,27 @@ std::optional<barrier_party> double_barrier::enter_until(time_point until,
                         "parties of another number, or with other options, have entered and wait: "
                         "give the same to all"};
         }
-        if (done.what != outcome::joined) {  // a stop was requested while a failure was repeated
-            meetings.give_up(std::move(mine), barrier_kind::double_barrier, true);
-            return std::nullopt;
+        entered = done.what == outcome::joined;
+        std::optional<barrier_round> round;
+        if (entered) {
+            mine.generation = done.seen.generation;
+            round = done.seen.round;
+            if (round->opened == answer::pending) {
+                round =
+                    meetings.wait(mine.name, mine.generation, &barrier_round::opened, until, stop);
+            }
         }
-        entered = true;
-        mine.generation = done.seen.generation;
-        std::optional<barrier_round> round = done.seen.round;
-        if (round->opened == answer::pending) {
-            round = meetings.wait(mine.name, mine.generation, &barrier_round::opened, until, stop);
+        if (!round) {
+            // The time is up, or a stop was requested while a failure was repeated: one transaction
+            // says whether the barrier has opened with this party.
+            const auto in = meetings.withdraw(mine, until);
+            if (!in) {
+                if (!entered) meetings.give_up(std::move(mine), barrier_kind::double_barrier, true);
+                return std::nullopt;
+            }
+            mine.generation = in->generation;
+            round = in->round;
         }
-        // The time is up: one transaction says whether the barrier has opened meanwhile.
-        if (!round) round = meetings.withdraw(mine, until);
-        if (!round) return std::nullopt;
         if (round->opened == answer::broken) throw broken_barrier("all had entered");
     } catch (const error& failure) {
         const bool is_in =
@@ -155,7 +144,10 @@ std::optional<barrier_party> double_barrier::enter_until(time_point until,
         meetings.give_up(std::move(mine), barrier_kind::double_barrier, !entered);
         throw;
     }
-    return barrier_party{locks_->engine_, mine.name, mine.generation, mine.id};
+    return barrier_party{{.engine = locks_->engine_,
+                          .name = mine.name,
+                          .generation = mine.generation,
+                          .id = mine.id}};
 }
 
 bool double_barrier::reset() {

@@ -3,6 +3,7 @@
 #include "base/identity.hpp"
 #include "coordination/lease/validation.hpp"
 #include "housekeeping/reaping.hpp"
+#include "sql/brief_wait.hpp"
 #include <rowlock/error.hpp>
 
 #include <string>
@@ -225,7 +226,9 @@ void engine::end_sessions(waiting_threads::leftovers& rest, sql::deadline until)
     beats.adopt_idle_connection();
     try {
         if (barriers_.due() != base::alarm::never) {
-            barriers_.settle(beats.connection(until), until, true);
+            auto& db = beats.connection(until);
+            sql::set_short_lock_timeout(db, until);
+            barriers_.settle(db, until, true);
         }
         if (const auto ours = sessions_.current()) {
             if (end_own_session(*ours, rest, until)) rest.sessions.push_back(ours->id());

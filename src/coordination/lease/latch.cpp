@@ -39,13 +39,6 @@ latch_state state_of(const barrier_round& round) {
     return latch_state::closed;
 }
 
-/// The engine of a party; null where the party is inert.
-std::shared_ptr<detail::engine> engine_of(const std::weak_ptr<detail::engine>& of) {
-    auto engine = of.lock();
-    if (engine && engine->context().fork.in_child()) return nullptr;
-    return engine;
-}
-
 }  // namespace
 
 const char* to_string(latch_state state) noexcept {
@@ -60,46 +53,27 @@ const char* to_string(latch_state state) noexcept {
     return "unknown";
 }
 
-latch_party::latch_party(std::weak_ptr<detail::engine> of, std::string name,
-                         std::int64_t generation, rowlock::grant_id id) noexcept
-    : engine_{std::move(of)}, name_{std::move(name)}, generation_{generation}, id_{id} {}
-
-latch_party::latch_party(latch_party&& other) noexcept
-    : engine_{std::exchange(other.engine_, {})},
-      name_{std::move(other.name_)},
-      generation_{other.generation_},
-      id_{other.id_},
-      arrived_{other.arrived_} {}
-
 latch_party& latch_party::operator=(latch_party&& other) noexcept {
-    if (this == &other) return *this;
-    end();
-    engine_ = std::exchange(other.engine_, {});
-    name_ = std::move(other.name_);
-    generation_ = other.generation_;
-    id_ = other.id_;
-    arrived_ = other.arrived_;
+    // The old party ends as the temporary goes out of scope.
+    latch_party moved{std::move(other)};
+    std::swap(party_, moved.party_);
     return *this;
 }
 
 latch_party::~latch_party() {
-    end();
-}
-
-void latch_party::end() noexcept {
-    const auto engine = engine_of(engine_);
-    engine_.reset();
-    if (!engine || arrived_) return;
-    engine->meetings().give_up({std::move(name_), generation_, id_}, barrier_kind::latch, false);
+    const auto engine = party_.engine.lock();
+    if (!engine || party_.done) return;
+    engine->meetings().give_up({std::move(party_.name), party_.generation, party_.id},
+                               barrier_kind::latch, false);
 }
 
 void latch_party::arrive() {
-    const auto engine = engine_.lock();
+    const auto engine = party_.engine.lock();
     if (!engine) throw detail::client_destroyed();
-    const auto round = engine->meetings().arrive({name_, generation_, id_});
+    const auto round = engine->meetings().arrive({party_.name, party_.generation, party_.id});
     if (!round) throw error{errc::broken, "this generation is there no more: it was over long ago"};
-    arrived_ = true;
-    if (round->opened == answer::broken) throw broken_latch();
+    party_.done = true;
+    if (round->round.opened == answer::broken) throw broken_latch();
 }
 
 latch::latch(client& locks, const lock_name& name) : locks_{&locks}, name_{name} {}
@@ -140,10 +114,12 @@ latch_party latch::join(std::int64_t generation) {
     }
     if (done.seen.generation == 0) throw no_latch(done.what);
     if (done.seen.round.opened == answer::broken) throw broken_latch();
-    latch_party party{locks_->engine_, mine.name, mine.generation, mine.id};
-    // It is open already: the arrival changes nothing.
-    party.arrived_ = done.what == outcome::no_round;
-    return party;
+    // If it is open already the arrival changes nothing.
+    return latch_party{{.engine = locks_->engine_,
+                        .name = mine.name,
+                        .generation = mine.generation,
+                        .id = mine.id,
+                        .done = done.what == outcome::no_round}};
 }
 
 void latch::count_down(std::int64_t generation) {

@@ -48,7 +48,10 @@ nanoseconds heartbeat::step() noexcept {
         }
         if (also_.due() <= context_.now()) {
             const auto until = context_.statement_deadline();
-            also_.run(connection(until), until);
+            auto& db = connection(until);
+            if (!has_short_timeout_) sql::set_short_lock_timeout(db, until);
+            has_short_timeout_ = true;
+            also_.run(db, until);
         }
         failures_ = 0;
         return std::min(sessions_.lost().next_due(context_.now()), also_.due());
@@ -148,8 +151,8 @@ heartbeat::beaten heartbeat::after_refusal(session& ours, sql::connection& db,
 /// A row locked by a fenced transaction must not delay all the other tasks.
 void heartbeat::after_beat(session& ours, sql::deadline until) {
     const nanoseconds now = context_.now();
-    const bool works =
-        reconciler_.is_wanted() || ours.grants().unresolved_due(now) > 0 || also_.due() <= now;
+    const bool chores = also_.due() <= now;
+    const bool works = reconciler_.is_wanted() || ours.grants().unresolved_due(now) > 0 || chores;
     if (!has_short_timeout_ && works) {
         sql::set_short_lock_timeout(*db_, until);
         has_short_timeout_ = true;
@@ -158,7 +161,7 @@ void heartbeat::after_beat(session& ours, sql::deadline until) {
     // This may open another connection.
     for (const auto id : end_lost_sessions(until)) waiting_.session_ended(id);
     reconciler_.finish(ours, *db_, until);
-    if (also_.due() <= context_.now()) also_.run(*db_, until);
+    if (chores) also_.run(*db_, until);
 }
 
 std::vector<session_id> heartbeat::end_lost_sessions(sql::deadline until) {

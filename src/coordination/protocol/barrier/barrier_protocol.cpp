@@ -166,7 +166,7 @@ joining barrier_protocol::begin(sql::connection& db, std::string_view name,
             }
             if (of.latest > 0) {
                 auto last = lock_round(db, name, of.latest, until);
-                if (last) apply_losses(db, name, of.latest, *last, until);
+                if (last) static_cast<void>(apply_losses(db, name, of.latest, *last, until));
                 if (last && last->opened == answer::pending) {
                     return {.seen = {.generation = of.latest, .round = *last}};
                 }
@@ -194,7 +194,8 @@ joining barrier_protocol::join(sql::connection& db, const party_id& party, sessi
     if (round->opened != answer::pending) return {.what = outcome::no_round, .seen = before};
     if (!insert_party(db, party, session, stage, until)) return {.what = outcome::session_dead};
     if (stage == party_stage::arrived) {
-        apply_losses_before_opening(db, party.name, party.generation, *round, until);
+        static_cast<void>(
+            apply_losses_before_opening(db, party.name, party.generation, *round, until));
         round->arrive();
         write(db, party.name, party.generation, *round, until);
     }
@@ -219,7 +220,9 @@ joining barrier_protocol::enter(sql::connection& db, std::string_view name,
             }
             std::int64_t generation = of.latest;
             auto round = generation > 0 ? lock_round(db, name, generation, until) : std::nullopt;
-            if (round) apply_losses_before_opening(db, name, generation, *round, until);
+            if (round) {
+                static_cast<void>(apply_losses_before_opening(db, name, generation, *round, until));
+            }
             const bool joins = round && round->takes_parties();
             if (joins && round->arrived == 0) {  // all that had entered have left again
                 round->size = terms.size;
@@ -247,10 +250,10 @@ joining barrier_protocol::enter(sql::connection& db, std::string_view name,
 
 /// Locks a round, and applies an event to it and to one party. A party that is not there has none;
 /// the rows of a round that is over are deleted.
-std::optional<barrier_round> barrier_protocol::change_party(sql::connection& db,
-                                                            const party_id& party,
-                                                            const change& apply, bool opens,
-                                                            sql::deadline until) const {
+std::optional<round_state> barrier_protocol::change_party(sql::connection& db,
+                                                          const party_id& party,
+                                                          const change& apply, bool opens,
+                                                          sql::deadline until) const {
     std::int64_t generation = party.generation;
     if (generation == 0) {
         const auto seen = run(db, find_party_, until, party.name, party.id);
@@ -260,9 +263,18 @@ std::optional<barrier_round> barrier_protocol::change_party(sql::connection& db,
     sql::transaction_scope transaction{db, until};
     auto round = lock_round(db, party.name, generation, until);
     if (!round) return std::nullopt;
-    if (opens) apply_losses_before_opening(db, party.name, generation, *round, until);
-    const auto found = run(db, find_party_, until, party.name, party.id);
-    if (found.empty()) return round->is_over() ? round : std::nullopt;
+    auto found = run(db, find_party_, until, party.name, party.id);
+    if (found.empty()) {
+        if (!round->is_over()) return std::nullopt;
+        return round_state{.generation = generation, .round = *round};
+    }
+    if (opens && apply_losses_before_opening(db, party.name, generation, *round, until)) {
+        if (round->is_over()) {  // by the losses: the event comes too late
+            transaction.commit(until);
+            return round_state{.generation = generation, .round = *round};
+        }
+        found = run(db, find_party_, until, party.name, party.id);  // perhaps it was lost as well
+    }
     const auto before = static_cast<party_stage>(found.integer(0, 1));
     const auto after = apply(*round, before);
     if (after != before) {
@@ -270,11 +282,12 @@ std::optional<barrier_round> barrier_protocol::change_party(sql::connection& db,
         write(db, party.name, generation, *round, until);
     }
     transaction.commit(until);
-    return after == party_stage::withdrawn ? std::nullopt : round;
+    if (after == party_stage::withdrawn) return std::nullopt;
+    return round_state{.generation = generation, .round = *round};
 }
 
-std::optional<barrier_round> barrier_protocol::arrive(sql::connection& db, const party_id& party,
-                                                      sql::deadline until) const {
+std::optional<round_state> barrier_protocol::arrive(sql::connection& db, const party_id& party,
+                                                    sql::deadline until) const {
     const auto apply = [](barrier_round& round, party_stage at) {
         if (at != party_stage::registered) return at;
         round.arrive();
@@ -283,8 +296,8 @@ std::optional<barrier_round> barrier_protocol::arrive(sql::connection& db, const
     return change_party(db, party, apply, true, until);
 }
 
-std::optional<barrier_round> barrier_protocol::depart(sql::connection& db, const party_id& party,
-                                                      sql::deadline until) const {
+std::optional<round_state> barrier_protocol::depart(sql::connection& db, const party_id& party,
+                                                    sql::deadline until) const {
     const auto apply = [](barrier_round& round, party_stage at) {
         if (at >= party_stage::departed) return at;
         round.depart();
@@ -293,16 +306,16 @@ std::optional<barrier_round> barrier_protocol::depart(sql::connection& db, const
     return change_party(db, party, apply, false, until);
 }
 
-std::optional<barrier_round> barrier_protocol::lose(sql::connection& db, const party_id& party,
-                                                    sql::deadline until) const {
+std::optional<round_state> barrier_protocol::lose(sql::connection& db, const party_id& party,
+                                                  sql::deadline until) const {
     const auto apply = [](barrier_round& round, party_stage at) { return round.lose(at); };
     return change_party(db, party, apply, false, until);
 }
 
 /// The row of a withdrawn party stays until its round is deleted: one that is not there, in a round
 /// that opened, was in.
-std::optional<barrier_round> barrier_protocol::withdraw(sql::connection& db, const party_id& party,
-                                                        sql::deadline until) const {
+std::optional<round_state> barrier_protocol::withdraw(sql::connection& db, const party_id& party,
+                                                      sql::deadline until) const {
     const auto apply = [](barrier_round& round, party_stage at) {
         const bool only_registered =
             round.kind == barrier_kind::latch && at == party_stage::registered;
@@ -333,17 +346,17 @@ std::optional<barrier_round> barrier_protocol::sweep(sql::connection& db, std::s
     sql::transaction_scope transaction{db, until};
     auto round = lock_round(db, name, generation, until);
     if (!round || round->is_over()) return round;
-    apply_losses(db, name, generation, *round, until);
+    static_cast<void>(apply_losses(db, name, generation, *round, until));
     transaction.commit(until);
     return round;
 }
 
 /// Applies to a locked round that its parties with ended sessions are lost. Those stay ended: what
 /// this reads is true until the commit.
-void barrier_protocol::apply_losses(sql::connection& db, std::string_view name,
+bool barrier_protocol::apply_losses(sql::connection& db, std::string_view name,
                                     std::int64_t generation, barrier_round& round,
                                     sql::deadline until) const {
-    if (!round.suffers_from_losses()) return;
+    if (!round.suffers_from_losses()) return false;
     const auto lost = run(db, lost_parties_, until, name, generation,
                           static_cast<std::int64_t>(round.harmless()));
     for (std::size_t row = 0; row < lost.rows(); ++row) {
@@ -354,6 +367,7 @@ void barrier_protocol::apply_losses(sql::connection& db, std::string_view name,
             static_cast<std::int64_t>(after));
     }
     if (lost.rows() > 0) write(db, name, generation, round, until);
+    return lost.rows() > 0;
 }
 
 bool barrier_protocol::reset(sql::connection& db, std::string_view name, std::int64_t generation,
@@ -362,6 +376,7 @@ bool barrier_protocol::reset(sql::connection& db, std::string_view name, std::in
     auto round = lock_round(db, name, generation, until);
     if (!round) return false;
     if (round->opened == answer::pending) {
+        static_cast<void>(apply_losses(db, name, generation, *round, until));
         round->reset();
         write(db, name, generation, *round, until);
         transaction.commit(until);
@@ -371,16 +386,17 @@ bool barrier_protocol::reset(sql::connection& db, std::string_view name, std::in
 
 bool barrier_protocol::is_past(sql::connection& db, std::string_view name, std::int64_t generation,
                                sql::deadline until) const {
-    if (const auto found = read_name(db, name_, name, until)) return generation <= found->latest;
+    const auto found = read_name(db, name_, name, until);
+    if (found && generation <= found->latest) return true;
     const auto floor = run(db, floor_, until);
     return !floor.empty() && generation <= floor.integer(0, 0);
 }
 
-void barrier_protocol::apply_losses_before_opening(sql::connection& db, std::string_view name,
+bool barrier_protocol::apply_losses_before_opening(sql::connection& db, std::string_view name,
                                                    std::int64_t generation, barrier_round& round,
                                                    sql::deadline until) const {
-    if (round.opened != answer::pending || round.arrived + 1 < round.size) return;
-    apply_losses(db, name, generation, round, until);
+    if (round.opened != answer::pending || round.arrived + 1 < round.size) return false;
+    return apply_losses(db, name, generation, round, until);
 }
 
 std::int64_t barrier_protocol::delete_old(sql::connection& db, std::string_view name,
@@ -396,7 +412,7 @@ std::int64_t barrier_protocol::delete_old(sql::connection& db, std::string_view 
         auto round = lock_round(db, name, generation, until);
         if (!round) continue;
         if (!round->is_over()) {  // its parties may have been lost, and no client has looked since
-            apply_losses(db, name, generation, *round, until);
+            static_cast<void>(apply_losses(db, name, generation, *round, until));
             continue;
         }
         run(db, delete_round_, until, name, generation);

@@ -82,17 +82,17 @@ public:
     /// Each returns the state of the round after it, or nullopt if there is no such round or party.
     /// Six round trips, seven if the round is over then, one more for generation 0: that of the
     /// party.
-    [[nodiscard]] std::optional<barrier_round> arrive(sql::connection& db, const party_id& party,
-                                                      sql::deadline until) const;
-    [[nodiscard]] std::optional<barrier_round> depart(sql::connection& db, const party_id& party,
-                                                      sql::deadline until) const;
-    /// The party counts as one whose session ended.
-    [[nodiscard]] std::optional<barrier_round> lose(sql::connection& db, const party_id& party,
+    [[nodiscard]] std::optional<round_state> arrive(sql::connection& db, const party_id& party,
                                                     sql::deadline until) const;
+    [[nodiscard]] std::optional<round_state> depart(sql::connection& db, const party_id& party,
+                                                    sql::deadline until) const;
+    /// The party counts as one whose session ended.
+    [[nodiscard]] std::optional<round_state> lose(sql::connection& db, const party_id& party,
+                                                  sql::deadline until) const;
     /// Takes back that a party has entered or registered, unless the round has given its answer,
     /// which it returns. Returns nullopt if the party is not in.
-    [[nodiscard]] std::optional<barrier_round> withdraw(sql::connection& db, const party_id& party,
-                                                        sql::deadline until) const;
+    [[nodiscard]] std::optional<round_state> withdraw(sql::connection& db, const party_id& party,
+                                                      sql::deadline until) const;
 
     /// The sessions of parties that have expired and are not ended: end them first, each in a
     /// commit of its own. One round trip.
@@ -146,16 +146,17 @@ private:
                               sql::deadline until) const;
     [[nodiscard]] bool insert_party(sql::connection& db, const party_id& party, session_id session,
                                     party_stage stage, sql::deadline until) const;
-    [[nodiscard]] std::optional<barrier_round> change_party(sql::connection& db,
-                                                            const party_id& party,
-                                                            const change& apply, bool opens,
-                                                            sql::deadline until) const;
-    void apply_losses(sql::connection& db, std::string_view name, std::int64_t generation,
-                      barrier_round& round, sql::deadline until) const;
-    /// A round does not open with a party that is known to be lost.
-    void apply_losses_before_opening(sql::connection& db, std::string_view name,
-                                     std::int64_t generation, barrier_round& round,
-                                     sql::deadline until) const;
+    [[nodiscard]] std::optional<round_state> change_party(sql::connection& db,
+                                                          const party_id& party,
+                                                          const change& apply, bool opens,
+                                                          sql::deadline until) const;
+    [[nodiscard]] bool apply_losses(sql::connection& db, std::string_view name,
+                                    std::int64_t generation, barrier_round& round,
+                                    sql::deadline until) const;
+    /// A round does not open with a party that is known to be lost. Returns whether one was.
+    [[nodiscard]] bool apply_losses_before_opening(sql::connection& db, std::string_view name,
+                                                   std::int64_t generation, barrier_round& round,
+                                                   sql::deadline until) const;
     template <typename Attempt>
     joining under_the_name(sql::connection& db, std::string_view name, barrier_kind kind,
                            Attempt attempt, sql::deadline until) const;
