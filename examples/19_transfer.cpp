@@ -31,13 +31,13 @@ void old_process(rowlock::client& locks, std::promise<std::string>& to_the_new_o
     std::condition_variable_any changed;
     std::unique_lock lock{mutex};
     changed.wait_for(lock, over, 30s, [] { return false; });
-    std::cout << "old: " << (over.stop_requested() ? "handed over\n" : "no one came\n");
+    std::cout << "old: " << (over.stop_requested() ? "handed over\n" : "not adopted\n");
 }  // an offer that was not adopted is withdrawn here, and the lock is free
 
 void new_process(rowlock::client& locks, std::future<std::string> from_the_old_one) {
     const auto offer = rowlock::lease_offer::parse(from_the_old_one.get());
     const auto lease = locks.adopt(offer);
-    if (!lease) throw std::runtime_error{"the offer is over: acquire the lock as anyone does"};
+    if (!lease) throw std::runtime_error{"the offer is over: acquire the lock, behind its waiters"};
     std::cout << "new: " << (lease->token() > offer.token ? "a greater token" : "?") << '\n';
 }
 

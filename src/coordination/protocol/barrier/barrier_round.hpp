@@ -15,7 +15,7 @@ enum class party_stage : std::int64_t {
     withdrawn = 3,  ///< had entered, and left before the barrier opened
 };
 
-/// One generation of a name. Both answers are given once, and stay: whoever asks, and however late,
+/// One generation of a name. Both answers are given once, and stay: each that asks, however late,
 /// gets the same.
 struct barrier_round {
     barrier_kind kind = barrier_kind::latch;
