@@ -336,8 +336,10 @@ TEST_CASE("a party that is lost inside a double barrier breaks what is to come, 
                 end_sessions_of(database, dies);
                 // The next to enter does not open it with a lost party, and begins another one.
                 CHECK(here.enter_for(breaks ? 10ms : 20s).has_value() != breaks);
-                CHECK(here.inspect(first)->state ==
-                      (breaks ? barrier_state::broken : barrier_state::open));
+                // Its parties may have departed by now.
+                const auto state = here.inspect(first)->state;
+                CHECK((state == barrier_state::broken) == breaks);
+                CHECK(state != barrier_state::filling);
             }
             // After it opened: the first answer stays, the second is broken, or given.
             client dies{database.source(), slow_beats(database)};

@@ -46,8 +46,10 @@ std::shared_ptr<grant> adopter::adopt(const lease_offer& offer) {
 /// Whether an offer of this very client was withdrawn or lost. It must be one: the holder that
 /// works under it would not learn of the loss in time.
 bool adopter::is_over(const lease_offer& offer) const {
+    if (!sessions_.current(offer.session)) return false;
     const auto offered = own(offer);
-    const auto now = offered ? offered->now.load() : grant::state::offered;
+    if (!offered) return true;
+    const auto now = offered->now.load();
     require(now != grant::state::held,
             "this client holds that lease and has not offered it: call lease::offer() first");
     return now != grant::state::offered;
