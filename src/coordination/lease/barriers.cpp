@@ -61,7 +61,7 @@ joining barriers::join(const party& mine, protocol::party_stage stage) {
 joining barriers::enter(const party& mine, const protocol::round_terms& terms, time_point until,
                         const std::stop_token& stop) {
     context_.fork.require_same_process();
-    auto entered = retries_.on_connection(
+    const auto entered = retries_.on_connection(
         retries_.failure_deadline(until), stop, [&](sql::connection& db, sql::deadline end) {
             static_cast<void>(look_and_sweep(mine.name, 0, db, end));
             return in_session(
@@ -70,7 +70,7 @@ joining barriers::enter(const party& mine, const protocol::round_terms& terms, t
                 },
                 db, end);
         });
-    return entered ? *std::move(entered) : joining{};
+    return entered.value_or(joining{});
 }
 
 std::optional<protocol::round_state> barriers::arrive(const party& mine) {
@@ -83,11 +83,11 @@ std::optional<protocol::round_state> barriers::arrive(const party& mine) {
 std::optional<protocol::round_state> barriers::depart(const party& mine, time_point until,
                                                       const std::stop_token& stop) {
     context_.fork.require_same_process();
-    auto done = retries_.on_connection(retries_.failure_deadline(until), stop,
-                                       [&](sql::connection& db, sql::deadline end) {
-                                           return protocol_.depart(db, mine.view(), end);
-                                       });
-    return done ? *std::move(done) : std::nullopt;
+    const auto done = retries_.on_connection(retries_.failure_deadline(until), stop,
+                                             [&](sql::connection& db, sql::deadline end) {
+                                                 return protocol_.depart(db, mine.view(), end);
+                                             });
+    return done.value_or(std::nullopt);
 }
 
 std::optional<protocol::round_state> barriers::withdraw(const party& mine, time_point until) {
