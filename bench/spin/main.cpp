@@ -3,6 +3,7 @@
 #include "common/program.hpp"
 #include "handoff/contests.hpp"
 #include "handoff/race.hpp"
+#include "handoff/report.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,12 +43,6 @@ const std::vector<variant>& variants() {
     return all;
 }
 
-race_result median_of(std::vector<race_result> rounds) {
-    const auto middle = rounds.begin() + static_cast<std::ptrdiff_t>(rounds.size() / 2);
-    std::ranges::nth_element(rounds, middle, {}, &race_result::grants_per_second);
-    return *middle;
-}
-
 void measure_one(const std::string& database, const std::string& url, int clients,
                  std::chrono::microseconds hold, int rounds, std::chrono::milliseconds each,
                  findings& found) {
@@ -69,7 +65,10 @@ void measure_one(const std::string& database, const std::string& url, int client
     handoff::in_child([&] { handoff::clear_leases(base); });
     std::vector<race_result> medians;
     for (std::size_t i = 0; i < all.size(); ++i) {
-        const auto one = median_of(seen[i]);
+        const auto one = handoff::median_of(seen[i]);
+        if (one.overlaps != 0) {
+            throw std::runtime_error{"two processes held the lock at once"};
+        }
         found.note(fmt::format(
             "T15 {}, {} processes, {} ms held, {}: {:.0f} grants/s, {:.1f} statements a grant, "
             "fewest by most {:.2f}, longest wait {} ms",

@@ -40,9 +40,9 @@ struct barrier_info {
 class [[nodiscard]] barrier_party {
 public:
     barrier_party(barrier_party&&) noexcept = default;
-    barrier_party& operator=(barrier_party&&) noexcept;
+    barrier_party& operator=(barrier_party&&) noexcept = default;
     /// Takes at most statement_timeout; what fails then is repeated in the background.
-    ~barrier_party();
+    ~barrier_party() = default;
 
     [[nodiscard]] std::int64_t generation() const noexcept { return party_.generation; }
 

@@ -39,13 +39,26 @@ struct latch_info {
 
 namespace detail {
 
-/// What a party object knows. Moved from, it has no engine.
+/// The party behind a latch_party or a barrier_party. Its destructor gives the party up, unless it
+/// is done. Moved from, it has no engine.
 struct party_handle {
     std::weak_ptr<detail::engine> engine{};
     std::string name{};
     std::int64_t generation = 0;
     rowlock::grant_id id{};
+    bool of_latch = true;
     bool done = false;  ///< arrived, or departed
+
+    party_handle(std::weak_ptr<detail::engine> engine_, std::string name_, std::int64_t generation_,
+                 rowlock::grant_id id_, bool of_latch_) noexcept
+        : engine{std::move(engine_)},
+          name{std::move(name_)},
+          generation{generation_},
+          id{id_},
+          of_latch{of_latch_} {}
+    party_handle(party_handle&&) noexcept = default;
+    party_handle& operator=(party_handle&&) noexcept;
+    ~party_handle();
 };
 
 }  // namespace detail
@@ -55,9 +68,9 @@ struct party_handle {
 class [[nodiscard]] latch_party {
 public:
     latch_party(latch_party&&) noexcept = default;
-    latch_party& operator=(latch_party&&) noexcept;
+    latch_party& operator=(latch_party&&) noexcept = default;
     /// Takes at most statement_timeout; what fails then is repeated in the background.
-    ~latch_party();
+    ~latch_party() = default;
 
     [[nodiscard]] std::int64_t generation() const noexcept { return party_.generation; }
     /// Counts, once: to repeat it after an error is safe. Six to ten round trips.

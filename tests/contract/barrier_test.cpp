@@ -1,5 +1,6 @@
 // Latches and double barriers: each answer is given once, and all that it concerns get the same.
 
+#include "support/cut_off.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -25,6 +26,7 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
+using support::cut_off_after_commit;
 using support::eventually;
 using support::interception;
 using support::kind_of;
@@ -36,25 +38,6 @@ void end_sessions_of(support::lock_database& database, const client& whose) {
     database.run("update rowlock_session set ended = " +
                  std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
                  " where owner = '" + whose.owner() + "'");
-}
-
-/// Calls it; the reply to its commit is lost, and nothing that this thread sends afterwards
-/// arrives. Returns whether there was a commit, and the call threw.
-bool cut_off_after_commit(interception& network, const std::function<void()>& call) {
-    const auto tests = std::this_thread::get_id();
-    bool committed = false;
-    network.after([&](std::string_view what) {
-        if (std::this_thread::get_id() != tests) return;
-        committed = committed || what == "commit";
-        if (committed) interception::lose_reply();
-    });
-    network.before([&](std::string_view) {
-        if (std::this_thread::get_id() == tests && committed) interception::refuse_to_send();
-    });
-    const bool threw = kind_of(call) != errc{};
-    network.before({});
-    network.after({});
-    return committed && threw;
 }
 
 client_options slow_beats(const support::lock_database& database) {

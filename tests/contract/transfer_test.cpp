@@ -3,6 +3,7 @@
 
 #include "sql/run_statement.hpp"
 #include "support/blocked.hpp"
+#include "support/cut_off.hpp"
 #include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -358,20 +359,8 @@ TEST_CASE("an adoption whose reply was lost is found, and one that stays unknown
                                                                        .statement_timeout = 500ms,
                                                                        .retry = {.attempts = 3}})};
         static_cast<void>(last.acquire("open another session"));
-        const auto tests = std::this_thread::get_id();
-        bool committed = false;
-        network.after([&](std::string_view what) {
-            if (std::this_thread::get_id() != tests) return;
-            committed = committed || what == "commit";
-            if (committed) interception::lose_reply();
-        });
-        network.before([&](std::string_view) {
-            if (std::this_thread::get_id() == tests && committed) interception::refuse_to_send();
-        });
-        CHECK_THROWS_AS(static_cast<void>(last.adopt(offer)), error);
-        CHECK(committed);
-        network.before({});
-        network.after({});
+        REQUIRE(
+            support::cut_off_after_commit(network, [&] { static_cast<void>(last.adopt(offer)); }));
         // Its heartbeat gives the row back.
         CHECK(eventually([&] { return !giver.is_locked("job"); }));
         CHECK(giver.try_acquire("job"));

@@ -4,13 +4,10 @@
 #include <rowlock/error.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <utility>
 
 namespace rowlock::detail {
-
-using std::chrono::microseconds;
 
 std::shared_ptr<grant> adopter::adopt(const lease_offer& offer) {
     context_.fork.require_same_process();

@@ -48,20 +48,6 @@ const char* to_string(barrier_state state) noexcept {
     return "unknown";
 }
 
-barrier_party& barrier_party::operator=(barrier_party&& other) noexcept {
-    // The old party departs as the temporary goes out of scope.
-    barrier_party moved{std::move(other)};
-    std::swap(party_, moved.party_);
-    return *this;
-}
-
-barrier_party::~barrier_party() {
-    const auto engine = party_.engine.lock();
-    if (!engine || party_.done) return;
-    engine->meetings().give_up({std::move(party_.name), party_.generation, party_.id},
-                               barrier_kind::double_barrier, false);
-}
-
 void barrier_party::leave() {
     static_cast<void>(leave_until(time_point::max(), {}));
 }
@@ -144,10 +130,7 @@ std::optional<barrier_party> double_barrier::enter_until(time_point until,
         meetings.give_up(std::move(mine), barrier_kind::double_barrier, !entered);
         throw;
     }
-    return barrier_party{{.engine = locks_->engine_,
-                          .name = mine.name,
-                          .generation = mine.generation,
-                          .id = mine.id}};
+    return barrier_party{{locks_->engine_, mine.name, mine.generation, mine.id, false}};
 }
 
 bool double_barrier::reset() {

@@ -53,18 +53,23 @@ const char* to_string(latch_state state) noexcept {
     return "unknown";
 }
 
-latch_party& latch_party::operator=(latch_party&& other) noexcept {
-    // The old party ends as the temporary goes out of scope.
-    latch_party moved{std::move(other)};
-    std::swap(party_, moved.party_);
+detail::party_handle& detail::party_handle::operator=(party_handle&& other) noexcept {
+    // The old party is given up as the temporary goes out of scope.
+    party_handle moved{std::move(other)};
+    engine.swap(moved.engine);
+    name.swap(moved.name);
+    std::swap(generation, moved.generation);
+    std::swap(id, moved.id);
+    std::swap(of_latch, moved.of_latch);
+    std::swap(done, moved.done);
     return *this;
 }
 
-latch_party::~latch_party() {
-    const auto engine = party_.engine.lock();
-    if (!engine || party_.done) return;
-    engine->meetings().give_up({std::move(party_.name), party_.generation, party_.id},
-                               barrier_kind::latch, false);
+detail::party_handle::~party_handle() {
+    const auto alive = engine.lock();
+    if (!alive || done) return;
+    alive->meetings().give_up({std::move(name), generation, id},
+                              of_latch ? barrier_kind::latch : barrier_kind::double_barrier, false);
 }
 
 void latch_party::arrive() {
@@ -114,12 +119,10 @@ latch_party latch::join(std::int64_t generation) {
     }
     if (done.seen.generation == 0) throw no_latch(done.what);
     if (done.seen.round.opened == answer::broken) throw broken_latch();
+    latch_party party{{locks_->engine_, mine.name, mine.generation, mine.id, true}};
     // If it is open already the arrival changes nothing.
-    return latch_party{{.engine = locks_->engine_,
-                        .name = mine.name,
-                        .generation = mine.generation,
-                        .id = mine.id,
-                        .done = done.what == outcome::no_round}};
+    party.party_.done = done.what == outcome::no_round;
+    return party;
 }
 
 void latch::count_down(std::int64_t generation) {

@@ -29,14 +29,14 @@ std::optional<releaser::begun> releaser::begin(grant& held) {
     grants_.stopped(held);
     // A transaction of the caller's may have freed it, or another client may have adopted it; if
     // not, this call frees it.
-    auto expected = grant::state::released_in;
-    bool perhaps_freed = held.now.compare_exchange_strong(expected, grant::state::releasing);
-    expected = grant::state::offered;
-    perhaps_freed =
-        perhaps_freed || held.now.compare_exchange_strong(expected, grant::state::releasing);
-    expected = grant::state::held;
-    if (!perhaps_freed && !held.now.compare_exchange_strong(expected, grant::state::releasing)) {
-        if (expected == grant::state::lost) throw lost_error(held);
+    auto seen = grant::state::held;
+    const auto leaves = [&](grant::state from) {
+        seen = from;
+        return held.now.compare_exchange_strong(seen, grant::state::releasing);
+    };
+    const bool perhaps_freed = leaves(grant::state::released_in) || leaves(grant::state::offered);
+    if (!perhaps_freed && !leaves(grant::state::held)) {
+        if (seen == grant::state::lost) throw lost_error(held);
         return std::nullopt;
     }
     return begun{.perhaps_freed = perhaps_freed};

@@ -49,8 +49,7 @@ nanoseconds heartbeat::step() noexcept {
         if (also_.due() <= context_.now()) {
             const auto until = context_.statement_deadline();
             auto& db = connection(until);
-            if (!has_short_timeout_) sql::set_short_lock_timeout(db, until);
-            has_short_timeout_ = true;
+            wait_briefly_for_rows(until);
             also_.run(db, until);
         }
         failures_ = 0;
@@ -149,14 +148,17 @@ heartbeat::beaten heartbeat::after_refusal(session& ours, sql::connection& db,
 }
 
 /// A row locked by a fenced transaction must not delay all the other tasks.
+void heartbeat::wait_briefly_for_rows(sql::deadline until) {
+    if (has_short_timeout_) return;
+    sql::set_short_lock_timeout(*db_, until);
+    has_short_timeout_ = true;
+}
+
 void heartbeat::after_beat(session& ours, sql::deadline until) {
     const nanoseconds now = context_.now();
     const bool chores = also_.due() <= now;
     const bool works = reconciler_.is_wanted() || ours.grants().unresolved_due(now) > 0 || chores;
-    if (!has_short_timeout_ && works) {
-        sql::set_short_lock_timeout(*db_, until);
-        has_short_timeout_ = true;
-    }
+    if (works) wait_briefly_for_rows(until);
     reconciler_.begin(ours, *db_, until);
     // This may open another connection.
     for (const auto id : end_lost_sessions(until)) waiting_.session_ended(id);

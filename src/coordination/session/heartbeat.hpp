@@ -83,6 +83,7 @@ private:
     [[nodiscard]] bool is_due(const session& ours, nanoseconds now) const;
     [[nodiscard]] sql::deadline deadline_for(const session& ours) const;
     beaten after_refusal(session& ours, sql::connection& db, sql::deadline until);
+    void wait_briefly_for_rows(sql::deadline until);
     void after_beat(session& ours, sql::deadline until);
     nanoseconds after_failure(session& ours, const std::exception& failure) noexcept;
     [[nodiscard]] nanoseconds pause_after_failure() noexcept;

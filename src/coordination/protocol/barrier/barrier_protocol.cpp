@@ -12,7 +12,7 @@ namespace {
 
 using outcome = joining::outcome;
 
-/// The columns of `look_at_round` and `lock_round`, from the second on.
+/// The columns of `look_at_round` and `lock_round`.
 barrier_round read_round(const sql::result& row) {
     return {.kind = static_cast<barrier_kind>(row.integer(0, 1)),
             .size = row.integer(0, 2),
@@ -121,8 +121,7 @@ std::int64_t barrier_protocol::insert_round(sql::connection& db, std::string_vie
     if (floor.empty()) throw no_token_floor();
     const std::int64_t generation = std::max(latest, floor.integer(0, 0)) + 1;
     run(db, insert_round_, until, name, generation, static_cast<std::int64_t>(round.kind),
-        round.size, round.loss_counts ? 1 : 0, round.arrived,
-        static_cast<std::int64_t>(round.opened), begun_by);
+        round.size, round.loss_counts ? 1 : 0, begun_by);
     run(db, set_latest_, until, name, generation);
     return generation;
 }
@@ -135,7 +134,7 @@ bool barrier_protocol::insert_party(sql::connection& db, const party_id& party, 
                .affected() > 0;
 }
 
-/// Calls `attempt(row, commit)` with the row of the name locked; makes that row if it is missing.
+/// Calls `attempt(row)` with the row of the name locked; makes that row if it is missing.
 template <typename Attempt>
 joining barrier_protocol::under_the_name(sql::connection& db, std::string_view name,
                                          barrier_kind kind, Attempt attempt,

@@ -24,9 +24,9 @@ select b.generation, b.kind, b.size, b.loss_counts, b.arrived, b.departed, b.ope
 
 -- statement insert_round
 -- Begins a round. The transaction has locked the row of the name.
--- $1 name  $2 generation  $3 kind  $4 size  $5 whether losses count  $6 arrived  $7 opened  $8 by which id
-insert into rowlock_barrier (name, generation, kind, size, loss_counts, arrived, opened, begun_by, changed_at)
-values ($1, $2, $3, $4, $5, $6, $7, $8, {now})
+-- $1 name  $2 generation  $3 kind  $4 size  $5 whether losses count  $6 by which id
+insert into rowlock_barrier (name, generation, kind, size, loss_counts, begun_by, changed_at)
+values ($1, $2, $3, $4, $5, $6, {now})
 
 -- statement set_latest_round
 -- The latest round of a name. The transaction has locked this row.

@@ -6,6 +6,6 @@
 -- statement lock_round
 -- Locks a round for the transaction, and reads it.
 -- $1 name  $2 generation
--- → generation, kind, size, whether losses count, arrived, departed, opened, closed, by which id it was begun
-{bounded_select} generation, kind, size, loss_counts, arrived, departed, opened, closed, begun_by
+-- → generation, kind, size, whether losses count, arrived, departed, opened, closed
+{bounded_select} generation, kind, size, loss_counts, arrived, departed, opened, closed
   from rowlock_barrier where name = $1 and generation = $2 for update

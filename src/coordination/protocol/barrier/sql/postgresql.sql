@@ -24,9 +24,9 @@ select b.generation, b.kind, b.size, b.loss_counts, b.arrived, b.departed, b.ope
 
 -- statement insert_round
 -- Begins a round. The transaction has locked the row of the name.
--- $1 name  $2 generation  $3 kind  $4 size  $5 whether losses count  $6 arrived  $7 opened  $8 by which id
-insert into rowlock_barrier (name, generation, kind, size, loss_counts, arrived, opened, begun_by, changed_at)
-values ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, clock_timestamp())
+-- $1 name  $2 generation  $3 kind  $4 size  $5 whether losses count  $6 by which id
+insert into rowlock_barrier (name, generation, kind, size, loss_counts, begun_by, changed_at)
+values ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint, clock_timestamp())
 
 -- statement set_latest_round
 -- The latest round of a name. The transaction has locked this row.
@@ -99,8 +99,8 @@ select kind, latest from rowlock_barrier where name = $1::text and generation = 
 -- statement lock_round
 -- Locks a round for the transaction, and reads it.
 -- $1 name  $2 generation
--- → generation, kind, size, whether losses count, arrived, departed, opened, closed, by which id it was begun
-select generation, kind, size, loss_counts, arrived, departed, opened, closed, begun_by
+-- → generation, kind, size, whether losses count, arrived, departed, opened, closed
+select generation, kind, size, loss_counts, arrived, departed, opened, closed
   from rowlock_barrier where name = $1::text and generation = $2::bigint for update
 
 -- statement find_begun_round

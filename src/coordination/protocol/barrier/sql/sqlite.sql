@@ -6,6 +6,6 @@ select kind, latest from rowlock_barrier where name = $1 and generation = 0
 -- statement lock_round
 -- Reads a round. The transaction has the file's write lock.
 -- $1 name  $2 generation
--- → generation, kind, size, whether losses count, arrived, departed, opened, closed, by which id it was begun
-select generation, kind, size, loss_counts, arrived, departed, opened, closed, begun_by
+-- → generation, kind, size, whether losses count, arrived, departed, opened, closed
+select generation, kind, size, loss_counts, arrived, departed, opened, closed
   from rowlock_barrier where name = $1 and generation = $2

@@ -57,7 +57,7 @@ select deadline - {now} from rowlock_lease where name = $1 and session = $2
 
 -- statement adopted_lease
 -- A lease that our session has adopted: its token, what is left of its own deadline, how long it was to last from its
--- acquisition on (NULL: it has none), who asks for it and why.
+-- acquisition on (NULL: it has none), the client that asks for it, and its reason.
 -- $1 name  $2 my session  $3 my grant id
 select token, deadline - {now}, deadline - acquired_at, case when asked_for = grant_id then asked_by end, reason
   from rowlock_lease where name = $1 and session = $2 and grant_id = $3

@@ -216,7 +216,7 @@ select (extract(epoch from deadline - clock_timestamp()) operator(pg_catalog.*) 
 
 -- statement adopted_lease
 -- A lease that our session has adopted: its token, what is left of its own deadline, how long it was to last from its
--- acquisition on (NULL: it has none), who asks for it and why.
+-- acquisition on (NULL: it has none), the client that asks for it, and its reason.
 -- $1 name  $2 my session  $3 my grant id
 select token, (extract(epoch from deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
        (extract(epoch from deadline - acquired_at) operator(pg_catalog.*) 1000000)::bigint,
