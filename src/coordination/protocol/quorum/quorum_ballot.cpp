@@ -1,0 +1,252 @@
+#include "coordination/protocol/quorum/quorum_ballot.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace rowlock::protocol {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr nanoseconds never = nanoseconds::max();
+constexpr nanoseconds long_past = nanoseconds::min();
+
+nanoseconds part_of(nanoseconds time, double fraction) {
+    return nanoseconds{static_cast<nanoseconds::rep>(static_cast<double>(time.count()) * fraction)};
+}
+
+}  // namespace
+
+quorum_ballot::quorum_ballot(const quorum_terms& terms, quorum_view& view)
+    : terms_{terms},
+      view_{view},
+      links_(static_cast<std::size_t>(terms.stores)),
+      look_at_minority_{never},
+      end_of_minority_{never},
+      rest_until_{never},
+      alarm_{never} {}
+
+void quorum_ballot::begin(nanoseconds now) {
+    state_ = state::waiting;
+    token_ = 0;
+    look_at_minority_ = end_of_minority_ = rest_until_ = never;
+    for (int store = 0; store < terms_.stores; ++store) {
+        links_[index(store)] = {};
+        ask(store);
+    }
+    static_cast<void>(now);
+    set_alarm();
+}
+
+void quorum_ballot::granted(int store, std::int64_t ask, nanoseconds now) {
+    if (!is_of(store, ask, stage::asked) || !check(now)) return;
+    links_[index(store)].at = stage::granted;
+    actions_.push_back({quorum_step::claim, store, ask, 0});
+    note_minority(now);
+    set_alarm();
+}
+
+void quorum_ballot::refused(int store, std::int64_t ask, nanoseconds now) {
+    if (!is_of(store, ask, stage::asked) || !check(now)) return;
+    auto& one = links_[index(store)];
+    one.at = stage::none;
+    one.again = now + terms_.answers_within;
+    set_alarm();
+}
+
+void quorum_ballot::written(int store, std::int64_t ask, std::int64_t token, nanoseconds now) {
+    auto& one = links_[index(store)];
+    if (one.ask != ask || (one.at != stage::granted && one.at != stage::writing)) return;
+    if (!check(now)) return;
+    one.token = token;
+    one.at = stage::claimed;
+    decide(now);
+    set_alarm();
+}
+
+void quorum_ballot::ended(int store, std::int64_t ask, nanoseconds now) {
+    auto& one = links_[index(store)];
+    if (one.ask != ask || one.at == stage::none) return;
+    release(store);
+    one.again = now;
+    if (!check(now)) return;
+    // The token was drawn from that store as well: with fewer than a majority the ballot is over.
+    if (state_ == state::waiting && token_ != 0 && granted_stores() < terms_.majority) rest(now);
+    set_alarm();
+}
+
+void quorum_ballot::tick(nanoseconds now) {
+    if (!check(now)) return;
+    if (state_ == state::resting) {
+        if (now >= rest_until_) begin(now);
+        return;
+    }
+    if (state_ != state::waiting && state_ != state::held) return;
+    for (int store = 0; store < terms_.stores; ++store) {
+        if (links_[index(store)].at == stage::none && now >= links_[index(store)].again) ask(store);
+    }
+    if (state_ == state::waiting && token_ == 0) {
+        if (now >= end_of_minority_) {
+            rest(now);
+        } else if (now >= look_at_minority_) {
+            int first = 0;
+            while (first < terms_.stores && !view_.answers(first, now)) ++first;
+            if (first < terms_.stores && links_[index(first)].at >= stage::granted) {
+                look_at_minority_ = now + terms_.minority_for;
+            } else {
+                rest(now);
+            }
+        }
+    }
+    set_alarm();
+}
+
+void quorum_ballot::give_up() {
+    release_all();
+    if (state_ != state::lost) state_ = state::idle;
+    set_alarm();
+}
+
+bool quorum_ballot::held(nanoseconds now) const {
+    return state_ == state::held && now < trusted_until();
+}
+
+nanoseconds quorum_ballot::trusted_until() const {
+    std::vector<nanoseconds> windows;
+    windows.reserve(links_.size());
+    for (int store = 0; store < terms_.stores; ++store) {
+        if (counts(store)) {
+            windows.push_back(view_.trusted_until(store, links_[index(store)].ask));
+        }
+    }
+    if (static_cast<int>(windows.size()) < terms_.majority) return long_past;
+    std::ranges::sort(windows, std::greater<>{});
+    return windows[terms_.with.shortest_of_majority ? index(terms_.majority - 1) : 0];
+}
+
+int quorum_ballot::counted() const noexcept {
+    return static_cast<int>(
+        std::ranges::count(links_, stage::counted, [](const link& one) { return one.at; }));
+}
+
+std::vector<quorum_action> quorum_ballot::take_actions() {
+    return std::exchange(actions_, {});
+}
+
+bool quorum_ballot::is_of(int store, std::int64_t ask, stage from) const {
+    const auto& one = links_[index(store)];
+    return one.ask == ask && one.at == from;
+}
+
+int quorum_ballot::granted_stores() const {
+    return static_cast<int>(
+        std::ranges::count_if(links_, [](const link& one) { return one.at >= stage::granted; }));
+}
+
+/// Before anything can prolong a belief: is it over already? Returns false then.
+bool quorum_ballot::check(nanoseconds now) {
+    if (state_ != state::held || now < trusted_until() || !terms_.with.latches) return true;
+    lose();
+    return false;
+}
+
+void quorum_ballot::ask(int store) {
+    auto& one = links_[index(store)];
+    one = {.at = stage::asked, .ask = ++asks_};
+    actions_.push_back({quorum_step::wait_in_line, store, one.ask, 0});
+}
+
+void quorum_ballot::release(int store) {
+    auto& one = links_[index(store)];
+    if (one.at == stage::none) return;
+    actions_.push_back({quorum_step::release, store, one.ask, 0});
+    one.at = stage::none;
+}
+
+void quorum_ballot::release_all() {
+    for (int store = 0; store < terms_.stores; ++store) release(store);
+}
+
+/// A claim or write was confirmed.
+void quorum_ballot::decide(nanoseconds now) {
+    if (state_ == state::waiting && !fix_token()) return;
+    for (int store = 0; store < terms_.stores; ++store) {
+        if (links_[index(store)].at == stage::claimed) count_or_write(store);
+    }
+    if (state_ == state::waiting && counted() >= terms_.majority) believe(now);
+}
+
+/// The token is the greatest of the claims in all stores that are counted when the belief begins. A
+/// claim that comes after others had made a majority may show that another client has believed in
+/// between: then the token rises, and is written anew. Returns false if it is too early.
+bool quorum_ballot::fix_token() {
+    const auto claimed =
+        std::ranges::count_if(links_, [](const link& one) { return one.at >= stage::claimed; });
+    if (token_ == 0 && claimed < terms_.majority) return false;
+    for (const auto& one : links_) {
+        if (one.at >= stage::claimed) token_ = std::max(token_, one.token);
+    }
+    for (auto& one : links_) {
+        if (one.at == stage::counted && one.token < token_) one.at = stage::claimed;
+    }
+    return true;
+}
+
+void quorum_ballot::count_or_write(int store) {
+    auto& one = links_[index(store)];
+    if (one.token >= token_ || !terms_.with.writes_back) {
+        one.at = stage::counted;
+    } else {
+        one.at = stage::writing;
+        actions_.push_back({quorum_step::write, store, one.ask, token_});
+    }
+}
+
+void quorum_ballot::believe(nanoseconds now) {
+    if (now >= trusted_until()) return rest(now);
+    state_ = state::held;
+    look_at_minority_ = end_of_minority_ = never;
+    if (!terms_.with.seals) return;
+    for (int store = 0; store < terms_.stores; ++store) {
+        if (!counts(store)) actions_.push_back({quorum_step::seal, store, 0, token_});
+    }
+}
+
+void quorum_ballot::lose() {
+    state_ = state::lost;
+    release_all();
+    set_alarm();
+}
+
+/// Gives everything back, so that another ballot can have a majority, and begins again later.
+void quorum_ballot::rest(nanoseconds now) {
+    release_all();
+    state_ = state::resting;
+    ++rests_;
+    const nanoseconds most =
+        std::min<nanoseconds>(terms_.longest_rest, 2ms * (1 << std::min(rests_, 8)));
+    rest_until_ = now + part_of(most, view_.random());
+    set_alarm();
+}
+
+/// From the first grant on: all clients may hold minorities, each waiting for the others.
+void quorum_ballot::note_minority(nanoseconds now) {
+    if (state_ != state::waiting || look_at_minority_ != never) return;
+    look_at_minority_ = now + terms_.minority_for + part_of(terms_.minority_for, view_.random());
+    end_of_minority_ = now + terms_.ttl + part_of(terms_.ttl / 2, view_.random());
+}
+
+void quorum_ballot::set_alarm() {
+    alarm_ = never;
+    if (state_ == state::resting) alarm_ = rest_until_;
+    if (state_ != state::waiting && state_ != state::held) return;
+    for (const auto& one : links_) {
+        if (one.at == stage::none) alarm_ = std::min(alarm_, one.again);
+    }
+    if (state_ == state::held && terms_.with.latches) alarm_ = std::min(alarm_, trusted_until());
+    if (state_ == state::waiting && token_ == 0) {
+        alarm_ = std::min({alarm_, look_at_minority_, end_of_minority_});
+    }
+}
+
+}  // namespace rowlock::protocol
