@@ -25,6 +25,7 @@ namespace rowlock {
 
 namespace detail {
 class engine;
+class member_access;
 struct hold;
 }  // namespace detail
 
@@ -274,6 +275,7 @@ private:
     friend class double_barrier;
     friend class election;
     friend class latch;
+    friend class detail::member_access;
     friend class mutex;
     friend class periodic_run;
     friend class recursive_mutex;

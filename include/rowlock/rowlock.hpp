@@ -22,6 +22,7 @@
 #include <rowlock/optimistic.hpp>
 #include <rowlock/options.hpp>
 #include <rowlock/periodic_run.hpp>
+#include <rowlock/quorum.hpp>
 #include <rowlock/reaper.hpp>
 #include <rowlock/reclaim.hpp>
 #include <rowlock/retry.hpp>

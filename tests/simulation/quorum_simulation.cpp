@@ -108,6 +108,7 @@ enum class kind : unsigned char {
     poll,
     repeat_write,
     repeat_release,
+    let_go,
     // what happens to the world
     pause,
     client_crash,
@@ -151,6 +152,7 @@ struct link {
     bool wanted = false, have = false, answered = false;
     i64 pending = -1;  ///< a claim (0) or write (a token) without an answer
     i64 tried = -(i64{1} << 40), suspect_until = 0;
+    i64 round_trip = 0;  ///< a decaying maximum
     std::vector<i64> releasing;
 };
 
@@ -161,11 +163,12 @@ public:
     participant(simulator& in, int number) : in_{&in}, number_{number} {}
     [[nodiscard]] nanoseconds trusted_until(int store, i64 ask) const override;
     [[nodiscard]] bool answers(int store, nanoseconds now) const override;
+    [[nodiscard]] nanoseconds round_trip() const override;
     [[nodiscard]] double random() override;
 
     std::array<link, most_stores> links{};
     std::optional<quorum_ballot> ballot;
-    bool working = false, lapsed = false;
+    bool working = false, lapsed = false, overlaps = false;
     i64 wanted_since = 0, life = 1, acquisition = 0;
     i64 alarm_at = 0;
     int epoch = 1;
@@ -175,6 +178,7 @@ public:
     std::array<i64, most_stores> cut_until{};
     std::array<int, most_stores> cut_directions{};
     std::array<bool, most_stores> at_predecessor{};
+    std::array<bool, most_stores> knows_better{};  ///< that the store is a member no more
     i64 grants = 0, longest_wait = 0;
 
 private:
@@ -234,7 +238,7 @@ private:
               .value = value,
               .life = life});
     }
-    i64 delay();
+    i64 delay(int store = -1);
     bool is_lost(int client, int store, int direction);
     void send(kind what, int client, int store, i64 grant = 0, i64 value = 0);
     void reply(const event& to, kind what, i64 value = 0);
@@ -260,6 +264,7 @@ private:
     void perform(int client, const quorum_action& what);
     void believe(int client);
     void stop_working(int client);
+    void end_working(int client);
     void open_session(int client, int store);
     void drop_session(int client, int store);
     void learn_epoch(int client, i64 epoch);
@@ -274,6 +279,7 @@ private:
     void raise_epoch(const event& what);
     void admit(const event& what);
     void begin_world();
+    void judge_belief(int client);
 
     world w_;
     random_numbers random_;
@@ -284,6 +290,7 @@ private:
     i64 now_ = 0, ids_ = 0, greatest_token_ = 0;
     std::array<store, most_stores> stores_{}, predecessors_{};
     std::array<bool, most_stores> predecessor_lives_{};
+    std::array<i64, most_stores> replaced_in_{};  ///< the epoch that knows of it
     std::vector<participant> clients_;
     std::array<i64, 4> tops_{};
     std::vector<i64> waits_;
@@ -292,7 +299,7 @@ private:
 
 nanoseconds participant::trusted_until(int store, i64 ask) const {
     const auto& one = links[at(store)];
-    if (!one.have || one.ask != ask) return nanoseconds::min();
+    if (!one.have || one.ask != ask || knows_better[at(store)]) return nanoseconds::min();
     return microseconds{one.window};
 }
 
@@ -301,13 +308,20 @@ bool participant::answers(int store, nanoseconds now) const {
     return one.open && now < microseconds{one.window} && now >= microseconds{one.suspect_until};
 }
 
+nanoseconds participant::round_trip() const {
+    i64 slowest = 0;
+    for (const auto& each : links) slowest = std::max(slowest, each.round_trip);
+    return microseconds{slowest};
+}
+
 double participant::random() {
     static_cast<void>(number_);
     return in_->random().unit();
 }
 
-i64 simulator::delay() {
+i64 simulator::delay(int store) {
     i64 time = random_.between(w_.delay_min, w_.delay_max);
+    if (store >= 0) time += w_.further[at(store)];
     if (w_.faults) {
         if (random_.happens(w_.tail)) time += random_.between(1 * ms, 50 * ms);
         if (random_.happens(w_.long_tail)) time += random_.between(0, w_.ttl * 2);
@@ -329,7 +343,7 @@ void simulator::send(kind what, int client, int store, i64 grant, i64 value) {
     ++out_.messages;
     if (is_lost(client, store, 1)) return;
     const auto& one = clients_[at(client)];
-    push({.at = now_ + delay(),
+    push({.at = now_ + delay(store),
           .what = what,
           .client = client,
           .store = store,
@@ -346,7 +360,7 @@ void simulator::reply(const event& to, kind what, i64 value) {
     ++out_.messages;
     if (is_lost(to.client, to.store, 2)) return;
     event answer = to;
-    answer.at = now_ + delay();
+    answer.at = now_ + delay(to.store);
     answer.what = what;
     answer.value = value;
     push(answer);
@@ -524,7 +538,7 @@ void simulator::decide(int client, Act act) {
     if (state == quorum_ballot::state::held && !one.working) return believe(client);
     if (state == quorum_ballot::state::lost) {
         ++out_.losses;
-        return stop_working(client);
+        return end_working(client);
     }
     const auto alarm = one.ballot->alarm();
     if (alarm == nanoseconds::max()) return;
@@ -588,9 +602,6 @@ void simulator::believe(int client) {
     waits_.push_back(wait);
     one.longest_wait = std::max(one.longest_wait, wait);
     one.wanted_since = 0;
-    for (int other = 0; other < w_.clients; ++other) {
-        if (other != client && believes(clients_[at(other)])) ++out_.overlaps;
-    }
     const i64 token = one.ballot->token();
     if (token <= greatest_token_) ++out_.token_falls;
     greatest_token_ = std::max(greatest_token_, token);
@@ -615,6 +626,14 @@ void simulator::stop_working(int client) {
     ++one.acquisition;
     one.ballot.reset();
     timer(client, kind::begin, random_.between(0, w_.think));
+}
+
+/// The holder stops at once.
+void simulator::end_working(int client) {
+    auto& one = clients_[at(client)];
+    one.ballot->give_up();
+    for (const auto& each : one.ballot->take_actions()) perform(client, each);
+    stop_working(client);
 }
 
 void simulator::open_session(int client, int store) {
@@ -648,14 +667,16 @@ void simulator::drop_session(int client, int store) {
     if (mine.wanted) open_session(client, store);
 }
 
-/// The members of that epoch do not include a former primary.
+/// The members of that epoch do not include a server that was replaced by then. Its lease counts no
+/// more from here on; the client lets go of it some time later.
 void simulator::learn_epoch(int client, i64 epoch) {
     auto& one = clients_[at(client)];
     if (epoch <= one.epoch) return;
     one.epoch = static_cast<int>(epoch);
     for (int store = 0; store < w_.stores; ++store) {
-        if (!std::exchange(one.at_predecessor[at(store)], false)) continue;
-        drop_session(client, store);
+        if (!one.at_predecessor[at(store)] || replaced_in_[at(store)] > epoch) continue;
+        one.knows_better[at(store)] = w_.excludes;
+        timer(client, kind::let_go, random_.between(0, 50 * ms), 0, 0, store);
     }
 }
 
@@ -665,6 +686,8 @@ void simulator::at_client(const event& what) {
     if (!is_reply(what.what)) return on_timer(what);
     auto& mine = one.links[at(what.store)];
     mine.suspect_until = 0;
+    mine.round_trip =
+        std::min<i64>(std::max(mine.round_trip * 7 / 8, local(one) - what.sent), second);
     const i64 window =
         w_.window_from_request ? what.sent + w_.ttl - w_.margin : local(one) + w_.ttl;
     switch (what.what) {
@@ -741,6 +764,9 @@ void simulator::on_timer(const event& what) {
     auto& one = clients_[at(what.client)];
     auto& mine = one.links[at(what.store)];
     switch (what.what) {
+        case kind::let_go:
+            one.at_predecessor[at(what.store)] = one.knows_better[at(what.store)] = false;
+            return drop_session(what.client, what.store);
         case kind::begin:
             if (what.sent != one.acquisition || one.ballot) return;
             if (one.wanted_since == 0) one.wanted_since = now_;
@@ -752,9 +778,7 @@ void simulator::on_timer(const event& what) {
             if (what.sent != one.acquisition || !one.working) return;
             decide(what.client, [](quorum_ballot& ballot, nanoseconds now) { ballot.tick(now); });
             if (what.sent != one.acquisition) return;  // it was lost
-            one.ballot->give_up();
-            for (const auto& each : one.ballot->take_actions()) perform(what.client, each);
-            return stop_working(what.client);
+            return end_working(what.client);
         case kind::alarm: {
             if (what.sent != one.acquisition || !one.ballot || what.at < one.alarm_at) return;
             const bool believed = believes(one);
@@ -840,6 +864,10 @@ void simulator::to_world(const event& what) {
             again.life = one.life + 1;
             again.acquisition = one.acquisition + 1;
             again.grants = one.grants;
+            for (int store = 0; store < w_.stores; ++store) {
+                again.at_predecessor[at(store)] =
+                    predecessor_lives_[at(store)] && random_.happens(0.5);
+            }
             again.longest_wait = one.longest_wait;
             // A new process reads the members' row where it connects: it may meet a former primary.
             one.~participant();
@@ -902,7 +930,11 @@ void simulator::forget(const event&) {
     if (w_.former_primaries) {
         predecessors_[at(number)] = one;
         predecessor_lives_[at(number)] = true;
-        for (auto& each : clients_) each.at_predecessor[at(number)] = random_.happens(0.5);
+        replaced_in_[at(number)] = i64{1} << 40;
+        for (auto& each : clients_) {
+            each.at_predecessor[at(number)] = random_.happens(0.5);
+            each.knows_better[at(number)] = false;
+        }
         happens(kind::predecessor_ends, random_.exponential(w_.ttl * 8), 0, number);
     }
     one.disk = one.backups[at(random_.index(static_cast<int>(one.backups.size())))];
@@ -940,6 +972,7 @@ void simulator::raise_epoch(const event& what) {
             return happens(kind::raise_epoch, 100 * ms, 0, what.store, 0, what.life);
         }
         ++epoch_;
+        replaced_in_[at(what.store)] = epoch_;
         for (const int store : others) {
             auto& disk = stores_[at(store)].disk;
             disk.epoch = epoch_;
@@ -1003,6 +1036,23 @@ void simulator::begin_world() {
     happens(kind::forget, random_.exponential(w_.amnesia_every));
 }
 
+/// After each event of a client: whether another one believes as well. Without the latch a belief
+/// may come back, with a token that is not the greatest any more.
+void simulator::judge_belief(int client) {
+    auto& one = clients_[at(client)];
+    if (!believes(one)) {
+        one.overlaps = false;
+        return;
+    }
+    if (std::exchange(one.lapsed, false) && one.ballot->token() < greatest_token_) {
+        ++out_.token_falls;
+    }
+    const bool overlaps = std::ranges::any_of(
+        clients_, [&](const auto& each) { return &each != &one && believes(each); });
+    if (overlaps && !one.overlaps) ++out_.overlaps;
+    one.overlaps = overlaps;
+}
+
 report simulator::run() {
     begin_world();
     while (!events_.empty() && out_.grants < w_.grants) {
@@ -1019,15 +1069,7 @@ report simulator::run() {
             events_.push(next);  // keeps its order
         } else {
             at_client(next);
-            // Without the latch a belief may come back: judged as it does.
-            auto& one = clients_[at(next.client)];
-            if (!w_.latches && one.lapsed && believes(one)) {
-                one.lapsed = false;
-                for (int other = 0; other < w_.clients; ++other) {
-                    if (other != next.client && believes(clients_[at(other)])) ++out_.overlaps;
-                }
-                if (one.ballot->token() < greatest_token_) ++out_.token_falls;
-            }
+            judge_belief(next.client);
         }
     }
     out_.time = now_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <iosfwd>
 #include <string>
@@ -27,6 +28,7 @@ struct world {
     int stores = 3, majority = 2, clients = 5;
     i64 ttl = 2 * second, margin = ttl / 6, heartbeat = ttl / 3;
     i64 delay_min = 200, delay_max = 600;  ///< of a message
+    std::array<i64, 5> further{};          ///< and to or from each store
     i64 work_min = 1 * ms, work_max = 10 * ms, think = 2 * ms;
     double long_work = 0.01;
 
@@ -41,13 +43,15 @@ struct world {
 
     // What the controls leave out.
     bool epochs = true;
+    bool excludes =
+        true;  ///< what hangs on a former primary counts no more once the epoch is known
     bool window_from_request = true;  ///< and less the margin
     bool releases_by_grant = true;
     bool grants_by_session = true;  ///< a grant is known by its id and its session
     bool writes_back = true, shortest_of_majority = true, latches = true, seals = true;
 
     i64 grants = 2000;  ///< where a run ends
-    i64 longest = 3600 * second;
+    i64 longest = 6 * 3600 * second;
 };
 
 /// How many writes a guard of the protected data let through that it should not have.

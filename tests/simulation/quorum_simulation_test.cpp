@@ -83,6 +83,25 @@ TEST_CASE("the lease's row and the quorum's token guard data beside a store") {
     CHECK(seen.by_row_and_token.late <= seen.by_lease_row.late);
 }
 
+TEST_CASE("stores at different distances do not keep a client, or several, from a majority") {
+    for (const int clients : {1, 5}) {
+        world uneven = of_stores(3);
+        uneven.clients = clients;
+        uneven.faults = false;
+        uneven.forgets = amnesia::none;
+        uneven.longest = 60 * second;
+        uneven.grants = 1'000'000;
+        for (const std::int64_t slowest : {10'000, 20'000, 50'000, 90'000}) {
+            uneven.further = {slowest, 0, slowest / 2};
+            const report seen = rowlock::simulation::run(uneven, 1);
+            MESSAGE(clients << " clients, " << slowest << " us: " << seen.grants << " grants, "
+                            << seen.rests << " given back, longest wait " << seen.longest_wait);
+            CHECK(seen.grants > 100);
+            CHECK(seen.longest_wait < 10 * second);
+        }
+    }
+}
+
 TEST_CASE("control: half of the stores is no majority") {
     must_fail([](world& of) { of.majority = 2; }, 4);
 }
@@ -130,6 +149,13 @@ TEST_CASE("control: a former primary lives on, and no epoch shuts it out") {
     must_fail([](world& of) {
         of.former_primaries = true;
         of.epochs = false;
+    });
+}
+TEST_CASE("control: a lease of a former primary counts on when the epoch is known") {
+    must_fail([](world& of) {
+        of.former_primaries = true;
+        of.excludes = false;
+        of.client_crash_every = 2 * second;
     });
 }
 TEST_CASE("control: clock rates that differ by more than the margin covers") {

@@ -75,6 +75,22 @@ void caller_transactions::release_on_commit(sql::connection& db, grant& held,
     waiting_.lease_freed_soon(held.name);
 }
 
+void caller_transactions::fence_quorum_token(sql::connection& db, const std::string& name,
+                                             std::int64_t token,
+                                             const fence_options& options) const {
+    const auto until = steady::now() + options.statement_timeout + 1s;
+    const fence_limits limits{.statement = options.statement_timeout, .idle = context_.options.ttl};
+    auto seen = verdict::current;
+    try {
+        seen = fencing_->fence_quorum_token(db, name, token, limits, until);
+    } catch (const error& failure) {
+        throw with_advice(failure);
+    }
+    if (seen == verdict::current) return;
+    throw error{errc::lock_lost,
+                "this member knows a later holder of the quorum lock: roll the transaction back"};
+}
+
 void caller_transactions::run(sql::connection& db, grant& held, const fence_options& options,
                               step what) {
     context_.fork.require_same_process();

@@ -10,7 +10,9 @@
 #include <rowlock/sql/connection.hpp>
 #include <rowlock/transaction.hpp>
 
+#include <cstdint>
 #include <memory>
+#include <string>
 
 namespace rowlock::detail {
 
@@ -38,6 +40,10 @@ public:
 
     void fence(sql::connection& db, grant& held, const fence_options& options);
     void release_on_commit(sql::connection& db, grant& held, const fence_options& options);
+    /// After fence() with the lease of a member of a quorum.
+    /// @throws error errc::lock_lost if the member knows a later token
+    void fence_quorum_token(sql::connection& db, const std::string& name, std::int64_t token,
+                            const fence_options& options) const;
 
 private:
     /// What a read on a connection of our own says of a grant.

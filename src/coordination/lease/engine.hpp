@@ -53,6 +53,8 @@ public:
     ~engine() = default;
 
     [[nodiscard]] client_context& context() noexcept { return context_; }
+    [[nodiscard]] retry_loop& retries() noexcept { return retries_; }
+    [[nodiscard]] const session_registry& sessions() const noexcept { return sessions_; }
     [[nodiscard]] acquirer& acquires() noexcept { return acquirer_; }
     [[nodiscard]] releaser& releases() noexcept { return releaser_; }
     [[nodiscard]] adopter& adoptions() noexcept { return adopter_; }

@@ -48,6 +48,12 @@ public:
     virtual verdict release_on_commit(sql::connection& db, const claim& lease,
                                       const fence_limits& limits, sql::deadline until) const = 0;
 
+    /// For data beside a member of a quorum, after fence(): whether the member knows no later
+    /// token, nor will before the transaction ends.
+    virtual verdict fence_quorum_token(sql::connection& db, std::string_view name,
+                                       std::int64_t token, const fence_limits& limits,
+                                       sql::deadline until) const = 0;
+
     /// The current database of a connection, where a transaction in another one may read tables of
     /// the same names (MySQL, one round trip). nullopt elsewhere: there the operations themselves
     /// report it.

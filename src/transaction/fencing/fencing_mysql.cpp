@@ -54,6 +54,12 @@ public:
         });
     }
 
+    verdict fence_quorum_token(sql::connection& db, std::string_view name, std::int64_t token,
+                               const fence_limits& limits, sql::deadline until) const override {
+        const auto& what = bounded("fence_quorum_token", db, limits, until);
+        return run(db, what, until, name, token).empty() ? verdict::not_current : verdict::current;
+    }
+
     std::optional<std::string> database_of(sql::connection& db,
                                            sql::deadline until) const override {
         return std::string{db.query("select coalesce(lower(database()), '')", until).text(0, 0)};

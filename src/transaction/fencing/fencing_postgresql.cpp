@@ -30,7 +30,8 @@ public:
         : statements_{statements},
           fence_{statements("fence")},
           fence_permits_{statements("fence_permits")},
-          release_on_commit_{statements("release_on_commit")} {}
+          release_on_commit_{statements("release_on_commit")},
+          fence_quorum_token_{statements("fence_quorum_token")} {}
 
     verdict fence(sql::connection& db, const claim& lease, const fence_limits& limits,
                   sql::deadline until) const override {
@@ -50,6 +51,12 @@ public:
             run(db, what, until, lease.name, lease.session, lease.token, limits.idle.count(),
                 limits.statement.count(), lease.grant_id);
         });
+    }
+
+    verdict fence_quorum_token(sql::connection& db, std::string_view name, std::int64_t token,
+                               const fence_limits& /*limits*/, sql::deadline until) const override {
+        const auto what = located(fence_quorum_token_, "fence_quorum_token");
+        return judged([&] { run(db, what, until, name, token); });
     }
 
 private:
@@ -77,7 +84,7 @@ private:
     }
 
     const sql::statement_set statements_;
-    const sql::statement fence_, fence_permits_, release_on_commit_;
+    const sql::statement fence_, fence_permits_, release_on_commit_, fence_quorum_token_;
     mutable std::mutex mutex_;
     mutable std::map<std::string, sql::statement_set> in_schema_;
 };

@@ -1,5 +1,6 @@
 #include "sql/run_statement.hpp"
 #include "transaction/fencing/fencing_dialects.hpp"
+#include <rowlock/error.hpp>
 
 namespace rowlock::detail {
 namespace {
@@ -26,6 +27,12 @@ public:
         const auto done = run(db, release_on_commit_, until, lease.name, lease.session, lease.token,
                               lease.grant_id);
         return done.affected() > 0 ? verdict::current : verdict::not_current;
+    }
+
+    verdict fence_quorum_token(sql::connection& /*db*/, std::string_view /*name*/,
+                               std::int64_t /*token*/, const fence_limits& /*limits*/,
+                               sql::deadline /*until*/) const override {
+        throw error{errc::unsupported, "SQLite is no member of a quorum"};
     }
 
 private:

@@ -24,12 +24,14 @@ quorum_ballot::quorum_ballot(const quorum_terms& terms, quorum_view& view)
       look_at_minority_{never},
       end_of_minority_{never},
       rest_until_{never},
+      keep_until_{never},
       alarm_{never} {}
 
 void quorum_ballot::begin(nanoseconds now) {
+    release_all();
     state_ = state::waiting;
     token_ = 0;
-    look_at_minority_ = end_of_minority_ = rest_until_ = never;
+    look_at_minority_ = end_of_minority_ = rest_until_ = keep_until_ = never;
     for (int store = 0; store < terms_.stores; ++store) {
         links_[index(store)] = {};
         ask(store);
@@ -41,6 +43,13 @@ void quorum_ballot::begin(nanoseconds now) {
 void quorum_ballot::granted(int store, std::int64_t ask, nanoseconds now) {
     if (!is_of(store, ask, stage::asked) || !check(now)) return;
     links_[index(store)].at = stage::granted;
+    if (state_ == state::lost) return release(store);
+    if (state_ == state::held) {
+        // Its token is known, perhaps by our own seal: a claim would go beyond it.
+        links_[index(store)].at = stage::writing;
+        actions_.push_back({quorum_step::write, store, ask, token_});
+        return set_alarm();
+    }
     actions_.push_back({quorum_step::claim, store, ask, 0});
     note_minority(now);
     set_alarm();
@@ -48,9 +57,8 @@ void quorum_ballot::granted(int store, std::int64_t ask, nanoseconds now) {
 
 void quorum_ballot::refused(int store, std::int64_t ask, nanoseconds now) {
     if (!is_of(store, ask, stage::asked) || !check(now)) return;
-    auto& one = links_[index(store)];
-    one.at = stage::none;
-    one.again = now + terms_.answers_within;
+    release(store);
+    links_[index(store)].again = now + terms_.answers_within;
     set_alarm();
 }
 
@@ -67,9 +75,14 @@ void quorum_ballot::written(int store, std::int64_t ask, std::int64_t token, nan
 void quorum_ballot::ended(int store, std::int64_t ask, nanoseconds now) {
     auto& one = links_[index(store)];
     if (one.ask != ask || one.at == stage::none) return;
-    release(store);
-    one.again = now;
-    if (!check(now)) return;
+    left_.push_back({quorum_step::release, store, ask, 0});
+    // A store that grants and takes no token is not asked as fast as it answers.
+    const bool was_counted = one.at == stage::counted;
+    one.again = was_counted || one.at == stage::asked ? now : now + terms_.answers_within;
+    one.at = stage::none;
+    if (!check(now) || state_ == state::lost) return;
+    release_left();
+    if (token_ == 0 && granted_stores() == 0) look_at_minority_ = end_of_minority_ = never;
     // The token was drawn from that store as well: with fewer than a majority the ballot is over.
     if (state_ == state::waiting && token_ != 0 && granted_stores() < terms_.majority) rest(now);
     set_alarm();
@@ -77,6 +90,10 @@ void quorum_ballot::ended(int store, std::int64_t ask, nanoseconds now) {
 
 void quorum_ballot::tick(nanoseconds now) {
     if (!check(now)) return;
+    if (state_ == state::lost && now >= keep_until_) {
+        release_all();
+        return set_alarm();
+    }
     if (state_ == state::resting) {
         if (now >= rest_until_) begin(now);
         return;
@@ -85,14 +102,14 @@ void quorum_ballot::tick(nanoseconds now) {
     for (int store = 0; store < terms_.stores; ++store) {
         if (links_[index(store)].at == stage::none && now >= links_[index(store)].again) ask(store);
     }
-    if (state_ == state::waiting && token_ == 0) {
+    if (is_minority()) {
         if (now >= end_of_minority_) {
             rest(now);
         } else if (now >= look_at_minority_) {
             int first = 0;
             while (first < terms_.stores && !view_.answers(first, now)) ++first;
             if (first < terms_.stores && links_[index(first)].at >= stage::granted) {
-                look_at_minority_ = now + terms_.minority_for;
+                look_at_minority_ = now + patience();
             } else {
                 rest(now);
             }
@@ -143,10 +160,19 @@ int quorum_ballot::granted_stores() const {
         std::ranges::count_if(links_, [](const link& one) { return one.at >= stage::granted; }));
 }
 
+nanoseconds quorum_ballot::patience() const {
+    return std::max(terms_.minority_for, 4 * view_.round_trip());
+}
+
+/// Whether a majority is still to be granted. One whose claims are under way is not given back.
+bool quorum_ballot::is_minority() const {
+    return state_ == state::waiting && token_ == 0 && granted_stores() < terms_.majority;
+}
+
 /// Before anything can prolong a belief: is it over already? Returns false then.
 bool quorum_ballot::check(nanoseconds now) {
     if (state_ != state::held || now < trusted_until() || !terms_.with.latches) return true;
-    lose();
+    lose(now);
     return false;
 }
 
@@ -163,8 +189,15 @@ void quorum_ballot::release(int store) {
     one.at = stage::none;
 }
 
+void quorum_ballot::release_left() {
+    for (const auto& each : left_) actions_.push_back(each);
+    left_.clear();
+}
+
 void quorum_ballot::release_all() {
+    release_left();
     for (int store = 0; store < terms_.stores; ++store) release(store);
+    keep_until_ = never;
 }
 
 /// A claim or write was confirmed.
@@ -212,9 +245,14 @@ void quorum_ballot::believe(nanoseconds now) {
     }
 }
 
-void quorum_ballot::lose() {
+/// The leases stay for a while, that of the event as well: no other client has a majority before
+/// the holder has stopped, or had the time to.
+void quorum_ballot::lose(nanoseconds now) {
     state_ = state::lost;
-    release_all();
+    keep_until_ = now + terms_.margin;
+    for (int store = 0; store < terms_.stores; ++store) {
+        if (!counts(store)) release(store);
+    }
     set_alarm();
 }
 
@@ -223,8 +261,8 @@ void quorum_ballot::rest(nanoseconds now) {
     release_all();
     state_ = state::resting;
     ++rests_;
-    const nanoseconds most =
-        std::min<nanoseconds>(terms_.longest_rest, 2ms * (1 << std::min(rests_, 8)));
+    const nanoseconds most = std::min<nanoseconds>(std::max(terms_.longest_rest, patience()),
+                                                   2ms * (1 << std::min(rests_, 12)));
     rest_until_ = now + part_of(most, view_.random());
     set_alarm();
 }
@@ -232,19 +270,20 @@ void quorum_ballot::rest(nanoseconds now) {
 /// From the first grant on: all clients may hold minorities, each waiting for the others.
 void quorum_ballot::note_minority(nanoseconds now) {
     if (state_ != state::waiting || look_at_minority_ != never) return;
-    look_at_minority_ = now + terms_.minority_for + part_of(terms_.minority_for, view_.random());
+    look_at_minority_ = now + patience() + part_of(patience(), view_.random());
     end_of_minority_ = now + terms_.ttl + part_of(terms_.ttl / 2, view_.random());
 }
 
 void quorum_ballot::set_alarm() {
     alarm_ = never;
     if (state_ == state::resting) alarm_ = rest_until_;
+    if (state_ == state::lost) alarm_ = keep_until_;
     if (state_ != state::waiting && state_ != state::held) return;
     for (const auto& one : links_) {
         if (one.at == stage::none) alarm_ = std::min(alarm_, one.again);
     }
     if (state_ == state::held && terms_.with.latches) alarm_ = std::min(alarm_, trusted_until());
-    if (state_ == state::waiting && token_ == 0) {
+    if (is_minority()) {
         alarm_ = std::min({alarm_, look_at_minority_, end_of_minority_});
     }
 }

@@ -27,10 +27,12 @@ struct quorum_terms {
     nanoseconds ttl{std::chrono::seconds{30}};
     /// A store that has not answered for this long is asked, and not waited for.
     nanoseconds answers_within{std::chrono::milliseconds{200}};
-    /// A minority is given back after this, and up to as much again at random, unless it includes
-    /// the first store that answers.
+    /// A minority is given back after this, or four round trips to the slowest store that answers,
+    /// and up to as much again at random, unless it includes the first store that answers.
     nanoseconds minority_for{std::chrono::milliseconds{20}};
     nanoseconds longest_rest{std::chrono::milliseconds{64}};
+    /// After a loss the leases are kept for so long: the holder may need that time to stop.
+    nanoseconds margin{std::chrono::seconds{5}};
     quorum_safeguards with{};
 };
 
@@ -43,6 +45,8 @@ public:
     [[nodiscard]] virtual nanoseconds trusted_until(int store, std::int64_t ask) const = 0;
     /// Whether the store answers: the first that does decides between minorities.
     [[nodiscard]] virtual bool answers(int store, nanoseconds now) const = 0;
+    /// To the slowest store that answers.
+    [[nodiscard]] virtual nanoseconds round_trip() const = 0;
     /// From 0 to 1.
     [[nodiscard]] virtual double random() = 0;
 };
@@ -82,7 +86,7 @@ public:
         waiting,  ///< in the lines of the stores, or writing the token
         resting,  ///< has given a minority back, and begins again at alarm()
         held,
-        lost,  ///< was held; stays so
+        lost,  ///< was held; stays so. Its leases are released when alarm() is due, or by give_up()
     };
 
     quorum_ballot(const quorum_terms& terms, quorum_view& view);
@@ -115,7 +119,7 @@ public:
     [[nodiscard]] bool counts(int store) const { return links_[index(store)].at == stage::counted; }
     /// When tick() is due; never if that is the greatest time.
     [[nodiscard]] nanoseconds alarm() const noexcept { return alarm_; }
-    /// How often a minority was given back since begin().
+    /// How often a minority was given back.
     [[nodiscard]] int rests() const noexcept { return rests_; }
 
     /// What is to be done, in this order; each once.
@@ -140,15 +144,18 @@ private:
     static std::size_t index(int store) { return static_cast<std::size_t>(store); }
     [[nodiscard]] bool is_of(int store, std::int64_t ask, stage from) const;
     [[nodiscard]] int granted_stores() const;
+    [[nodiscard]] nanoseconds patience() const;
+    [[nodiscard]] bool is_minority() const;
     [[nodiscard]] bool check(nanoseconds now);
     void ask(int store);
     void release(int store);
+    void release_left();
     void release_all();
     void decide(nanoseconds now);
     bool fix_token();
     void count_or_write(int store);
     void believe(nanoseconds now);
-    void lose();
+    void lose(nanoseconds now);
     void rest(nanoseconds now);
     void note_minority(nanoseconds now);
     void set_alarm();
@@ -160,7 +167,8 @@ private:
     state state_ = state::idle;
     std::int64_t token_ = 0, asks_ = 0;
     int rests_ = 0;
-    nanoseconds look_at_minority_, end_of_minority_, rest_until_, alarm_;
+    nanoseconds look_at_minority_, end_of_minority_, rest_until_, keep_until_, alarm_;
+    std::vector<quorum_action> left_;  ///< releases that wait until it is known whether it is lost
 };
 
 }  // namespace rowlock::protocol

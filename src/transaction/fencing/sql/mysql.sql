@@ -78,3 +78,9 @@
 -- $1 name  $2 session  $3 grant id
 {bounded_update} rowlock_permit set acquired_at = acquired_at + 1
  where name = $1 and grant_id = $3 and session = $2
+
+-- statement fence_quorum_token
+-- The guard of a transaction of the caller's beside fence(): no later token of the quorum is known here, nor will be
+-- before the transaction ends: a claim, a write and a seal wait. No row: refused.
+-- $1 name  $2 token
+{bounded_select} 1 from rowlock_quorum where name = $1 and token <= $2 lock in share mode

@@ -103,3 +103,17 @@ select case when exists (select from held) then 1
                         ($4::bigint operator(pg_catalog.*) interval '1 ms')
                    then held.idle else $4::bigint::pg_catalog.text end, true)
           from held)
+
+-- statement fence_quorum_token
+-- The guard of a transaction of the caller's beside fence(): no later token of the quorum is known here, nor will be
+-- before the transaction ends. FOR SHARE: a claim, a write and a seal wait. Otherwise an error on purpose, as of fence.
+-- Runs on the caller's handle, under any search path: every operator, function and type names pg_catalog
+-- (docs/adr/0033).
+-- $1 name  $2 token
+with held as materialized (
+         select 1 from rowlock_quorum q
+          where q.name operator(pg_catalog.=) $1::pg_catalog.text and q.token operator(pg_catalog.<=) $2::bigint
+            for share of q)
+select case when exists (select from held) then 1
+            else ('rowlock: the lease is not held any more, isolation level '
+                  operator(pg_catalog.||) pg_catalog.current_setting('transaction_isolation'))::bigint end

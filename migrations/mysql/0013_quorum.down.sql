@@ -1,0 +1,2 @@
+drop table rowlock_member;
+drop table rowlock_quorum;

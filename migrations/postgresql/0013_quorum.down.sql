@@ -1,0 +1,2 @@
+drop table if exists rowlock_member;
+drop table if exists rowlock_quorum;

@@ -1,0 +1,297 @@
+// Members of quorums: founding, readmission, inspection.
+
+#include "coordination/quorum/quorum_admin.hpp"
+
+#include "base/require.hpp"
+#include "base/sha256.hpp"
+#include "coordination/quorum/member_access.hpp"
+#include "coordination/quorum/quorum_members.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/quorum.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace rowlock {
+namespace detail {
+namespace {
+
+using namespace std::chrono_literals;
+using protocol::quorum_membership;
+using standing = quorum_members::standing;
+
+std::string number(std::size_t position) {
+    return "member " + std::to_string(position + 1);
+}
+
+std::vector<std::unique_ptr<member_access>> open_all(
+    const std::vector<sql::connection_source>& members) {
+    require(members.size() >= 3 && members.size() <= 9, "a quorum has 3 to 9 members");
+    std::vector<std::unique_ptr<member_access>> all;
+    all.reserve(members.size());
+    for (const auto& each : members) all.push_back(std::make_unique<member_access>(each));
+    return all;
+}
+
+/// @throws error unless that server may be a member
+void require_usable(std::size_t position, const std::string& server) {
+    if (server.empty()) {
+        throw error{errc::unsupported,
+                    number(position) +
+                        " does not tell which server it is, so that a promotion or "
+                        "a restore would go unnoticed: it cannot be a member"};
+    }
+    if (server.starts_with("galera:") || server.starts_with("group:")) {
+        throw error{errc::unsupported,
+                    number(position) +
+                        " belongs to a cluster, which is available by itself: use a "
+                        "lease there, and fence()"};
+    }
+}
+
+/// The same servers make the same id, so two founders at a time make one quorum.
+std::string id_of(const std::vector<std::string>& servers) {
+    std::string text;
+    for (const auto& each : servers) text.append(each).push_back('\n');
+    static constexpr char digits[] = "0123456789abcdef";
+    std::string id;
+    const auto hash = sha256(text);
+    for (std::size_t i = 0; i < 16; ++i) {
+        id.push_back(digits[hash[i] / 16]);
+        id.push_back(digits[hash[i] % 16]);
+    }
+    return id;
+}
+
+/// What the members say; a failure instead of an answer.
+struct answer {
+    std::optional<standing> seen{};
+    std::optional<error> failure{};
+};
+
+std::vector<answer> look_at(const std::vector<std::unique_ptr<member_access>>& members) {
+    std::vector<answer> all(members.size());
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        try {
+            all[i].seen = members[i]->look();
+        } catch (const error& why) {
+            all[i].failure = why;
+        }
+    }
+    return all;
+}
+
+/// The membership of the greatest epoch among those that answer, of one that votes if any does.
+std::optional<quorum_membership> latest(const std::vector<answer>& answers) {
+    std::optional<quorum_membership> found;
+    bool found_votes = false;
+    for (const auto& each : answers) {
+        if (!each.seen || !each.seen->row) continue;
+        const bool votes = each.seen->row->ready_for == each.seen->server;
+        const bool better = !found || (votes && !found_votes) ||
+                            (votes == found_votes && each.seen->row->epoch > found->epoch);
+        if (!better) continue;
+        found = each.seen->row;
+        found_votes = votes;
+    }
+    return found;
+}
+
+std::int64_t greatest_epoch(const std::vector<answer>& answers) {
+    std::int64_t greatest = 0;
+    for (const auto& each : answers) {
+        if (each.seen && each.seen->row) greatest = std::max(greatest, each.seen->row->epoch);
+    }
+    return greatest;
+}
+
+/// Whether a member votes: its server is the one in the list, and is ready.
+bool votes(const answer& one, const quorum_membership& current, std::size_t position) {
+    return one.seen && one.seen->row && one.seen->row->quorum == current.quorum &&
+           one.seen->server == current.members.at(position) &&
+           one.seen->row->ready_for == one.seen->server;
+}
+
+void require_majority(std::size_t count, std::size_t of) {
+    const std::size_t majority = of / 2 + 1;
+    if (count >= majority) return;
+    throw error{errc::conflict,
+                "only " + std::to_string(count) + " of the other members may vote and answer: " +
+                    std::to_string(majority) + " are needed to know what this one forgot"};
+}
+
+}  // namespace
+
+void readmit(const std::vector<sql::connection_source>& members, std::size_t position,
+             bool servers_differ) {
+    const auto all = open_all(members);
+    require(position < all.size(), "the quorum has no member of that position");
+    auto answers = look_at(all);
+    const auto current = latest(answers);
+    if (!current) throw error{errc::conflict, "these servers are in no quorum"};
+    require(current->members.size() == all.size(), "the quorum has another number of members");
+    if (answers[position].failure) throw error{*answers[position].failure};
+    const auto server = answers[position].seen->server;
+    require_usable(position, server);
+    if (answers[position].seen->row && answers[position].seen->row->quorum != current->quorum) {
+        throw error{errc::conflict, number(position) + " is a member of another quorum"};
+    }
+    for (std::size_t i = 0; servers_differ && i < all.size(); ++i) {
+        if (i != position && current->members[i] == server) {
+            throw error{errc::conflict, number(position) + " is the server of " + number(i)};
+        }
+    }
+    std::vector<std::size_t> others;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (i != position && votes(answers[i], *current, i)) others.push_back(i);
+    }
+    require_majority(others.size(), all.size());
+
+    auto next = *current;
+    next.epoch = greatest_epoch(answers) + 1;
+    next.members[position] = server;
+    next.ready_for.clear();
+    // First here: whatever this server remembers of its readiness, it does not vote from now on.
+    all[position]->found(next);
+    std::vector<std::size_t> raised;
+    for (const auto each : others) {
+        // From here on no client that counts the former server gains that member.
+        try {
+            if (all[each]->raise_epoch(next)) raised.push_back(each);
+        } catch (const error& why) {
+            if (!why.retryable() && why.kind() != errc::outcome_unknown) throw;
+        }
+    }
+    require_majority(raised.size(), all.size());
+    for (const auto each : raised) all[each]->ask_for_quorum_leases();
+    // No lease that was counted before outlives this; a sixth is for clocks of other rates.
+    std::this_thread::sleep_for(next.longest_ttl + next.longest_ttl / 6);
+    std::size_t copied = 0;
+    for (const auto each : raised) {
+        if (copied == all.size() / 2 + 1) break;
+        const auto greatest = all[each]->greatest_token();
+        // Another server may have taken its place meanwhile, and forgotten tokens: looked at after
+        // the read, whose connection may have led there.
+        const answer again{.seen = all[each]->look()};
+        if (!votes(again, next, each) || again.seen->row->epoch != next.epoch) continue;
+        next.floor = std::max(next.floor, greatest);
+        ++copied;
+    }
+    require_majority(copied, all.size());
+    next.ready_for = server;
+    all[position]->found(next);
+    const auto done = all[position]->look();
+    if (!done.row || done.row->epoch != next.epoch || done.row->ready_for != done.server) {
+        throw error{errc::conflict, "another change of the members came in between: try again"};
+    }
+}
+
+}  // namespace detail
+
+void found_quorum(const std::vector<sql::connection_source>& members,
+                  std::chrono::milliseconds longest_ttl) {
+    using namespace detail;
+    require(longest_ttl >= 100ms && longest_ttl <= 24h,
+            "the longest ttl must be from 100 ms to 1 day");
+    const auto all = open_all(members);
+    const auto answers = look_at(all);
+    std::vector<std::string> servers;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (answers[i].failure) throw error{*answers[i].failure};
+        require_usable(i, answers[i].seen->server);
+        servers.push_back(answers[i].seen->server);
+    }
+    if (std::set<std::string>{servers.begin(), servers.end()}.size() != servers.size()) {
+        throw error{errc::conflict,
+                    "two members are one server, and would fail together: each needs its own"};
+    }
+    const auto existing = latest(answers);
+    const quorum_membership wanted{.quorum = existing ? existing->quorum : id_of(servers),
+                                   .epoch = existing ? existing->epoch : 1,
+                                   .members = servers,
+                                   .floor = 0,
+                                   .longest_ttl = longest_ttl};
+    if (existing && existing->members != servers) {
+        throw error{errc::conflict,
+                    "these servers are members of a quorum already, in another order or with "
+                    "others: name its members, or readmit the one that was replaced"};
+    }
+    std::size_t founded = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const auto& row = answers[i].seen->row;
+        if (row && row->quorum != wanted.quorum) {
+            throw error{errc::conflict, number(i) + " is a member of another quorum"};
+        }
+        founded += row ? 1U : 0U;
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        // Clients may have held locks by a majority, of which this member knows nothing.
+        const bool had_majority = founded > all.size() / 2 || wanted.epoch > 1;
+        if (!answers[i].seen->row && had_majority) {
+            throw error{errc::conflict, number(i) +
+                                            " is in no quorum, and the others are: readmit "
+                                            "it"};
+        }
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (answers[i].seen->row) continue;
+        auto row = wanted;
+        row.ready_for = servers[i];
+        all[i]->found(row);
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        // One that missed a change of the members, and forgot nothing: it only refuses more now.
+        if (votes(answers[i], wanted, i) && answers[i].seen->row->epoch < wanted.epoch) {
+            static_cast<void>(all[i]->raise_epoch(wanted));
+        }
+    }
+    for (const auto& each : look_at(all)) {
+        if (each.failure) throw error{*each.failure};
+        if (!each.seen->row || each.seen->row->quorum != wanted.quorum) {
+            throw error{errc::conflict, "another quorum was founded at the same time"};
+        }
+    }
+}
+
+void readmit_member(const std::vector<sql::connection_source>& members, std::size_t position) {
+    detail::readmit(members, position, true);
+}
+
+std::vector<quorum_member_info> inspect_quorum(const std::vector<sql::connection_source>& members) {
+    using namespace detail;
+    const auto all = open_all(members);
+    const auto answers = look_at(all);
+    const auto current = latest(answers);
+    std::vector<quorum_member_info> shown;
+    shown.reserve(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        quorum_member_info one{.description = members[i].description()};
+        if (answers[i].failure) {
+            one.problem = answers[i].failure->what();
+        } else {
+            one.server = answers[i].seen->server;
+            one.answers = true;
+            quorum_members judge{all.size()};
+            try {
+                // Against the latest epoch: what a client that has seen all members would say.
+                if (current) judge.expect(*current);
+                judge.learn(i, *answers[i].seen);
+                one.votes = true;
+            } catch (const error& why) {
+                one.problem = why.what();
+            }
+        }
+        shown.push_back(std::move(one));
+    }
+    return shown;
+}
+
+}  // namespace rowlock

@@ -1,0 +1,93 @@
+#pragma once
+
+#include "coordination/protocol/quorum/quorum_protocol.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/servers.hpp"
+#include <rowlock/quorum.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace support {
+
+/// Members of a quorum on the test servers. Several share one server here, which found_quorum()
+/// refuses; so their rows are written by hand. Each member's statements can be intercepted.
+class test_quorum {
+public:
+    explicit test_quorum(const std::vector<backend>& members) {
+        for (const auto each : members) {
+            databases_.push_back(std::make_unique<lock_database>(each));
+            if (!there()) return;
+            interceptions_.push_back(std::make_unique<interception>());
+        }
+        for (const auto& each : databases_) {
+            const auto db = each->connect();
+            servers_.push_back(each->protocol().server_of(*db, soon()).value_or(""));
+        }
+        for (std::size_t i = 0; i < size(); ++i) join(i, 1);
+    }
+
+    struct kind {
+        const char* name;
+        std::vector<backend> members;
+    };
+    [[nodiscard]] static std::vector<kind> kinds() {
+        using enum backend;
+        if (mysql_alone()) return {{"mysql", {mariadb, mariadb, mariadb}}};
+        return {{"postgresql", {postgresql, mariadb, postgresql}},
+                {"mariadb", {mariadb, postgresql, postgresql}}};
+    }
+
+    [[nodiscard]] bool there() const { return databases_.back()->there(); }
+    [[nodiscard]] std::size_t size() const { return databases_.size(); }
+    [[nodiscard]] lock_database& member(std::size_t i) { return *databases_.at(i); }
+    [[nodiscard]] interception& calls(std::size_t i) { return *interceptions_.at(i); }
+    [[nodiscard]] const std::vector<std::string>& servers() const { return servers_; }
+
+    [[nodiscard]] std::vector<rowlock::sql::connection_source> sources() {
+        std::vector<rowlock::sql::connection_source> all;
+        for (std::size_t i = 0; i < size(); ++i) {
+            all.push_back(interceptions_[i]->wrap(databases_[i]->source()));
+        }
+        return all;
+    }
+    [[nodiscard]] rowlock::quorum_options options(rowlock::client_options of = {}) const {
+        return {.member = databases_.front()->options(std::move(of))};
+    }
+
+    [[nodiscard]] rowlock::protocol::quorum_membership membership(std::int64_t epoch) const {
+        return {.quorum = "test",
+                .epoch = epoch,
+                .members = servers_,
+                .ready_for = {},
+                .floor = 0,
+                .longest_ttl = std::chrono::seconds{30}};
+    }
+    [[nodiscard]] rowlock::protocol::quorum_protocol protocol(std::size_t i) const {
+        return rowlock::protocol::quorum_protocol{databases_.at(i)->statements()};
+    }
+    /// Writes the member's row.
+    void join(std::size_t i, std::int64_t epoch,
+              std::chrono::milliseconds longest_ttl = std::chrono::seconds{30}) {
+        auto row = membership(epoch);
+        row.ready_for = servers_.at(i);
+        row.longest_ttl = longest_ttl;
+        const auto db = databases_.at(i)->connect();
+        protocol(i).found(*db, row, soon());
+    }
+
+private:
+    std::vector<std::unique_ptr<lock_database>> databases_;
+    std::vector<std::unique_ptr<interception>> interceptions_;
+    std::vector<std::string> servers_;
+};
+
+}  // namespace support
+
+/// Three members on PostgreSQL and MariaDB, the first on either; or on MySQL.
+#define ROWLOCK_FOR_EACH_QUORUM(quorum)                                                        \
+    for (const auto& [kind_, members_] : support::test_quorum::kinds()) DOCTEST_SUBCASE(kind_) \
+    if (support::test_quorum quorum{members_}; quorum.there())
