@@ -676,7 +676,7 @@ void simulator::learn_epoch(int client, i64 epoch) {
     for (int store = 0; store < w_.stores; ++store) {
         if (!one.at_predecessor[at(store)] || replaced_in_[at(store)] > epoch) continue;
         one.knows_better[at(store)] = w_.excludes;
-        timer(client, kind::let_go, random_.between(0, 50 * ms), 0, 0, store);
+        timer(client, kind::let_go, random_.between(0, second), 0, 0, store);
     }
 }
 

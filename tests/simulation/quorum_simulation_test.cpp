@@ -155,7 +155,6 @@ TEST_CASE("control: a lease of a former primary counts on when the epoch is know
     must_fail([](world& of) {
         of.former_primaries = true;
         of.excludes = false;
-        of.client_crash_every = 2 * second;
     });
 }
 TEST_CASE("control: clock rates that differ by more than the margin covers") {
