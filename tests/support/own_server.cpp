@@ -50,6 +50,24 @@ void own_server::start_again() {
     }
 }
 
+void own_server::back_up() {
+    const auto copy = folder_.path() + "/copy";
+    if (run_as_server({"rm", "-rf", copy}, folder_, "copy.log") != 0 ||
+        run_as_server({"cp", "-a", folder_.path() + "/data", copy}, folder_, "copy.log") != 0) {
+        throw std::runtime_error{"no copy was made: " + folder_.read("copy.log")};
+    }
+}
+
+void own_server::restore() {
+    const auto data = folder_.path() + "/data";
+    if (run_as_server({"rm", "-rf", data}, folder_, "copy.log") != 0 ||
+        run_as_server({"cp", "-a", folder_.path() + "/copy", data}, folder_, "copy.log") != 0 ||
+        run_as_server({"touch", data + "/recovery.signal"}, folder_, "copy.log") != 0) {
+        throw std::runtime_error{"no copy was put back: " + folder_.read("copy.log")};
+    }
+    restored_ = true;
+}
+
 /// Finds the programs of the test server's version by a query, so that a missing server is
 /// detected.
 bool own_server::prepare_postgresql() {
@@ -94,6 +112,10 @@ std::vector<std::string> own_server::command() const {
     auto words = how_.before;
     words.insert(words.end(), server.begin(), server.end());
     words.insert(words.end(), how_.arguments.begin(), how_.arguments.end());
+    if (restored_) {
+        // There is no archive: all of the log is in the copy.
+        words.insert(words.end(), {"-c", "restore_command=false"});
+    }
     return words;
 }
 

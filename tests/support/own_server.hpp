@@ -38,6 +38,12 @@ public:
     /// answers.
     void start_again();
 
+    /// Keeps a copy of its data, in place of an earlier one. PostgreSQL, while it is stopped.
+    void back_up();
+    /// Puts the copy back. PostgreSQL, while it is stopped: it starts on a timeline of its own, as
+    /// after a restore from a backup.
+    void restore();
+
 private:
     own_server() = default;
 
@@ -52,6 +58,7 @@ private:
     std::unique_ptr<mariadb_home> mariadb_;
     server_folder folder_;
     std::string postgresql_;  ///< the folder of its programs
+    bool restored_ = false;
     std::string password_;
     std::uint16_t port_ = 0;
     std::string url_;
