@@ -83,6 +83,22 @@ constexpr const char* elect_help =
     "leadership is lost, rowlock stops COMMAND (rowlock run --help says how) and campaigns again.\n"
     "When COMMAND ends by itself, the next candidate leads; its exit code is that of rowlock.\n";
 
+constexpr const char* quorum_help =
+    "\nOne lock over several independent databases, which works while more than half of them do.\n"
+    "Where the data is in one database, a lease there and fence() are better: docs/guarantees.md,\n"
+    "\"When not to use a quorum lock\". Programs take such locks by the library.\n\n"
+    "Examples:\n"
+    "  rowlock quorum init --members members.txt                # make them one quorum, once\n"
+    "  rowlock quorum status --members members.txt              # who votes, and why one does not\n"
+    "  rowlock quorum readmit --position 2 --members members.txt  # after a promotion or a "
+    "restore\n\n"
+    "The file has a URL on each line, 3 to 9 of PostgreSQL, MySQL or MariaDB, in the same order\n"
+    "everywhere; only its owner may be able to read it. Run `rowlock migrate` in each before.\n"
+    "After a readmission, which takes a little more than --longest-ttl, all quorum locks have "
+    "been\n"
+    "taken from their holders. Exit code of status: 0 if all vote, 1 if a majority does, else "
+    "69.\n";
+
 constexpr const char* observe_help =
     "\nPrints who leads the office NAME, a line whenever that changes, until it is interrupted. "
     "Also\n"
@@ -145,6 +161,7 @@ struct parsed {
     migrate_options migrate;
     fence_token_options fence_token;
     doctor_options doctor;
+    quorum_options quorum;
     version_options version;
     std::function<int()> action;
 };
@@ -305,6 +322,34 @@ void add_run(CLI::App& app, parsed& into) {
     add_ask_signal(command, options);
     command.add_flag("--pass-url", options.pass_url, "Give the command ROWLOCK_URL");
     add_database(command, options.database);
+}
+
+void add_quorum(CLI::App& app, parsed& into) {
+    auto& options = into.quorum;
+    auto& command = add_command(app, into, "quorum", "Set up one lock over several databases",
+                                [&options] { return quorum(options); });
+    command.footer(quorum_help + std::string{more_help});
+    command
+        .add_option_function<std::string>(
+            "ACTION",
+            [&options](const std::string& text) {
+                using action = quorum_options::action;
+                options.what = text == "init"      ? action::init
+                               : text == "readmit" ? action::readmit
+                                                   : action::status;
+            },
+            "init, status or readmit")
+        ->check(CLI::IsMember({"init", "status", "readmit"}))
+        ->required();
+    command.add_option("--members", options.members, "A file with the URL of each member")
+        ->type_name("FILE")
+        ->required();
+    command.add_option("--position", options.position, "Which one to readmit: its line, from 1")
+        ->type_name("NUMBER");
+    add_duration(command, "--longest-ttl", zero::refused,
+                 "init: no client has a longer ttl; a readmission waits for it [30s]",
+                 [&options](milliseconds value) { options.longest_ttl = value; });
+    add_json(command, options.json);
 }
 
 void add_election(CLI::App& app, parsed& into) {
@@ -787,6 +832,7 @@ int parse_and_run(int argc, char** argv) {
         add_semaphores(app, into);
         add_shared_locks(app, into);
         add_upkeep(app, into);
+        add_quorum(app, into);
     }
     require_known_command(app, arguments);
     try {

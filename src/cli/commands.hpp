@@ -65,6 +65,17 @@ struct observe_options {
 /// Prints who leads, whenever that changes.
 int observe(const observe_options& options);
 
+struct quorum_options {
+    enum class action : unsigned char { init, status, readmit };
+    action what = action::status;
+    std::string members;
+    std::int64_t position = 0;  ///< from 1, of readmit
+    std::chrono::milliseconds longest_ttl{std::chrono::seconds{30}};
+    bool json = false;
+};
+/// Founds a quorum, shows its members, or readmits one.
+int quorum(const quorum_options& options);
+
 struct acquire_options {
     database_options database;
     std::string name;

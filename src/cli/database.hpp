@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace rowlock::cli {
 
@@ -48,6 +49,11 @@ struct database_url {
                                             missing_file file = missing_file::refused) {
     return open_database(find_url(options), file);
 }
+
+/// The databases of a file with a URL on each line; lines that are empty or begin with # do not
+/// count. Only the user may be able to read it.
+/// @throws failure, error
+[[nodiscard]] std::vector<sql::connection_source> members_in(const std::string& path);
 
 /// Those of --schema and --prefix, for SQL that is printed without a database.
 /// @throws failure if the URL, which is not used, says others; error for an unusable name

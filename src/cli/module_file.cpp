@@ -147,7 +147,7 @@ void* load_module(const module_folder& from, const std::string& file, const std:
     const trusted_owners trusted{proc};
     const walk to{from, trusted};
     const auto name = to.path() / file;
-    const descriptor opened{
+    descriptor opened{
         ::openat(to.folder(), file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
     if (!opened && errno == ELOOP) refuse(name, "is a symbolic link: install rowlock anew");
     if (!opened) {
@@ -161,7 +161,12 @@ void* load_module(const module_folder& from, const std::string& file, const std:
     to.check(what, name);
     const auto path = fmt::format("{}/self/fd/{}", proc, opened.get());
     void* const loaded = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
-    if (loaded != nullptr) return loaded;
+    if (loaded != nullptr) {
+        // dlopen() takes a path that it has seen for the same file: the number must stay taken.
+        static std::vector<descriptor> loaded_files;
+        loaded_files.push_back(std::move(opened));
+        return loaded;
+    }
     const char* const why = ::dlerror();
     throw failure{misconfigured, fmt::format("{} could not be loaded, install what it needs: {}",
                                              name.string(), why == nullptr ? file.c_str() : why)};
