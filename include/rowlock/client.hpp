@@ -44,7 +44,8 @@ struct holder_info {
     /// Until the holder's session or the lease's own deadline expires, by the database's clock, if
     /// no further heartbeat comes; negative if past.
     std::chrono::milliseconds remaining{0};
-    /// Of a lease: another client has asked for its release within a time, which `remaining` shows.
+    /// Of a lease: its release was asked for, within a time that `remaining` shows. An empty
+    /// `asked_by`: at once, by another client, or by a reaper (client::set_max_hold).
     std::optional<release_request> asked{};
 };
 
@@ -266,6 +267,28 @@ public:
     /// Only if the grant with that token, from inspect(), still holds the lock; otherwise returns
     /// false and changes nothing.
     bool force_release(const lock_name& name, fencing_token holder);
+
+    /// Limits how long one grant of this name may be held: a lease, or a hold of a semaphore or a
+    /// shared_mutex of the name. From 10 ms to 366 days; nullopt removes the limit. It is kept in
+    /// the database until it is removed, and counts for grants that are held at this moment too.
+    ///
+    /// A reaper enforces it (client_options::reaper, `rowlock reap`); without one no limit has any
+    /// effect. Each of its rounds asks for the release of what has been held for longer by the
+    /// database's clock, at once, as request_release() does: the holder's lost() fires, and the
+    /// whole margin lies before the next holder. So a hold ends at most the limit, the time between
+    /// two rounds, a round, and a ttl of its holder after its acquisition; one that `rowlock
+    /// acquire` took, at its own deadline if that is later. A fenced transaction that keeps the
+    /// hold's row locked delays the request.
+    ///
+    /// The time counts from the acquisition. A renewal (`rowlock renew`, permits::extend()), an
+    /// upgrade and an adoption (adopt()) do not start it anew; a reclaim() does. A round that has
+    /// begun may still ask by an earlier limit. Latches and barriers have no limit. Needs no
+    /// session. One round trip.
+    /// @throws error errc::invalid_options
+    void set_max_hold(const lock_name& name, std::optional<std::chrono::milliseconds> limit);
+    /// The limit of this name, as set_max_hold() has set it; nullopt if there is none. Needs no
+    /// session. One round trip.
+    [[nodiscard]] std::optional<std::chrono::milliseconds> max_hold(const lock_name& name);
 
     [[nodiscard]] client_stats stats() const;
     /// client_options::owner, or the random one.

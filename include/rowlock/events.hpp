@@ -27,8 +27,9 @@ enum class loss_reason : unsigned char {
                           ///< longer the primary
     server_changed,       ///< a different server answers than the one that opened our session, as
                           ///< after a promotion: it may not know all grants of its predecessor
-    release_requested,  ///< another client called client::request_release, as `rowlock break` does:
-                        ///< stop, then release or destroy the lease
+    release_requested,  ///< another client called client::request_release, as `rowlock break` does,
+                        ///< or a reaper asked (client::set_max_hold): stop, then release or destroy
+                        ///< the lease
 };
 [[nodiscard]] std::string_view to_string(loss_reason why) noexcept;
 /// Writes to_string().

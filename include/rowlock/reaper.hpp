@@ -33,7 +33,9 @@ struct reaper_options {
 
 /// What one round did.
 struct reap_report {
-    std::int64_t sessions_ended = 0;      ///< expired ones, now ended
+    std::int64_t sessions_ended = 0;  ///< expired ones, now ended
+    std::int64_t releases_requested =
+        0;  ///< of what was held longer than client::set_max_hold allows
     std::int64_t leases_handed_over = 0;  ///< free ones, given to their first waiter
     std::int64_t leases_freed = 0;        ///< of ended sessions or past their deadline
     std::int64_t waiters_removed = 0;     ///< of ended sessions

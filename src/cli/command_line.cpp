@@ -155,6 +155,7 @@ struct parsed {
     list_options list;
     history_options history;
     name_options show, held;
+    policy_options policy;
     counter_options semaphore, shared;
     break_options break_lock;
     reap_options reap;
@@ -610,6 +611,30 @@ void add_shared_locks(CLI::App& app, parsed& into) {
     group.add_list();
 }
 
+void add_policy(CLI::App& app, parsed& into) {
+    auto& options = into.policy;
+    auto& command =
+        add_command(app, into, "policy", "Limit how long a lock may be held, or show the limit",
+                    [&options] { return policy(options); });
+    command.footer(
+        "\n`rowlock reap`, or a reaper of a client, enforces it: each round asks for the release "
+        "of "
+        "what\n"
+        "has been held for longer, as `rowlock break` does. Without a reaper the limit has no "
+        "effect.\n"
+        "It is for leases, semaphores and shared_mutexes of that name, and stays until it is "
+        "removed.\n\n"
+        "Examples:\n  rowlock policy nightly --max-hold 2h\n  rowlock policy nightly\n"
+        "  rowlock policy nightly --no-max-hold\n");
+    add_name(command, options.name);
+    auto* limit = add_duration(command, "--max-hold", zero::refused,
+                               "The longest time for one grant, from its acquisition on",
+                               [&options](milliseconds value) { options.max_hold = value; });
+    command.add_flag("--no-max-hold", options.no_max_hold, "Remove that limit")->excludes(limit);
+    add_json(command, options.json);
+    add_database(command, options.database);
+}
+
 // The commands that an operator runs on the tables. A list: long, and without branches.
 void add_upkeep(CLI::App& app, parsed& into) {
     auto& reaping = into.reap;
@@ -617,7 +642,7 @@ void add_upkeep(CLI::App& app, parsed& into) {
                               [&reaping] { return reap(reaping); });
     sweep.footer(
         "\nOnce, for cron; or with --every as a daemon, until SIGTERM or SIGINT. Locks are "
-        "right\nwithout it: it keeps the tables small.\n");
+        "right\nwithout it: it keeps the tables small, and enforces `rowlock policy`.\n");
     add_duration(sweep, "--every", zero::refused, "Repeat at this interval",
                  [&reaping](milliseconds value) { reaping.every = value; });
     add_duration(sweep, "--retention", zero::refused,
@@ -831,6 +856,7 @@ int parse_and_run(int argc, char** argv) {
         add_looks(app, into);
         add_semaphores(app, into);
         add_shared_locks(app, into);
+        add_policy(app, into);
         add_upkeep(app, into);
         add_quorum(app, into);
     }

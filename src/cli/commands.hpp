@@ -127,6 +127,16 @@ int show(const name_options& options);
 /// Prints nothing: the exit code is the answer.
 int held(const name_options& options);
 
+struct policy_options {
+    database_options database;
+    std::string name;
+    std::optional<std::chrono::milliseconds> max_hold;  ///< set it
+    bool no_max_hold = false;                           ///< remove it
+    bool json = false;
+};
+/// Sets what a name demands, or shows it if nothing is to be set.
+int policy(const policy_options& options);
+
 /// Of a semaphore or a shared_mutex.
 struct counter_options {
     enum class what : unsigned char { set, show, list };

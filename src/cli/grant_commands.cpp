@@ -322,8 +322,10 @@ std::optional<grant_of_script> renew_grant(link& to, script_lock& lock,
         if (holder->asked) {
             throw failure{
                 answer_is_no,
-                fmt::format("{} is not renewed: {} has asked for it{}", options.name,
-                            holder->asked->asked_by,
+                fmt::format("{} is not renewed: {}{}", options.name,
+                            holder->asked->asked_by.empty()
+                                ? "its release was asked for at once"
+                                : holder->asked->asked_by + " has asked for it",
                             holder->asked->reason.empty() ? "" : ": " + holder->asked->reason)};
         }
         const auto sent = clock.now();

@@ -84,7 +84,8 @@ std::string in_full(const lease_info& row) {
     if (holder.asked) {
         const auto& [by, why] = *holder.asked;
         text +=
-            fmt::format("asked by   {}{}{}\n", escaped(by), why.empty() ? "" : ": ", escaped(why));
+            fmt::format("{}{}{}\n", by.empty() ? "asked      at once" : "asked by   " + escaped(by),
+                        why.empty() ? "" : ": ", escaped(why));
     }
     return text;
 }
@@ -177,6 +178,16 @@ std::string as_tables(const std::vector<lease_info>& rows, const counter_lists& 
     return text;
 }
 
+/// The limit of a name; none also in tables that have no policies yet.
+std::optional<milliseconds> shown_max_hold(client& locks, const lock_name& name) {
+    try {
+        return if_allowed([&] { return locks.max_hold(name); }, "policies");
+    } catch (const error& failure) {
+        if (failure.kind() != errc::schema_outdated) throw;
+        return std::nullopt;
+    }
+}
+
 }  // namespace
 
 int list(const list_options& options) {
@@ -214,6 +225,7 @@ int show(const name_options& options) {
     const auto queue = locks.waiters(name);
     const auto run =
         if_allowed([&] { return periodic_run::inspect(locks, name); }, "periodic runs");
+    const auto max_hold = shown_max_hold(locks, name);
     const auto counter =
         if_allowed([&] {
             auto found = shown_semaphore(in, locks, options.name, most_holders);
@@ -228,11 +240,13 @@ int show(const name_options& options) {
         object.update(to_json(row ? *row : lease_info{.name = options.name}));
         object["queue"] = to_json(queue);
         if (run) object["run"] = to_json(*run);
+        if (max_hold) object["max_hold_ms"] = max_hold->count();
         if (counter.second) object[counter.first] = counter.second->object;
         print_json(object);
         return success;
     }
     std::string text = fmt::format("database   {}\n", escaped(description_of(in)));
+    if (max_hold) text += fmt::format("max hold   {}\n", to_text(*max_hold));
     if (row || !queue.empty() || !counter.second) {
         text += row ? in_full(*row)
                     : fmt::format(

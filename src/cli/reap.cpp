@@ -10,6 +10,7 @@ namespace {
 void print_report(const reap_report& done, bool as_json) {
     if (!as_json) return print(to_string(done) + "\n");
     print(json_line({{"sessions_ended", done.sessions_ended},
+                     {"releases_requested", done.releases_requested},
                      {"leases_handed_over", done.leases_handed_over},
                      {"leases_freed", done.leases_freed},
                      {"waiters_removed", done.waiters_removed},

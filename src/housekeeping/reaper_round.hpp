@@ -2,6 +2,7 @@
 
 #include "coordination/protocol/barrier/barrier_protocol.hpp"
 #include "coordination/protocol/lease/lease_protocol.hpp"
+#include "coordination/protocol/policy/policy_protocol.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "housekeeping/table_scan.hpp"
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -79,6 +81,12 @@ protected:
     const std::stop_token& stop_;
 
 private:
+    void apply_policies();
+    template <typename Look, typename Ask>
+    void request_overdue(const std::string& past, const Look& look, const Ask& ask);
+    void request_overdue_leases(const std::string& past, const std::string& last);
+    void request_overdue_permits(const std::string& past, const std::string& last);
+    void requested(const std::optional<protocol::requested_release>& asked);
     std::int64_t serve_waiters();
     bool serve(const std::string& name);
     void tend_semaphores();
@@ -93,9 +101,11 @@ private:
     std::int64_t delete_idle_shared_mutexes(std::int64_t retention_us);
     std::int64_t delete_old_history();
 
+    const protocol::lease_protocol& leases_;
     const std::unique_ptr<const protocol::queue_protocol> queue_;
     const std::unique_ptr<const protocol::semaphore_protocol> semaphores_;
     const protocol::barrier_protocol barriers_;
+    const protocol::policy_protocol policies_;
     const std::string history_;  ///< the name of its table
     const sql::statement reap_sessions_, free_with_waiters_, ended_sessions_, ended_holders_,
         publish_floor_, idle_leases_, raise_floor_, history_there_, old_history_, delete_history_;

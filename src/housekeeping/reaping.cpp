@@ -26,15 +26,20 @@ std::chrono::milliseconds patience(const reaper_options& options) {
     return options.statement_timeout + std::chrono::seconds{2};
 }
 
+/// At once, which is what a request of no client means. The reason is for people.
+constexpr protocol::release_terms held_too_long{.reason = "held longer than max_hold"};
+
 }  // namespace
 
 reaper_round::reaper_round(const parts& of)
     : db_{of.db},
       options_{of.options},
       stop_{of.stop},
+      leases_{of.leases},
       queue_{protocol::make_queue_protocol(of.statements, of.leases)},
       semaphores_{protocol::make_semaphore_protocol(of.statements)},
       barriers_{of.statements},
+      policies_{of.statements},
       history_{of.statements.qualified("rowlock_history")},
       reap_sessions_{of.statements("reap_sessions")},
       free_with_waiters_{of.statements("free_with_waiters")},
@@ -49,6 +54,8 @@ reaper_round::reaper_round(const parts& of)
 
 reap_report reaper_round::run() {
     report_.sessions_ended = run_batches(reap_sessions_);
+    // Before what may take minutes on large tables.
+    if (!stop_.stop_requested()) sql::unless_out_of_reach([&] { apply_policies(); });
     // Sessions are ended before their leases and tickets are read, in separate commits.
     if (!stop_.stop_requested()) report_.leases_handed_over = serve_waiters();
     if (!stop_.stop_requested()) report_.leases_freed = free_leases();
@@ -98,6 +105,68 @@ table_scan reaper_round::scan_by(const sql::statement& pieces) const {
 
 bool reaper_round::is_last(const sql::result& batch) const {
     return batch.rows() < static_cast<std::size_t>(options_.batch) || stop_.stop_requested();
+}
+
+/// A page of policies at a time: no statement grows with their number.
+void reaper_round::apply_policies() {
+    std::string after;
+    for (;;) {
+        const auto last = policies_.last_of_page(db_, after, options_.batch, until());
+        if (!last || stop_.stop_requested()) return;
+        request_overdue_leases(after, *last);
+        sql::unless_out_of_reach([&] { request_overdue_permits(after, *last); });
+        after = *last;
+    }
+}
+
+/// Asks for what `look` finds, a batch at a time. What was read long ago, because rows were locked
+/// meanwhile, is read again: a policy may have been removed since.
+template <typename Look, typename Ask>
+void reaper_round::request_overdue(const std::string& past, const Look& look, const Ask& ask) {
+    constexpr std::chrono::seconds fresh{1};
+    auto after = protocol::overdue_hold::past(past);
+    for (;;) {
+        const auto found = look(after);
+        const auto read_at = std::chrono::steady_clock::now();
+        std::size_t asked = 0;
+        while (asked < found.size() && std::chrono::steady_clock::now() - read_at < fresh) {
+            if (stop_.stop_requested()) return;
+            after = found[asked++];
+            // If the row is locked, the next round asks.
+            requested(unless_locked([&] { return ask(after); }));
+        }
+        if (asked == found.size() && asked < static_cast<std::size_t>(options_.batch)) return;
+    }
+}
+
+void reaper_round::requested(const std::optional<protocol::requested_release>& asked) {
+    if (!asked) return;
+    ++report_.releases_requested;
+    queue_->notify_session(db_, asked->session, until());
+}
+
+/// A request names the grant that was found: one that has ended, or became another, is not asked
+/// for. If the reaper dies in between, the next round finds what it has not asked for.
+void reaper_round::request_overdue_leases(const std::string& past, const std::string& last) {
+    request_overdue(
+        past,
+        [&](const protocol::overdue_hold& after) {
+            return policies_.overdue_leases(db_, after, last, options_.batch, until());
+        },
+        [&](const protocol::overdue_hold& hold) {
+            return leases_.request_release(db_, hold.name, hold.token, held_too_long, until());
+        });
+}
+
+void reaper_round::request_overdue_permits(const std::string& past, const std::string& last) {
+    request_overdue(
+        past,
+        [&](const protocol::overdue_hold& after) {
+            return policies_.overdue_permits(db_, after, last, options_.batch, until());
+        },
+        [&](const protocol::overdue_hold& hold) {
+            return semaphores_->request_release(db_, hold.name, hold.token, held_too_long, until());
+        });
 }
 
 /// A client that ends a session or releases a lease serves the waiters itself. If it died before it
@@ -337,6 +406,7 @@ std::string to_string(const reap_report& report) {
            count(report.sessions_deleted, "sessions deleted, ") +
            count(report.leases_deleted, "idle leases deleted, ") +
            count(report.leases_pending, "idle leases pending") +
+           some(report.releases_requested, "releases requested after max_hold") +
            some(report.permits_returned, "permits returned") +
            some(report.permits_granted, "waiters for permits served") +
            some(report.counters_corrected, "semaphores' counters corrected") +

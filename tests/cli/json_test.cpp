@@ -162,6 +162,12 @@ TEST_CASE("every command's JSON conforms to the schema, on every database") {
         CHECK(run["period"] == "d1");
         CHECK(run["finished"] == true);
         CHECK(run["rest_ms"] > 3'000'000);
+        CHECK(printed(*in, "policy", {"policy", "a"})["max_hold_ms"].is_null());
+        CHECK_FALSE(printed(*in, "show", {"show", "a"}).contains("max_hold_ms"));
+        CHECK(printed(*in, "policy", {"policy", "a", "--max-hold", "2h"})["max_hold_ms"] ==
+              7'200'000);
+        CHECK(printed(*in, "show", {"show", "a"})["max_hold_ms"] == 7'200'000);
+        CHECK(printed(*in, "policy", {"policy", "a", "--no-max-hold"})["max_hold_ms"].is_null());
         CHECK(printed(*in, "held", {"held", "a"})["held"] == true);
         CHECK(printed(*in, "held", {"held", "b"}, 1)["held"] == false);
         CHECK(printed(*in, "observe", {"observe", "--once", "a"})["leader"]["pid"].is_number());

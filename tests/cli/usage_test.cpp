@@ -322,6 +322,10 @@ TEST_CASE("a name cannot control a terminal either, in output or in an error") {
           {"show", "--json", name},
           {"release", name, "12"},
           {"renew", "--for", "1m", name, "12"},
+          {"policy", "--max-hold", "1m", name},
+          {"policy", name},
+          {"policy", "--json", name},
+          {"show", name},
           {"break", "--now", "--yes", name},
           {"break", "--now", "--yes", name}}) {
         CAPTURE(command.front());
@@ -350,8 +354,8 @@ TEST_CASE("help teaches: examples, the database, every exit code") {
     const auto got = rowlock({"--help"});
     CHECK(got.code == 0);
     for (const char* word :
-         {"run", "acquire", "renew", "release", "ls", "show", "held", "break", "reap", "migrate",
-          "doctor", "version", "Examples:", "ROWLOCK_URL_FILE", "--local", "128+n"}) {
+         {"run", "acquire", "renew", "release", "ls", "show", "held", "break", "policy", "reap",
+          "migrate", "doctor", "version", "Examples:", "ROWLOCK_URL_FILE", "--local", "128+n"}) {
         CHECK(got.out.find(word) != std::string::npos);
     }
     const auto run = rowlock({"run", "--help"});
@@ -399,11 +403,12 @@ TEST_CASE(
               "applied migration 1\napplied migration 2\napplied migration 3\napplied migration 4\n"
               "applied migration 5\napplied migration 6\napplied migration 7\napplied "
               "migration 8\napplied migration 9\napplied migration 10\napplied migration 11\n"
-              "applied migration 12\n");
+              "applied migration 12\napplied migration 13\n");
         CHECK(in->run({"migrate"}).out == "nothing to do\n");
         CHECK(in->run({"migrate", "--status"}).code == 0);
         CHECK(in->run({"migrate", "--down-to", "0", "--yes"}).out ==
-              "reverted migration 12\nreverted migration 11\nreverted migration 10\nreverted "
+              "reverted migration 13\nreverted migration 12\nreverted migration 11\nreverted "
+              "migration 10\nreverted "
               "migration 9\nreverted "
               "migration 8\nreverted "
               "migration 7\nreverted "

@@ -1,5 +1,6 @@
 #include "contract/scratch_database.hpp"
 #include "coordination/protocol/barrier/barrier_protocol.hpp"
+#include "coordination/protocol/policy/policy_protocol.hpp"
 #include "coordination/protocol/run/run_protocol.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "housekeeping/reaping.hpp"
@@ -62,7 +63,7 @@ struct sqlite {
 using versions = std::vector<int>;
 const versions nothing;
 // The library's migrations, there and back.
-constexpr int latest = 12;
+constexpr int latest = 13;
 constexpr int after_latest = latest + 1;
 
 versions up_to(int last) {
@@ -85,10 +86,11 @@ rowlock::sql::deadline soon() {
 }
 
 std::vector<std::string> all_tables(const std::string& prefix = "rowlock_") {
-    return {prefix + "barrier",     prefix + "lease",     prefix + "migration",
-            prefix + "party",       prefix + "permit",    prefix + "permit_waiter",
-            prefix + "run",         prefix + "semaphore", prefix + "session",
-            prefix + "token_floor", prefix + "version",   prefix + "waiter"};
+    return {prefix + "barrier", prefix + "lease",       prefix + "migration",
+            prefix + "party",   prefix + "permit",      prefix + "permit_waiter",
+            prefix + "policy",  prefix + "run",         prefix + "semaphore",
+            prefix + "session", prefix + "token_floor", prefix + "version",
+            prefix + "waiter"};
 }
 
 template <typename Call>
@@ -246,6 +248,10 @@ std::vector<std::string> accesses(dialect speaks, const table_names& names) {
         "select stage from rowlock_party",
         "update rowlock_party set stage = 1",
         "delete from rowlock_party where name = 'n'",
+        "insert into rowlock_policy (name, max_hold_us) values ('n', 1)",
+        "select max_hold_us from rowlock_policy",
+        "update rowlock_policy set max_hold_us = 2",
+        "delete from rowlock_policy where name = 'n'",
         "delete from rowlock_lease where name = 'n'",
         "delete from rowlock_session where id = 1",
         "insert into rowlock_version (resource, version, created_at, updated_at) values ('r', 1, " +
@@ -354,6 +360,16 @@ void use_barriers(rowlock::sql::connection& db, const rowlock::sql::statement_se
     leases->delete_session(db, session, soon());
 }
 
+/// Every kind of access to the policies. The reaper leaves them to others if it may not read them.
+void use_policies(rowlock::sql::connection& db, const rowlock::sql::statement_set& statements) {
+    const rowlock::protocol::policy_protocol policies{statements};
+    policies.set_max_hold(db, "n", 1s, soon());
+    policies.set_max_hold(db, "n", 2s, soon());
+    need(policies.max_hold(db, "n", soon()) == 2s);
+    policies.set_max_hold(db, "n", std::nullopt, soon());
+    need(!policies.max_hold(db, "n", soon()));
+}
+
 void use_everything(const connection_source& source) {
     const support::protocols protocols{
         rowlock::sql::statement_set{source.speaks(), {.tables = source.tables()}}};
@@ -397,6 +413,7 @@ void use_everything(const connection_source& source) {
     use_permits(*db, statements);
     use_runs(*db, statements);
     use_barriers(*db, statements);
+    use_policies(*db, statements);
 
     const rowlock::versions resources{source.tables()};
     const auto made = resources.create(*db, rowlock::lock_name{"r"});
@@ -826,7 +843,7 @@ TEST_CASE_TEMPLATE(
     for (const auto& sql : grants) db->run(sql);
     const auto clear = [&] {
         for (const auto* const each : {"session", "lease", "waiter", "version", "permit",
-                                       "permit_waiter", "run", "barrier", "party"}) {
+                                       "permit_waiter", "run", "barrier", "party", "policy"}) {
             db->run("delete from " + place + ".rowlock_" + each);
         }
         db->run("update " + place + ".rowlock_semaphore set used = 0");
@@ -873,7 +890,7 @@ TEST_CASE_TEMPLATE("granted rights survive the migrations", Database, postgresql
     const auto is_of_later_tables = [](const std::string& sql) {
         return contains(sql, "rowlock_semaphore") || contains(sql, "rowlock_permit") ||
                contains(sql, "rowlock_run") || contains(sql, "rowlock_barrier") ||
-               contains(sql, "rowlock_party");
+               contains(sql, "rowlock_party") || contains(sql, "rowlock_policy");
     };
     const auto grant = [&](bool of_later_tables) {
         for (const auto& sql :

@@ -101,6 +101,29 @@ TEST_CASE("a holder learns of a requested release at once, long before its next 
     }
 }
 
+// shows: promise-19
+TEST_CASE("a holder whose time is over learns at once that a reaper has asked for its lock") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), by_datagram(database)};
+        semaphore api{holder, "api"};
+        api.set_capacity(1);
+        holder.set_max_hold("job", 1h);
+        holder.set_max_hold("api", 1h);
+        const auto lease = holder.acquire("job");
+        const auto permit = api.acquire();
+        for (const auto* const table : {"lease", "permit"}) {
+            database.run("update rowlock_" + std::string{table} +
+                         " set acquired_at = acquired_at - " +
+                         (database.speaks() == sql::dialect::postgresql ? "interval '2 hours'"
+                                                                        : "7200000000"));
+        }
+        const auto start = steady::now();
+        CHECK(reap(database.source()).releases_requested == 2);
+        CHECK(eventually([&] { return !lease.held() && !permit.held(); }, at_once));
+        CHECK(steady::now() - start < at_once);
+    }
+}
+
 // shows: fault-break-now
 TEST_CASE("a holder learns of a forced release at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {

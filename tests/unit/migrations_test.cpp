@@ -570,6 +570,8 @@ TEST_CASE("a released migration never changes, not even in a comment") {
         {"postgresql/11", "102f9f1e9d809e8f"}, {"mysql/11", "8dd49c0975f2099d"},
         {"sqlite/11", "cf0d9715ad82eb30"},     {"postgresql/12", "64db9ea255c2e686"},
         {"mysql/12", "85f968051ab5550a"},      {"sqlite/12", "4c528112e2f3f898"},
+        {"postgresql/13", "93476960b3df3d9c"}, {"mysql/13", "253144875763e66e"},
+        {"sqlite/13", "ad597552654a99ed"},
     };
     for (const auto which : dialects) {
         for (const auto& step : rowlock::schema::library_catalog(which).numbered) {

@@ -89,6 +89,14 @@ bool client::force_release(const lock_name& name, fencing_token holder) {
     return engine_->admin().force_release(name, holder);
 }
 
+void client::set_max_hold(const lock_name& name, std::optional<std::chrono::milliseconds> limit) {
+    engine_->demands().set_max_hold(name, limit);
+}
+
+std::optional<std::chrono::milliseconds> client::max_hold(const lock_name& name) {
+    return engine_->demands().max_hold(name);
+}
+
 client_stats client::stats() const {
     return engine_->stats();
 }

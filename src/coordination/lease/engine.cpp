@@ -93,6 +93,7 @@ engine::engine(sql::connection_source source, client_options options)
       admin_{context_, retries_, waiting_},
       semaphores_{context_, retries_, waiting_},
       runs_{context_, retries_},
+      policies_{context_, retries_},
       elections_{context_, retries_, releaser_},
       barriers_{context_, sessions_, retries_, waiting_, [this] { keeper_.poke(); }},
       transactions_{{.context = context_,

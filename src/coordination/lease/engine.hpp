@@ -9,6 +9,7 @@
 #include "coordination/lease/elections.hpp"
 #include "coordination/lease/lease_admin.hpp"
 #include "coordination/lease/periodic_runs.hpp"
+#include "coordination/lease/policies.hpp"
 #include "coordination/lease/reclaimer.hpp"
 #include "coordination/lease/releaser.hpp"
 #include "coordination/lease/semaphore_admin.hpp"
@@ -62,6 +63,7 @@ public:
     [[nodiscard]] lease_admin& admin() noexcept { return admin_; }
     [[nodiscard]] semaphore_admin& semaphores() noexcept { return semaphores_; }
     [[nodiscard]] periodic_runs& runs() noexcept { return runs_; }
+    [[nodiscard]] policies& demands() noexcept { return policies_; }
     [[nodiscard]] elections& offices() noexcept { return elections_; }
     [[nodiscard]] barriers& meetings() noexcept { return barriers_; }
     [[nodiscard]] caller_transactions& transactions() noexcept { return transactions_; }
@@ -111,6 +113,7 @@ private:
     lease_admin admin_;
     semaphore_admin semaphores_;
     periodic_runs runs_;
+    policies policies_;
     elections elections_;
     barriers barriers_;
     caller_transactions transactions_;

@@ -76,4 +76,9 @@ void validate(const request_options& options) {
             "a reason must be UTF-8 of at most 1000 bytes without NUL");
 }
 
+void validate_max_hold(std::optional<std::chrono::milliseconds> limit) {
+    require(!limit || (*limit >= 10ms && *limit <= 24h * 366),
+            "max_hold must be from 10 ms to 366 days");
+}
+
 }  // namespace rowlock::detail

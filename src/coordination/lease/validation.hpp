@@ -4,6 +4,8 @@
 #include <rowlock/client.hpp>
 #include <rowlock/options.hpp>
 
+#include <chrono>
+#include <optional>
 #include <string_view>
 
 namespace rowlock::detail {
@@ -16,5 +18,6 @@ inline constexpr std::string_view random_owner = "random:";
 client_options validated(client_options options);
 void validate(const acquire_options& options);
 void validate(const request_options& options);
+void validate_max_hold(std::optional<std::chrono::milliseconds> limit);
 
 }  // namespace rowlock::detail

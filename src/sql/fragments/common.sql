@@ -45,7 +45,7 @@ s.pid,
 coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now},
 (select count(*) {queue}),
 {now} - (select min(w.enqueued_at) {queue}),
-case when l.asked_for = l.grant_id then l.asked_by end,
+case when l.asked_for = l.grant_id then coalesce(l.asked_by, '') end,
 l.reason
 
 -- fragment queue

@@ -141,7 +141,7 @@ s.pid,
 (extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
 q.waiting,
 (extract(epoch from clock_timestamp() - q.since) operator(pg_catalog.*) 1000000)::bigint,
-case when l.asked_for = l.grant_id then l.asked_by end,
+case when l.asked_for = l.grant_id then coalesce(l.asked_by, '') end,
 l.reason
 
 -- fragment queue

@@ -148,7 +148,7 @@ struct victim {
 struct release_terms {
     std::chrono::microseconds within{0};  ///< 0: at once
     std::string_view asked_by{};          ///< empty: at once
-    std::string_view reason{};
+    std::string_view reason{};            ///< for people
 };
 
 /// A lease of another session that is to be taken over.
