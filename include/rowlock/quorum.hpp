@@ -50,7 +50,8 @@ public:
     /// How long held() stays true if no further heartbeat succeeds anywhere. No round trip.
     [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
     /// Stopped when the majority is lost, soon after held() turned false. Callbacks run on a
-    /// library thread, and must not throw.
+    /// library thread; one that blocks delays no other signal. One that throws terminates the
+    /// process.
     [[nodiscard]] std::stop_token lost() const;
     /// How many members count: their lease is ours, and they know the token. No round trip.
     [[nodiscard]] int counted() const noexcept;
@@ -109,12 +110,14 @@ public:
     /// is not, or no longer, the member that it was: readmit_member()
     [[nodiscard]] quorum_lease acquire(const lock_name& name, const std::string& note = {});
     /// The same; empty if and only if `stop` was requested first.
-    [[nodiscard]] std::optional<quorum_lease> acquire(const lock_name& name, std::stop_token stop,
+    template <std::same_as<std::stop_token> Stop>
+    [[nodiscard]] std::optional<quorum_lease> acquire(const lock_name& name, Stop stop,
                                                       const std::string& note = {}) {
         return acquire_until(name, time_point::max(), std::move(stop), note);
     }
     /// Waits up to `timeout`, which should leave time for some round trips; empty if the lock was
-    /// not granted, for whatever reason.
+    /// not granted by then.
+    /// @throws error as acquire(), if that is known before
     template <typename Rep, typename Period>
     [[nodiscard]] std::optional<quorum_lease> try_acquire_for(
         const lock_name& name, const std::chrono::duration<Rep, Period>& timeout,
@@ -144,7 +147,8 @@ void fence(sql::connection& db, const quorum_lease& held, std::size_t member,
 
 /// Makes these databases the members of one quorum; all of them must answer. Repeating it with the
 /// same servers only brings up to date a member that missed a readmission of another one.
-/// @param longest_ttl of the clients' sessions: what a readmission waits
+/// @param longest_ttl of the clients' sessions: what a readmission waits. Repeating it raises this,
+/// and never shortens it.
 /// @throws error errc::conflict if one is a member of another quorum, or two are one server;
 /// errc::unsupported for SQLite, a cluster, or a server that does not identify itself
 void found_quorum(const std::vector<sql::connection_source>& members,
@@ -157,6 +161,13 @@ void found_quorum(const std::vector<sql::connection_source>& members,
 /// repeated after a failure, and waits anew. Holders lose their locks, and have the margin to stop.
 /// @throws error errc::conflict if too few of the others may vote
 void readmit_member(const std::vector<sql::connection_source>& members, std::size_t position);
+
+/// For a quorum of which no majority votes any more, so that none can be readmitted: after several
+/// members were lost at once. All of them must answer. No quorum lock is granted meanwhile. Takes
+/// all of them from their holders, waits for the longest ttl, and goes on 2^32 above the greatest
+/// token that any member knows: those that were given and forgotten by all are assumed to be below.
+/// @throws error errc::conflict
+void restart_quorum(const std::vector<sql::connection_source>& members);
 
 /// The members as the databases show them. One connection and two round trips for each.
 [[nodiscard]] std::vector<quorum_member_info> inspect_quorum(

@@ -88,16 +88,14 @@ constexpr const char* quorum_help =
     "Where the data is in one database, a lease there and fence() are better: docs/guarantees.md,\n"
     "\"When not to use a quorum lock\". Programs take such locks by the library.\n\n"
     "Examples:\n"
-    "  rowlock quorum init --members members.txt                # make them one quorum, once\n"
-    "  rowlock quorum status --members members.txt              # who votes, and why one does not\n"
-    "  rowlock quorum readmit --position 2 --members members.txt  # after a promotion or a "
-    "restore\n\n"
+    "  rowlock quorum init --members members.txt      # make them one quorum, once\n"
+    "  rowlock quorum status --members members.txt    # who votes, and why one does not\n"
+    "  rowlock quorum readmit --position 2 --members members.txt  # after a restore\n"
+    "  rowlock quorum restart --members members.txt   # when no majority votes any more\n\n"
     "The file has a URL on each line, 3 to 9 of PostgreSQL, MySQL or MariaDB, in the same order\n"
     "everywhere; only its owner may be able to read it. Run `rowlock migrate` in each before.\n"
-    "After a readmission, which takes a little more than --longest-ttl, all quorum locks have "
-    "been\n"
-    "taken from their holders. Exit code of status: 0 if all vote, 1 if a majority does, else "
-    "69.\n";
+    "readmit and restart take a little more than --longest-ttl, and every quorum lock from its\n"
+    "holder. Exit code of status: 0 if all vote, 1 if a majority does, else 69.\n";
 
 constexpr const char* observe_help =
     "\nPrints who leads the office NAME, a line whenever that changes, until it is interrupted. "
@@ -337,10 +335,11 @@ void add_quorum(CLI::App& app, parsed& into) {
                 using action = quorum_options::action;
                 options.what = text == "init"      ? action::init
                                : text == "readmit" ? action::readmit
+                               : text == "restart" ? action::restart
                                                    : action::status;
             },
-            "init, status or readmit")
-        ->check(CLI::IsMember({"init", "status", "readmit"}))
+            "init, status, readmit or restart")
+        ->check(CLI::IsMember({"init", "status", "readmit", "restart"}))
         ->required();
     command.add_option("--members", options.members, "A file with the URL of each member")
         ->type_name("FILE")

@@ -66,7 +66,7 @@ struct observe_options {
 int observe(const observe_options& options);
 
 struct quorum_options {
-    enum class action : unsigned char { init, status, readmit };
+    enum class action : unsigned char { init, status, readmit, restart };
     action what = action::status;
     std::string members;
     std::int64_t position = 0;  ///< from 1, of readmit

@@ -57,6 +57,9 @@ int quorum(const quorum_options& options) {
             }
             readmit_member(members, static_cast<std::size_t>(options.position - 1));
             break;
+        case quorum_options::action::restart:
+            restart_quorum(members);
+            break;
         case quorum_options::action::status:
             break;
     }

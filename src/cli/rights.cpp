@@ -122,6 +122,8 @@ std::vector<table_rights> rights_of_a_client(sql::dialect speaks) {
             {"rowlock_barrier", "name", {"select", "insert", "update", "delete"}},
             {"rowlock_party", "name", {"select", "insert", "update", "delete"}},
             {"rowlock_policy", "name", {"select", "insert", "update", "delete"}},
+            {"rowlock_quorum", "name", {"select", "insert", "update"}},
+            {"rowlock_member", "id", {"select", "insert", "update"}},
             {"rowlock_token_floor", "floor", {"select", "update"}},
             {"rowlock_migration", "version", {"select"}}};
 }

@@ -106,8 +106,9 @@ TEST_CASE("the doctor finds missing rights by trying them, and changes nothing")
         const std::string account = postgresql ? user : "'" + user + "'@'%'";
         execute(in->url(), postgresql ? "create role " + user + " login password 'visitor'"
                                       : "create user " + account + " identified by 'visitor'");
-        for (const char* table : {"session", "lease", "waiter", "version", "semaphore", "permit",
-                                  "permit_waiter", "run", "barrier", "party", "policy"}) {
+        for (const char* table :
+             {"session", "lease", "waiter", "version", "semaphore", "permit", "permit_waiter",
+              "run", "barrier", "party", "policy", "quorum", "member"}) {
             execute(in->url(), "grant select, insert, update" +
                                    std::string{table == std::string{"lease"} ? "" : ", delete"} +
                                    " on " + in->prefix() + table + " to " + account);

@@ -1,5 +1,6 @@
 // `rowlock quorum`, and the example of a quorum lock, on three servers.
 
+// shows: promise-20
 #include "cli/tool.hpp"
 #include "support/own_server.hpp"
 #include <rowlock/migrations.hpp>
@@ -127,9 +128,40 @@ TEST_CASE(
     CHECK(locks.acquire("job").token().value() > last);
     all.server(2).stop();
     CHECK(all.run({"status"}).code == 69);
-    const auto alone = all.run({"readmit", "--position", "1"});
+    const auto alone = all.run({"readmit", "--position", "2"});
     CHECK(alone.code != 0);
-    CHECK(tells(alone, "of the other members"));
+    all.server(1).start_again();
+    all.server(2).start_again();
+
+    // No majority votes, so none can be readmitted.
+    for (const std::size_t i : {0U, 1U}) {
+        const auto source = rowlock::open(all.urls()[i]);
+        source.connect(std::chrono::steady_clock::now() + 5s)
+            ->query("update rowlock_member set ready_for = ''",
+                    std::chrono::steady_clock::now() + 5s);
+    }
+    CHECK(all.run({"status"}).code == 69);
+    const auto mute = all.run({"readmit", "--position", "1"});
+    CHECK(mute.code != 0);
+    CHECK(tells(mute, "of the other members"));
+    const auto restarted = all.run({"restart"});
+    CAPTURE(restarted.err);
+    CHECK(restarted.code == 0);
+    last = locks.acquire("job").token().value();
+    CHECK(last > (std::int64_t{1} << 32));
+
+    // A longer ttl is for all members, and is not shortened again.
+    CHECK(all.run({"init", "--longest-ttl", "4s"}).code == 0);
+    CHECK(all.run({"init", "--longest-ttl", "1s"}).code == 0);
+    rowlock::quorum_client longer{
+        {rowlock::open(all.urls()[0]), rowlock::open(all.urls()[1]), rowlock::open(all.urls()[2])},
+        {.member = {.ttl = 4s}}};
+    auto held = longer.acquire("job");
+    CHECK(held.token().value() > last);
+    CHECK(tool::eventually([&] { return held.counted() == 3; }));
+    const auto votes = all.run({"readmit", "--position", "1"});
+    CHECK(votes.code != 0);
+    CHECK(tells(votes, "nothing to readmit"));
 }
 
 TEST_CASE("the example of a quorum lock holds it by a majority") {
@@ -180,6 +212,9 @@ TEST_CASE(
     CHECK(away.code == 69);
     CHECK(away.out.find("secret") == std::string::npos);
     CHECK(away.err.find("secret") == std::string::npos);
+    const auto mixed = run(three + "mysql://a:secret@127.0.0.1:1/a\n" + three, 0600);
+    CHECK(mixed.code == 69);  // two drivers in one process
+    CHECK(mixed.out.find("2  does not vote  mysql://a@127.0.0.1:1/a") != std::string::npos);
     const std::string file = "sqlite:" + (folder / "a.db") + "\n";
     const auto sqlite = run(file + file + file, 0600);
     CHECK(sqlite.code != 0);

@@ -1,6 +1,7 @@
 #include "contract/scratch_database.hpp"
 #include "coordination/protocol/barrier/barrier_protocol.hpp"
 #include "coordination/protocol/policy/policy_protocol.hpp"
+#include "coordination/protocol/quorum/quorum_protocol.hpp"
 #include "coordination/protocol/run/run_protocol.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "housekeeping/reaping.hpp"
@@ -63,7 +64,7 @@ struct sqlite {
 using versions = std::vector<int>;
 const versions nothing;
 // The library's migrations, there and back.
-constexpr int latest = 13;
+constexpr int latest = 14;
 constexpr int after_latest = latest + 1;
 
 versions up_to(int last) {
@@ -86,11 +87,11 @@ rowlock::sql::deadline soon() {
 }
 
 std::vector<std::string> all_tables(const std::string& prefix = "rowlock_") {
-    return {prefix + "barrier", prefix + "lease",       prefix + "migration",
-            prefix + "party",   prefix + "permit",      prefix + "permit_waiter",
-            prefix + "policy",  prefix + "run",         prefix + "semaphore",
-            prefix + "session", prefix + "token_floor", prefix + "version",
-            prefix + "waiter"};
+    return {prefix + "barrier",       prefix + "lease",     prefix + "member",
+            prefix + "migration",     prefix + "party",     prefix + "permit",
+            prefix + "permit_waiter", prefix + "policy",    prefix + "quorum",
+            prefix + "run",           prefix + "semaphore", prefix + "session",
+            prefix + "token_floor",   prefix + "version",   prefix + "waiter"};
 }
 
 template <typename Call>
@@ -252,6 +253,14 @@ std::vector<std::string> accesses(dialect speaks, const table_names& names) {
         "select max_hold_us from rowlock_policy",
         "update rowlock_policy set max_hold_us = 2",
         "delete from rowlock_policy where name = 'n'",
+        "insert into rowlock_quorum (name, token, changed_at) values ('n', 1, " + now + ")",
+        "select token from rowlock_quorum" + share,
+        "update rowlock_quorum set token = 2",
+        "insert into rowlock_member (id, quorum, epoch, members, ready_for, floor, max_ttl_us, "
+        "changed_at) values (1, 'q', 1, 's', 's', 0, 1, " +
+            now + ")",
+        "select epoch from rowlock_member" + share,
+        "update rowlock_member set epoch = 2",
         "delete from rowlock_lease where name = 'n'",
         "delete from rowlock_session where id = 1",
         "insert into rowlock_version (resource, version, created_at, updated_at) values ('r', 1, " +
@@ -360,6 +369,41 @@ void use_barriers(rowlock::sql::connection& db, const rowlock::sql::statement_se
     leases->delete_session(db, session, soon());
 }
 
+/// Every kind of access to the tables of a quorum. SQLite is no member.
+void use_quorum(rowlock::sql::connection& db, const rowlock::sql::statement_set& statements,
+                const rowlock::protocol::lease_protocol& leases) {
+    if (db.speaks() == dialect::sqlite) return;
+    const rowlock::protocol::quorum_protocol quorum{statements};
+    const auto server = leases.server_of(db, soon()).value_or("");
+    const rowlock::protocol::quorum_membership as{.quorum = "q",
+                                                  .epoch = 1,
+                                                  .members = {server},
+                                                  .ready_for = server,
+                                                  .floor = 0,
+                                                  .longest_ttl = 1h};
+    quorum.found(db, as, soon());
+    need(quorum.membership(db, soon()).has_value());
+    constexpr rowlock::session_id session{15};
+    static_cast<void>(leases.open_session(
+        db, {.id = session, .owner = "o", .host = "h", .program = "p", .pid = 1, .ttl = 1min},
+        soon()));
+    need(leases
+             .acquire(db, {.name = "q", .session = session, .grant_id = rowlock::grant_id{151}},
+                      soon())
+             .token > 0);
+    const rowlock::protocol::quorum_protocol::grant_key mine{"q", session, rowlock::grant_id{151}};
+    need(quorum.raise(db, mine, {"q", 1}, {}, soon()) == 1);
+    need(quorum.raise(db, mine, {"q", 1}, 5, soon()) == 5);
+    quorum.seal(db, "q", 7, "q", soon());
+    need(quorum.leases(db, soon()).size() == 1);
+    need(quorum.greatest_token(db, soon()) == 7);
+    auto next = as;
+    ++next.epoch;
+    need(quorum.raise_epoch(db, next, soon()));
+    leases.end_session(db, session, soon());
+    leases.delete_session(db, session, soon());
+}
+
 /// Every kind of access to the policies. The reaper leaves them to others if it may not read them.
 void use_policies(rowlock::sql::connection& db, const rowlock::sql::statement_set& statements) {
     const rowlock::protocol::policy_protocol policies{statements};
@@ -414,6 +458,7 @@ void use_everything(const connection_source& source) {
     use_runs(*db, statements);
     use_barriers(*db, statements);
     use_policies(*db, statements);
+    use_quorum(*db, statements, leases);
 
     const rowlock::versions resources{source.tables()};
     const auto made = resources.create(*db, rowlock::lock_name{"r"});
@@ -842,8 +887,9 @@ TEST_CASE_TEMPLATE(
     const auto grants = documented_grants(Database::speaks, place, app.name());
     for (const auto& sql : grants) db->run(sql);
     const auto clear = [&] {
-        for (const auto* const each : {"session", "lease", "waiter", "version", "permit",
-                                       "permit_waiter", "run", "barrier", "party", "policy"}) {
+        for (const auto* const each :
+             {"session", "lease", "waiter", "version", "permit", "permit_waiter", "run", "barrier",
+              "party", "policy", "quorum", "member"}) {
             db->run("delete from " + place + ".rowlock_" + each);
         }
         db->run("update " + place + ".rowlock_semaphore set used = 0");
@@ -890,7 +936,8 @@ TEST_CASE_TEMPLATE("granted rights survive the migrations", Database, postgresql
     const auto is_of_later_tables = [](const std::string& sql) {
         return contains(sql, "rowlock_semaphore") || contains(sql, "rowlock_permit") ||
                contains(sql, "rowlock_run") || contains(sql, "rowlock_barrier") ||
-               contains(sql, "rowlock_party") || contains(sql, "rowlock_policy");
+               contains(sql, "rowlock_party") || contains(sql, "rowlock_policy") ||
+               contains(sql, "rowlock_quorum") || contains(sql, "rowlock_member");
     };
     const auto grant = [&](bool of_later_tables) {
         for (const auto& sql :

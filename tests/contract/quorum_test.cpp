@@ -1,5 +1,6 @@
 // Quorum locks: one lock over several databases, by a majority of them.
 
+// shows: promise-20
 #include "coordination/quorum/quorum_admin.hpp"
 #include "sql/table_names.hpp"
 #include "support/blocked.hpp"
@@ -14,6 +15,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -261,7 +263,11 @@ TEST_CASE("a token is claimed only under the grant, the epoch and the server tha
         CHECK_FALSE(raise(key(session_id{101}, 11), protocol::known_quorum{"other", 1}));
         member.run("update rowlock_member set ready_for = 'former'");
         CHECK_FALSE(raise(key(session_id{101}, 11), known));
-        quorum.join(0, 1, 5s);  // the session's ttl is longer
+        quorum.join(0, 1);
+        member.run("update rowlock_member set max_ttl_us = 5000000");  // the session's is longer
+        CHECK_FALSE(raise(key(session_id{101}, 11), known));
+        quorum.join(0, 1);
+        member.run("update rowlock_member set ready_for = ''");
         CHECK_FALSE(raise(key(session_id{101}, 11), known));
         quorum.join(0, 1);
         CHECK(raise(key(session_id{101}, 11), known) == 21);
@@ -305,7 +311,7 @@ TEST_CASE("a rise of the epoch waits for a claim in progress, and later ones are
 TEST_CASE("a server that is not the member that voted does not count until it is readmitted") {
     ROWLOCK_FOR_EACH_QUORUM(quorum) {
         const auto ttl = 1s;
-        for (std::size_t i = 0; i < 3; ++i) quorum.join(i, 1, ttl);
+        quorum.shorten(ttl);
         quorum_client locks{quorum.sources(), quorum.options({.ttl = ttl})};
         std::int64_t last = 0;
         for (int i = 0; i < 3; ++i) last = locks.acquire("job").token().value();
@@ -342,8 +348,10 @@ TEST_CASE("a server that is not the member that voted does not count until it is
 
 TEST_CASE("a readmission needs a majority of the other members, and changes nothing without it") {
     ROWLOCK_FOR_EACH_QUORUM(quorum) {
-        for (std::size_t i = 0; i < 3; ++i) quorum.join(i, 1, 1s);
+        quorum.shorten(1s);
         replace_server(quorum, 0);
+        CHECK(kind_of([&] { rowlock::detail::readmit(quorum.sources(), 2, false); }) ==
+              errc::conflict);  // it votes
         quorum.member(1).run("update rowlock_member set ready_for = ''");
         CHECK(kind_of([&] { rowlock::detail::readmit(quorum.sources(), 0, false); }) ==
               errc::conflict);
@@ -452,5 +460,62 @@ TEST_CASE("a quorum client that is destroyed leaves inert holds and free members
         const auto got = next.try_acquire_for("job", 10s);
         REQUIRE(got);
         CHECK(got->token() > held->token());
+    }
+}
+
+TEST_CASE(
+    "lost() of a quorum lock fires on a thread of its own, and when the client is destroyed") {
+    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+        auto locks = std::make_unique<quorum_client>(quorum.sources(), quorum.options({.ttl = 2s}));
+        std::mutex mutex;
+        std::atomic<int> heard{0};
+        const auto first = locks->acquire("job");
+        const std::stop_callback callback{first.lost(), [&] {
+                                              const std::lock_guard lock{mutex};
+                                              ++heard;
+                                          }};
+        cut(quorum, 0);
+        cut(quorum, 1);
+        {
+            // A callback on this thread would wait for itself.
+            const std::lock_guard lock{mutex};
+            CHECK(eventually([&] { return !first.held(); }));
+        }
+        CHECK(eventually([&] { return heard == 1; }));
+        mend(quorum, 0);
+        mend(quorum, 1);
+        const auto second = locks->acquire("job");
+        const std::stop_callback another{second.lost(), [&] { ++heard; }};
+        locks.reset();
+        CHECK(eventually([&] { return heard == 2; }));
+        CHECK_FALSE(second.held());
+    }
+}
+
+TEST_CASE("a quorum client that is destroyed ends the waits of its callers") {
+    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+        quorum_client holder{quorum.sources(), quorum.options(patient())};
+        auto waits = std::make_unique<quorum_client>(quorum.sources(), quorum.options(patient()));
+        const auto held = holder.acquire("job");
+        std::jthread waiter{[locks = waits.get()] {
+            CHECK(kind_of([&] { static_cast<void>(locks->acquire("job")); }) == errc::lock_lost);
+        }};
+        client observer{quorum.member(0).source(), quorum.member(0).options()};
+        REQUIRE(eventually([&] { return observer.waiters("job").size() == 1; }));
+        waits.reset();
+        waiter.join();
+        CHECK(held.held());
+    }
+}
+
+TEST_CASE("a failure of a member in the past does not end a later wait for a quorum lock") {
+    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+        quorum_client locks{quorum.sources(), quorum.options({.ttl = 3s})};
+        static_cast<void>(locks.acquire("job"));
+        for (std::size_t i = 0; i < 3; ++i) cut(quorum, i);
+        CHECK(kind_of([&] { static_cast<void>(locks.try_acquire_for("job", 30s)); }) ==
+              errc::database_unreachable);
+        for (std::size_t i = 0; i < 3; ++i) mend(quorum, i);
+        CHECK(locks.acquire("job").held());
     }
 }

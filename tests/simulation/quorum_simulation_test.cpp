@@ -3,7 +3,9 @@
 //
 //   quorum_simulation_test [--grants=N]    N grants in each world that must be safe; controls end
 //   with their first failure
+
 #define DOCTEST_CONFIG_IMPLEMENT
+// shows: promise-20
 #include "simulation/quorum_simulation.hpp"
 
 #include <doctest/doctest.h>

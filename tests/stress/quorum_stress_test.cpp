@@ -3,7 +3,9 @@
 // believe at once, and tokens rise.
 //
 //   quorum_stress_test [--seconds=N] [--seed=N]
+
 #define DOCTEST_CONFIG_IMPLEMENT
+// shows: promise-20
 #include "stress/board.hpp"
 #include "stress/run_length.hpp"
 #include "support/own_server.hpp"

@@ -69,6 +69,13 @@ public:
     [[nodiscard]] rowlock::protocol::quorum_protocol protocol(std::size_t i) const {
         return rowlock::protocol::quorum_protocol{databases_.at(i)->statements()};
     }
+    /// No member allows a longer ttl than that.
+    void shorten(std::chrono::milliseconds longest_ttl) {
+        const auto time = std::to_string(std::chrono::microseconds{longest_ttl}.count());
+        for (const auto& each : databases_) {
+            each->run("update rowlock_member set max_ttl_us = " + time);
+        }
+    }
     /// Writes the member's row.
     void join(std::size_t i, std::int64_t epoch,
               std::chrono::milliseconds longest_ttl = std::chrono::seconds{30}) {

@@ -571,7 +571,8 @@ TEST_CASE("a released migration never changes, not even in a comment") {
         {"sqlite/11", "cf0d9715ad82eb30"},     {"postgresql/12", "64db9ea255c2e686"},
         {"mysql/12", "85f968051ab5550a"},      {"sqlite/12", "4c528112e2f3f898"},
         {"postgresql/13", "93476960b3df3d9c"}, {"mysql/13", "253144875763e66e"},
-        {"sqlite/13", "ad597552654a99ed"},
+        {"sqlite/13", "ad597552654a99ed"},     {"postgresql/14", "9f3391af612d890a"},
+        {"mysql/14", "673da9c690713b30"},      {"sqlite/14", "134cf2aa8a6eabe7"},
     };
     for (const auto which : dialects) {
         for (const auto& step : rowlock::schema::library_catalog(which).numbered) {

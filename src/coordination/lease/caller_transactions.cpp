@@ -42,7 +42,9 @@ error with_advice(const error& failure) {
     } else if (failure.kind() == errc::access_denied) {
         advice =
             "; the transaction's user needs SELECT on the session table, SELECT and UPDATE on the "
-            "lease table, or for permits and shared_mutexes on the permit table (SQLite: on both)";
+            "lease table, or for permits and shared_mutexes on the permit table (SQLite: on both), "
+            "and beside a "
+            "quorum lock on the quorum table";
     } else if (failure.kind() == errc::read_only) {
         advice =
             "; it locks or writes a row: the transaction must not be read-only, nor on a standby";

@@ -37,7 +37,11 @@ std::vector<std::unique_ptr<member_access>> open_all(
     require(members.size() >= 3 && members.size() <= 9, "a quorum has 3 to 9 members");
     std::vector<std::unique_ptr<member_access>> all;
     all.reserve(members.size());
-    for (const auto& each : members) all.push_back(std::make_unique<member_access>(each));
+    // Some statements read all names, or wait for many clients.
+    const client_options patient{.statement_timeout = 1min};
+    for (const auto& each : members) {
+        all.push_back(std::make_unique<member_access>(each, patient));
+    }
     return all;
 }
 
@@ -48,6 +52,15 @@ void require_usable(std::size_t position, const std::string& server) {
                     number(position) +
                         " does not tell which server it is, so that a promotion or "
                         "a restore would go unnoticed: it cannot be a member"};
+    }
+    // "/00000001", "mariadb::1": what a server restored from a backup may share with the one
+    // before.
+    if (server.starts_with('/') || server.find("::") != std::string::npos) {
+        throw error{errc::unsupported,
+                    number(position) +
+                        " tells too little of which server it is: PostgreSQL needs the "
+                        "right to call pg_control_system(), MariaDB a version with "
+                        "server_uid (10.11.5)"};
     }
     if (server.starts_with("galera:") || server.starts_with("group:")) {
         throw error{errc::unsupported,
@@ -105,6 +118,15 @@ std::optional<quorum_membership> latest(const std::vector<answer>& answers) {
     return found;
 }
 
+/// The members may know different ones: a founding that raises it may have been broken off.
+std::chrono::microseconds longest_ttl_of(const std::vector<answer>& answers) {
+    std::chrono::microseconds longest{0};
+    for (const auto& each : answers) {
+        if (each.seen && each.seen->row) longest = std::max(longest, each.seen->row->longest_ttl);
+    }
+    return longest;
+}
+
 std::int64_t greatest_epoch(const std::vector<answer>& answers) {
     std::int64_t greatest = 0;
     for (const auto& each : answers) {
@@ -120,12 +142,14 @@ bool votes(const answer& one, const quorum_membership& current, std::size_t posi
            one.seen->row->ready_for == one.seen->server;
 }
 
-void require_majority(std::size_t count, std::size_t of) {
+void require_majority(std::size_t count, std::size_t of,
+                      const std::optional<error>& why = std::nullopt) {
     const std::size_t majority = of / 2 + 1;
     if (count >= majority) return;
     throw error{errc::conflict,
                 "only " + std::to_string(count) + " of the other members may vote and answer: " +
-                    std::to_string(majority) + " are needed to know what this one forgot"};
+                    std::to_string(majority) + " are needed to know what this one forgot" +
+                    (why ? std::string{": "} + why->what() : std::string{})};
 }
 
 }  // namespace
@@ -153,10 +177,19 @@ void readmit(const std::vector<sql::connection_source>& members, std::size_t pos
     for (std::size_t i = 0; i < all.size(); ++i) {
         if (i != position && votes(answers[i], *current, i)) others.push_back(i);
     }
-    require_majority(others.size(), all.size());
+    if (votes(answers[position], *current, position) &&
+        answers[position].seen->row->epoch == current->epoch) {
+        throw error{errc::conflict, number(position) + " votes: there is nothing to readmit"};
+    }
+    std::optional<error> away;
+    for (const auto& each : answers) {
+        if (each.failure) away = each.failure;
+    }
+    require_majority(others.size(), all.size(), away);
 
     auto next = *current;
     next.epoch = greatest_epoch(answers) + 1;
+    next.longest_ttl = longest_ttl_of(answers);
     next.members[position] = server;
     next.ready_for.clear();
     // First here: whatever this server remembers of its readiness, it does not vote from now on.
@@ -168,9 +201,10 @@ void readmit(const std::vector<sql::connection_source>& members, std::size_t pos
             if (all[each]->raise_epoch(next)) raised.push_back(each);
         } catch (const error& why) {
             if (!why.retryable() && why.kind() != errc::outcome_unknown) throw;
+            away = why;
         }
     }
-    require_majority(raised.size(), all.size());
+    require_majority(raised.size(), all.size(), away);
     for (const auto each : raised) all[each]->ask_for_quorum_leases();
     // No lease that was counted before outlives this; a sixth is for clocks of other rates.
     std::this_thread::sleep_for(next.longest_ttl + next.longest_ttl / 6);
@@ -214,11 +248,12 @@ void found_quorum(const std::vector<sql::connection_source>& members,
                     "two members are one server, and would fail together: each needs its own"};
     }
     const auto existing = latest(answers);
-    const quorum_membership wanted{.quorum = existing ? existing->quorum : id_of(servers),
-                                   .epoch = existing ? existing->epoch : 1,
-                                   .members = servers,
-                                   .floor = 0,
-                                   .longest_ttl = longest_ttl};
+    const quorum_membership wanted{
+        .quorum = existing ? existing->quorum : id_of(servers),
+        .epoch = existing ? existing->epoch : 1,
+        .members = servers,
+        .floor = 0,
+        .longest_ttl = std::max<std::chrono::microseconds>(longest_ttl, longest_ttl_of(answers))};
     if (existing && existing->members != servers) {
         throw error{errc::conflict,
                     "these servers are members of a quorum already, in another order or with "
@@ -242,7 +277,21 @@ void found_quorum(const std::vector<sql::connection_source>& members,
         }
     }
     for (std::size_t i = 0; i < all.size(); ++i) {
-        if (answers[i].seen->row) continue;
+        // Fewer than a majority know of the quorum. If it was never in use they know no token.
+        if (!answers[i].seen->row || founded == all.size() || all[i]->greatest_token() == 0)
+            continue;
+        throw error{errc::conflict,
+                    "this quorum was in use, and most of its members have forgotten "
+                    "it: restart it (`rowlock quorum restart`)"};
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (const auto& row = answers[i].seen->row) {
+            if (row->longest_ttl >= wanted.longest_ttl) continue;
+            auto longer = *row;  // a readmission meanwhile has another epoch, and is left alone
+            longer.longest_ttl = wanted.longest_ttl;
+            all[i]->found(longer);
+            continue;
+        }
         auto row = wanted;
         row.ready_for = servers[i];
         all[i]->found(row);
@@ -263,6 +312,43 @@ void found_quorum(const std::vector<sql::connection_source>& members,
 
 void readmit_member(const std::vector<sql::connection_source>& members, std::size_t position) {
     detail::readmit(members, position, true);
+}
+
+void restart_quorum(const std::vector<sql::connection_source>& members) {
+    using namespace detail;
+    const auto all = open_all(members);
+    const auto answers = look_at(all);
+    auto next = latest(answers);
+    if (!next) throw error{errc::conflict, "these servers are in no quorum"};
+    require(next->members.size() == all.size(), "the quorum has another number of members");
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (answers[i].failure) throw error{*answers[i].failure};
+        require_usable(i, answers[i].seen->server);
+        if (answers[i].seen->row && answers[i].seen->row->quorum != next->quorum) {
+            throw error{errc::conflict, number(i) + " is a member of another quorum"};
+        }
+        next->members[i] = answers[i].seen->server;
+    }
+    next->epoch = greatest_epoch(answers) + 1;
+    next->longest_ttl = longest_ttl_of(answers);
+    next->ready_for.clear();
+    for (const auto& each : all) each->found(*next);  // none votes from here on
+    for (const auto& each : all) each->ask_for_quorum_leases();
+    std::this_thread::sleep_for(next->longest_ttl + next->longest_ttl / 6);
+    std::int64_t greatest = 0;
+    for (const auto& each : all) greatest = std::max(greatest, each->greatest_token());
+    next->floor = greatest + (std::int64_t{1} << 32);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        next->ready_for = next->members[i];
+        all[i]->found(*next);
+    }
+    const auto done = look_at(all);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (done[i].failure) throw error{*done[i].failure};
+        if (!votes(done[i], *next, i) || done[i].seen->row->epoch != next->epoch) {
+            throw error{errc::conflict, "another change of the members came in between: try again"};
+        }
+    }
 }
 
 std::vector<quorum_member_info> inspect_quorum(const std::vector<sql::connection_source>& members) {

@@ -111,6 +111,7 @@ std::optional<quorum_lease> quorum_client::acquire_until(const lock_name& name, 
 }
 
 std::vector<quorum_member_info> quorum_client::members() const {
+    parts_->fork.require_same_process();
     std::vector<quorum_member_info> all;
     all.reserve(parts_->size());
     for (std::size_t i = 0; i < parts_->size(); ++i) all.push_back(parts_->store(i).info());

@@ -80,17 +80,25 @@ void quorum_parts::epoch_rose() {
     }
 }
 
-std::optional<error> quorum_parts::hopeless() const {
+std::optional<error> quorum_parts::hopeless(nanoseconds since) const {
     std::optional<error> one;
+    std::size_t which = 0;
     int failed = 0;
-    for (const auto& each : stores_) {
-        if (auto why = each->failure()) {
-            ++failed;
-            // One that tells what to do is worth more than one that is out of reach.
-            if (!one || one->kind() == errc::database_unreachable) one = std::move(why);
-        }
+    for (std::size_t i = 0; i < stores_.size(); ++i) {
+        auto why = stores_[i]->failure_since(since);
+        if (!why) continue;
+        ++failed;
+        // One that tells what to do is worth more than one that is out of reach.
+        if (one && one->kind() != errc::database_unreachable) continue;
+        one = std::move(why);
+        which = i;
     }
-    return failed > terms_.stores - terms_.majority ? one : std::nullopt;
+    if (failed <= terms_.stores - terms_.majority) return std::nullopt;
+    return error{one->kind(),
+                 "no majority of the quorum can be had: " + std::to_string(failed) + " of " +
+                     std::to_string(terms_.stores) + " members cannot vote; member " +
+                     std::to_string(which + 1) + ": " + one->what(),
+                 {one->sqlstate(), one->native_code(), one->server_message()}};
 }
 
 void quorum_parts::close() noexcept {
@@ -99,7 +107,9 @@ void quorum_parts::close() noexcept {
         closed_ = true;
     }
     try {
-        for (const auto& each : holds()) each->release();
+        const auto all = holds();
+        for (const auto& each : all) each->let_go(true);
+        for (const auto& each : all) each->release();
     } catch (...) {
         // No memory: the clients release what they hold.
     }
@@ -109,6 +119,7 @@ void quorum_parts::close() noexcept {
         alarms.swap(alarms_);
     }
     alarms.reset();
+    waits_.close();
     tasks_.close();
     for (const auto& each : stores_) each->close();
 }
@@ -132,6 +143,7 @@ quorum_hold::quorum_hold(std::shared_ptr<quorum_parts> parts, lock_name name, st
 
 quorum_hold::outcome quorum_hold::acquire(std::chrono::steady_clock::time_point until,
                                           const std::stop_token& stop) {
+    const auto began = parts_->now();
     decide([](quorum_ballot& ballot, nanoseconds now) { ballot.begin(now); });
     const auto is_over = [&] {
         return ballot_.now() != state::waiting && ballot_.now() != state::resting;
@@ -144,18 +156,21 @@ quorum_hold::outcome quorum_hold::acquire(std::chrono::steady_clock::time_point 
             changed_.wait_until(lock, stop, soon, is_over);
             over = is_over();
         }
+        if (parts_->closed()) {
+            let_go();
+            throw client_destroyed();
+        }
         if (over && held()) return outcome::granted;
         if (over) {
             release();
-            if (parts_->closed()) throw client_destroyed();
             return outcome::lost;
         }
         if (stop.stop_requested() || std::chrono::steady_clock::now() >= until) {
-            release();
+            let_go();
             return outcome::given_up;
         }
-        if (const auto why = parts_->hopeless()) {
-            release();
+        if (const auto why = parts_->hopeless(began)) {
+            let_go();
             throw error{*why};
         }
     }
@@ -180,18 +195,30 @@ nanoseconds quorum_hold::remaining() noexcept {
 }
 
 int quorum_hold::counted() noexcept {
+    if (parts_->fork.in_child()) return 0;
     const std::lock_guard lock{mutex_};
     return ballot_.counted();
 }
 
 void quorum_hold::release() noexcept {
     if (parts_->fork.in_child()) return;
-    decide([](quorum_ballot& ballot, nanoseconds) { ballot.give_up(); });
+    let_go();
     std::unique_lock lock{mutex_};
     changed_.wait_for(lock, 1s, [this] { return releasing_ == 0; });
 }
 
+void quorum_hold::let_go(bool lost) noexcept {
+    if (parts_->fork.in_child()) return;
+    bool was_held = false;
+    decide([&](quorum_ballot& ballot, nanoseconds) {
+        was_held = ballot.now() == state::held;
+        ballot.give_up();
+    });
+    if (lost && was_held) parts_->deliver(lost_);
+}
+
 std::shared_ptr<lease> quorum_hold::counted_lease(std::size_t member) {
+    parts_->fork.require_same_process();
     require(member < slots_.size(), "the quorum has no member of that position");
     if (!held()) throw error{errc::lock_lost, "the quorum lock is not held any more"};
     const std::lock_guard lock{mutex_};
@@ -209,17 +236,7 @@ void quorum_hold::fence_token(sql::connection& db, std::size_t member,
 }
 
 void quorum_hold::tick() noexcept {
-    decide([this](quorum_ballot& ballot, nanoseconds now) {
-        if (std::exchange(left_undone_, false)) {
-            // Which ones is not known: all that do not count are asked anew.
-            for (std::size_t i = 0; i < slots_.size(); ++i) {
-                if (!ballot.counts(static_cast<int>(i))) {
-                    ballot.ended(static_cast<int>(i), slots_[i].ask, now);
-                }
-            }
-        }
-        ballot.tick(now);
-    });
+    decide([](quorum_ballot& ballot, nanoseconds now) { ballot.tick(now); });
 }
 
 void quorum_hold::drop(std::size_t member) noexcept {
@@ -272,17 +289,18 @@ void quorum_hold::decide(Act act) noexcept {
         const bool was_held = ballot_.now() == state::held;
         try {
             act(ballot_, parts_->now());
-            for (const auto& each : ballot_.take_actions()) perform(each);
+            for (const auto& each : ballot_.take_actions()) todo_.push_back(each);
+            for (; !todo_.empty(); todo_.pop_front()) perform(todo_.front());
         } catch (...) {
-            left_undone_ = true;  // no memory, or no thread
+            // No memory, or no thread: what is left to do is done by a later call.
         }
         token_ = ballot_.token();
-        alarm_ = left_undone_ ? parts_->now() + 100ms : std::max(ballot_.alarm(), nanoseconds{0});
+        alarm_ = todo_.empty() ? std::max(ballot_.alarm(), nanoseconds{0}) : parts_->now() + 100ms;
         lost = was_held && ballot_.now() == state::lost;
     }
     parts_->poke();
     changed_.notify_all();
-    if (lost) lost_.request_stop();
+    if (lost) parts_->deliver(lost_);
 }
 
 /// Under the mutex: only posts.
@@ -292,8 +310,10 @@ void quorum_hold::perform(const quorum_action& what) {
     const auto self = shared_from_this();
     switch (what.what) {
         case quorum_step::wait_in_line:
-            one = {.ask = what.ask};
-            return parts_->post([self, member, ask = what.ask, stop = one.stop.get_token()] {
+            // What was here before was released. An ask that cannot be posted is tried again.
+            one.ask = what.ask;
+            one.stop = {};
+            return parts_->post_wait([self, member, ask = what.ask, stop = one.stop.get_token()] {
                 self->wait_in_line(member, ask, stop);
             });
         case quorum_step::claim:
@@ -301,21 +321,23 @@ void quorum_hold::perform(const quorum_action& what) {
             return parts_->post([self, what, held = one.held] { self->raise(what, held); });
         case quorum_step::seal:
             return parts_->post([self, member, token = what.token] {
-                auto& store = self->parts_->store(member);
-                if (store.answers(self->parts_->terms().answers_within)) {
-                    store.seal(self->name(), token);
-                }
+                self->parts_->store(member).seal(self->name(), token);
             });
         case quorum_step::release: {
             if (one.ask != what.ask) return;
-            auto ended = std::make_shared<slot>(std::exchange(one, {}));
-            ended->stop.request_stop();
-            if (!ended->held) return;
+            if (!one.held) {
+                one.stop.request_stop();
+                one.ask = 0;
+                return;
+            }
             const bool counts = answers(what.store, {});
-            if (counts) ++releasing_;
+            const auto ended = std::make_shared<slot>();
             // Not here: a callback that runs now waits for the mutex, and the release for the
             // member.
-            return parts_->post([self, ended, counts] {
+            parts_->post([self, ended, counts] {
+                {
+                    const std::lock_guard lock{self->mutex_};  // until `ended` is filled below
+                }
                 ended->on_lost.reset();
                 ended->held.reset();
                 if (!counts) return;
@@ -323,6 +345,9 @@ void quorum_hold::perform(const quorum_action& what) {
                 --self->releasing_;
                 self->changed_.notify_all();
             });
+            std::swap(*ended, one);
+            if (counts) ++releasing_;
+            return;
         }
     }
 }

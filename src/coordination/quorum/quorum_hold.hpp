@@ -2,6 +2,7 @@
 
 #include "base/clock.hpp"
 #include "base/fork_guard.hpp"
+#include "base/loss_notifier.hpp"
 #include "base/worker.hpp"
 #include "coordination/protocol/quorum/quorum_ballot.hpp"
 #include "coordination/quorum/quorum_members.hpp"
@@ -14,6 +15,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -38,13 +40,18 @@ public:
     [[nodiscard]] quorum_store& store(std::size_t position) noexcept { return *stores_[position]; }
     [[nodiscard]] const protocol::quorum_terms& terms() const noexcept { return terms_; }
     [[nodiscard]] nanoseconds now() const noexcept { return clock_.now(); }
+    /// A call that ends soon, or one that may wait for long.
     void post(std::function<void()> task) { tasks_.post(std::move(task)); }
+    void post_wait(std::function<void()> task) { waits_.post(std::move(task)); }
+    /// Requests a stop on a thread of its own: callbacks are the user's.
+    void deliver(const std::stop_source& signal) noexcept { signals_.deliver(signal); }
     void poke() noexcept;
     void add(const std::shared_ptr<quorum_hold>& hold);
     /// A member has shown a later epoch: holds let go of servers that are members no more.
     void epoch_rose();
-    /// The error of a member, if so many cannot vote that no majority is left.
-    [[nodiscard]] std::optional<error> hopeless() const;
+    /// Why no majority can be had: so many members have failed since then, and not answered after
+    /// it.
+    [[nodiscard]] std::optional<error> hopeless(nanoseconds since) const;
     [[nodiscard]] bool closed() const noexcept { return closed_; }
     /// Ends all holds, and waits for what they do.
     void close() noexcept;
@@ -64,7 +71,10 @@ private:
     std::mutex mutex_;
     std::vector<std::weak_ptr<quorum_hold>> holds_;
     std::atomic<bool> closed_{false};
-    task_pool tasks_;
+    // Two: a release must not wait for those that wait for it.
+    task_pool waits_{task_pool::without_thread::refuses};
+    task_pool tasks_{task_pool::without_thread::waits};
+    base::loss_notifier signals_;
     std::unique_ptr<base::worker> alarms_;
 };
 
@@ -91,6 +101,8 @@ public:
     [[nodiscard]] std::stop_token lost() const { return lost_.get_token(); }
     /// Gives everything back; waits for the members that answer.
     void release() noexcept;
+    /// The same without the wait. The client is destroyed if `lost` is said: a hold counts as lost.
+    void let_go(bool lost = false) noexcept;
     /// The lease that counts at that member.
     /// @throws error errc::lock_lost, not_owner
     [[nodiscard]] std::shared_ptr<lease> counted_lease(std::size_t member);
@@ -136,8 +148,8 @@ private:
     std::condition_variable_any changed_;
     protocol::quorum_ballot ballot_;
     std::vector<slot> slots_;
-    int releasing_ = 0;         ///< at members that answer
-    bool left_undone_ = false;  ///< an action could not be posted
+    int releasing_ = 0;                         ///< at members that answer
+    std::deque<protocol::quorum_action> todo_;  ///< could not be posted yet
     std::atomic<std::int64_t> token_{0};
     std::atomic<nanoseconds> alarm_{base::alarm::never};
     std::stop_source lost_;

@@ -45,7 +45,8 @@ public:
     bool look_if_new() { return !votes_ && look(); }
 
     /// A question is on its way; answered() follows unless none comes.
-    void asked() noexcept;
+    /// Returns whether no other question was without an answer.
+    bool asked() noexcept;
     void answered() noexcept;
     void failed(const error& why) noexcept;
     /// Of the latest claims and writes: a decaying maximum.
@@ -56,28 +57,38 @@ public:
     /// Whether it may vote, and has answered within that time whatever it was asked.
     [[nodiscard]] bool answers(nanoseconds within) const noexcept;
     [[nodiscard]] quorum_member_info info() const;
-    /// The latest failure, if nothing was answered since.
-    [[nodiscard]] std::optional<error> failure() const;
+    /// The latest failure since then, if nothing was answered after it.
+    [[nodiscard]] std::optional<error> failure_since(nanoseconds time) const;
     [[nodiscard]] std::string server() const;
     /// Ends its client; nothing else runs or is called any more but what tells of it.
-    void close() noexcept { access_.reset(); }
+    void close() noexcept;
 
 private:
     [[nodiscard]] client_options with_events(client_options options);
     [[nodiscard]] protocol::known_quorum known() const;
+    /// @throws error errc::lock_lost after close()
+    [[nodiscard]] std::shared_ptr<member_access> access() const;
+
+    /// Outlives this: an event may come late.
+    struct health {
+        std::atomic<nanoseconds> asked_at{nanoseconds::max()};  ///< the first without an answer
+        std::mutex mutex;
+        std::optional<error> failure{};
+        nanoseconds failed_at{0};
+    };
+    static void answered(health& state) noexcept;
 
     quorum_members& members_;
     const std::size_t position_;
     const std::string description_;
     const std::chrono::milliseconds ttl_;
     mutable std::mutex mutex_;
-    std::optional<error> failure_;
     std::string server_;
     std::atomic<bool> votes_{false};
-    std::atomic<nanoseconds> asked_at_{nanoseconds::max()};  ///< the first without an answer
+    const std::shared_ptr<health> health_ = std::make_shared<health>();
     std::atomic<nanoseconds> round_trip_{nanoseconds{0}};
     const base::clock clock_;
-    std::unique_ptr<member_access> access_;
+    std::shared_ptr<member_access> access_;
 };
 
 }  // namespace rowlock::detail

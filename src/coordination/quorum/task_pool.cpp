@@ -24,9 +24,10 @@ void task_pool::post(std::function<void()> task) {
     tasks_.push_back(std::move(task));
     if (idle_ < tasks_.size()) {
         try {
+            threads_.reserve(threads_.size() + 1);  // a thread that has begun must have a place
             threads_.push_back(base::signal_blocked_thread([this] { work(); }));
         } catch (...) {
-            if (threads_.empty()) {
+            if (threads_.empty() || then_ == without_thread::refuses) {
                 tasks_.pop_back();
                 throw;
             }

@@ -10,10 +10,16 @@
 
 namespace rowlock::detail {
 
-/// Threads for calls that wait: as many as there are tasks at a time, each used again. Thread-safe.
+/// Threads for calls to databases: as many as there are tasks at a time, each used again.
+/// Thread-safe.
 class task_pool {
 public:
-    task_pool() = default;
+    /// What becomes of a task when no thread is idle, and none can be made.
+    enum class without_thread : unsigned char {
+        waits,    ///< for one of the others: for tasks that end soon
+        refuses,  ///< post() throws: for tasks that may wait for each other
+    };
+    explicit task_pool(without_thread then) : then_{then} {}
     task_pool(const task_pool&) = delete;
     task_pool& operator=(const task_pool&) = delete;
     ~task_pool() { close(); }
@@ -27,6 +33,7 @@ public:
 private:
     void work();
 
+    const without_thread then_;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<std::function<void()>> tasks_;

@@ -54,9 +54,9 @@ public:
     }
 
     verdict fence_quorum_token(sql::connection& db, std::string_view name, std::int64_t token,
-                               const fence_limits& /*limits*/, sql::deadline until) const override {
+                               const fence_limits& limits, sql::deadline until) const override {
         const auto what = located(fence_quorum_token_, "fence_quorum_token");
-        return judged([&] { run(db, what, until, name, token); });
+        return judged([&] { run(db, what, until, name, token, 0, 0, limits.statement.count()); });
     }
 
 private:

@@ -1,6 +1,9 @@
 #include "coordination/protocol/quorum/quorum_ballot.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <functional>
 #include <utility>
 
 namespace rowlock::protocol {
@@ -129,15 +132,16 @@ bool quorum_ballot::held(nanoseconds now) const {
 }
 
 nanoseconds quorum_ballot::trusted_until() const {
-    std::vector<nanoseconds> windows;
-    windows.reserve(links_.size());
+    std::array<nanoseconds, most_stores> windows{};
+    std::size_t count = 0;
     for (int store = 0; store < terms_.stores; ++store) {
         if (counts(store)) {
-            windows.push_back(view_.trusted_until(store, links_[index(store)].ask));
+            windows[count++] = view_.trusted_until(store, links_[index(store)].ask);
         }
     }
-    if (static_cast<int>(windows.size()) < terms_.majority) return long_past;
-    std::ranges::sort(windows, std::greater<>{});
+    if (count < index(terms_.majority)) return long_past;
+    std::sort(windows.begin(), windows.begin() + static_cast<std::ptrdiff_t>(count),
+              std::greater<>{});
     return windows[terms_.with.shortest_of_majority ? index(terms_.majority - 1) : 0];
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -88,6 +89,8 @@ public:
         held,
         lost,  ///< was held; stays so. Its leases are released when alarm() is due, or by give_up()
     };
+
+    static constexpr std::size_t most_stores = 9;
 
     quorum_ballot(const quorum_terms& terms, quorum_view& view);
 

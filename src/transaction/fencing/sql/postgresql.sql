@@ -109,11 +109,14 @@ select case when exists (select from held) then 1
 -- before the transaction ends. FOR SHARE: a claim, a write and a seal wait. Otherwise an error on purpose, as of fence.
 -- Runs on the caller's handle, under any search path: every operator, function and type names pg_catalog
 -- (docs/adr/0033).
--- $1 name  $2 token
-with held as materialized (
-         select 1 from rowlock_quorum q
+-- $1 name  $2 token  $3, $4 not used  $5 longest wait for the row in ms
+with {bounded},
+     held as materialized (
+         select bounded.lock_timeout from bounded, rowlock_quorum q
           where q.name operator(pg_catalog.=) $1::pg_catalog.text and q.token operator(pg_catalog.<=) $2::bigint
             for share of q)
 select case when exists (select from held) then 1
             else ('rowlock: the lease is not held any more, isolation level '
-                  operator(pg_catalog.||) pg_catalog.current_setting('transaction_isolation'))::bigint end
+                  operator(pg_catalog.||) pg_catalog.current_setting('transaction_isolation'))::bigint end,
+       (select pg_catalog.set_config('lock_timeout', held.lock_timeout, true) from held),
+       $3::bigint, $4::bigint

@@ -12,10 +12,11 @@ select l.name, greatest(b.floor + ($6 is null), coalesce($6, 0)), {now}
   from rowlock_member b straight_join rowlock_lease l straight_join rowlock_session m
  where b.id = 1 and b.quorum = $4 and b.epoch = $5
    and l.name = $1 and l.session = $2 and l.grant_id = $3
-   and m.id = l.session and m.server_identity = b.ready_for and m.ttl_us <= b.max_ttl_us and {live}
+   and m.id = l.session and b.ready_for <> '' and m.server_identity = b.ready_for and m.ttl_us <= b.max_ttl_us and {live}
   lock in share mode
 on duplicate key update
-   token = greatest(rowlock_quorum.token + ($6 is null), values(token)), changed_at = values(changed_at)
+   token = greatest(rowlock_quorum.token + ($6 is null), values(token)),
+   changed_at = greatest(values(changed_at), rowlock_quorum.changed_at + 1)
 
 -- statement quorum_token
 -- The token that this member knows.
@@ -37,7 +38,7 @@ select quorum, epoch, members, ready_for, floor, max_ttl_us from rowlock_member 
 
 -- statement found_member
 -- Makes this database a member of a new quorum, or of the same one again. A member of another quorum, or of a later
--- epoch, stays what it is. The row's own columns are assigned last: an assignment sees those before it.
+-- epoch, stays what it is. The longest ttl only rises: a session that was opened under a longer one may live. The row's own columns are assigned last: an assignment sees those before it.
 -- $1 quorum  $2 epoch  $3 members  $4 the server that may vote here, or ''  $5 floor  $6 the longest ttl in µs
 insert into rowlock_member (id, quorum, epoch, members, ready_for, floor, max_ttl_us, changed_at)
 values (1, $1, $2, $3, $4, $5, $6, {now})
@@ -45,7 +46,7 @@ on duplicate key update
    members = if(quorum = values(quorum) and epoch <= values(epoch), values(members), members),
    ready_for = if(quorum = values(quorum) and epoch <= values(epoch), values(ready_for), ready_for),
    floor = if(quorum = values(quorum) and epoch <= values(epoch), greatest(floor, values(floor)), floor),
-   max_ttl_us = if(quorum = values(quorum) and epoch <= values(epoch), values(max_ttl_us), max_ttl_us),
+   max_ttl_us = if(quorum = values(quorum) and epoch <= values(epoch), greatest(max_ttl_us, values(max_ttl_us)), max_ttl_us),
    changed_at = if(quorum = values(quorum) and epoch <= values(epoch), values(changed_at), changed_at),
    epoch = if(quorum = values(quorum) and epoch <= values(epoch), values(epoch), epoch)
 

@@ -12,7 +12,7 @@
 -- → the token that this member knows now; no row if it was refused
 with b as materialized (
          select b.ready_for, b.floor, b.max_ttl_us from rowlock_member b
-          where b.id = 1 and b.quorum = $4::text and b.epoch = $5::bigint
+          where b.id = 1 and b.quorum = $4::text and b.epoch = $5::bigint and b.ready_for <> ''
             for share),
      l as materialized (
          select l.name, b.floor
@@ -47,13 +47,14 @@ on conflict (name) do update
 select quorum, epoch, members, ready_for, floor, max_ttl_us from rowlock_member where id = 1
 
 -- statement found_member
--- Makes this database a member of a new quorum, or of the same one again. A member of another quorum stays what it is.
+-- Makes this database a member of a new quorum, or of the same one again. A member of another quorum, or of a later
+-- epoch, stays what it is. The longest ttl only rises: a session that was opened under a longer one may live.
 -- $1 quorum  $2 epoch  $3 members  $4 the server that may vote here, or ''  $5 floor  $6 the longest ttl in µs
 insert into rowlock_member as b (id, quorum, epoch, members, ready_for, floor, max_ttl_us, changed_at)
 values (1, $1::text, $2::bigint, $3::text, $4::text, $5::bigint, $6::bigint, clock_timestamp())
 on conflict (id) do update
    set epoch = excluded.epoch, members = excluded.members, ready_for = excluded.ready_for,
-       floor = greatest(b.floor, excluded.floor), max_ttl_us = excluded.max_ttl_us, changed_at = clock_timestamp()
+       floor = greatest(b.floor, excluded.floor), max_ttl_us = greatest(b.max_ttl_us, excluded.max_ttl_us), changed_at = clock_timestamp()
  where b.quorum = excluded.quorum and b.epoch <= excluded.epoch
 
 -- statement raise_quorum_epoch
