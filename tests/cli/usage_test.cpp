@@ -353,9 +353,9 @@ TEST_CASE("a name cannot control a terminal either, in output or in an error") {
 TEST_CASE("help teaches: examples, the database, every exit code") {
     const auto got = rowlock({"--help"});
     CHECK(got.code == 0);
-    for (const char* word :
-         {"run", "acquire", "renew", "release", "ls", "show", "held", "break", "policy", "reap",
-          "migrate", "doctor", "version", "Examples:", "ROWLOCK_URL_FILE", "--local", "128+n"}) {
+    for (const char* word : {"run", "acquire", "renew", "release", "ls", "show", "held", "break",
+                             "policy", "quorum", "reap", "migrate", "doctor", "version",
+                             "Examples:", "ROWLOCK_URL_FILE", "--local", "128+n"}) {
         CHECK(got.out.find(word) != std::string::npos);
     }
     const auto run = rowlock({"run", "--help"});
@@ -403,11 +403,12 @@ TEST_CASE(
               "applied migration 1\napplied migration 2\napplied migration 3\napplied migration 4\n"
               "applied migration 5\napplied migration 6\napplied migration 7\napplied "
               "migration 8\napplied migration 9\napplied migration 10\napplied migration 11\n"
-              "applied migration 12\napplied migration 13\n");
+              "applied migration 12\napplied migration 13\napplied migration 14\n");
         CHECK(in->run({"migrate"}).out == "nothing to do\n");
         CHECK(in->run({"migrate", "--status"}).code == 0);
         CHECK(in->run({"migrate", "--down-to", "0", "--yes"}).out ==
-              "reverted migration 13\nreverted migration 12\nreverted migration 11\nreverted "
+              "reverted migration 14\nreverted migration 13\nreverted migration 12\nreverted "
+              "migration 11\nreverted "
               "migration 10\nreverted "
               "migration 9\nreverted "
               "migration 8\nreverted "

@@ -46,6 +46,7 @@ struct board {
     std::atomic<std::int64_t> latest_term;    ///< of the election, of a leader that believed it
     std::atomic<std::int64_t> upgrades;
     std::atomic<std::int64_t> lost;
+    std::atomic<std::int64_t> deadlocks;  ///< waits that gave way to others
     std::atomic<std::int64_t> failures;
     std::atomic<std::int64_t> overlaps;
 };

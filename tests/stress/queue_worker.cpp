@@ -7,13 +7,13 @@
 // that it ends with the test.
 
 #include "stress/history.hpp"
+#include "stress/log_file.hpp"
 #include "stress/plan.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/open.hpp>
 #include <rowlock/transaction.hpp>
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -36,6 +36,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using stress::boot_time;
+using stress::log_file;
 using stress::micros;
 
 constexpr auto patience = 10s;
@@ -54,37 +55,6 @@ public:
 
 private:
     std::map<std::string, std::string> values_;
-};
-
-/// One write for each line, so that a killed process leaves only whole lines.
-class log_file {
-public:
-    explicit log_file(const std::string& path)
-        : file_{open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)} {
-        if (file_ < 0) throw std::runtime_error{"cannot write " + path};
-    }
-    log_file(const log_file&) = delete;
-    log_file& operator=(const log_file&) = delete;
-    ~log_file() { close(file_); }
-
-    template <typename... Parts>
-    void line(const Parts&... parts) {
-        std::string text;
-        (append(text, parts), ...);
-        text.back() = '\n';
-        if (write(file_, text.data(), text.size()) < 0) std::abort();
-    }
-
-private:
-    static void append(std::string& text, const std::string& part) { text += part + ' '; }
-    static void append(std::string& text, const char* part) { text += std::string{part} + ' '; }
-    template <typename Number>
-    static void append(std::string& text, Number part) {
-        using std::to_string;
-        text += to_string(part) + ' ';
-    }
-
-    int file_;
 };
 
 /// The database's clock, read on a connection that is not the client's.

@@ -2,17 +2,19 @@
 // under kills, pauses, cut connections, restarts and a reaper: processes hold them in all modes,
 // and an oracle in memory that they share adds up what they believe.
 //
-//   shared_stress_test [--database=SQLite|PostgreSQL|MariaDB|MySQL]… [--seconds=N] [--seed=N]
-//                      [--restarts] [doctest options]
+//   shared_stress_test [--database=SQLite|PostgreSQL|MariaDB|MySQL]… [--seconds=N] [--terms=N]
+//                      [--seed=N] [--restarts] [doctest options]
 //
 //   --restarts  PostgreSQL and MariaDB are servers of the test's own, restarted and crashed at
 //               random
+//   --terms     how many terms there are at least while leaders are killed
 // shows: promise-12, promise-13, promise-14, promise-16, promise-18
+
+#include "stress/shared_stress.hpp"
 
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "stress/board.hpp"
 #include "stress/crew.hpp"
-#include "stress/run_length.hpp"
 #include "support/own_server.hpp"
 #include "support/servers.hpp"
 #include <rowlock/reaper.hpp>
@@ -33,20 +35,11 @@
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 using stress::board;
+using stress::chosen;
 using stress::crew;
 using stress::mapped_board;
 
 namespace {
-
-struct choice : stress::run_length {
-    std::set<std::string> databases{};
-    bool restarts = false;
-};
-
-choice& chosen() {
-    static choice made;
-    return made;
-}
 
 /// Processes of a crew, each with slots of its own on the board: a killed one is believed to hold
 /// until its trust window closes.
@@ -173,18 +166,20 @@ void hold_amid_disturbances(support::backend which, const char* mode, int proces
     CHECK(database.number("select coalesce(sum(used), 0) from rowlock_semaphore") == 0);
 }
 
-/// On each database that was chosen.
 void hold_everywhere(const char* mode, int processes) {
-    for (const auto which : {ROWLOCK_NATIVE_BACKENDS}) {
-        const std::string name = support::to_string(which);
-        if (!chosen().databases.empty() && !chosen().databases.contains(name)) continue;
-        DOCTEST_SUBCASE(name.c_str()) {
+    for (const auto which : chosen().backends()) {
+        DOCTEST_SUBCASE(support::to_string(which)) {
             hold_amid_disturbances(which, mode, processes);
         }
     }
 }
 
 }  // namespace
+
+stress::choice& stress::chosen() {
+    static choice made;
+    return made;
+}
 
 TEST_CASE("counted locks: what live processes believe never exceeds the capacity") {
     hold_everywhere("holds", 4);
@@ -217,12 +212,7 @@ TEST_CASE("counted locks: control: processes that believe without asking overlap
 }
 
 int main(int argc, char** argv) {
-    for (int i = 1; i < argc; ++i) {
-        const std::string word = argv[i];
-        chosen().read(word);
-        if (word.starts_with("--database=")) chosen().databases.insert(word.substr(11));
-        if (word == "--restarts") chosen().restarts = true;
-    }
+    for (int i = 1; i < argc; ++i) chosen().read(argv[i]);
     std::cout << "seed " << chosen().seed << '\n';
     constexpr int skipped = 77;  // ctest's SKIP_RETURN_CODE
     const int status = doctest::Context{argc, argv}.run();

@@ -4,9 +4,11 @@
 //
 //   stress_shared_worker KEY=VALUE…     the URL in the environment, ROWLOCK_STRESS_URL
 //
-// mode=holds; mode=several: leases, several at once; mode=elects: candidates, and an observer in
-// each process; mode=meets: parties of latches and double barriers; or mode=believes: the control,
-// which believes without asking. board=FILE first=NUMBER of its first thread on the board. Prints
+// mode=holds; mode=several: leases, several at once; mode=together: the same, with a client for
+// each thread, which waits for as long as it takes; mode=apart: the control of that, which acquires
+// one lease after the other and finds no deadlock; mode=elects: candidates, and an observer in each
+// process; mode=meets: parties of latches and double barriers; or mode=believes: the control, which
+// believes without asking. board=FILE first=NUMBER of its first thread on the board. Prints
 // "ready", starts at the first line of its standard input, and stops when that is closed.
 //
 //   stress_shared_worker mode=command board=FILE first=NUMBER name=NUMBER permits=NUMBER ms=NUMBER
@@ -16,6 +18,7 @@
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "stress/board.hpp"
 #include "stress/history.hpp"
+#include "stress/requests.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/double_barrier.hpp>
 #include <rowlock/election.hpp>
@@ -62,24 +65,67 @@ void count_grant(stress::board& board) {
     }
 }
 
+/// Leases that were acquired one after the other.
+class leases_apart {
+public:
+    void add(rowlock::lease one) { all_.push_back(std::move(one)); }
+    [[nodiscard]] std::chrono::milliseconds remaining() const {
+        auto least = std::chrono::milliseconds::max();
+        for (const auto& each : all_) least = std::min(least, each.remaining());
+        return least;
+    }
+    void release() {
+        for (auto& each : all_) each.release();
+    }
+
+private:
+    std::vector<rowlock::lease> all_;
+};
+
+/// How a thread acquires several leases.
+enum class collecting : unsigned char { limited, together, apart };
+
 /// What one thread does with leases, several at once.
 class collector {
 public:
-    collector(rowlock::client& locks, stress::board& board, std::size_t slot, unsigned seed)
-        : locks_{locks}, board_{board}, random_{seed} {
+    collector(rowlock::client& locks, stress::board& board, std::size_t slot, unsigned seed,
+              collecting how)
+        : locks_{locks}, board_{board}, slot_{slot}, random_{seed}, how_{how} {
         for (std::size_t i = 0; i < stress::leases_on_board; ++i) {
             mine_.emplace_back(
                 std::make_unique<stress::held_belief>(board, stress::counted_names + i, slot));
         }
     }
 
-    void turn() {
+    void turn(const std::stop_token& stop) {
         std::vector<std::size_t> wanted(stress::leases_on_board);
         std::iota(wanted.begin(), wanted.end(), std::size_t{0});
         std::shuffle(wanted.begin(), wanted.end(), random_);
         wanted.resize(1 + random_() % 4);
         std::vector<rowlock::lock_name> names;
         for (const auto each : wanted) names.emplace_back("lease " + std::to_string(each));
+        if (how_ == collecting::limited) return take_in_time(names, wanted);
+        const rowlock::acquire_options how{
+            .note = stress::note_of_request(slot_, ++requests_, names.size())};
+        if (how_ == collecting::together) {
+            if (auto held = locks_.acquire_all(names, stop, how)) use(*held, wanted);
+            return;
+        }
+        leases_apart held;
+        for (const auto& each : names) {
+            auto one = locks_.acquire(each, stop, how);
+            if (!one) return;
+            held.add(*std::move(one));
+        }
+        use(held, wanted);
+    }
+    void forget() {
+        for (const auto& each : mine_) each->set(0);
+    }
+
+private:
+    void take_in_time(const std::vector<rowlock::lock_name>& names,
+                      const std::vector<std::size_t>& wanted) {
         const auto patience = std::chrono::milliseconds{random_() % 8 == 0 ? 50 : 4000};
         if (names.size() == 1) {
             if (auto held = locks_.try_acquire_for(names.front(), patience)) use(*held, wanted);
@@ -87,11 +133,7 @@ public:
             use(*held, wanted);
         }
     }
-    void forget() {
-        for (const auto& each : mine_) each->set(0);
-    }
 
-private:
     template <typename Held>
     void use(Held& held, const std::vector<std::size_t>& wanted) {
         count_grant(board_);
@@ -115,7 +157,10 @@ private:
     rowlock::client& locks_;
     stress::board& board_;
     std::vector<std::unique_ptr<stress::held_belief>> mine_;
+    const std::size_t slot_;
     std::mt19937 random_;
+    const collecting how_;
+    std::int64_t requests_ = 0;
 };
 
 constexpr const char* office_name = "lease 0";
@@ -294,6 +339,16 @@ private:
     std::mt19937 random_;
 };
 
+/// The modes in which each thread has a client of its own.
+bool has_own_clients(const std::string& mode) {
+    return mode == "together" || mode == "apart";
+}
+
+collecting collecting_in(const std::string& mode) {
+    if (mode == "apart") return collecting::apart;
+    return mode == "together" ? collecting::together : collecting::limited;
+}
+
 /// What one thread does.
 class worker {
 public:
@@ -302,12 +357,12 @@ public:
         : locks_{locks},
           board_{board},
           mine_{{{board, 0, slot}, {board, 1, slot}, {board, 2, slot}}},
-          several_{locks, board, slot, seed},
+          several_{locks, board, slot, seed, collecting_in(mode)},
           candidate_{locks, board, slot, seed},
           observer_{locks, board},
           party_{locks, board, seed},
           random_{seed},
-          collects_{mode == "several"},
+          collects_{mode == "several" || has_own_clients(mode)},
           elects_{mode == "elects"},
           observes_{mode == "observes"},
           meets_{mode == "meets"},
@@ -316,9 +371,10 @@ public:
     void run(const std::stop_token& stop) {
         while (!stop.stop_requested()) {
             try {
-                turn();
+                turn(stop);
             } catch (const rowlock::error& failure) {
                 const auto kind = failure.kind();
+                if (kind == rowlock::errc::deadlock) ++board_.deadlocks;
                 if (kind == rowlock::errc::lock_lost) {
                     ++board_.lost;
                 } else if (!failure.retryable() && kind != rowlock::errc::outcome_unknown &&
@@ -334,8 +390,8 @@ public:
     }
 
 private:
-    void turn() {
-        if (collects_) return several_.turn();
+    void turn(const std::stop_token& stop) {
+        if (collects_) return several_.turn(stop);
         if (elects_) return candidate_.turn();
         if (observes_) return observer_.turn();
         if (meets_) return party_.turn();
@@ -466,14 +522,19 @@ int run(std::map<std::string, std::string>& words) {
     if (words.at("mode") == "command") return run_as_command(words);
     const auto number = [&](const char* key) { return std::stoi(words.at(key)); };
     const stress::mapped_board board{words.at("board")};
+    const auto& mode = words.at("mode");
     rowlock::client_options options;
     options.ttl = std::chrono::milliseconds{number("ttl_ms")};
     options.poll_interval = std::chrono::milliseconds{number("poll_ms")};
     options.retry.attempts = 3;
-    rowlock::client locks{rowlock::open(std::getenv("ROWLOCK_STRESS_URL"))
-                              .with_tables({.prefix = words.at("prefix")}),
-                          options};
-    static_cast<void>(locks.is_locked("none"));
+    if (mode == "apart") options.deadlock_detection = rowlock::deadlock_detection::off;
+    const auto source = rowlock::open(std::getenv("ROWLOCK_STRESS_URL"))
+                            .with_tables({.prefix = words.at("prefix")});
+    std::vector<std::unique_ptr<rowlock::client>> clients;
+    for (int i = 0; i < (has_own_clients(mode) ? number("threads") : 1); ++i) {
+        clients.push_back(std::make_unique<rowlock::client>(source, options));
+        static_cast<void>(clients.back()->is_locked("none"));
+    }
     std::puts("ready");
     std::fflush(stdout);
     char byte = 0;
@@ -482,7 +543,7 @@ int run(std::map<std::string, std::string>& words) {
         std::vector<std::jthread> threads;
         for (int i = 0; i < number("threads"); ++i) {
             threads.emplace_back([&, i](const std::stop_token& stop) {
-                const auto& mode = words.at("mode");
+                auto& locks = *clients.at(static_cast<std::size_t>(i) % clients.size());
                 worker{locks, *board, static_cast<std::size_t>(number("first") + i),
                        static_cast<unsigned>(number("seed") + i),
                        mode == "elects" && i == 0 ? "observes" : mode}
