@@ -138,7 +138,7 @@ std::vector<example> all_examples() {
     std::vector<example> all;
     for (const char* command :
          {"", "run", "elect", "observe", "acquire", "renew", "release", "ls", "show", "held",
-          "history", "break", "policy", "quorum", "reap", "migrate", "fence-token", "doctor"}) {
+          "history", "break", "policy", "reap", "migrate", "fence-token", "doctor"}) {
         add_from_help(all, command);
     }
     const std::filesystem::path source{ROWLOCK_SOURCE_DIR};
