@@ -147,12 +147,12 @@ void fence(sql::connection& db, const quorum_lease& held, std::size_t member,
 
 /// Makes these databases the members of one quorum; all of them must answer. Repeating it with the
 /// same servers only brings up to date a member that missed a readmission of another one.
-/// @param longest_ttl of the clients' sessions: what a readmission waits. Repeating it raises this,
-/// and never shortens it.
+/// @param longest_ttl of the clients' sessions: what a readmission waits. 30 s unless it is given;
+/// given again it may rise, and never falls
 /// @throws error errc::conflict if one is a member of another quorum, or two are one server;
 /// errc::unsupported for SQLite, a cluster, or a server that does not identify itself
 void found_quorum(const std::vector<sql::connection_source>& members,
-                  std::chrono::milliseconds longest_ttl = std::chrono::seconds{30});
+                  std::optional<std::chrono::milliseconds> longest_ttl = {});
 
 /// Lets a member vote again whose server is not the one that voted: it was promoted, restored from
 /// a backup or replaced, and may have forgotten grants. A majority of the *other* members must

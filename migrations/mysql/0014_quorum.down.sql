@@ -1,2 +1,2 @@
-drop table rowlock_member;
-drop table rowlock_quorum;
+drop table if exists rowlock_member;
+drop table if exists rowlock_quorum;

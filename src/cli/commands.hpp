@@ -70,7 +70,7 @@ struct quorum_options {
     action what = action::status;
     std::string members;
     std::int64_t position = 0;  ///< from 1, of readmit
-    std::chrono::milliseconds longest_ttl{std::chrono::seconds{30}};
+    std::optional<std::chrono::milliseconds> longest_ttl{};
     bool json = false;
 };
 /// Founds a quorum, shows its members, or readmits one.

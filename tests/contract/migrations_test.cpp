@@ -388,7 +388,13 @@ void use_quorum(rowlock::sql::connection& db, const rowlock::sql::statement_set&
         db, {.id = session, .owner = "o", .host = "h", .program = "p", .pid = 1, .ttl = 1min},
         soon()));
     need(leases
-             .acquire(db, {.name = "q", .session = session, .grant_id = rowlock::grant_id{151}},
+             .acquire(db,
+                      {.name = "q",
+                       .session = session,
+                       .grant_id = rowlock::grant_id{151},
+                       .thread = {},
+                       .note = {},
+                       .deadline_us = {}},
                       soon())
              .token > 0);
     const rowlock::protocol::quorum_protocol::grant_key mine{"q", session, rowlock::grant_id{151}};

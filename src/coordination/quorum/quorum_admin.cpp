@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <set>
@@ -37,12 +38,15 @@ std::vector<std::unique_ptr<member_access>> open_all(
     require(members.size() >= 3 && members.size() <= 9, "a quorum has 3 to 9 members");
     std::vector<std::unique_ptr<member_access>> all;
     all.reserve(members.size());
-    // Some statements read all names, or wait for many clients.
-    const client_options patient{.statement_timeout = 1min};
-    for (const auto& each : members) {
-        all.push_back(std::make_unique<member_access>(each, patient));
-    }
+    // A member that is away is not waited for.
+    const client_options brief{.retry = {.attempts = 3, .total = 1s}};
+    for (const auto& each : members) all.push_back(std::make_unique<member_access>(each, brief));
     return all;
+}
+
+/// The same for statements that read all names, or wait for many clients.
+std::unique_ptr<member_access> patient(const sql::connection_source& member) {
+    return std::make_unique<member_access>(member, client_options{.statement_timeout = 1min});
 }
 
 /// @throws error unless that server may be a member
@@ -92,13 +96,19 @@ struct answer {
 
 std::vector<answer> look_at(const std::vector<std::unique_ptr<member_access>>& members) {
     std::vector<answer> all(members.size());
+    std::vector<std::jthread> asking;
     for (std::size_t i = 0; i < members.size(); ++i) {
-        try {
-            all[i].seen = members[i]->look();
-        } catch (const error& why) {
-            all[i].failure = why;
-        }
+        asking.emplace_back([&, i] {
+            try {
+                all[i].seen = members[i]->look();
+            } catch (const error& why) {
+                all[i].failure = why;
+            } catch (const std::exception& why) {
+                all[i].failure = error{errc::out_of_resources, why.what()};
+            }
+        });
     }
+    asking.clear();
     return all;
 }
 
@@ -156,7 +166,7 @@ void require_majority(std::size_t count, std::size_t of,
 
 void readmit(const std::vector<sql::connection_source>& members, std::size_t position,
              bool servers_differ) {
-    const auto all = open_all(members);
+    auto all = open_all(members);
     require(position < all.size(), "the quorum has no member of that position");
     auto answers = look_at(all);
     const auto current = latest(answers);
@@ -186,6 +196,8 @@ void readmit(const std::vector<sql::connection_source>& members, std::size_t pos
         if (each.failure) away = each.failure;
     }
     require_majority(others.size(), all.size(), away);
+    for (const auto each : others) all[each] = patient(members[each]);
+    all[position] = patient(members[position]);
 
     auto next = *current;
     next.epoch = greatest_epoch(answers) + 1;
@@ -231,9 +243,9 @@ void readmit(const std::vector<sql::connection_source>& members, std::size_t pos
 }  // namespace detail
 
 void found_quorum(const std::vector<sql::connection_source>& members,
-                  std::chrono::milliseconds longest_ttl) {
+                  std::optional<std::chrono::milliseconds> longest_ttl) {
     using namespace detail;
-    require(longest_ttl >= 100ms && longest_ttl <= 24h,
+    require(!longest_ttl || (*longest_ttl >= 100ms && *longest_ttl <= 24h),
             "the longest ttl must be from 100 ms to 1 day");
     const auto all = open_all(members);
     const auto answers = look_at(all);
@@ -253,7 +265,8 @@ void found_quorum(const std::vector<sql::connection_source>& members,
         .epoch = existing ? existing->epoch : 1,
         .members = servers,
         .floor = 0,
-        .longest_ttl = std::max<std::chrono::microseconds>(longest_ttl, longest_ttl_of(answers))};
+        .longest_ttl = std::max<std::chrono::microseconds>(
+            longest_ttl.value_or(existing ? 0ms : 30s), longest_ttl_of(answers))};
     if (existing && existing->members != servers) {
         throw error{errc::conflict,
                     "these servers are members of a quorum already, in another order or with "
@@ -316,7 +329,7 @@ void readmit_member(const std::vector<sql::connection_source>& members, std::siz
 
 void restart_quorum(const std::vector<sql::connection_source>& members) {
     using namespace detail;
-    const auto all = open_all(members);
+    auto all = open_all(members);
     const auto answers = look_at(all);
     auto next = latest(answers);
     if (!next) throw error{errc::conflict, "these servers are in no quorum"};
@@ -332,6 +345,7 @@ void restart_quorum(const std::vector<sql::connection_source>& members) {
     next->epoch = greatest_epoch(answers) + 1;
     next->longest_ttl = longest_ttl_of(answers);
     next->ready_for.clear();
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = patient(members[i]);
     for (const auto& each : all) each->found(*next);  // none votes from here on
     for (const auto& each : all) each->ask_for_quorum_leases();
     std::this_thread::sleep_for(next->longest_ttl + next->longest_ttl / 6);
