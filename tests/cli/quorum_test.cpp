@@ -200,7 +200,7 @@ TEST_CASE("the example of a quorum lock holds it by a majority") {
     members all;
     if (!all.there()) return;
     for (const auto& each : all.urls()) rowlock::migrate(rowlock::open(each));
-    tool::arguments words{std::string{ROWLOCK_EXAMPLES} + "/23_quorum"};
+    tool::arguments words{std::string{ROWLOCK_EXAMPLES} + "/22_quorum"};
     words.insert(words.end(), all.urls().begin(), all.urls().end());
     {
         tool::process before{words};

@@ -1,6 +1,6 @@
 // One lock over three databases: it works while any two of them do.
 //
-//   23_quorum URL URL URL     of servers of their own, migrated, and made one quorum by `rowlock
+//   22_quorum URL URL URL     of servers of their own, migrated, and made one quorum by `rowlock
 //   quorum init`
 
 #include <rowlock/error.hpp>
