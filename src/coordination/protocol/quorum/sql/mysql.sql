@@ -38,7 +38,8 @@ select quorum, epoch, members, ready_for, floor, max_ttl_us from rowlock_member 
 
 -- statement found_member
 -- Makes this database a member of a new quorum, or of the same one again. A member of another quorum, or of a later
--- epoch, stays what it is. The longest ttl only rises: a session that was opened under a longer one may live. The row's own columns are assigned last: an assignment sees those before it.
+-- epoch, stays what it is. The longest ttl only rises: a session that was opened under a longer one may live. The
+-- row's epoch is assigned last: an assignment sees those before it.
 -- $1 quorum  $2 epoch  $3 members  $4 the server that may vote here, or ''  $5 floor  $6 the longest ttl in µs
 insert into rowlock_member (id, quorum, epoch, members, ready_for, floor, max_ttl_us, changed_at)
 values (1, $1, $2, $3, $4, $5, $6, {now})

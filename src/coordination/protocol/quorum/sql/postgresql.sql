@@ -54,7 +54,8 @@ insert into rowlock_member as b (id, quorum, epoch, members, ready_for, floor, m
 values (1, $1::text, $2::bigint, $3::text, $4::text, $5::bigint, $6::bigint, clock_timestamp())
 on conflict (id) do update
    set epoch = excluded.epoch, members = excluded.members, ready_for = excluded.ready_for,
-       floor = greatest(b.floor, excluded.floor), max_ttl_us = greatest(b.max_ttl_us, excluded.max_ttl_us), changed_at = clock_timestamp()
+       floor = greatest(b.floor, excluded.floor), max_ttl_us = greatest(b.max_ttl_us, excluded.max_ttl_us),
+       changed_at = clock_timestamp()
  where b.quorum = excluded.quorum and b.epoch <= excluded.epoch
 
 -- statement raise_quorum_epoch
