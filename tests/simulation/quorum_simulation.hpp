@@ -51,7 +51,7 @@ struct world {
     bool writes_back = true, shortest_of_majority = true, latches = true, seals = true;
 
     i64 grants = 2000;  ///< where a run ends
-    i64 longest = 6 * 3600 * second;
+    i64 longest = i64{6} * 3600 * second;
 };
 
 /// How many writes a guard of the protected data let through that it should not have.

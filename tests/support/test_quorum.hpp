@@ -97,4 +97,4 @@ private:
 /// Three members on PostgreSQL and MariaDB, the first on either; or on MySQL.
 #define ROWLOCK_FOR_EACH_QUORUM(quorum)                                                        \
     for (const auto& [kind_, members_] : support::test_quorum::kinds()) DOCTEST_SUBCASE(kind_) \
-    if (support::test_quorum quorum{members_}; quorum.there())
+    if (support::test_quorum quorum{members_}; (quorum).there())
