@@ -70,6 +70,7 @@ inline constexpr goal goals[] = {
      0.9},
     {"T15/mariadb", "grants to 8 waiters that queue, by the same that spin", wanted::at_least, 0.9},
     {"T15/sqlite", "grants to 8 waiters that queue, by the same that spin", wanted::at_least, 0.9},
+    {"T16", "a lock of three members on one server, by one lease", wanted::at_least, 0.1},
 };
 
 [[nodiscard]] constexpr const char* sign_of(const goal& of) {

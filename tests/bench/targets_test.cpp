@@ -116,7 +116,8 @@ const ids every_row{"T1/postgresql",
                     "T14",
                     "T15/postgresql",
                     "T15/mariadb",
-                    "T15/sqlite"};
+                    "T15/sqlite",
+                    "T16"};
 
 bool has_postgresql() {
     return support::url_of(support::server::postgresql).has_value();

@@ -196,10 +196,14 @@ TEST_CASE("a member whose lease was broken is counted again; two broken ones end
         CHECK(first.force_release("job"));
         CHECK(eventually([&] { return first.is_locked("job") && held.counted() == 3; }));
         CHECK(held.held());
+        // Others are in line there before this client asks again.
+        std::optional<lease> taken, also_taken;
+        std::jthread thief{[&] { taken = first.try_acquire_for("job", 15s); }};
+        std::jthread other{[&] { also_taken = second.try_acquire_for("job", 15s); }};
+        REQUIRE(eventually(
+            [&] { return first.waiters("job").size() == 1 && second.waiters("job").size() == 1; }));
         CHECK(first.force_release("job"));
-        const auto thief = first.try_acquire("job");
         CHECK(second.force_release("job"));
-        const auto other = second.try_acquire("job");
         CHECK(eventually([&] { return !held.held(); }));
         CHECK(eventually([&] { return held.lost().stop_requested(); }));
     }

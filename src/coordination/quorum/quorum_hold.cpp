@@ -204,7 +204,7 @@ void quorum_hold::release() noexcept {
     if (parts_->fork.in_child()) return;
     let_go();
     std::unique_lock lock{mutex_};
-    changed_.wait_for(lock, 1s, [this] { return releasing_ == 0; });
+    changed_.wait_for(lock, longest_release, [this] { return releasing_ == 0; });
 }
 
 void quorum_hold::let_go(bool lost) noexcept {
@@ -314,7 +314,8 @@ void quorum_hold::perform(const quorum_action& what) {
             one.ask = what.ask;
             one.stop = {};
             return parts_->post_wait([self, member, ask = what.ask, stop = one.stop.get_token()] {
-                self->wait_in_line(member, ask, stop);
+                self->ask_member(member, ask, stop);
+                self->settle(ask);
             });
         case quorum_step::claim:
         case quorum_step::write:
@@ -326,11 +327,15 @@ void quorum_hold::perform(const quorum_action& what) {
         case quorum_step::release: {
             if (one.ask != what.ask) return;
             if (!one.held) {
+                if (parts_->store(member).may_answer()) {
+                    ending_.push_back(what.ask);
+                    ++releasing_;
+                }
                 one.stop.request_stop();
                 one.ask = 0;
                 return;
             }
-            const bool counts = answers(what.store, {});
+            const bool counts = parts_->store(member).may_answer();
             const auto ended = std::make_shared<slot>();
             // Not here: a callback that runs now waits for the mutex, and the release for the
             // member.
@@ -352,8 +357,8 @@ void quorum_hold::perform(const quorum_action& what) {
     }
 }
 
-void quorum_hold::wait_in_line(std::size_t member, std::int64_t ask,
-                               const std::stop_token& stop) noexcept {
+void quorum_hold::ask_member(std::size_t member, std::int64_t ask,
+                             const std::stop_token& stop) noexcept {
     auto& store = parts_->store(member);
     try {
         if (store.look_if_new()) parts_->epoch_rose();
@@ -368,6 +373,13 @@ void quorum_hold::wait_in_line(std::size_t member, std::int64_t ask,
     decide([&](quorum_ballot& ballot, nanoseconds now) {
         ballot.refused(static_cast<int>(member), ask, now);
     });
+}
+
+void quorum_hold::settle(std::int64_t ask) noexcept {
+    const std::lock_guard lock{mutex_};
+    if (std::erase(ending_, ask) == 0) return;
+    --releasing_;
+    changed_.notify_all();
 }
 
 /// A lease that came for an ask that was ended meanwhile is given back by its destructor.

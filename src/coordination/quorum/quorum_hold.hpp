@@ -135,8 +135,10 @@ private:
     template <typename Act>
     void decide(Act act) noexcept;
     void perform(const protocol::quorum_action& what);
-    void wait_in_line(std::size_t member, std::int64_t ask, const std::stop_token& stop) noexcept;
+    void ask_member(std::size_t member, std::int64_t ask, const std::stop_token& stop) noexcept;
     void granted(std::size_t member, std::int64_t ask, lease held);
+    /// The call of that ask has returned.
+    void settle(std::int64_t ask) noexcept;
     void raise(const protocol::quorum_action& what, const std::shared_ptr<lease>& held) noexcept;
     void end(std::size_t member, std::int64_t ask) noexcept;
     void look_again(std::size_t member) noexcept;
@@ -148,7 +150,10 @@ private:
     std::condition_variable_any changed_;
     protocol::quorum_ballot ballot_;
     std::vector<slot> slots_;
-    int releasing_ = 0;                         ///< at members that answer
+    int releasing_ = 0;  ///< at members that answer
+    /// Asks that were ended before their calls returned, at members that answer: release() waits
+    /// for these as well. The next acquire of this client must not queue behind what they leave.
+    std::vector<std::int64_t> ending_;
     std::deque<protocol::quorum_action> todo_;  ///< could not be posted yet
     std::atomic<std::int64_t> token_{0};
     std::atomic<nanoseconds> alarm_{base::alarm::never};

@@ -135,6 +135,11 @@ bool quorum_store::answers(nanoseconds within) const noexcept {
     return since == nanoseconds::max() || clock_.now() - since < within;
 }
 
+bool quorum_store::may_answer() const noexcept {
+    const auto since = health_->asked_at.load();
+    return since == nanoseconds::max() || clock_.now() - since < longest_release;
+}
+
 quorum_member_info quorum_store::info() const {
     quorum_member_info shown{.description = description_, .server = server(), .votes = votes_};
     shown.answers = !shown.server.empty() && health_->asked_at.load() == nanoseconds::max();

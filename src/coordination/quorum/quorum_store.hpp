@@ -21,6 +21,9 @@ namespace rowlock::detail {
 
 using std::chrono::nanoseconds;
 
+/// How long a release waits for the members.
+constexpr std::chrono::seconds longest_release{1};
+
 /// One member of a quorum, as a client uses it. Thread-safe.
 class quorum_store {
 public:
@@ -56,6 +59,8 @@ public:
     [[nodiscard]] bool is_member(const std::string& server) const;
     /// Whether it may vote, and has answered within that time whatever it was asked.
     [[nodiscard]] bool answers(nanoseconds within) const noexcept;
+    /// Whether a release may wait for it: it owes no answer since so long.
+    [[nodiscard]] bool may_answer() const noexcept;
     [[nodiscard]] quorum_member_info info() const;
     /// The latest failure since then, if nothing was answered after it.
     [[nodiscard]] std::optional<error> failure_since(nanoseconds time) const;
