@@ -772,8 +772,7 @@ void simulator::on_timer(const event& what) {
             if (one.wanted_since == 0) one.wanted_since = now_;
             one.ballot.emplace(terms_, one);
             timer(what.client, kind::poll, 200 * ms);
-            return decide(what.client,
-                          [](quorum_ballot& ballot, nanoseconds now) { ballot.begin(now); });
+            return decide(what.client, [](quorum_ballot& ballot, nanoseconds) { ballot.begin(); });
         case kind::finish:
             if (what.sent != one.acquisition || !one.working) return;
             decide(what.client, [](quorum_ballot& ballot, nanoseconds now) { ballot.tick(now); });

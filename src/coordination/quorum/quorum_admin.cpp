@@ -29,13 +29,9 @@ using namespace std::chrono_literals;
 using protocol::quorum_membership;
 using standing = quorum_members::standing;
 
-std::string number(std::size_t position) {
-    return "member " + std::to_string(position + 1);
-}
-
 std::vector<std::unique_ptr<member_access>> open_all(
     const std::vector<sql::connection_source>& members) {
-    require(members.size() >= 3 && members.size() <= 9, "a quorum has 3 to 9 members");
+    require_count(members.size());
     std::vector<std::unique_ptr<member_access>> all;
     all.reserve(members.size());
     // A member that is away is not waited for.
@@ -53,7 +49,7 @@ std::unique_ptr<member_access> patient(const sql::connection_source& member) {
 void require_usable(std::size_t position, const std::string& server) {
     if (server.empty()) {
         throw error{errc::unsupported,
-                    number(position) +
+                    member_at(position) +
                         " does not tell which server it is, so that a promotion or "
                         "a restore would go unnoticed: it cannot be a member"};
     }
@@ -61,14 +57,14 @@ void require_usable(std::size_t position, const std::string& server) {
     // before.
     if (server.starts_with('/') || server.find("::") != std::string::npos) {
         throw error{errc::unsupported,
-                    number(position) +
+                    member_at(position) +
                         " tells too little of which server it is: PostgreSQL needs the "
                         "right to call pg_control_system(), MariaDB a version with "
                         "server_uid (10.11.5)"};
     }
     if (server.starts_with("galera:") || server.starts_with("group:")) {
         throw error{errc::unsupported,
-                    number(position) +
+                    member_at(position) +
                         " belongs to a cluster, which is available by itself: use a "
                         "lease there, and fence()"};
     }
@@ -176,11 +172,11 @@ void readmit(const std::vector<sql::connection_source>& members, std::size_t pos
     const auto server = answers[position].seen->server;
     require_usable(position, server);
     if (answers[position].seen->row && answers[position].seen->row->quorum != current->quorum) {
-        throw error{errc::conflict, number(position) + " is a member of another quorum"};
+        throw error{errc::conflict, member_at(position) + " is a member of another quorum"};
     }
     for (std::size_t i = 0; servers_differ && i < all.size(); ++i) {
         if (i != position && current->members[i] == server) {
-            throw error{errc::conflict, number(position) + " is the server of " + number(i)};
+            throw error{errc::conflict, member_at(position) + " is the server of " + member_at(i)};
         }
     }
     std::vector<std::size_t> others;
@@ -189,7 +185,7 @@ void readmit(const std::vector<sql::connection_source>& members, std::size_t pos
     }
     if (votes(answers[position], *current, position) &&
         answers[position].seen->row->epoch == current->epoch) {
-        throw error{errc::conflict, number(position) + " votes: there is nothing to readmit"};
+        throw error{errc::conflict, member_at(position) + " votes: there is nothing to readmit"};
     }
     std::optional<error> away;
     for (const auto& each : answers) {
@@ -276,7 +272,7 @@ void found_quorum(const std::vector<sql::connection_source>& members,
     for (std::size_t i = 0; i < all.size(); ++i) {
         const auto& row = answers[i].seen->row;
         if (row && row->quorum != wanted.quorum) {
-            throw error{errc::conflict, number(i) + " is a member of another quorum"};
+            throw error{errc::conflict, member_at(i) + " is a member of another quorum"};
         }
         founded += row ? 1U : 0U;
     }
@@ -284,7 +280,7 @@ void found_quorum(const std::vector<sql::connection_source>& members,
         // Clients may have held locks by a majority, of which this member knows nothing.
         const bool had_majority = founded > all.size() / 2 || wanted.epoch > 1;
         if (!answers[i].seen->row && had_majority) {
-            throw error{errc::conflict, number(i) +
+            throw error{errc::conflict, member_at(i) +
                                             " is in no quorum, and the others are: readmit "
                                             "it"};
         }
@@ -338,7 +334,7 @@ void restart_quorum(const std::vector<sql::connection_source>& members) {
         if (answers[i].failure) throw error{*answers[i].failure};
         require_usable(i, answers[i].seen->server);
         if (answers[i].seen->row && answers[i].seen->row->quorum != next->quorum) {
-            throw error{errc::conflict, number(i) + " is a member of another quorum"};
+            throw error{errc::conflict, member_at(i) + " is a member of another quorum"};
         }
         next->members[i] = answers[i].seen->server;
     }

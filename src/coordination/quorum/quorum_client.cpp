@@ -1,11 +1,9 @@
 #include "base/require.hpp"
-#include "base/utf8.hpp"
 #include "coordination/lease/validation.hpp"
 #include "coordination/quorum/quorum_hold.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/quorum.hpp>
 
-#include <algorithm>
 #include <utility>
 
 namespace rowlock {
@@ -19,10 +17,6 @@ client_options checked(client_options options) {
     // The clients of the members validate these again: what is derived is theirs to derive.
     valid.program = std::move(options.program);
     return valid;
-}
-
-void require_members(const std::vector<sql::connection_source>& members) {
-    require(members.size() >= 3 && members.size() <= 9, "a quorum has 3 to 9 members");
 }
 
 }  // namespace
@@ -73,7 +67,7 @@ void quorum_lease::release() {
 }
 
 quorum_client::quorum_client(std::vector<sql::connection_source> members, quorum_options options) {
-    require_members(members);
+    detail::require_count(members.size());
     parts_ = std::make_shared<detail::quorum_parts>(std::move(members),
                                                     checked(std::move(options.member)));
 }

@@ -96,8 +96,8 @@ std::optional<error> quorum_parts::hopeless(nanoseconds since) const {
     if (failed <= terms_.stores - terms_.majority) return std::nullopt;
     return error{one->kind(),
                  "no majority of the quorum can be had: " + std::to_string(failed) + " of " +
-                     std::to_string(terms_.stores) + " members cannot vote; member " +
-                     std::to_string(which + 1) + ": " + one->what(),
+                     std::to_string(terms_.stores) + " members cannot vote; " + member_at(which) +
+                     ": " + one->what(),
                  {one->sqlstate(), one->native_code(), one->server_message()}};
 }
 
@@ -144,7 +144,7 @@ quorum_hold::quorum_hold(std::shared_ptr<quorum_parts> parts, lock_name name, st
 quorum_hold::outcome quorum_hold::acquire(std::chrono::steady_clock::time_point until,
                                           const std::stop_token& stop) {
     const auto began = parts_->now();
-    decide([](quorum_ballot& ballot, nanoseconds now) { ballot.begin(now); });
+    decide([](quorum_ballot& ballot, nanoseconds) { ballot.begin(); });
     const auto is_over = [&] {
         return ballot_.now() != state::waiting && ballot_.now() != state::resting;
     };

@@ -9,6 +9,11 @@
 
 namespace rowlock::detail {
 
+/// @throws error errc::invalid_options unless a quorum may have so many members
+void require_count(std::size_t members);
+/// "member 2", for people.
+[[nodiscard]] std::string member_at(std::size_t position);
+
 /// The membership with the greatest epoch that this client has seen. Thread-safe.
 class quorum_members {
 public:

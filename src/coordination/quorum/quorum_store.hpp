@@ -30,9 +30,8 @@ public:
     quorum_store(sql::connection_source source, client_options options, quorum_members& members,
                  std::size_t position);
 
-    /// Acquires the lease of that name there, if the member may vote; empty if a stop was
-    /// requested.
-    /// @throws error as quorum_members::learn(), client::acquire()
+    /// Acquires the lease of that name there; empty if a stop was requested.
+    /// @throws error as client::acquire()
     [[nodiscard]] std::optional<lease> acquire(const lock_name& name, std::stop_token stop,
                                                const std::string& note);
     /// As protocol::quorum_protocol; nullopt also after a failure, which is kept for people.

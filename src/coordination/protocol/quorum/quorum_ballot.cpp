@@ -30,7 +30,7 @@ quorum_ballot::quorum_ballot(const quorum_terms& terms, quorum_view& view)
       keep_until_{never},
       alarm_{never} {}
 
-void quorum_ballot::begin(nanoseconds now) {
+void quorum_ballot::begin() {
     release_all();
     state_ = state::waiting;
     token_ = 0;
@@ -39,7 +39,6 @@ void quorum_ballot::begin(nanoseconds now) {
         links_[index(store)] = {};
         ask(store);
     }
-    static_cast<void>(now);
     set_alarm();
 }
 
@@ -98,7 +97,7 @@ void quorum_ballot::tick(nanoseconds now) {
         return set_alarm();
     }
     if (state_ == state::resting) {
-        if (now >= rest_until_) begin(now);
+        if (now >= rest_until_) begin();
         return;
     }
     if (state_ != state::waiting && state_ != state::held) return;

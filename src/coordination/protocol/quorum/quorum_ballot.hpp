@@ -56,7 +56,7 @@ enum class quorum_step : unsigned char {
     wait_in_line,  ///< acquires the lease of that store as `ask`
     claim,         ///< raises the store's quorum token by one, if the lease is still that grant
     write,         ///< raises the store's quorum token to `token`, likewise
-    seal,          ///< raises it to `token`, whoever holds the lease
+    seal,          ///< raises it to `token`, without a grant
     release,       ///< ends `ask`: stops waiting, and releases the lease
 };
 
@@ -95,7 +95,7 @@ public:
     quorum_ballot(const quorum_terms& terms, quorum_view& view);
 
     /// Asks all stores at once.
-    void begin(nanoseconds now);
+    void begin();
     /// The lease of that store is ours.
     void granted(int store, std::int64_t ask, nanoseconds now);
     /// The store ended the ask without a grant, or could not be asked.
