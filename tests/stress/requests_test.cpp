@@ -73,7 +73,7 @@ TEST_CASE("a request of which a part was granted for good is found") {
     CHECK(all.found().size() == 1);  // of three
     all.see(grant(three, "c"));
     CHECK(all.found().empty());
-    all.see(grant(two, "a"));  // again: given back and granted anew, but for a part
+    all.see(grant(two, "a"));  // again: given back and granted anew, except a part
     CHECK(all.found().size() == 1);
     all.see(grant(two, "b", history_kind::released));  // no grant
     CHECK(all.found().size() == 1);
