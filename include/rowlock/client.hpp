@@ -299,6 +299,7 @@ private:
     friend class election;
     friend class latch;
     friend class detail::member_access;
+    friend struct detail::modes_at_once;
     friend class mutex;
     friend class periodic_run;
     friend class recursive_mutex;

@@ -19,6 +19,7 @@ namespace detail {
 struct grant;
 struct grant_of;
 class mode_grants;
+struct modes_at_once;
 }  // namespace detail
 
 /// Another client's request for a release, for people. Text comes from other programs: escape it
@@ -107,7 +108,6 @@ private:
     friend class client;
     friend class election;
     friend class leadership;
-    friend class multi_lease;
     friend class periodic_run;
     friend class permits;
     friend class semaphore;
@@ -115,6 +115,9 @@ private:
     friend reclaimed_holds reclaim_all(client& locks);
     friend class detail::mode_grants;
     friend struct detail::grant_of;
+    friend struct detail::modes_at_once;
+    template <typename Lease>
+    friend class multi_hold;
     explicit lease(std::shared_ptr<detail::grant> grant) noexcept;
 
     std::shared_ptr<detail::grant> grant_;

@@ -13,26 +13,30 @@
 namespace rowlock {
 
 class client;
+namespace detail {
+struct modes_at_once;
+}
 
-/// Ownership of several leases that were granted together (client::acquire_all). Releases all of
-/// them when destroyed.
+/// Ownership of several locks that were granted together: leases (client::acquire_all), or modes of
+/// shared_mutexes (acquire_all). Releases all of them when destroyed.
 ///
-/// Each lease has its own fencing token, and may be lost by itself: by a forced release, or the
-/// request for one. held() and lost() speak of all of them. Threads as for a lease.
-class [[nodiscard]] multi_lease {
+/// Each has its own fencing token, and may be lost by itself: by a forced release, or the request
+/// for one. held() and lost() speak of all of them. Threads as for a lease.
+template <typename Lease>
+class [[nodiscard]] multi_hold {
 public:
-    multi_lease() noexcept;  ///< holds nothing
-    multi_lease(multi_lease&&) noexcept;
-    multi_lease& operator=(multi_lease&&) noexcept;
-    /// Releases the leases; failures are reported as events and retried in the background.
-    ~multi_lease();
+    multi_hold() noexcept;  ///< holds nothing
+    multi_hold(multi_hold&&) noexcept;
+    multi_hold& operator=(multi_hold&&) noexcept;
+    /// Releases the locks; failures are reported as events and retried in the background.
+    ~multi_hold();
 
     /// The leases, in byte order of their names. Valid as long as this object is neither moved from
     /// nor destroyed.
-    [[nodiscard]] std::span<const lease> leases() const noexcept;
+    [[nodiscard]] std::span<const Lease> leases() const noexcept;
     /// The lease of one name.
     /// @throws error errc::not_owner if this is none of its names
-    [[nodiscard]] const lease& operator[](std::string_view name) const;
+    [[nodiscard]] const Lease& operator[](std::string_view name) const;
     [[nodiscard]] std::size_t size() const noexcept { return leases().size(); }
 
     /// Whether all of the leases are held; false if there is none. No round trip.
@@ -46,21 +50,24 @@ public:
     /// lease::release_requested().
     [[nodiscard]] std::stop_token release_requested() const;
 
-    /// Frees all of the locks, those that no client waits for in one commit. Two round trips, and
-    /// one or two for each lock with a waiter.
+    /// Frees all of the locks. Leases that no client waits for in one commit: two round trips, and
+    /// one or two for each with a waiter. Modes one after the other: mode_lease::release().
     /// @throws error as lease::release(); all of them are released all the same
     void release();
 
-    /// Takes the leases apart: from now on each is released by itself. This object holds nothing
-    /// then.
-    [[nodiscard]] std::vector<lease> split() &&;
+    /// Takes the leases apart: from now on each is released, upgraded or downgraded by itself. This
+    /// object holds nothing then.
+    [[nodiscard]] std::vector<Lease> split() &&;
 
 private:
     friend class client;
+    friend struct detail::modes_at_once;
     struct state;
-    explicit multi_lease(std::vector<lease> all);
+    explicit multi_hold(std::vector<Lease> all);
 
     std::unique_ptr<state> state_;
 };
+
+using multi_lease = multi_hold<lease>;
 
 }  // namespace rowlock

@@ -18,6 +18,7 @@
 #include <rowlock/lock_name.hpp>
 #include <rowlock/migrations.hpp>
 #include <rowlock/multi_lease.hpp>
+#include <rowlock/multi_mode_lease.hpp>
 #include <rowlock/mutex.hpp>
 #include <rowlock/optimistic.hpp>
 #include <rowlock/options.hpp>

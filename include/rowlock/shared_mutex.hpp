@@ -112,6 +112,7 @@ private:
     friend class shared_mutex;
     friend reclaimed_holds reclaim_all(client& locks);
     friend struct detail::grant_of;
+    friend struct detail::modes_at_once;
 
     mode_lease(lease hold, lock_mode mode);
     explicit mode_lease(std::unique_ptr<detail::mode_grants> grants) noexcept;

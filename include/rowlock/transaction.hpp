@@ -24,8 +24,10 @@
 /// errc::invalid_options as well, and sends nothing.
 namespace rowlock {
 
+class lease;
 class mode_lease;
-class multi_lease;
+template <typename Lease>
+class multi_hold;
 class mutex;
 class permits;
 class recursive_mutex;
@@ -91,7 +93,10 @@ void fence(sql::connection& db, const mutex& locked, const fence_options& option
 void fence(sql::connection& db, const recursive_mutex& locked, const fence_options& options = {});
 
 /// All of several leases, one after the other. One round trip for each.
-void fence(sql::connection& db, const multi_lease& held, const fence_options& options = {});
+void fence(sql::connection& db, const multi_hold<lease>& held, const fence_options& options = {});
+/// The same of modes; one round trip more for each that was upgraded.
+void fence(sql::connection& db, const multi_hold<mode_lease>& held,
+           const fence_options& options = {});
 
 /// Permits of a semaphore: until the end of the transaction they count as used, so that no client
 /// gets them in addition to the capacity.

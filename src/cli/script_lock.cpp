@@ -34,8 +34,10 @@ bool grant_permits(sql::connection& db, const link& to, const std::string& name,
     for (bool more = true; more;) {
         const auto granted = to.semaphores().grant_next(db, name, until);
         more = granted.more;
-        any = any || !granted.served.empty();
-        for (const auto& each : granted.served) to.queue().notify_grantee(db, each, until);
+        for (const auto& each : granted.served) {
+            any = any || each.granted();
+            to.queue().notify_grantee(db, each, until);
+        }
     }
     return any;
 }

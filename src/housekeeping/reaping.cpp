@@ -220,7 +220,7 @@ void reaper_round::tend(const protocol::neglected_semaphore& one) {
             const auto granted = semaphores_->grant_next(db_, one.name, until());
             more = granted.more;
             for (const auto& next : granted.served) {
-                ++report_.permits_granted;
+                if (next.granted()) ++report_.permits_granted;
                 queue_->notify_grantee(db_, next, until());
             }
         }

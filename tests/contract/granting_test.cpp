@@ -124,6 +124,8 @@ enum class before : unsigned char {
     left,            ///< freed at token 7, and session 2 waits with grant 22
     counted,         ///< "job" is a semaphore of five permits, and none is used
     permits_waited,  ///< and session 2 waits for one with grant 22
+    shared,          ///< "job" is a shared_mutex that no client holds
+    shared_waited,   ///< and session 2 waits for its shared mode with grant 22
 };
 
 using parameters = std::vector<value>;
@@ -208,6 +210,11 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
             {"multi_take", {before::free, same({taker, "{job}", "{22}", none, none, none, 0, 0})}});
         all.insert(
             {"multi_take", {before::left, same({taker, "{job}", "{22}", none, none, none, 1, 0})}});
+        const auto modes = [&](int queued) {
+            return same({taker, "{job}", "{22}", none, none, none, queued, "{1}", 0});
+        };
+        all.insert({"multi_take_permits", {before::shared, modes(0)}});
+        all.insert({"multi_take_permits", {before::shared_waited, modes(1)}});
         all.insert({"hand_over", {before::held, same({"job", giver, 11, 0})}});
         all.insert({"hand_over_to", {before::held, [](ticket_no ticket) {
                                          return parameters{"job", giver, 11,   ticket, taker,
@@ -243,7 +250,9 @@ public:
             leases_.open_session(*other_, {id, "owner", "host", "program", 1, 60s}, soon());
         }
         if (from == before::counted || from == before::permits_waited) {
-            make_semaphore(from == before::permits_waited);
+            make_counter("5, 0", from == before::permits_waited);
+        } else if (from == before::shared || from == before::shared_waited) {
+            make_counter("1999999999, 1", from == before::shared_waited);
         } else if (from != before::absent) {
             in_.write_late_grant("job", giver, grant_id{11});
         }
@@ -299,8 +308,9 @@ public:
     [[nodiscard]] sql::connection& db() { return *db_; }
 
 private:
-    void make_semaphore(bool waited) {
-        in_.run("insert into rowlock_semaphore (name, capacity) values ('job', 5)");
+    void make_counter(const std::string& capacity_and_kind, bool waited) {
+        in_.run("insert into rowlock_semaphore (name, capacity, kind) values ('job', " +
+                capacity_and_kind + ")");
         if (!waited) return;
         in_.run(
             "insert into rowlock_permit_waiter (name, session, grant_id, permits, enqueued_at) "

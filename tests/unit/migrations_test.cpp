@@ -573,6 +573,8 @@ TEST_CASE("a released migration never changes, not even in a comment") {
         {"postgresql/13", "93476960b3df3d9c"}, {"mysql/13", "253144875763e66e"},
         {"sqlite/13", "ad597552654a99ed"},     {"postgresql/14", "9f3391af612d890a"},
         {"mysql/14", "673da9c690713b30"},      {"sqlite/14", "134cf2aa8a6eabe7"},
+        {"postgresql/15", "501f13ff731fd88b"}, {"mysql/15", "6a4d93a3048d9343"},
+        {"sqlite/15", "f68144e2ac54ebb9"},
     };
     for (const auto which : dialects) {
         for (const auto& step : rowlock::schema::library_catalog(which).numbered) {

@@ -28,7 +28,7 @@ struct multi_acquisition;
 
 /// Acquires leases: an attempt, most often batched; then, if another client holds the lease, a
 /// place in its queue. acquirer.cpp: the rounds of a call. queueing.cpp: waiting.
-/// multi_acquiring.cpp: both for several leases at once. Thread-safe.
+/// multi_acquiring.cpp: both for several locks at once. Thread-safe.
 class acquirer {
 public:
     using steady = std::chrono::steady_clock;
@@ -70,10 +70,10 @@ public:
     [[nodiscard]] bool holds(const lock_name& name) const;
 
     using grants = std::vector<std::shared_ptr<grant>>;
-    /// The leases of all names, in byte order of the names; none if `until` passes or a stop is
+    /// The grants of all locks, in byte order of the names; none if `until` passes or a stop is
     /// requested first. multi_acquiring.cpp.
-    /// @param wanted at most most_names
-    grants acquire_several(std::vector<lock_name> wanted, steady::time_point until,
+    /// @param wanted at most most_names, of one kind
+    grants acquire_several(std::vector<wanted_lock> wanted, steady::time_point until,
                            const std::stop_token& stop, const acquire_options& options);
 
 private:
@@ -115,6 +115,13 @@ private:
     std::shared_ptr<grant> accept_served(const acquisition& call, const waiter& served);
 
     void refuse_reentry(const multi_acquisition& all) const;
+    [[nodiscard]] const protocol::multi_protocol& several_of(const multi_acquisition& all) const;
+    void take_back_permits(sql::connection& db, protocol::multi_attempt& found,
+                           sql::deadline until);
+    std::optional<std::vector<std::int64_t>> find_leases(const multi_acquisition& all,
+                                                         sql::connection& db, sql::deadline until);
+    std::optional<std::vector<std::int64_t>> find_modes(const multi_acquisition& all,
+                                                        sql::connection& db, sql::deadline until);
     std::optional<grants> ask(multi_acquisition& all);
     std::optional<grants> go_on_for_all(acquisition& call);
     protocol::multi_attempt attempt_all(multi_acquisition& all, sql::connection& db,

@@ -20,6 +20,13 @@
 
 namespace rowlock::detail {
 
+/// One of several locks that a call acquires: a lease, or a shared_mutex and the permits that the
+/// mode takes.
+struct wanted_lock {
+    lock_name name;
+    std::int64_t permits = 0;
+};
+
 /// State of one acquire call: its request, and what it does not know yet.
 struct acquisition {
     using steady = std::chrono::steady_clock;

@@ -117,7 +117,9 @@ std::optional<multi_lease> client::acquire_all_until(const std::vector<lock_name
                                                      time_point until, std::stop_token stop,
                                                      const acquire_options& options) {
     const auto alive = engine_;
-    auto granted = alive->acquires().acquire_several(names, until, stop, options);
+    std::vector<detail::wanted_lock> wanted;
+    for (const auto& each : names) wanted.push_back({each});
+    auto granted = alive->acquires().acquire_several(std::move(wanted), until, stop, options);
     if (granted.empty()) return std::nullopt;
     std::vector<lease> leases;
     leases.reserve(granted.size());

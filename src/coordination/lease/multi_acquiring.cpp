@@ -1,4 +1,5 @@
-// Several leases at once: an attempt for all of them, then an entry in each of their queues.
+// Several leases, or modes of several shared_mutexes, at once: an attempt for all of them, then an
+// entry in each of their queues.
 
 #include "base/jitter.hpp"
 #include "base/require.hpp"
@@ -18,51 +19,71 @@ namespace {
 
 using outcome = protocol::attempt::outcome;
 
-protocol::multi_request request_of(const multi_acquisition& all,
-                                   const std::vector<protocol::granted_name>& entries,
-                                   bool queued) {
-    const auto single = all.call.request();
-    return {.names = entries,
-            .session = single.session,
-            .thread = single.thread,
-            .note = single.note,
-            .deadline_us = single.deadline_us,
-            .queued = queued,
-            .barging = single.barging,
-            .blocks = single.blocks};
+/// What a request refers to.
+struct request_parts {
+    request_parts(const multi_acquisition& all, bool queued_)
+        : entries{all.entries()}, permits{all.permits()}, queued{queued_} {}
+
+    [[nodiscard]] protocol::multi_request of(const multi_acquisition& all) const {
+        const auto single = all.call.request();
+        return {.names = entries,
+                .session = single.session,
+                .thread = single.thread,
+                .note = single.note,
+                .deadline_us = single.deadline_us,
+                .queued = queued,
+                .barging = single.barging,
+                .blocks = single.blocks,
+                .permits = permits};
+    }
+
+    const std::vector<protocol::granted_name> entries;
+    const std::vector<std::int64_t> permits;
+    const bool queued;
+};
+
+const std::string& name_of(const wanted_lock& lock) {
+    return lock.name.str();
+}
+
+protocol::wanted_permits permits_of(const wanted_lock& lock) {
+    if (lock.permits == 0) return {};
+    return {.count = lock.permits, .of = protocol::counter_kind::shared_mutex};
 }
 
 /// In byte order, each once.
-std::vector<lock_name> ordered(std::vector<lock_name> names) {
-    require(!names.empty(), "acquire_all needs at least one name");
-    require(names.size() <= protocol::most_names, "acquire_all takes at most 16 names at once");
-    std::ranges::sort(names, {}, &lock_name::str);
-    const bool twice = std::ranges::adjacent_find(names) != names.end();
-    require(!twice, "acquire_all was given a name twice: a lease is held once");
-    return names;
+std::vector<wanted_lock> ordered(std::vector<wanted_lock> locks) {
+    require(!locks.empty(), "acquire_all needs at least one name");
+    require(locks.size() <= protocol::most_names, "acquire_all takes at most 16 names at once");
+    std::ranges::sort(locks, {}, name_of);
+    const bool twice = std::ranges::adjacent_find(locks, {}, name_of) != locks.end();
+    require(!twice, "acquire_all was given a name twice: it is held once, in one mode");
+    return locks;
 }
 
 }  // namespace
 
-std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<lock_name> wanted,
+std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<wanted_lock> wanted,
                                                               steady::time_point until,
                                                               const std::stop_token& stop,
                                                               const acquire_options& options) {
     context_.fork.require_same_process();
     validate(options);
-    const auto names = ordered(std::move(wanted));
-    if (names.size() == 1) {
-        auto granted = acquire(names.front(), until, stop, options);
+    const auto locks = ordered(std::move(wanted));
+    const auto& first = locks.front();
+    if (locks.size() == 1) {
+        auto granted = acquire(first.name, until, stop, options, permits_of(first));
         return granted ? grants{std::move(granted)} : grants{};
     }
     multi_acquisition all{{.context = context_,
                            .grants = grants_,
-                           .name = names.front(),
+                           .name = first.name,
                            .options = options,
                            .stop = stop,
                            .until = until,
-                           .thread = thread_label()},
-                          names};
+                           .thread = thread_label(),
+                           .permits = permits_of(first)},
+                          locks};
     refuse_reentry(all);
     while (!stop.stop_requested()) {
         try {
@@ -75,17 +96,23 @@ std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<lock_n
     return {};
 }
 
-/// A thread that waited for its own lease would wait forever, and keep others waiting.
+const protocol::multi_protocol& acquirer::several_of(const multi_acquisition& all) const {
+    return all.kind() == protocol::hold_kind::lease ? context_.several : context_.several_modes;
+}
+
+/// A thread that waited for its own hold would wait forever, and keep others waiting.
 void acquirer::refuse_reentry(const multi_acquisition& all) const {
     // One party has many threads: another of them may release what it holds.
     const auto ours = is_one_party() ? nullptr : sessions_.current();
     if (!ours) return;
+    const auto& shared = mode_holds::shared_labels();
     ours->grants().for_each_held([&](const grant& held) {
-        if (held.kind() != protocol::hold_kind::lease || held.thread != all.call.thread) return;
-        if (held.now != grant::state::held) return;
-        if (std::ranges::find(all.names, held.name, &lock_name::str) == all.names.end()) return;
-        throw error{errc::would_deadlock, "this thread holds \"" + held.name +
-                                              "\" already, by another lease: release that first"};
+        const bool by_us = held.thread == all.call.thread ||
+                           std::ranges::find(shared, held.thread) != shared.end();
+        if (held.kind() != all.kind() || !by_us || held.now != grant::state::held) return;
+        if (std::ranges::find(all.locks, held.name, name_of) == all.locks.end()) return;
+        throw error{errc::would_deadlock,
+                    "this thread holds \"" + held.name + "\" already: release that first"};
     });
 }
 
@@ -123,6 +150,7 @@ protocol::multi_attempt acquirer::attempt_all(multi_acquisition& all, sql::conne
                                               sql::deadline until) {
     auto& call = all.call;
     const auto ours = sessions_.ensure(db, until);
+    if (all.kind() == protocol::hold_kind::permits) ours->ask_for_permits();
     if (all.unknown && call.ours == ours) {
         if (auto found = find_all(all, db, until)) return *found;
     }
@@ -137,16 +165,16 @@ protocol::multi_attempt acquirer::attempt_all(multi_acquisition& all, sql::conne
     return made;
 }
 
-/// Takes all of the leases, or none. Ends the sessions of holders that have expired, each in its
-/// own commit: only then may the rows of their leases change (I3).
+/// Takes all of them, or none. Ends the sessions of holders that have expired, each in its own
+/// commit: only then may the rows of their leases change (I3).
 protocol::multi_attempt acquirer::take_all(multi_acquisition& all, bool queued, sql::connection& db,
                                            sql::deadline until) {
-    const auto entries = all.entries();
+    const request_parts parts{all, queued};
     protocol::multi_attempt made;
     try {
         // An earlier statement with these ids may have granted them: deadlines count from it.
         if (!all.unknown) all.call.sent = context_.now();
-        made = context_.several.take(db, request_of(all, entries, queued), until);
+        made = several_of(all).take(db, parts.of(all), until);
     } catch (const error& failure) {
         if (failure.kind() == errc::outcome_unknown) {
             all.unknown = true;
@@ -162,7 +190,19 @@ protocol::multi_attempt acquirer::take_all(multi_acquisition& all, bool queued, 
     if (made.what != outcome::held) return made;
     for (const auto expired : made.expired) end_expired(db, expired, until);
     if (!made.expired.empty()) made.what = outcome::contested;
+    // A waiter's loop looks at the holders of what it waits for.
+    if (!queued) take_back_permits(db, made, until);
     return made;
+}
+
+/// If clients that have vanished had any, the next attempt may find room.
+void acquirer::take_back_permits(sql::connection& db, protocol::multi_attempt& found,
+                                 sql::deadline until) {
+    bool any = false;
+    for (const auto& each : found.full) {
+        any = waiting_.take_back_permits(db, each, until).any || any;
+    }
+    if (any) found.what = outcome::contested;
 }
 
 /// The grants of an attempt whose reply was lost, made durable; nullopt if it granted nothing so
@@ -170,20 +210,42 @@ protocol::multi_attempt acquirer::take_all(multi_acquisition& all, bool queued, 
 std::optional<protocol::multi_attempt> acquirer::find_all(multi_acquisition& all,
                                                           sql::connection& db,
                                                           sql::deadline until) {
+    const bool leases = all.kind() == protocol::hold_kind::lease;
+    auto tokens = leases ? find_leases(all, db, until) : find_modes(all, db, until);
+    if (!tokens) return std::nullopt;
+    all.unknown = false;
+    return protocol::multi_attempt{.what = outcome::granted, .tokens = *std::move(tokens)};
+}
+
+std::optional<std::vector<std::int64_t>> acquirer::find_leases(const multi_acquisition& all,
+                                                               sql::connection& db,
+                                                               sql::deadline until) {
     const auto entries = all.entries();
     std::vector<std::string> names;
-    for (const auto& each : all.names) names.push_back(each.str());
+    for (const auto& each : all.locks) names.push_back(name_of(each));
     const auto rows = context_.queues.held_of(db, all.call.ours->id(), names, until);
-    protocol::multi_attempt found{.what = outcome::granted};
+    std::vector<std::int64_t> tokens;
     for (const auto& each : entries) {
         const auto row = std::ranges::find(rows, each.grant_id, &protocol::served_row::grant_id);
         if (row == rows.end()) return std::nullopt;
-        found.tokens.push_back(row->granted.token);
+        tokens.push_back(row->granted.token);
     }
     const auto durable = context_.leases.make_durable(db, all.call.ours->id(), entries, until);
     if (std::ranges::find(durable, false) != durable.end()) return std::nullopt;
-    all.unknown = false;
-    return found;
+    return tokens;
+}
+
+std::optional<std::vector<std::int64_t>> acquirer::find_modes(const multi_acquisition& all,
+                                                              sql::connection& db,
+                                                              sql::deadline until) {
+    std::vector<std::int64_t> tokens;
+    for (const auto& each : all.entries()) {
+        const auto token = context_.semaphores.find_grant(db, each.name, all.call.ours->id(),
+                                                          each.grant_id, until);
+        if (!token) return std::nullopt;
+        tokens.push_back(*token);
+    }
+    return tokens;
 }
 
 /// Returns the grants, or none if they came too late: then all are given back.
@@ -195,8 +257,9 @@ acquirer::grants acquirer::accept_all(multi_acquisition& all, const protocol::mu
     try {
         held.reserve(all.ids.size());
         for (std::size_t i = 0; i < all.ids.size(); ++i) {
-            held.push_back(grants_.make(*call.ours, all.names[i].str(), all.ids[i], made.tokens[i],
-                                        call.sent, max_duration, call.thread));
+            held.push_back(grants_.make(*call.ours, name_of(all.locks[i]), all.ids[i],
+                                        made.tokens[i], call.sent, max_duration, call.thread,
+                                        all.locks[i].permits));
         }
     } catch (...) {
         all.unknown = true;  // out of memory: the grants cannot be held
@@ -303,6 +366,7 @@ std::shared_ptr<waiter> acquirer::enqueue(multi_acquisition& all, waiting_thread
                                           sql::connection& db, sql::deadline until) {
     auto& call = all.call;
     const auto ours = sessions_.ensure(db, until);
+    if (all.kind() == protocol::hold_kind::permits) ours->ask_for_permits();
     all.hand_over();
     call.use(ours);
     all.make_ids();
@@ -313,19 +377,20 @@ std::shared_ptr<waiter> acquirer::enqueue(multi_acquisition& all, waiting_thread
     std::shared_ptr<waiter> mine;
     try {
         for (std::size_t i = 1; i < all.ids.size(); ++i) {
-            others.push_back({all.names[i].str(), all.ids[i]});
+            others.push_back({name_of(all.locks[i]), all.ids[i]});
         }
-        mine = at.expect(all.names.front().str(), all.ids.front(), call.ours, call.thread,
-                         call.options.max_duration.has_value(), {}, call.blocks, std::move(others));
+        mine = at.expect(call.name.str(), all.ids.front(), call.ours, call.thread,
+                         call.options.max_duration.has_value(), call.permits, call.blocks,
+                         std::move(others));
     } catch (...) {
         all.forget_ids();  // nothing was sent
         throw;
     }
     mine->holds_others =
         context_.options.deadlock_detection != deadlock_detection::off && call.holds_others;
-    const auto entries = all.entries();
+    const request_parts parts{all, true};
     try {
-        context_.several.enqueue(db, request_of(all, entries, true), until);
+        several_of(all).enqueue(db, parts.of(all), until);
     } catch (const error& failure) {
         abandon(all, at, *mine, failure.kind() == errc::outcome_unknown);
         throw;
@@ -342,11 +407,11 @@ void acquirer::abandon(const multi_acquisition& all, waiting_threads& at, waiter
     static_cast<void>(at.withdraw(mine));
     if (!sent) return all.forget_ids();
     mine.for_each_place([&](const std::string& name, grant_id entry) {
-        grants_.give_back(*mine.ours, protocol::hold_kind::lease, name, entry);
+        grants_.give_back(*mine.ours, mine.kind(), name, entry);
     });
 }
 
-/// It may be our turn in all queues: takes the leases. Returns nullopt if the wait is over, or the
+/// It may be our turn in all queues: takes them. Returns nullopt if the wait is over, or the
 /// caller's time is up: the entries stay, or are dealt with.
 ///
 /// The ids stay those of the entries, whose deletion the statement rests on: however often it is
@@ -378,11 +443,18 @@ std::optional<protocol::multi_attempt> acquirer::take_turn(multi_acquisition& al
     if (made->what == outcome::session_dead) {
         sessions_.lose(*call.ours, sessions_.why_over(*call.ours, connections_));
     }
-    if (made->what != outcome::granted || at.taken(mine)) return made;
-    // The session was lost, or the client closed, meanwhile.
+    if (made->what != outcome::granted) return made;
+    const bool ours = at.taken(mine);
     mine.for_each_place([&](const std::string& name, grant_id entry) {
-        grants_.give_back(*mine.ours, protocol::hold_kind::lease, name, entry);
+        // Those behind our entries may fit beside the modes. Otherwise the session was lost, or the
+        // client closed, meanwhile.
+        if (!ours) {
+            grants_.give_back(*mine.ours, mine.kind(), name, entry);
+        } else if (mine.kind() == protocol::hold_kind::permits) {
+            waiting_.permits_freed(name);
+        }
     });
+    if (ours) return made;
     return std::nullopt;
 }
 

@@ -6,23 +6,32 @@
 #include <rowlock/lock_name.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace rowlock::detail {
 
-/// State of one call that acquires several leases: what it has in common with the call for one
-/// lease, and the names and grant ids of its latest attempt.
+/// State of one call that acquires several leases, or modes of several shared_mutexes: what it has
+/// in common with the call for one, and the names and grant ids of its latest attempt.
 struct multi_acquisition {
-    acquisition call;                     ///< named by the first
-    const std::vector<lock_name>& names;  ///< in byte order, each once
-    std::vector<grant_id> ids{};          ///< of the latest attempt, or of the entries
-    bool unknown = false;                 ///< its reply was lost
-    int contested_turns = 0;              ///< in vain
+    acquisition call;                       ///< named by the first
+    const std::vector<wanted_lock>& locks;  ///< in byte order, each once
+    std::vector<grant_id> ids{};            ///< of the latest attempt, or of the entries
+    bool unknown = false;                   ///< its reply was lost
+    int contested_turns = 0;                ///< in vain
 
+    [[nodiscard]] protocol::hold_kind kind() const { return call.kind(); }
     [[nodiscard]] std::vector<protocol::granted_name> entries() const {
         std::vector<protocol::granted_name> all;
-        for (std::size_t i = 0; i < ids.size(); ++i) all.push_back({names[i].str(), ids[i]});
+        for (std::size_t i = 0; i < ids.size(); ++i) all.push_back({locks[i].name.str(), ids[i]});
+        return all;
+    }
+    /// Empty for leases.
+    [[nodiscard]] std::vector<std::int64_t> permits() const {
+        std::vector<std::int64_t> all;
+        if (kind() == protocol::hold_kind::lease) return all;
+        for (const auto& each : locks) all.push_back(each.permits);
         return all;
     }
 
@@ -30,7 +39,7 @@ struct multi_acquisition {
     void make_ids() {
         hand_over();
         ids.clear();
-        for (std::size_t i = 0; i < names.size(); ++i) {
+        for (std::size_t i = 0; i < locks.size(); ++i) {
             ids.push_back(grant_id{call.context.next_id()});
             call.ours->grants().expect(ids.back());
         }
@@ -45,15 +54,15 @@ struct multi_acquisition {
         unknown = false;
         for (std::size_t i = 0; i < ids.size(); ++i) {
             call.grants.leave_unresolved(
-                *call.ours, names[i].str(),
+                *call.ours, locks[i].name.str(),
                 {.grant_id = ids[i],
-                 .kind = protocol::hold_kind::lease,
+                 .kind = kind(),
                  .not_after = call.context.now() + call.context.statement_bound()});
         }
     }
 
-    multi_acquisition(const acquisition& call_, const std::vector<lock_name>& names_)
-        : call{call_}, names{names_} {}
+    multi_acquisition(const acquisition& call_, const std::vector<wanted_lock>& locks_)
+        : call{call_}, locks{locks_} {}
     multi_acquisition(const multi_acquisition&) = delete;
     multi_acquisition& operator=(const multi_acquisition&) = delete;
     ~multi_acquisition() { hand_over(); }

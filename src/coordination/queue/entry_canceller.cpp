@@ -54,8 +54,17 @@ void entry_canceller::answer_several(waiter& which, const std::vector<grant_id>&
     });
     if (!ended) return;
     parts_.context.count(counter::cancelled);
-    which.for_each_place(
-        [&](const std::string& name, grant_id) { parts_.tasks.check_now(name, parts_.now()); });
+    which.for_each_place([&](const std::string& name, grant_id) { look_behind(which, name); });
+}
+
+/// A statement that serves the queue may have chosen the entry and found it gone; or those behind
+/// it waited for it.
+void entry_canceller::look_behind(const waiter& which, const std::string& name) {
+    if (which.kind() == hold_kind::permits) {
+        parts_.tasks.serve_permits_now(name, parts_.now());
+    } else {
+        parts_.tasks.check_now(name, parts_.now());
+    }
 }
 
 /// An entry that is gone was served, unless another client deleted it. If its thread has left, the
@@ -91,12 +100,7 @@ void entry_canceller::answer(const std::shared_ptr<waiter>& which, bool deleted)
         return;
     }
     parts_.context.count(counter::cancelled);
-    // A grant_next may have chosen the entry and found it gone.
-    if (which->kind() == hold_kind::permits) {
-        parts_.tasks.serve_permits_now(which->name, parts_.now());
-    } else {
-        parts_.tasks.check_now(which->name, parts_.now());
-    }
+    look_behind(*which, which->name);
 }
 
 /// Hands a grant that served a thread that had left to the next waiter. Returns false if there is

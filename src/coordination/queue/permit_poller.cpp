@@ -3,7 +3,6 @@
 #include <rowlock/error.hpp>
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
 namespace rowlock::detail {
@@ -17,26 +16,62 @@ bool permit_poller::poll(session& ours, const std::vector<std::shared_ptr<waiter
     if (!seen.session_live) return false;
     strays_before_ = std::exchange(strays_, {});
     full_.clear();
-    std::unordered_map<grant_id, std::int64_t> positions;
+    entries_by_id entries;
     for (const auto& each : seen.waiting) {
-        positions.emplace(each.grant_id, each.position);
+        entries.emplace(each.grant_id, &each);
         act_on(each, ours);
     }
     for (const auto& name : full_) look_at_holders(name, began, found);
     for (const auto& each : queued) {
-        const auto entry = positions.find(each->grant_id);
-        if (entry == positions.end()) {
-            found.changed = true;
-            ask_after(ours, *each);
+        if (each->of_several()) {
+            observe_several(*each, entries, began, found);
             continue;
         }
-        found.best_position = std::min(found.best_position, entry->second);
-        each->progress.observe(began, each->position, entry->second);
-        if (!parts_.registry.moved(*each, entry->second)) continue;
+        const auto entry = entries.find(each->grant_id);
+        if (entry != entries.end()) {
+            observe(*each, entry->second->position, began, found);
+            continue;
+        }
         found.changed = true;
-        report_position(parts_.context, *each, entry->second);
+        ask_after(ours, *each);
     }
     return true;
+}
+
+void permit_poller::observe(waiter& which, std::int64_t position, nanoseconds began,
+                            poll_result& found) {
+    found.best_position = std::min(found.best_position, position);
+    which.progress.observe(began, which.position, position);
+    if (!parts_.registry.moved(which, position)) return;
+    found.changed = true;
+    report_position(parts_.context, which, position);
+}
+
+/// As entry_poller::observe_several.
+void permit_poller::observe_several(waiter& which, const entries_by_id& entries, nanoseconds began,
+                                    poll_result& found) {
+    std::int64_t last = 0;
+    bool complete = true;
+    bool fits = true;
+    which.for_each_place([&](const std::string&, grant_id id) {
+        const auto entry = entries.find(id);
+        complete = complete && entry != entries.end();
+        if (entry == entries.end()) return;
+        fits = fits && entry->second->servable;
+        last = std::max(last, entry->second->position);
+    });
+    if (complete) {
+        observe(which, last, began, found);
+        if (fits && last == 1) parts_.registry.call(which);
+        return;
+    }
+    if (parts_.registry.is_taking(which)) return;
+    found.changed = true;
+    parts_.registry.end(which, waiter::state::vanished, [&] {
+        which.for_each_place([&](const std::string& name, grant_id id) {
+            parts_.grants.give_back(*which.ours, hold_kind::permits, name, id);
+        });
+    });
 }
 
 void permit_poller::act_on(const protocol::permit_entry& entry, session& ours) {
@@ -53,7 +88,7 @@ void permit_poller::act_on(const protocol::permit_entry& entry, session& ours) {
     if (!entry.counted) {
         make_counter_anew(entry);
     } else if (entry.servable) {
-        parts_.tasks.serve_permits_now(entry.name, parts_.now());
+        if (!entry.behind_several) parts_.tasks.serve_permits_now(entry.name, parts_.now());
     } else {
         full_.insert(entry.name);
     }

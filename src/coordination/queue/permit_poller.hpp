@@ -5,9 +5,11 @@
 #include "coordination/queue/loop_parts.hpp"
 #include <rowlock/ids.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -31,6 +33,11 @@ public:
                             nanoseconds began, poll_result& found);
 
 private:
+    using entries_by_id = std::unordered_map<grant_id, const protocol::permit_entry*>;
+
+    void observe(waiter& which, std::int64_t position, nanoseconds began, poll_result& found);
+    void observe_several(waiter& which, const entries_by_id& entries, nanoseconds began,
+                         poll_result& found);
     void act_on(const protocol::permit_entry& entry, session& ours);
     void make_counter_anew(const protocol::permit_entry& entry);
     void look_at_holders(const std::string& name, nanoseconds began, poll_result& found);

@@ -21,10 +21,12 @@ client_context::client_context(sql::connection_source database, client_options w
                                                     options.wake_ups == wakeup_mode::automatic)},
       lease_holds_{protocol::make_lease_holds(*lease_protocol_, *queue_protocol_)},
       multi_protocol_{protocol::make_multi_protocol(statements)},
+      multi_mode_protocol_{protocol::make_multi_mode_protocol(statements)},
       semaphore_protocol_{protocol::make_semaphore_protocol(statements)},
       leases{*lease_protocol_},
       queues{*queue_protocol_},
       several{*multi_protocol_},
+      several_modes{*multi_mode_protocol_},
       semaphores{*semaphore_protocol_},
       link{{options.ttl, options.margin, options.heartbeat}},
       events_{options.on_event} {}

@@ -5,13 +5,18 @@
 
 #include <algorithm>
 
-/// The implementations of multi_protocol. For them alone: others call make_multi_protocol().
+/// The implementations of multi_protocol. For them alone: others call make_multi_protocol() or
+/// make_multi_mode_protocol().
 namespace rowlock::protocol {
 
 [[nodiscard]] std::unique_ptr<const multi_protocol> make_postgresql_multi(
     const sql::statement_set& statements);
+[[nodiscard]] std::unique_ptr<const multi_protocol> make_postgresql_multi_modes(
+    const sql::statement_set& statements);
 /// MySQL and SQLite.
 [[nodiscard]] std::unique_ptr<const multi_protocol> make_two_step_multi(
+    const sql::statement_set& statements);
+[[nodiscard]] std::unique_ptr<const multi_protocol> make_two_step_multi_modes(
     const sql::statement_set& statements);
 
 /// Notes what is left of one holder.

@@ -1,4 +1,6 @@
 #include "coordination/protocol/multi/multi_dialects.hpp"
+#include "coordination/protocol/semaphore/counter_names.hpp"
+#include "coordination/protocol/semaphore/flush_commits.hpp"
 #include "sql/array_text.hpp"
 #include "sql/run_statement.hpp"
 
@@ -7,34 +9,85 @@
 namespace rowlock::protocol {
 namespace {
 
-/// Names and grant ids, as arrays.
+/// Names, grant ids and permits, as arrays.
 struct entry_arrays {
-    explicit entry_arrays(std::span<const granted_name> of) {
+    explicit entry_arrays(std::span<const granted_name> of,
+                          std::span<const std::int64_t> counts = {}) {
         for (const auto& each : of) {
             names.add(each.name);
             ids.add(each.grant_id);
         }
+        for (const auto each : counts) permits.add(each);
     }
-    sql::array_text names{}, ids{};
+    sql::array_text names{}, ids{}, permits{};
 };
 
-class postgresql_multi_protocol final : public multi_protocol {
+/// One statement judges all names in one snapshot, locks the rows of those that can be taken, and
+/// writes all of them or none.
+class postgresql_multi : public multi_protocol {
 public:
-    explicit postgresql_multi_protocol(const sql::statement_set& statements)
-        : take_{statements("multi_take")},
-          enqueue_{statements("multi_enqueue")},
-          restore_{statements("multi_restore")} {}
-
     multi_attempt take(sql::connection& db, const multi_request& request,
                        sql::deadline until) const override {
         auto rows = send(db, request, until);
-        if (lacks_only_rows(rows)) {
+        if (rows.integer(0, 6) != 0 && needs_rows(rows)) {
             entry_arrays all{request.names};
-            run(db, restore_, until, all.names.close());
+            make_rows(db, all.names.close(), until);
             rows = send(db, request, until);
         }
         return judge(rows, request);
     }
+
+protected:
+    [[nodiscard]] virtual sql::result send(sql::connection& db, const multi_request& request,
+                                           sql::deadline until) const = 0;
+    virtual void make_rows(sql::connection& db, std::string_view names,
+                           sql::deadline until) const = 0;
+    /// Whether the rows of some names are missing, and are to be made.
+    [[nodiscard]] virtual bool needs_rows(const sql::result& rows) const = 0;
+    /// Reads what the columns say beyond those of multi_take.
+    virtual void read_further(const sql::result& /*rows*/, std::size_t /*row*/,
+                              multi_attempt& /*seen*/) const {}
+
+    [[nodiscard]] static bool is_missing(const sql::result& rows, std::size_t row) {
+        return rows.integer(row, 1) == 0;
+    }
+
+private:
+    [[nodiscard]] multi_attempt judge(const sql::result& rows, const multi_request& request) const {
+        if (rows.integer(0, 6) == 0) return {.what = attempt::outcome::session_dead};
+        multi_attempt seen{.what = attempt::outcome::held};
+        seen.tokens.resize(request.names.size());
+        std::size_t granted = 0;
+        bool could = true;
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            could = could && rows.integer(row, 2) != 0;
+            if (const auto expired = rows.maybe_integer<session_id>(row, 3)) {
+                seen.expired.push_back(*expired);
+            }
+            note_remaining(seen, rows.maybe_integer(row, 4));
+            read_further(rows, row, seen);
+            const auto token = rows.maybe_integer(row, 5);
+            if (!token) continue;
+            const auto asked =
+                std::ranges::find(request.names, rows.text(row, 0), &granted_name::name);
+            seen.tokens.at(static_cast<std::size_t>(asked - request.names.begin())) = *token;
+            ++granted;
+        }
+        if (granted == request.names.size()) {
+            seen.what = attempt::outcome::granted;
+        } else if (could) {
+            seen.what = attempt::outcome::contested;
+        }
+        return seen;
+    }
+};
+
+class postgresql_multi_leases final : public postgresql_multi {
+public:
+    explicit postgresql_multi_leases(const sql::statement_set& statements)
+        : take_{statements("multi_take")},
+          enqueue_{statements("multi_enqueue")},
+          restore_{statements("multi_restore")} {}
 
     void enqueue(sql::connection& db, const multi_request& request,
                  sql::deadline until) const override {
@@ -47,59 +100,100 @@ public:
 
 private:
     [[nodiscard]] sql::result send(sql::connection& db, const multi_request& request,
-                                   sql::deadline until) const {
+                                   sql::deadline until) const override {
         entry_arrays all{request.names};
         return run(db, take_, until, request.session, all.names.close(), all.ids.close(),
                    sql::text_or_null(request.thread), sql::text_or_null(request.note),
                    request.deadline_us, request.queued ? 1 : 0, request.barging ? 1 : 0);
     }
-
-    /// Whether nothing but the rows of some names is missing.
-    static bool lacks_only_rows(const sql::result& rows) {
-        bool lacks = false;
+    /// If nothing else is.
+    [[nodiscard]] bool needs_rows(const sql::result& rows) const override {
+        bool some = false;
         for (std::size_t row = 0; row < rows.rows(); ++row) {
-            const bool present = rows.integer(row, 1) != 0;
-            if (present && rows.integer(row, 2) == 0) return false;
-            lacks = lacks || !present;
-        }
-        return lacks && rows.integer(0, 6) != 0;
-    }
-
-    static multi_attempt judge(const sql::result& rows, const multi_request& request) {
-        multi_attempt seen{.what = attempt::outcome::held};
-        seen.tokens.resize(request.names.size());
-        std::size_t granted = 0;
-        bool could = true;
-        for (std::size_t row = 0; row < rows.rows(); ++row) {
-            could = could && rows.integer(row, 2) != 0;
-            if (const auto expired = rows.maybe_integer<session_id>(row, 3)) {
-                seen.expired.push_back(*expired);
+            if (is_missing(rows, row)) {
+                some = true;
+            } else if (rows.integer(row, 2) == 0) {
+                return false;
             }
-            note_remaining(seen, rows.maybe_integer(row, 4));
-            const auto token = rows.maybe_integer(row, 5);
-            if (!token) continue;
-            const auto asked =
-                std::ranges::find(request.names, rows.text(row, 0), &granted_name::name);
-            seen.tokens.at(static_cast<std::size_t>(asked - request.names.begin())) = *token;
-            ++granted;
         }
-        if (rows.integer(0, 6) == 0) {
-            seen.what = attempt::outcome::session_dead;
-        } else if (granted == request.names.size()) {
-            seen.what = attempt::outcome::granted;
-        } else if (could) {
-            seen.what = attempt::outcome::contested;
-        }
-        return seen;
+        return some;
+    }
+    void make_rows(sql::connection& db, std::string_view names,
+                   sql::deadline until) const override {
+        run(db, restore_, until, names);
     }
 
     const sql::statement take_, enqueue_, restore_;
 };
 
+/// The commit is asynchronous, as that of each grant of permits, and a flush follows.
+class postgresql_multi_modes final : public postgresql_multi {
+public:
+    explicit postgresql_multi_modes(const sql::statement_set& statements)
+        : take_{statements("multi_take_permits")},
+          enqueue_{statements("multi_enqueue_permits")},
+          create_{statements("multi_create_counters")},
+          flush_{statements("flush_commits")} {}
+
+    multi_attempt take(sql::connection& db, const multi_request& request,
+                       sql::deadline until) const override {
+        auto made = postgresql_multi::take(db, request, until);
+        if (made.what == attempt::outcome::granted && db.keeps_session_state()) {
+            flush_commits(db, flush_, until);
+        }
+        return made;
+    }
+
+    void enqueue(sql::connection& db, const multi_request& request,
+                 sql::deadline until) const override {
+        const auto& first = request.names.front();
+        entry_arrays others{request.names.subspan(1), request.permits.subspan(1)};
+        run(db, enqueue_, until, request.session, first.name, first.grant_id, others.names.close(),
+            others.ids.close(), sql::text_or_null(request.thread), sql::text_or_null(request.note),
+            request.deadline_us, sql::text_or_null(request.blocks), request.names.size(),
+            request.permits.front(), others.permits.close());
+    }
+
+private:
+    [[nodiscard]] sql::result send(sql::connection& db, const multi_request& request,
+                                   sql::deadline until) const override {
+        entry_arrays all{request.names, request.permits};
+        return run(db, take_, until, request.session, all.names.close(), all.ids.close(),
+                   sql::text_or_null(request.thread), sql::text_or_null(request.note),
+                   request.deadline_us, request.queued ? 1 : 0, all.permits.close(),
+                   db.keeps_session_state() ? 1 : 0);
+    }
+    /// Also if another is held: only so is a name refused that leases use.
+    [[nodiscard]] bool needs_rows(const sql::result& rows) const override {
+        bool some = false;
+        for (std::size_t row = 0; row < rows.rows(); ++row) some = some || is_missing(rows, row);
+        return some;
+    }
+    void make_rows(sql::connection& db, std::string_view names,
+                   sql::deadline until) const override {
+        run(db, create_, until, names, permits_for(lock_mode::exclusive));
+    }
+    void read_further(const sql::result& rows, std::size_t row,
+                      multi_attempt& seen) const override {
+        const auto name = rows.text(row, 0);
+        const auto kind = rows.maybe_integer<counter_kind>(row, 7);
+        if (!kind) throw name_of_leases(name, counter_kind::shared_mutex);
+        require_kind(name, *kind, counter_kind::shared_mutex);
+        if (rows.maybe_integer(row, 8) == 1) seen.full.emplace_back(name);
+    }
+
+    const sql::statement take_, enqueue_, create_, flush_;
+};
+
 }  // namespace
 
 std::unique_ptr<const multi_protocol> make_postgresql_multi(const sql::statement_set& statements) {
-    return std::make_unique<const postgresql_multi_protocol>(statements);
+    return std::make_unique<const postgresql_multi_leases>(statements);
+}
+
+std::unique_ptr<const multi_protocol> make_postgresql_multi_modes(
+    const sql::statement_set& statements) {
+    return std::make_unique<const postgresql_multi_modes>(statements);
 }
 
 }  // namespace rowlock::protocol

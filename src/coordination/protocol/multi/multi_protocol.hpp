@@ -10,16 +10,18 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
-/// Several leases at once: all of them in one commit, or none; and an entry in each of their
-/// queues, in one order for all queues. Like lease_protocol: no state, no retries, no clocks.
+/// Several leases at once, or modes of several shared_mutexes: all of them in one commit, or none;
+/// and an entry in each of their queues, in one order for all queues. Like lease_protocol: no
+/// state, no retries, no clocks.
 ///
 /// Entries of such a request are not served by other clients (grant_next only notifies their
-/// session): the client takes the leases itself, once each of its entries is the first of its
-/// queue. Two requests never wait for each other: the same one is first in every queue that both
-/// are in.
+/// session): the client takes them itself, once each of its entries is the first of its queue. Two
+/// requests never wait for each other: the same one is first in every queue that both are in.
+/// Leases and shared_mutexes have queues, and tickets, of their own, so a request is for one kind.
 namespace rowlock::protocol {
 
 /// How many names one request may have.
@@ -32,9 +34,11 @@ struct multi_request {
     std::string_view thread{};
     std::string_view note{};
     std::optional<std::int64_t> deadline_us{};
-    bool queued = false;        ///< it has entries, and takes the leases as their turn comes
-    bool barging = false;       ///< also past waiters in the queues
+    bool queued = false;        ///< it has entries, and takes them as their turn comes
+    bool barging = false;       ///< also past waiters in the queues; leases alone
     std::string_view blocks{};  ///< of its entries: party_labels.hpp
+    /// Of shared_mutexes: what their modes take (permits_for), in the order of the names.
+    std::span<const std::int64_t> permits{};
 };
 
 struct multi_attempt {
@@ -44,19 +48,24 @@ struct multi_attempt {
     std::vector<session_id> expired{};
     /// If held: until the first holder expires; 0 if none is known to.
     std::chrono::microseconds remaining{0};
+    /// If held: shared_mutexes without room for the mode, whose holders may be dead.
+    std::vector<std::string> full{};
 };
 
-/// One implementation a dialect (make_multi_protocol). Thread-safe.
+/// One implementation a dialect and kind (make_multi_protocol, make_multi_mode_protocol).
+/// Thread-safe.
 class multi_protocol {
 public:
     virtual ~multi_protocol() = default;
     multi_protocol(const multi_protocol&) = delete;
     multi_protocol& operator=(const multi_protocol&) = delete;
 
-    /// Takes all of the leases, durably, or none. One round trip on PostgreSQL; elsewhere one to
-    /// look and one to write, on borrowed connections and SOCI two for each name and two more to
-    /// write. Two more if a name has no row yet. If the reply is lost: queue_protocol::held_of() by
-    /// the names.
+    /// Takes all of them, durably, or none. One round trip on PostgreSQL, two for modes; elsewhere
+    /// one to look and one to write, for modes one more to read the tokens; on borrowed connections
+    /// and SOCI two or three for each name and two more to write. Two more if a name has no row
+    /// yet. If the reply is lost: queue_protocol::held_of() by the names, or
+    /// semaphore_protocol::find_grant().
+    /// @throws error errc::invalid_options for a mode of a name that a lease or a semaphore has
     virtual multi_attempt take(sql::connection& db, const multi_request& request,
                                sql::deadline until) const = 0;
     /// Adds the entries, all or none. One round trip, asynchronous commit where there is one. After
@@ -68,8 +77,11 @@ protected:
     multi_protocol() = default;
 };
 
-/// The protocol of the dialect that `statements` are written in.
+/// For leases, in the dialect that `statements` are written in.
 [[nodiscard]] std::unique_ptr<const multi_protocol> make_multi_protocol(
+    const sql::statement_set& statements);
+/// For modes of shared_mutexes.
+[[nodiscard]] std::unique_ptr<const multi_protocol> make_multi_mode_protocol(
     const sql::statement_set& statements);
 
 }  // namespace rowlock::protocol

@@ -1,5 +1,6 @@
+#include "coordination/protocol/multi/multi_two_step.hpp"
+
 #include "base/ablation.hpp"
-#include "coordination/protocol/multi/multi_dialects.hpp"
 #include "sql/connection_memory.hpp"
 #include "sql/database_traits.hpp"
 #include "sql/run_statement.hpp"
@@ -7,7 +8,6 @@
 #include "sql/value_list.hpp"
 
 #include <array>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,30 +18,22 @@ namespace {
 using outcome = attempt::outcome;
 using sql::value;
 
-/// The text of multi_enqueue for `count` names: the parameters of each are two more.
-std::string entries_of(std::size_t count) {
-    std::string text;
-    for (std::size_t i = 0; i < count; ++i) {
-        const auto parameter = [&](std::size_t which) {
-            return '$' + std::to_string(7 + 2 * i + which);
-        };
-        text.append(i == 0 ? "(" : ",\n       (").append(parameter(0)).append(", $1, ");
-        text.append(parameter(1)).append(", $2, $3, $4, {now}, $5, $6)");
-    }
-    return text;
+std::string entry_of(std::size_t which) {
+    const auto parameter = [&](std::size_t its) {
+        return '$' + std::to_string(7 + 2 * which + its);
+    };
+    return "(" + parameter(0) + ", $1, " + parameter(1) + ", $2, $3, $4, {now}, $5, $6)";
 }
 
-/// MySQL and SQLite look first, then write in a short transaction, by compare-and-set on what was
-/// read. The rows of leases are locked in the order of their names, then the entries in that of
-/// their tickets.
+/// By compare-and-set on the tokens that were read.
 class two_step_multi_protocol final : public multi_protocol {
 public:
     explicit two_step_multi_protocol(const sql::statement_set& statements)
-        : statements_{statements},
-          look_{statements("multi_look")},
+        : look_{statements("multi_look")},
           take_{statements("take")},
           delete_waiter_{statements("delete_waiter")},
-          restore_lease_{statements("restore_lease")} {
+          restore_lease_{statements("restore_lease")},
+          enqueue_{statements, "multi_enqueue", "entries", entry_of} {
         if (sql::traits_of(statements.speaks()).has_server)
             lock_all_.emplace(statements("lock_all"));
     }
@@ -70,7 +62,7 @@ public:
             parameters.emplace_back(each.name);
             parameters.emplace_back(each.grant_id);
         }
-        db.execute(enqueue_for(request.names.size()), parameters, until);
+        db.execute(enqueue_.of(request.names.size()), parameters, until);
     }
 
 private:
@@ -103,7 +95,8 @@ private:
             }
             note_remaining(seen.answer, rows.maybe_integer(row, 6));
             const bool free = rows.integer(row, 4) != 0;
-            if (!free || !is_our_turn(rows, row, request)) seen.answer.what = outcome::held;
+            const auto first = rows.maybe_integer<rowlock::grant_id>(row, 8);
+            if (!free || !is_our_turn(request, first)) seen.answer.what = outcome::held;
             if (request.queued && !rows.is_null(row, 7)) {
                 seen.tickets.push_back(rows.integer<ticket_no>(row, 7));
             }
@@ -113,16 +106,6 @@ private:
         if (lacks && seen.answer.what == outcome::granted) seen.answer.what = outcome::contested;
         if (rows.integer(0, 1) == 0) seen.answer.what = outcome::session_dead;
         return seen;
-    }
-
-    /// Whether no other waiter comes before the request at this name.
-    static bool is_our_turn(const sql::result& rows, std::size_t row,
-                            const multi_request& request) {
-        if (request.barging) return true;
-        const auto first = rows.maybe_integer<rowlock::grant_id>(row, 8);
-        if (!first) return !request.queued;
-        return std::ranges::find(request.names, *first, &granted_name::grant_id) !=
-               request.names.end();
     }
 
     void restore(sql::connection& db, const multi_request& request, const look& seen,
@@ -191,25 +174,9 @@ private:
         }
     }
 
-    /// The statement for so many names, made when it is first needed.
-    [[nodiscard]] const sql::statement& enqueue_for(std::size_t count) const {
-        auto& made = enqueue_.at(count);
-        std::call_once(made.once, [&] {
-            made.text.emplace(
-                statements_.text_of("multi_enqueue", {{"entries", entries_of(count)}}));
-        });
-        return *made.text;
-    }
-
-    struct enqueue_statement {
-        std::once_flag once{};
-        std::optional<sql::statement> text{};
-    };
-
-    const sql::statement_set statements_;
     const sql::statement look_, take_, delete_waiter_, restore_lease_;
-    std::optional<sql::statement> lock_all_;                           ///< MySQL
-    mutable std::array<enqueue_statement, most_names + 1> enqueue_{};  ///< by the number of names
+    std::optional<sql::statement> lock_all_;  ///< MySQL
+    const insertion_of_entries enqueue_;
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "coordination/protocol/queue/wait_graph.hpp"
+#include "coordination/protocol/semaphore/counter_names.hpp"
 #include "coordination/protocol/semaphore/semaphore_dialects.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/transaction_scope.hpp"
@@ -20,23 +21,6 @@ error invalid(std::string_view name, const std::string& why) {
 
 void require_permits(const grant_request& request) {
     if (request.permits.count < 1) throw invalid(request.name, "ask for one permit or more");
-}
-
-/// A semaphore and a shared_mutex cannot share a name: they are counted in one table.
-void require_kind(std::string_view name, counter_kind found, counter_kind wanted) {
-    if (found == wanted) return;
-    const std::string which = "\"" + std::string{name} + "\"";
-    throw error{errc::invalid_options,
-                wanted == counter_kind::semaphore
-                    ? which + " is the name of a shared_mutex: choose another for the semaphore"
-                    : which + " is the name of a semaphore: choose another for the shared_mutex"};
-}
-
-error of_leases(std::string_view name, counter_kind wanted) {
-    const std::string what = wanted == counter_kind::semaphore ? "semaphore" : "shared_mutex";
-    return {errc::invalid_options, "\"" + std::string{name} +
-                                       "\" is the name of a lease or mutex, which a " + what +
-                                       " would not exclude: choose another for the " + what};
 }
 
 int number_of(counter_kind kind) {
@@ -74,6 +58,22 @@ milliseconds time_of(const sql::result& rows, std::size_t row, std::size_t colum
 }
 
 }  // namespace
+
+void require_kind(std::string_view name, counter_kind found, counter_kind wanted) {
+    if (found == wanted) return;
+    const std::string which = "\"" + std::string{name} + "\"";
+    throw error{errc::invalid_options,
+                wanted == counter_kind::semaphore
+                    ? which + " is the name of a shared_mutex: choose another for the semaphore"
+                    : which + " is the name of a semaphore: choose another for the shared_mutex"};
+}
+
+error name_of_leases(std::string_view name, counter_kind wanted) {
+    const std::string what = wanted == counter_kind::semaphore ? "semaphore" : "shared_mutex";
+    return {errc::invalid_options, "\"" + std::string{name} +
+                                       "\" is the name of a lease or mutex, which a " + what +
+                                       " would not exclude: choose another for the " + what};
+}
 
 void common_semaphore_protocol::check_time(sql::deadline until) {
     if (std::chrono::steady_clock::now() < until) return;
@@ -247,7 +247,7 @@ bool common_semaphore_protocol::make(sql::connection& db, std::string_view name,
         if (failure.kind() != errc::unique_violation) throw;
         return false;
     }
-    if (!state_of(db, name, {}, until).capacity) throw of_leases(name, kind);
+    if (!state_of(db, name, {}, until).capacity) throw name_of_leases(name, kind);
     return false;
 }
 
@@ -305,7 +305,8 @@ permit_entries common_semaphore_protocol::entries_of(sql::connection& db, sessio
                                  .ticket = rows.integer<ticket_no>(row, 3),
                                  .position = rows.integer(row, 4),
                                  .servable = rows.integer(row, 5) != 0,
-                                 .counted = rows.integer(row, 6) != 0});
+                                 .counted = rows.integer(row, 6) != 0,
+                                 .behind_several = rows.integer(row, 7) > 1});
     }
     return found;
 }

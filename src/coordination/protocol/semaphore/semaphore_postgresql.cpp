@@ -1,5 +1,6 @@
 #include "coordination/protocol/hold/request_arrays.hpp"
 #include "coordination/protocol/hold/tickets.hpp"
+#include "coordination/protocol/semaphore/flush_commits.hpp"
 #include "coordination/protocol/semaphore/semaphore_dialects.hpp"
 #include "sql/array_text.hpp"
 #include "sql/run_statement.hpp"
@@ -226,19 +227,7 @@ private:
         return sql::run(db, shrink_, until, name, session, grant_id, from, to).integer(0, 0) == 1;
     }
 
-    /// The statement before it has taken effect: a failure says nothing else.
-    void flush(sql::connection& db, sql::deadline until) const {
-        try {
-            sql::run(db, flush_, until);
-        } catch (const error& failure) {
-            throw unflushed(failure);
-        }
-    }
-
-    static error unflushed(const error& why) {
-        return {errc::outcome_unknown,
-                std::string{"not known to be committed and on disk: "} + why.what()};
-    }
+    void flush(sql::connection& db, sql::deadline until) const { flush_commits(db, flush_, until); }
 
     std::int64_t sweep_some(sql::connection& db, std::string_view name,
                             sql::deadline until) const override {

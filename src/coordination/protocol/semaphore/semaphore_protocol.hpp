@@ -61,6 +61,7 @@ struct permit_entry {
     std::int64_t position;  ///< 1 = is served next; dead waiters are not counted
     bool servable;          ///< the first waiter of its queue can be served: run grant_next
     bool counted;           ///< false: the counter was deleted; create() it
+    bool behind_several;    ///< that waiter is one of a request for several: it takes them itself
 };
 
 struct permit_entries {
@@ -116,7 +117,8 @@ struct own_hold {
     std::int64_t permits = 0;
 };
 
-/// Waiters that were given permits.
+/// Waiters that were given permits; and with the token 0 one of a request for several, whose client
+/// is to be woken: it fits, and takes all of them itself (multi_protocol).
 struct granted_permits {
     std::vector<handed_over> served{};
     bool more = false;  ///< there may be others that fit

@@ -1,5 +1,6 @@
 #include "coordination/protocol/semaphore/semaphore_two_step.hpp"
 
+#include "sql/run_all.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/transaction_scope.hpp"
 #include "sql/value_list.hpp"
@@ -15,18 +16,6 @@ namespace rowlock::protocol {
 namespace {
 
 using sql::value;
-
-/// Runs statements that change one row each as one transaction. Returns false, and changes nothing,
-/// if one of them changes none.
-bool run_all(sql::connection& db, std::span<const sql::step> steps, sql::deadline until) {
-    if (const auto committed = db.transact(steps, {}, until)) return *committed;
-    sql::transaction_scope transaction{db, until};
-    for (const auto& each : steps) {
-        if (db.execute(each.what, each.parameters, until).affected() != 1) return false;
-    }
-    transaction.commit(until);
-    return true;
-}
 
 /// Parameters of insert_permit.
 /// @param behind how many holds follow in the transaction
@@ -79,7 +68,7 @@ std::optional<std::int64_t> two_step_semaphore_protocol::take(sql::connection& d
     const auto counter = counter_of(request, wanted.count, 1);
     const auto hold = hold_of(request);
     const std::array steps{sql::step{take_, counter}, sql::step{insert_, hold}};
-    if (!run_all(db, steps, until)) return std::nullopt;
+    if (!sql::run_all(db, steps, until)) return std::nullopt;
     try {
         const auto taken = read(db, request.name, request.session, request.grant_id, until);
         if (taken) return taken->granted.token;
@@ -128,7 +117,7 @@ std::vector<std::int64_t> two_step_semaphore_protocol::take_together(
     }
     std::vector<sql::step> steps{{take_, counter}};
     for (const auto& each : holds) steps.push_back({insert_, each});
-    if (!run_all(db, steps, until)) return {};
+    if (!sql::run_all(db, steps, until)) return {};
     std::vector<std::int64_t> tokens(requests.size());
     try {
         for (const auto& each : read_several(db, first.name, first.session, grants, until)) {
@@ -160,7 +149,7 @@ bool two_step_semaphore_protocol::end_holds(sql::connection& db, std::string_vie
     std::vector<sql::step> steps;
     for (const auto& each : deletions) steps.push_back({delete_permit_, each});
     steps.push_back({return_, counter});
-    return run_all(db, steps, until);
+    return sql::run_all(db, steps, until);
 }
 
 std::vector<bool> two_step_semaphore_protocol::release_together(sql::connection& db,
@@ -206,8 +195,8 @@ bool two_step_semaphore_protocol::shrink_now(sql::connection& db, std::string_vi
                                              sql::deadline until) const {
     const std::array hold{value{name}, value{session}, value{grant_id}, value{from}, value{to}};
     const std::array counter{value{name}, value{from - to}};
-    return run_all(db, std::array{sql::step{shrink_permit_, hold}, sql::step{return_, counter}},
-                   until);
+    return sql::run_all(
+        db, std::array{sql::step{shrink_permit_, hold}, sql::step{return_, counter}}, until);
 }
 
 granted_permits two_step_semaphore_protocol::grant_next(sql::connection& db, std::string_view name,
@@ -228,7 +217,8 @@ granted_permits two_step_semaphore_protocol::grant_next(sql::connection& db, std
 }
 
 /// A transaction for one waiter. If it changes nothing, the waiter has gone, or permits were taken
-/// meanwhile: the queue is read again, so that no waiter is passed over.
+/// meanwhile: the queue is read again, so that no waiter is passed over. Returns false if no other
+/// can be served.
 bool two_step_semaphore_protocol::serve_first(sql::connection& db, std::string_view name,
                                               std::vector<handed_over>& served,
                                               sql::deadline until) const {
@@ -247,11 +237,6 @@ bool two_step_semaphore_protocol::serve_first(sql::connection& db, std::string_v
         .permits = {.count = row.integer(0, 5),
                     .of = row.integer<counter_kind>(0, 12),
                     .upgrades = row.maybe_integer<grant_id>(0, 13).value_or(grant_id{})}};
-    const std::array counter{value{name}, value{next.permits.count}};
-    const std::array ticket{value{row.integer(0, 2)}};
-    const auto hold = hold_of(next);
-    const std::array steps{sql::step{use_, counter}, sql::step{delete_waiter_, ticket},
-                           sql::step{insert_, hold}};
     served.reserve(served.size() + 1);  // so that a grant is not forgotten
     handed_over done{.session = next.session,
                      .grant_id = next.grant_id,
@@ -259,7 +244,17 @@ bool two_step_semaphore_protocol::serve_first(sql::connection& db, std::string_v
                      .to = {.number = row.integer(0, 9),
                             .secret = std::string{row.text(0, 10)},
                             .mailbox = row.maybe_integer(0, 11)}};
-    if (run_all(db, steps, until)) served.push_back(std::move(done));
+    if (row.integer(0, 14) > 1) {
+        done.token = 0;
+        served.push_back(std::move(done));
+        return false;
+    }
+    const std::array counter{value{name}, value{next.permits.count}};
+    const std::array ticket{value{row.integer(0, 2)}};
+    const auto hold = hold_of(next);
+    const std::array steps{sql::step{use_, counter}, sql::step{delete_waiter_, ticket},
+                           sql::step{insert_, hold}};
+    if (sql::run_all(db, steps, until)) served.push_back(std::move(done));
     return true;
 }
 

@@ -8,3 +8,10 @@
 -- $6 how many names; then each name and its grant id
 insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, members)
 values {entries}
+
+-- statement multi_enqueue_permits
+-- multi_enqueue for shared_mutexes.
+-- $1 … $6 as multi_enqueue; then each name, its grant id and permits
+insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at, kind,
+                                   blocks, members)
+values {counted_entries}

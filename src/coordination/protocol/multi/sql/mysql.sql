@@ -22,3 +22,23 @@ select f.floor, (select count(*) from rowlock_session m where m.id = $1 and {liv
        left join rowlock_session s on s.id = l.session
  where f.id = 1
  order by l.name
+
+-- statement multi_look_permits
+-- Reads several counters and the first live entry of each of their queues, in one snapshot; locks nothing. The permits
+-- are taken by take_permits, or use_permits with the deletion of the entries, all in one transaction with the holds, or
+-- none: those judge what is free again, on the rows that they have locked.
+-- $1 my session  $2 … $17 names; may repeat
+-- → whether my session lives, name, kind, permits that are free, the ticket and grant id of the first entry. A name
+--   without a counter does not come back; one row with NULLs if none has one.
+select (select count(*) from rowlock_session m where m.id = $1 and {live}),
+       p.name, p.kind, p.capacity - p.used,
+       (select w.ticket from rowlock_permit_waiter w force index (rowlock_permit_waiter_name_ticket)
+                       straight_join rowlock_session m
+         where w.name = p.name and m.id = w.session and {live} and {base_lives} order by w.ticket limit 1),
+       (select w.grant_id from rowlock_permit_waiter w force index (rowlock_permit_waiter_name_ticket)
+                       straight_join rowlock_session m
+         where w.name = p.name and m.id = w.session and {live} and {base_lives} order by w.ticket limit 1)
+  from (select 1 as one) as one
+       left join rowlock_semaphore p force index (primary)
+              on p.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+ order by p.name

@@ -114,3 +114,107 @@ select r.name, o.floor, clock_timestamp()
   from rowlock_token_floor o,
        (select n.name from pg_catalog.unnest($1::text[]) n (name) order by n.name collate "C") r
 on conflict (name) do nothing
+
+-- statement multi_take_permits
+-- multi_take for shared_mutexes: takes of each counter the permits that a mode stands for, all in one commit or none.
+-- Each has to be free for its mode, and no client may wait for it before this one: without entries no client at all,
+-- with entries in the queues ($7) each of these has to be the first of its queue. An upgrade comes before all of them.
+--
+-- p judges in this statement's snapshot. If any name fails there, nothing is locked. k then locks the counters, in the
+-- byte order of their names, as every statement that locks several does; the lock judges what is free on the row as it
+-- is then. No client holds a counter while it waits for a hold, a ticket or an earlier counter, so the wait is short. c
+-- locks the entries, after the counters as in grant_permits: one that was cancelled meanwhile is missing. Only with all
+-- k counters, and all k entries, is anything written.
+--
+-- No client is overtaken, and no two requests wait for each other: as in multi_take. The commit is asynchronous ($9)
+-- for the reason of take_permits, and no caller learns of the grants before flush_commits has returned. If the reply is
+-- lost, the grant ids find the holds again. Then check the queues (grant_permits): the modes may leave room for those
+-- that wait behind the entries.
+-- $1 my session; arrays: $2 names, each once  $3 grant ids; $4 thread  $5 note  $6 own deadline in µs, or NULL
+-- $7 1 = they have entries  $8 permits, as an array  $9 1 = asynchronously
+-- → one row a name: name, whether there is a counter, whether it can be taken, NULL, NULL, the token if granted; whether
+--   my session lives; the kind of the counter; whether it lacks room
+with r as materialized (
+         select r.name collate "C" as name, r.grant_id, r.permits
+           from unnest($2::text[], $3::bigint[], $8::bigint[]) as r (name, grant_id, permits)),
+     mine as materialized (
+         select m.id, (select f.floor from rowlock_token_floor f) as floor
+           from rowlock_session m
+          where m.id = $1::bigint and {live}
+            and ($9::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')),
+     p as materialized (
+         select r.name, r.grant_id, r.permits, s.kind, r.permits <= s.free as has_room,
+                s.kind = 1 and r.permits <= s.free
+                and coalesce((select w.grant_id from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
+                               where w.name = r.name and {live} and {base_lives}
+                               order by w.ticket limit 1) = r.grant_id, $7::int = 0) as can
+           from r left join lateral (
+                select s.kind, s.capacity - s.used as free
+                  from rowlock_semaphore s where s.name = r.name offset 0) s on true),
+     k as materialized (
+         select p.name, p.grant_id, p.permits
+           from mine
+                cross join (select p.* from p
+                             where (select count(*) from mine where mine.floor is not null) = 1
+                               and (select count(*) from p where p.can) = (select count(*) from r)
+                             order by p.name offset 0) p
+                cross join lateral (
+                    select s.name from rowlock_semaphore s
+                     where s.name = p.name and s.kind = 1 and p.permits <= s.capacity - s.used
+                       for update of s) s),
+     c as materialized (
+         select w.name, w.ticket
+           from rowlock_permit_waiter w
+          where $7::int = 1 and (select count(*) from k) = (select count(*) from r)
+            and w.grant_id = any ($3::bigint[]) and w.session = $1::bigint
+          order by w.ticket, w.name for update of w),
+     g as materialized (
+         select k.name, k.grant_id, k.permits from k
+          where (select count(*) from k) = (select count(*) from r)
+            and ($7::int = 0 or (select count(*) from c) = (select count(*) from r))),
+     d as (
+         delete from rowlock_permit_waiter w using c
+          where w.name = c.name and w.ticket = c.ticket and exists (select from g)),
+     u as (
+         update rowlock_semaphore s
+            set used = s.used + g.permits, token = greatest(s.token, mine.floor) + 1, changed_at = clock_timestamp()
+           from g, mine
+          where s.name = g.name
+         returning s.name, s.token),
+     i as (
+         insert into rowlock_permit (name, grant_id, session, permits, token, thread, note, acquired_at, deadline, kind)
+         select g.name, g.grant_id, $1::bigint, g.permits, u.token, $4::text, $5::text, clock_timestamp(),
+                clock_timestamp() + $6::bigint::float8 * interval '1 microsecond', 1
+           from g join u on u.name = g.name)
+select p.name, (p.kind is not null)::int, coalesce(p.can, false)::int, null::bigint, null::bigint, u.token,
+       (select count(*) from mine), p.kind, (not p.has_room)::int
+  from p left join u on u.name = p.name
+ order by p.name
+
+-- statement multi_enqueue_permits
+-- multi_enqueue for shared_mutexes.
+-- $1 … $10 as multi_enqueue  $11 permits at the first name  $12 at the others, as an array
+with c as materialized (
+         select set_config('synchronous_commit', 'off', true)),
+     f as (
+         insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at,
+                                            kind, blocks, members)
+         select $2::text, $1::bigint, $3::bigint, $11::bigint, $6::text, $7::text, $8::bigint, clock_timestamp(), 1,
+                $9::text, $10::smallint from c
+         returning ticket)
+insert into rowlock_permit_waiter (name, ticket, session, grant_id, permits, thread, note, deadline_us, enqueued_at,
+                                   kind, blocks, members)
+overriding system value
+select r.name, f.ticket, $1::bigint, r.grant_id, r.permits, $6::text, $7::text, $8::bigint, clock_timestamp(), 1,
+       $9::text, $10::smallint
+  from f cross join unnest($4::text[], $5::bigint[], $12::bigint[]) as r (name, grant_id, permits)
+
+-- statement multi_create_counters
+-- Makes the counters of several shared_mutexes that have none, in the order of the names, as acquire_all; none of a name
+-- that leases use, which a shared_mutex would not exclude.
+-- $1 names, as an array's text  $2 capacity
+insert into rowlock_semaphore (name, capacity, kind, changed_at)
+select r.name, $2::bigint, 1, clock_timestamp()
+  from (select n.name from pg_catalog.unnest($1::text[]) n (name) order by n.name collate "C") r
+ where not exists (select from rowlock_lease l where l.name = r.name)
+on conflict (name) do nothing

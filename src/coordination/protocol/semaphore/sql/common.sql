@@ -34,16 +34,18 @@ select s.grant_id, s.token, s.permits
 -- All entries of a session in the queues of semaphores, in one snapshot; reads only.
 -- $1 my session
 -- → whether my session lives; name, grant id, ticket, position (0: my session is dead), whether the first
---   waiter of the queue can be served, whether the counter is there. One row with NULLs if there is no entry.
+--   waiter of the queue can be served, whether the counter is there, in how many queues the request of that first waiter
+--   has an entry. One row with NULLs if there is no entry.
 select (select count(*) from rowlock_session m where m.id = $1 and {live}),
        mine.name, mine.grant_id, mine.ticket, coalesce(q.place, 0),
-       coalesce(q.first_permits <= p.capacity - p.used, 0), p.name is not null
+       coalesce(q.first_permits <= p.capacity - p.used, 0), p.name is not null, coalesce(q.first_members, 1)
   from (select 1 as one) as one
        left join rowlock_permit_waiter mine on mine.session = $1
        left join rowlock_semaphore p on p.name = mine.name
        left join (select w.ticket,
                          row_number() over (partition by w.name order by w.ticket) as place,
-                         first_value(w.permits) over (partition by w.name order by w.ticket) as first_permits
+                         first_value(w.permits) over (partition by w.name order by w.ticket) as first_permits,
+                         first_value(w.members) over (partition by w.name order by w.ticket) as first_members
                     from (select distinct o.name from rowlock_permit_waiter o where o.session = $1) n
                          {join} rowlock_permit_waiter w {join} rowlock_session m
                    where w.name = n.name and m.id = w.session and {live} and {base_lives}) q

@@ -107,10 +107,11 @@ delete from rowlock_permit where name = $1 and grant_id = $2 and session = $3 an
 -- $1 name
 -- → the token of the next grant, permits that are free; the ticket, its session, grant id, permits, thread, note,
 --   own deadline in µs, its session's wake-up address, secret and mailbox, the kind, of an upgrade the grant id of its
---   hold. No row without a live waiter.
+--   hold, in how many queues its request has an entry: more than one are not served alone, nor is any behind them. No row
+--   without a live waiter.
 select greatest(p.token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1, p.capacity - p.used,
        w.ticket, w.session, w.grant_id, w.permits, w.thread, w.note, w.deadline_us,
-       m.wake_address, m.wake_secret, m.mailbox, w.kind, w.base
+       m.wake_address, m.wake_secret, m.mailbox, w.kind, w.base, w.members
   from rowlock_semaphore p
        straight_join rowlock_permit_waiter w force index (rowlock_permit_waiter_name_ticket)
        straight_join rowlock_session m

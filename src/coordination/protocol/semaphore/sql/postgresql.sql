@@ -133,8 +133,12 @@ select d.grant_id from d
 -- after its commit. Only sessions that live on this server are given any. The commit is asynchronous for the
 -- reason of take_permits: a waiter reads its hold, and then flushes, before its caller learns of it. At most 256
 -- at a time: then there may be more.
+--
+-- An entry of a request for several is not served alone, and no entry behind it is served: if it is the first that
+-- fits, it is returned with the token 0, and its client takes all of them itself (multi_take_permits).
 -- $1 name
--- → of each that was served: session, grant id, token; its session's wake-up address, secret and mailbox
+-- → of each that was served: session, grant id, token (0: it was not, and is to be notified); its session's wake-up
+--   address, secret and mailbox
 with f as materialized (
          select greatest(p.token, (select o.floor from rowlock_token_floor o)) as token,
                 p.capacity - p.used as free
@@ -144,15 +148,19 @@ with f as materialized (
             for update of p),
      k as materialized (
          select w.ticket, w.session, w.grant_id, w.permits, w.thread, w.note, w.deadline_us, w.kind, w.base,
-                m.wake_address, m.wake_secret, m.mailbox
+                w.members, m.wake_address, m.wake_secret, m.mailbox
            from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
           where exists (select from f) and w.name = $1::text and {live} and {base_lives}
           order by w.ticket limit 256 for update of w),
-     c as materialized (
+     s as materialized (
          select q.*
            from (select k.*, (sum(k.permits) over (order by k.ticket))::bigint as until_here,
-                        row_number() over (order by k.ticket) as place from k) q
-          where q.until_here <= (select f.free from f)),
+                        row_number() over (order by k.ticket) as place,
+                        count(*) filter (where k.members > 1) over (order by k.ticket) as several from k) q
+          where q.until_here <= (select f.free from f)
+            and q.several <= (q.members > 1)::int),
+     c as materialized (
+         select s.* from s where s.members = 1),
      d as (
          delete from rowlock_permit_waiter w using c where w.name = $1::text and w.ticket = c.ticket),
      i as (
@@ -167,8 +175,9 @@ with f as materialized (
            from (select sum(c.permits)::bigint as permits, max(f.token + c.place) as token
                    from c, f having count(*) > 0) b
           where p.name = $1::text)
-select c.session, c.grant_id, f.token + c.place, c.wake_address, c.wake_secret, c.mailbox
-  from c, f order by c.ticket
+select s.session, s.grant_id, case when s.members = 1 then f.token + s.place else 0 end,
+       s.wake_address, s.wake_secret, s.mailbox
+  from s, f order by s.ticket
 
 -- statement sweep_permits
 -- Ends the holds of sessions that have ended or are gone, and those past their own deadline: a thousand at a
@@ -328,7 +337,7 @@ on conflict (grant_id) do nothing
 with k as materialized (
          select w.name, w.ticket from rowlock_permit_waiter w
           where w.grant_id = any ($1::text::bigint[])
-          order by w.ticket for update of w)
+          order by w.ticket, w.name for update of w)
 delete from rowlock_permit_waiter w using k
  where w.name = k.name and w.ticket = k.ticket returning w.grant_id
 
@@ -348,22 +357,25 @@ delete from rowlock_permit_waiter w using k where w.name = k.name and w.ticket =
 -- All entries of a session in the queues of semaphores, in one snapshot; reads only.
 -- $1 my session
 -- → whether my session lives; name, grant id, ticket, position (0: my session is dead), whether the first
---   waiter of the queue can be served, whether the counter is there. One row with NULLs if there is no entry.
+--   waiter of the queue can be served, whether the counter is there, in how many queues the request of that first waiter
+--   has an entry. One row with NULLs if there is no entry.
 with mine as materialized (
          select w.name, w.grant_id, w.ticket from rowlock_permit_waiter w where w.session = $1::bigint),
      place as materialized (
-         select w.ticket, row_number() over (partition by w.name order by w.ticket) as position,
-                pg_catalog.first_value(w.permits) over (partition by w.name order by w.ticket) as first
+         select w.name, w.ticket, row_number() over (partition by w.name order by w.ticket) as position,
+                pg_catalog.first_value(w.permits) over (partition by w.name order by w.ticket) as first,
+                pg_catalog.first_value(w.members) over (partition by w.name order by w.ticket) as members
            from (select distinct mine.name from mine) n
                 join rowlock_permit_waiter w on w.name = n.name
                 join rowlock_session m on m.id = w.session
           where {live} and {base_lives})
 select (select count(*) from rowlock_session m where m.id = $1::bigint and {live}),
        mine.name, mine.grant_id, mine.ticket, coalesce(place.position, 0),
-       coalesce(place.first <= p.capacity - p.used, false)::int, (p.name is not null)::int
+       coalesce(place.first <= p.capacity - p.used, false)::int, (p.name is not null)::int,
+       coalesce(place.members, 1)
   from (values (1)) as one
        left join mine on true
-       left join place on place.ticket = mine.ticket
+       left join place on place.name = mine.name and place.ticket = mine.ticket
        left join rowlock_semaphore p on p.name = mine.name
  order by mine.ticket
 

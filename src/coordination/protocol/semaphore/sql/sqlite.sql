@@ -104,10 +104,11 @@ delete from rowlock_permit where name = $1 and grant_id = $2 and session = $3 an
 -- $1 name
 -- → the token of the next grant, permits that are free; the ticket, its session, grant id, permits, thread, note,
 --   own deadline in µs, its session's wake-up address, secret and mailbox, the kind, of an upgrade the grant id of its
---   hold. No row without a live waiter.
+--   hold, in how many queues its request has an entry: more than one are not served alone, nor is any behind them. No row
+--   without a live waiter.
 select max(p.token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1, p.capacity - p.used,
        w.ticket, w.session, w.grant_id, w.permits, w.thread, w.note, w.deadline_us,
-       m.wake_address, m.wake_secret, m.mailbox, w.kind, w.base
+       m.wake_address, m.wake_secret, m.mailbox, w.kind, w.base, w.members
   from rowlock_semaphore p cross join rowlock_permit_waiter w cross join rowlock_session m
  where p.name = $1 and w.name = $1 and m.id = w.session and {live} and {base_lives}
  order by w.ticket limit 1

@@ -1,0 +1,500 @@
+// Modes of several shared_mutexes at once, as programs use them: all or none, over several clients,
+// in any order of the names; and what becomes of them after lost replies, lost entries, losses and
+// time limits.
+// shows: promise-14
+
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/protocol_session.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <future>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::interception;
+using support::kind_of;
+using support::soon;
+using modes = std::vector<mode_request>;
+
+namespace {
+
+constexpr auto shared = lock_mode::shared;
+constexpr auto upgradeable = lock_mode::upgradeable;
+constexpr auto exclusive = lock_mode::exclusive;
+
+std::int64_t held(support::lock_database& database) {
+    return database.number("select count(*) from rowlock_permit");
+}
+
+std::int64_t entries(support::lock_database& database) {
+    return database.number("select count(*) from rowlock_permit_waiter");
+}
+
+/// Polls so seldom that only a wake-up can end a wait within the time of a test.
+client_options sleepy(support::lock_database& database) {
+    return database.options({.poll_interval = 1h});
+}
+
+std::future<std::optional<multi_mode_lease>> waits_for(client& locks, modes wanted,
+                                                       std::chrono::milliseconds time = 20s) {
+    return std::async(std::launch::async, [&locks, wanted = std::move(wanted), time] {
+        return try_acquire_all_for(locks, wanted, time);
+    });
+}
+
+}  // namespace
+
+TEST_CASE("all modes are held together, beside those that fit, and each has its own token") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client other{database.source(), database.options()};
+        auto all = acquire_all(locks, {{"b", exclusive}, {"c", upgradeable}, {"a", shared}},
+                               {.note = "stocktaking"});
+        CHECK(all.held());
+        CHECK(all.remaining() > 0ms);
+        CHECK_FALSE(all.lost().stop_requested());
+        REQUIRE(all.size() == 3);
+        CHECK(all.leases()[0].name() == "a");
+        CHECK(all["a"].mode() == shared);
+        CHECK(all["b"].mode() == exclusive);
+        CHECK(all["c"].mode() == upgradeable);
+        CHECK(kind_of([&] { static_cast<void>(all["d"]); }) == errc::not_owner);
+        for (const auto& each : all.leases()) {
+            const auto seen = shared_mutex{other, each.name()}.holders();
+            REQUIRE(seen.size() == 1);
+            CHECK(seen.front().token == each.token());
+            CHECK(seen.front().mode == each.mode());
+            CHECK(seen.front().who.note == "stocktaking");
+        }
+        CHECK_FALSE(try_acquire_all(other, {{"a", shared}, {"b", shared}}));
+        CHECK_FALSE(try_acquire_all(other, {{"a", exclusive}, {"d", shared}}));
+        {
+            const auto readers = try_acquire_all(other, {{"a", shared}, {"c", shared}});
+            REQUIRE(readers);
+            CHECK(held(database) == 5);
+        }
+        CHECK(eventually([&] { return held(database) == 3; }));
+        all.release();
+        CHECK_FALSE(all.held());
+        CHECK(held(database) == 0);
+        CHECK_NOTHROW(all.release());  // again
+        CHECK(locks.stats().acquired == 3);
+        CHECK(other.stats().acquired == 2);
+    }
+}
+
+TEST_CASE("a waiter for several modes gets them when the last of them fits") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client first{database.source(), database.options()};
+        client second{database.source(), database.options()};
+        client waiter{database.source(), sleepy(database)};
+        auto a = shared_mutex{first, "a"}.acquire(exclusive);
+        auto b = shared_mutex{second, "b"}.acquire(shared);
+        auto waiting = waits_for(waiter, {{"a", shared}, {"b", exclusive}, {"c", shared}});
+        REQUIRE(eventually([&] { return entries(database) == 3; }));
+        // None of them is taken before all fit, and no newcomer passes.
+        CHECK_FALSE(shared_mutex{first, "c"}.try_acquire(shared));
+        a.release();
+        CHECK_FALSE(shared_mutex{first, "a"}.try_acquire(shared));
+        CHECK(waiting.wait_for(50ms) == std::future_status::timeout);
+        CHECK(held(database) == 1);
+        b.release();
+        auto all = waiting.get();
+        REQUIRE(all);
+        CHECK(all->held());
+        CHECK(entries(database) == 0);
+        CHECK((*all)["a"].token() > a.token());
+        CHECK(waiter.stats().queued == 1);
+    }
+}
+
+TEST_CASE("readers behind a request for several modes enter with it, writers after it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client several{database.source(), sleepy(database)};
+        client single{database.source(), sleepy(database)};
+        auto a = shared_mutex{holder, "a"}.acquire(exclusive);
+        auto all = waits_for(several, {{"a", shared}, {"b", exclusive}});
+        REQUIRE(eventually([&] { return entries(database) == 2; }));
+        const auto waits = [&](const char* name, lock_mode mode) {
+            return std::async(std::launch::async, [&single, name, mode] {
+                return shared_mutex{single, name}.acquire(mode);
+            });
+        };
+        auto reader = waits("a", shared);
+        REQUIRE(eventually([&] { return entries(database) == 3; }));
+        auto writer = waits("b", exclusive);
+        REQUIRE(eventually([&] { return entries(database) == 4; }));
+        a.release();
+        auto got = all.get();
+        REQUIRE(got);
+        CHECK(reader.get().held());
+        CHECK(got->held());
+        CHECK(writer.wait_for(20ms) == std::future_status::timeout);
+        got->release();
+        CHECK(writer.get().held());
+    }
+}
+
+TEST_CASE("modes are refused that no call could serve, and locks that the thread holds") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        const auto refused = [&](const modes& wanted) {
+            return kind_of([&] { static_cast<void>(try_acquire_all(locks, wanted)); });
+        };
+        CHECK(refused({}) == errc::invalid_options);
+        CHECK(refused({{"a", shared}, {"b"}, {"a", exclusive}}) == errc::invalid_options);
+        modes many;
+        for (int i = 0; i < 17; ++i) many.push_back({"name " + std::to_string(i), shared});
+        CHECK(refused(many) == errc::invalid_options);
+        many.pop_back();
+        auto sixteen = try_acquire_all(locks, many);
+        REQUIRE(sixteen);
+        CHECK(sixteen->size() == 16);
+        sixteen->release();
+        CHECK(held(database) == 0);
+
+        {
+            const auto one = shared_mutex{locks, "a"}.acquire(shared);
+            CHECK(refused({{"a", shared}, {"b"}}) == errc::would_deadlock);
+            // Another thread may release that; so may this one, before it asks.
+            std::jthread{[&] { CHECK(refused({{"a", shared}, {"b"}}) == errc{}); }}.join();
+        }
+        shared_mutex read{locks, "r"};
+        read.lock_shared();
+        CHECK(refused({{"r", shared}, {"b"}}) == errc::would_deadlock);
+        read.unlock_shared();
+        CHECK(refused({{"r", shared}, {"b"}}) == errc{});
+        locks.acquire("lease").release();
+        CHECK(refused({{"b"}, {"lease", shared}}) == errc::invalid_options);
+        semaphore{locks, "semaphore"}.set_capacity(3);
+        CHECK(refused({{"b"}, {"semaphore", shared}}) == errc::invalid_options);
+        auto single = acquire_all(locks, {{"d", upgradeable}});
+        CHECK(single.size() == 1);
+        CHECK(single["d"].mode() == upgradeable);
+        multi_mode_lease none;
+        CHECK_FALSE(none.held());
+        CHECK(none.size() == 0);
+        CHECK_NOTHROW(none.release());
+    }
+}
+
+TEST_CASE("a wait for several modes ends with its time limit or a stop, and leaves no entry") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(), database.options()};
+        client behind{database.source(), sleepy(database)};
+        const auto b = shared_mutex{holder, "b"}.acquire(exclusive);
+        const auto waiting_reader = [&] {
+            return std::async(std::launch::async, [&] {
+                return shared_mutex{behind, "a"}.acquire(shared);
+            });
+        };
+        const modes wanted{{"a", exclusive}, {"b", shared}};
+        std::stop_source stop;
+        auto waiting = std::async(std::launch::async, [&] {
+            return try_acquire_all_for(waiter, wanted, 20s, stop.get_token());
+        });
+        REQUIRE(eventually([&] { return entries(database) == 2; }));
+        auto reader = waiting_reader();
+        REQUIRE(eventually([&] { return entries(database) == 3; }));
+        stop.request_stop();
+        CHECK_FALSE(waiting.get());
+        // Its entry kept the reader waiting.
+        CHECK(reader.get().held());
+        CHECK_FALSE(try_acquire_all_for(waiter, wanted, 30ms));
+        CHECK(eventually([&] { return entries(database) == 0; }));
+        CHECK_FALSE(acquire_all(waiter, wanted, stop.get_token()));
+    }
+}
+
+TEST_CASE("after a lost reply all modes are held once, or none of them") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        network.transactions = true;
+        client locks{network.wrap(database.source()), database.options()};
+        const auto lose_first = [&](std::string_view statement, bool before = false) {
+            auto once = std::make_shared<std::atomic<bool>>(false);
+            const auto hook = [=](std::string_view what) {
+                if (what != statement || once->exchange(true)) return;
+                if (before) interception::refuse_to_send();
+                interception::lose_reply();
+            };
+            before ? network.before(hook) : network.after(hook);
+            return once;
+        };
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        const std::string_view writes = postgresql ? "multi_take_permits"
+                                        : database.speaks() == sql::dialect::mysql ? "transaction"
+                                                                                   : "commit";
+        const std::string_view follows = postgresql ? "flush_commits" : "permits_of";
+        const modes wanted{{"a", shared}, {"b", exclusive}};
+        acquire_all(locks, wanted).release();
+        std::shared_ptr<std::atomic<bool>> lost;
+        SUBCASE("of the attempt that took them") {
+            lost = lose_first(writes);
+            CHECK(acquire_all(locks, wanted).held());
+        }
+        SUBCASE("of one that was not sent") {
+            lost = lose_first(writes, true);
+            CHECK(acquire_all(locks, wanted).held());
+        }
+        SUBCASE("of the statement behind it") {
+            lost = lose_first(follows);
+            CHECK(acquire_all(locks, wanted).held());
+        }
+        SUBCASE("of the statement behind it, which was not sent") {
+            lost = lose_first(follows, true);
+            CHECK(acquire_all(locks, wanted).held());
+        }
+        SUBCASE("of the turn that came by waiting") {
+            client other{database.source(), database.options()};
+            auto b = shared_mutex{other, "b"}.acquire(exclusive);
+            auto waiting = waits_for(locks, wanted);
+            REQUIRE(eventually([&] { return entries(database) == 2; }));
+            lost = lose_first(writes);
+            b.release();
+            REQUIRE(waiting.get());
+        }
+        SUBCASE("of the entry in the queues") {
+            client other{database.source(), database.options()};
+            auto b = shared_mutex{other, "b"}.acquire(exclusive);
+            lost = lose_first("multi_enqueue_permits");
+            auto waiting = waits_for(locks, wanted);
+            REQUIRE(eventually([&] { return lost->load(); }));
+            // The entries whose outcome was unknown do not keep those of the next attempt waiting.
+            b.release();
+            REQUIRE(waiting.get());
+        }
+        CHECK(*lost);
+        CHECK(eventually([&] { return entries(database) == 0; }));
+        CHECK(eventually([&] { return held(database) == 0; }));
+        CHECK(database.number("select count(*) from rowlock_semaphore where used <> 0") == 0);
+    }
+}
+
+TEST_CASE("a request for modes whose entry is gone, or was served alone, never has a part") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.poll_interval = 20ms})};
+        client other{database.source(), database.options()};
+        auto b = shared_mutex{other, "b"}.acquire(exclusive);
+        auto waiting = waits_for(locks, {{"a", shared}, {"b", shared}});
+        REQUIRE(eventually([&] { return entries(database) == 2; }));
+        const auto first = database.number("select max(grant_id) from rowlock_permit_waiter");
+        SUBCASE("one is deleted") {
+            database.run("delete from rowlock_permit_waiter where name = 'a'");
+        }
+        SUBCASE("all are deleted") {
+            database.run("delete from rowlock_permit_waiter");
+        }
+        SUBCASE("a client of an earlier version grants one of the modes") {
+            database.run(
+                "update rowlock_semaphore set used = used + 1, token = token + 1 "
+                "where name = 'a'");
+            database.run(
+                "insert into rowlock_permit (name, grant_id, session, permits, token, acquired_at, "
+                "kind) select w.name, w.grant_id, w.session, 1, 9, w.enqueued_at, 1 "
+                "from rowlock_permit_waiter w where w.name = 'a'");
+            database.run("delete from rowlock_permit_waiter where name = 'a'");
+        }
+        REQUIRE(eventually([&] {
+            return entries(database) == 2 &&
+                   database.number("select max(grant_id) from rowlock_permit_waiter") != first;
+        }));
+        // What was granted alone is given back.
+        CHECK(eventually([&] { return held(database) == 1; }));
+        CHECK(waiting.wait_for(0ms) == std::future_status::timeout);
+        b.release();
+        const auto all = waiting.get();
+        REQUIRE(all);
+        CHECK(all->held());
+        CHECK(held(database) == 2);
+    }
+}
+
+TEST_CASE("a request for several modes outlives the end of its session") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const support::protocol_connection hand{database};
+        client other{database.source(), database.options()};
+        auto b = shared_mutex{other, "b"}.acquire(exclusive);
+        client locks{database.source(), database.options({.ttl = 2s})};
+        auto waiting = waits_for(locks, {{"a", shared}, {"b", shared}});
+        REQUIRE(eventually([&] { return entries(database) == 2; }));
+        const auto old = database.number("select max(session) from rowlock_permit_waiter");
+        hand.end(session_id{old});
+        REQUIRE(eventually([&] {
+            return database.number("select count(*) from rowlock_permit_waiter where session <> " +
+                                   std::to_string(old)) == 2;
+        }));
+        b.release();
+        CHECK(waiting.get());
+    }
+}
+
+TEST_CASE("modes that dead clients hold are taken back for a request for several") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const support::protocol_connection hand{database};
+        hand.open(session_id{1}, {.ttl = 1s});
+        const auto counters = protocol::make_semaphore_protocol(database.statements());
+        const auto dead_holder = [&](const char* name) {
+            static_cast<void>(counters->create_shared_mutex(hand.db(), name, soon()));
+            const auto made =
+                counters->acquire(hand.db(),
+                                  {.name = name,
+                                   .session = session_id{1},
+                                   .grant_id = grant_id{name[0]},
+                 .thread = {},
+                 .note = {},
+                 .deadline_us = std::nullopt,
+                                   .permits = {.count = protocol::permits_for(exclusive),
+                                               .of = protocol::counter_kind::shared_mutex}},
+                                  soon());
+            REQUIRE(made.what == protocol::attempt::outcome::granted);
+        };
+        dead_holder("a");
+        dead_holder("b");
+        client locks{database.source(), database.options()};
+        SUBCASE("that waits for them") {
+            CHECK(acquire_all(locks, {{"a", shared}, {"b", exclusive}}).held());
+        }
+        SUBCASE("that makes one attempt") {
+            CHECK(eventually([&] { return !hand.is_live(session_id{1}); }));
+            CHECK(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
+        }
+    }
+}
+
+TEST_CASE("the loss of one of several modes is the loss of all, and the others are released") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 2s})};
+        client other{database.source(), database.options()};
+        auto all = acquire_all(locks, {{"a", shared}, {"b", exclusive}});
+        REQUIRE(shared_mutex{other, "b"}.force_release(all["b"].token()));
+        const auto lost = all.lost();
+        REQUIRE(eventually([&] { return lost.stop_requested(); }));
+        CHECK_FALSE(all.held());
+        CHECK(all["a"].held());
+        CHECK_FALSE(all["b"].held());
+        CHECK(kind_of([&] { all.release(); }) == errc::lock_lost);
+        CHECK(eventually([&] { return held(database) == 0; }));
+    }
+}
+
+TEST_CASE("taken apart, each mode is upgraded, downgraded and released by itself") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client other{database.source(), database.options()};
+        auto apart = acquire_all(locks, {{"a", upgradeable}, {"b", exclusive}}).split();
+        REQUIRE(apart.size() == 2);
+        apart[0].upgrade();
+        CHECK(apart[0].mode() == exclusive);
+        CHECK_FALSE(try_acquire_all(other, {{"a", shared}, {"c", shared}}));
+        apart[1].downgrade(shared);
+        CHECK(try_acquire_all(other, {{"b", shared}, {"c", shared}}));
+        apart[0].release();
+        CHECK(apart[1].held());
+        CHECK(try_acquire_all(other, {{"a", exclusive}, {"b", shared}}));
+    }
+}
+
+TEST_CASE("a transaction commits only while all of several modes are held") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client other{database.source(), database.options()};
+        auto all = acquire_all(locks, {{"a", shared}, {"b", exclusive}});
+        const auto db = database.source().connect(soon());
+        const auto fenced = [&] {
+            db->query("begin", soon());
+            const auto failed = kind_of([&] { fence(*db, all); });
+            db->query("rollback", soon());
+            return failed;
+        };
+        CHECK(fenced() == errc{});
+        REQUIRE(shared_mutex{other, "b"}.force_release(all["b"].token()));
+        CHECK(fenced() == errc::lock_lost);
+        CHECK(kind_of([&] { fence(*db, multi_mode_lease{}); }) == errc::not_owner);
+    }
+}
+
+TEST_CASE("threads that ask for modes in opposite orders neither wait forever nor overlap") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        constexpr std::size_t many = 6;
+        constexpr int turns = 10;
+        std::vector<std::unique_ptr<client>> clients;
+        for (int i = 0; i < 2; ++i) {
+            clients.push_back(std::make_unique<client>(database.source(), database.options()));
+        }
+        // Readers count by one, a writer by a thousand.
+        std::array<std::atomic<int>, 3> inside{};
+        std::atomic<int> overlaps{0};
+        std::atomic<int> done{0};
+        {
+            std::vector<std::jthread> threads;
+            for (std::size_t i = 0; i < many; ++i) {
+                threads.emplace_back([&, i] {
+                    const std::array<std::size_t, 2> wanted{i % 3, (i + 1 + i / 3) % 3};
+                    for (int turn = 0; turn < turns; ++turn) {
+                        modes all;
+                        std::array<int, 2> weight{};
+                        for (std::size_t k = 0; k < 2; ++k) {
+                            const bool writes = (i + k + static_cast<std::size_t>(turn)) % 2 == 0;
+                            weight[k] = writes ? 1000 : 1;
+                            all.push_back(
+                                {"n" + std::to_string(wanted[k]), writes ? exclusive : shared});
+                        }
+                        const auto got = acquire_all(*clients[i % 2], all);
+                        for (std::size_t k = 0; k < 2; ++k) {
+                            const int before = inside[wanted[k]].fetch_add(weight[k]);
+                            if (before >= 1000 || (weight[k] == 1000 && before > 0)) ++overlaps;
+                        }
+                        for (std::size_t k = 0; k < 2; ++k) inside[wanted[k]] -= weight[k];
+                        ++done;
+                    }
+                });
+            }
+        }
+        CHECK(overlaps == 0);
+        CHECK(done == static_cast<int>(many) * turns);
+        CHECK(eventually([&] { return held(database) == 0 && entries(database) == 0; }));
+        CHECK(database.number("select count(*) from rowlock_semaphore where used <> 0") == 0);
+    }
+}
+
+TEST_CASE("of two threads that hold a mode each and ask for several, one gives way") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client first{database.source(), database.options({.poll_interval = 50ms})};
+        client second{database.source(), database.options({.poll_interval = 50ms})};
+        std::atomic<int> holding{0};
+        const auto run = [&](client& locks, const char* mine, const modes& wanted) {
+            return std::async(std::launch::async, [&, mine, wanted] {
+                const auto held = shared_mutex{locks, mine}.acquire(shared);
+                ++holding;
+                while (holding < 2) std::this_thread::yield();
+                return kind_of([&] { static_cast<void>(acquire_all(locks, wanted)); });
+            });
+        };
+        auto one = run(first, "a", {{"b", exclusive}, {"c", shared}});
+        auto two = run(second, "b", {{"a", exclusive}, {"c", shared}});
+        const auto failed = std::pair{one.get(), two.get()};
+        CHECK(((failed.first == errc::deadlock) != (failed.second == errc::deadlock)));
+        CHECK(((failed.first == errc{}) != (failed.second == errc{})));
+    }
+}
