@@ -1,8 +1,10 @@
-// Several locks at once (T12): four leases by one call, beside the same four acquired one by one.
+// Several locks at once (T12): four leases by one call, beside the same four acquired one by one;
+// and so for modes of shared_mutexes.
 #include "common/ours.hpp"
 #include "common/postgresql.hpp"
 #include "shared/contestants.hpp"
 #include "throughput/contestants.hpp"
+#include <rowlock/multi_mode_lease.hpp>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -51,16 +53,57 @@ private:
     const std::vector<rowlock::lock_name> names_;
 };
 
+/// Takes four shared_mutexes of its own, one of them exclusively, in one call.
+class modes_at_once final : public worker {
+public:
+    modes_at_once(std::shared_ptr<rowlock::client> locks,
+                  const std::vector<rowlock::lock_name>& names)
+        : locks_{std::move(locks)} {
+        for (const auto& each : names) wanted_.push_back({each, mode_of(each, names)});
+    }
+    void turn() override { const auto taken = rowlock::acquire_all(*locks_, wanted_); }
+
+    static rowlock::lock_mode mode_of(const rowlock::lock_name& one,
+                                      const std::vector<rowlock::lock_name>& all) {
+        return one == all.front() ? rowlock::lock_mode::exclusive : rowlock::lock_mode::shared;
+    }
+
+private:
+    const std::shared_ptr<rowlock::client> locks_;
+    std::vector<rowlock::mode_request> wanted_;
+};
+
+/// The same, one after the other.
+class modes_one_by_one final : public worker {
+public:
+    modes_one_by_one(std::shared_ptr<rowlock::client> locks,
+                     const std::vector<rowlock::lock_name>& names)
+        : locks_{std::move(locks)} {
+        for (const auto& each : names) {
+            wanted_.push_back({std::make_unique<rowlock::shared_mutex>(*locks_, each),
+                               modes_at_once::mode_of(each, names)});
+        }
+    }
+    void turn() override {
+        std::vector<rowlock::mode_lease> taken;
+        taken.reserve(wanted_.size());
+        for (const auto& [lock, mode] : wanted_) taken.push_back(lock->acquire(mode));
+    }
+
+private:
+    const std::shared_ptr<rowlock::client> locks_;
+    std::vector<std::pair<std::unique_ptr<rowlock::shared_mutex>, rowlock::lock_mode>> wanted_;
+};
+
 /// @param make the client of each thread
-template <typename Make>
+template <typename OneByOne, typename AtOnce, typename Make>
 void compare(findings& found, const std::string& id, int threads, Make make,
              const round_options& rounds) {
     std::vector<contestant> all;
-    all.push_back(line_up("one by one", threads, [&](int i) {
-        return std::make_unique<one_by_one>(make(), names_of(i));
-    }));
+    all.push_back(line_up("one by one", threads,
+                          [&](int i) { return std::make_unique<OneByOne>(make(), names_of(i)); }));
     all.push_back(line_up("at once", threads,
-                          [&](int i) { return std::make_unique<at_once>(make(), names_of(i)); }));
+                          [&](int i) { return std::make_unique<AtOnce>(make(), names_of(i)); }));
     const auto seen = take_turns(all, rounds);
     for (std::size_t i = 0; i < all.size(); ++i) tell(found, id, all[i], seen[i]);
     found.add({.id = id,
@@ -77,8 +120,15 @@ void compare_all(findings& found, const std::string& database, const std::string
     constexpr int many = 16;
     const tables where{url};
     const auto make = [&] { return client_for(where, options); };
-    compare(found, fmt::format("T12/{}-1", database), 1, make, rounds);
-    compare(found, fmt::format("T12/clients-{}-{}", database, many), many, make, rounds);
+    compare<one_by_one, at_once>(found, fmt::format("T12/{}-1", database), 1, make, rounds);
+    compare<one_by_one, at_once>(found, fmt::format("T12/clients-{}-{}", database, many), many,
+                                 make, rounds);
+    const tables of_modes{url};
+    const auto make_another = [&] { return client_for(of_modes, options); };
+    compare<modes_one_by_one, modes_at_once>(found, fmt::format("T12/modes-{}-1", database), 1,
+                                             make_another, rounds);
+    compare<modes_one_by_one, modes_at_once>(
+        found, fmt::format("T12/modes-clients-{}-{}", database, many), many, make_another, rounds);
 }
 
 void measure(const program_options& common, const std::vector<std::string>& databases,
@@ -98,5 +148,6 @@ void measure(const program_options& common, const std::vector<std::string>& data
 
 int main(int argc, char** argv) {
     return bench::run_on_databases(
-        argc, argv, "Measures four leases acquired by one call, and one by one.", bench::measure);
+        argc, argv, "Measures four leases, or modes, acquired by one call, and one by one.",
+        bench::measure);
 }

@@ -45,6 +45,7 @@ const std::vector<program> programs{
     {"19_transfer", nullptr},
     {"20_latch", nullptr},
     {"21_double_barrier", nullptr},
+    {"23_multi_mode", nullptr},
 };
 
 tool::arguments command(const program& one, const std::string& url) {

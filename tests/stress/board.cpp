@@ -14,7 +14,6 @@
 namespace stress {
 
 std::int64_t capacity_of(std::size_t name) {
-    if (name >= counted_names) return 1;  // a lease
     return name == counted_names - 1
                ? semaphore_capacity
                : rowlock::protocol::permits_for(rowlock::lock_mode::exclusive);

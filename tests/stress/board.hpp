@@ -16,7 +16,7 @@ inline constexpr std::size_t counted_names = 3;
 inline constexpr std::array<const char*, counted_names> names_on_board{"page", "index", "limit"};
 inline constexpr std::int64_t semaphore_capacity = 5;
 
-/// Leases come behind them on the board.
+/// Leases, or further shared_mutexes, come behind them on the board: a lease is exclusive.
 inline constexpr std::size_t leases_on_board = 12;
 inline constexpr std::size_t all_names = counted_names + leases_on_board;
 
@@ -67,6 +67,8 @@ public:
         if (permits != 0) ++mine_.begun;
         mine_.permits = permits;
     }
+    /// All permits of the name: of a lease, that it is held.
+    void set_all() { set(capacity_of(name_)); }
     /// The belief stands until then, by CLOCK_BOOTTIME in microseconds; 0: it is over.
     void last_until(std::int64_t time) { mine_.until = time; }
     /// Adds up what all threads believe. A sum above the capacity counts if all of these beliefs

@@ -78,7 +78,7 @@ private:
         until_ = 0;
         if (!renew(term)) return;
         const end_of_belief ended{*this};
-        mine_.set(1);
+        mine_.set_all();
         ++board_.grants;
         for (int turns = 0; !stop.stop_requested() && renew(term); ++turns) {
             if (turns == turns_before_it_proclaims && proclaims_) {

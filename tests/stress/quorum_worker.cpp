@@ -63,7 +63,7 @@ void work(rowlock::quorum_client& locks, stress::board& board, std::size_t slot,
                 ++board.lost;
                 continue;
             }
-            mine.set(1);
+            mine.set_all();
             mine.check();
             if (held.held()) count_grant(board, held.token().value());
             // Mostly short, sometimes beyond the ttl.
@@ -90,7 +90,7 @@ void believe(stress::board& board, std::size_t slot) {
     for (;;) {
         stress::held_belief mine{board, the_name, slot};
         mine.last_until(boot_time() + 1'000'000);
-        mine.set(1);
+        mine.set_all();
         mine.check();
         std::this_thread::sleep_for(1ms);
     }

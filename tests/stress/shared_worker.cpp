@@ -6,7 +6,8 @@
 //
 // mode=holds; mode=several: leases, several at once; mode=together: the same, with a client for
 // each thread, which waits for as long as it takes; mode=apart: the control of that, which acquires
-// one lease after the other and finds no deadlock; mode=elects: candidates, and an observer in each
+// one lease after the other and finds no deadlock; mode=modes and mode=modes_apart: the same with
+// modes of shared_mutexes; mode=elects: candidates, and an observer in each
 // process; mode=meets: parties of latches and double barriers; or mode=believes: the control, which
 // believes without asking. board=FILE first=NUMBER of its first thread on the board. Prints
 // "ready", starts at the first line of its standard input, and stops when that is closed.
@@ -24,6 +25,7 @@
 #include <rowlock/election.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/latch.hpp>
+#include <rowlock/multi_mode_lease.hpp>
 #include <rowlock/open.hpp>
 #include <rowlock/semaphore.hpp>
 #include <rowlock/shared_mutex.hpp>
@@ -65,10 +67,11 @@ void count_grant(stress::board& board) {
     }
 }
 
-/// Leases that were acquired one after the other.
-class leases_apart {
+/// Leases, or modes, that were acquired one after the other.
+template <typename Lease>
+class held_apart {
 public:
-    void add(rowlock::lease one) { all_.push_back(std::move(one)); }
+    void add(Lease one) { all_.push_back(std::move(one)); }
     [[nodiscard]] std::chrono::milliseconds remaining() const {
         auto least = std::chrono::milliseconds::max();
         for (const auto& each : all_) least = std::min(least, each.remaining());
@@ -79,13 +82,13 @@ public:
     }
 
 private:
-    std::vector<rowlock::lease> all_;
+    std::vector<Lease> all_;
 };
 
-/// How a thread acquires several leases.
-enum class collecting : unsigned char { limited, together, apart };
+/// How a thread acquires several leases, or modes.
+enum class collecting : unsigned char { limited, together, apart, modes, modes_apart };
 
-/// What one thread does with leases, several at once.
+/// What one thread does with leases, or modes, several at once.
 class collector {
 public:
     collector(rowlock::client& locks, stress::board& board, std::size_t slot, unsigned seed,
@@ -105,13 +108,26 @@ public:
         std::vector<rowlock::lock_name> names;
         for (const auto each : wanted) names.emplace_back("lease " + std::to_string(each));
         if (how_ == collecting::limited) return take_in_time(names, wanted);
-        const rowlock::acquire_options how{
-            .note = stress::note_of_request(slot_, ++requests_, names.size())};
+        const auto note = stress::note_of_request(slot_, ++requests_, names.size());
+        how_ == collecting::together || how_ == collecting::apart
+            ? take_leases(stop, names, wanted, note)
+            : take_modes(stop, names, wanted, note);
+    }
+    void forget() {
+        for (const auto& each : mine_) each->set(0);
+    }
+
+private:
+    using numbers = std::vector<std::size_t>;
+
+    void take_leases(const std::stop_token& stop, const std::vector<rowlock::lock_name>& names,
+                     const numbers& wanted, const std::string& note) {
+        const rowlock::acquire_options how{.note = note};
         if (how_ == collecting::together) {
             if (auto held = locks_.acquire_all(names, stop, how)) use(*held, wanted);
             return;
         }
-        leases_apart held;
+        held_apart<rowlock::lease> held;
         for (const auto& each : names) {
             auto one = locks_.acquire(each, stop, how);
             if (!one) return;
@@ -119,11 +135,35 @@ public:
         }
         use(held, wanted);
     }
-    void forget() {
-        for (const auto& each : mine_) each->set(0);
+
+    void take_modes(const std::stop_token& stop, const std::vector<rowlock::lock_name>& names,
+                    const numbers& wanted, const std::string& note) {
+        std::vector<rowlock::mode_request> modes;
+        std::vector<std::int64_t> permits;
+        for (const auto& each : names) {
+            const auto what = random_() % 4;
+            const auto mode = what < 2    ? lock_mode::shared
+                              : what == 2 ? lock_mode::upgradeable
+                                          : lock_mode::exclusive;
+            modes.push_back({each, mode});
+            permits.push_back(permits_for(mode));
+        }
+        const rowlock::mode_options how{.note = note};
+        if (how_ == collecting::modes) {
+            if (auto held = rowlock::acquire_all(locks_, modes, stop, how)) {
+                use(*held, wanted, permits);
+            }
+            return;
+        }
+        held_apart<rowlock::mode_lease> held;
+        for (const auto& [name, mode] : modes) {
+            auto one = rowlock::shared_mutex{locks_, name}.acquire(mode, stop, how);
+            if (!one) return;
+            held.add(*std::move(one));
+        }
+        use(held, wanted, permits);
     }
 
-private:
     void take_in_time(const std::vector<rowlock::lock_name>& names,
                       const std::vector<std::size_t>& wanted) {
         const auto patience = std::chrono::milliseconds{random_() % 8 == 0 ? 50 : 4000};
@@ -135,7 +175,12 @@ private:
     }
 
     template <typename Held>
-    void use(Held& held, const std::vector<std::size_t>& wanted) {
+    void use(Held& held, const numbers& wanted) {
+        use(held, wanted, std::vector(wanted.size(), permits_for(lock_mode::exclusive)));
+    }
+
+    template <typename Held>
+    void use(Held& held, const numbers& wanted, const std::vector<std::int64_t>& permits) {
         count_grant(board_);
         const auto renew = [&] {
             // The clock first: a pause between the two must shorten the belief.
@@ -145,7 +190,7 @@ private:
             return left > 0;
         };
         if (!renew()) return;
-        for (const auto each : wanted) mine_[each]->set(1);
+        for (std::size_t i = 0; i < wanted.size(); ++i) mine_[wanted[i]]->set(permits[i]);
         for (auto turns = random_() % 4; turns > 0 && renew(); --turns) {
             for (const auto each : wanted) mine_[each]->check();
             std::this_thread::sleep_for(std::chrono::microseconds{random_() % 1500});
@@ -187,7 +232,7 @@ public:
             return left > 0;
         };
         if (!renew()) return;
-        mine_.set(1);
+        mine_.set_all();
         require_latest(*term);
         for (auto turns = random_() % 4; turns > 0 && renew(); --turns) {
             mine_.check();
@@ -339,14 +384,16 @@ private:
     std::mt19937 random_;
 };
 
-/// The modes in which each thread has a client of its own.
-bool has_own_clients(const std::string& mode) {
-    return mode == "together" || mode == "apart";
+collecting collecting_in(const std::string& mode) {
+    if (mode == "together") return collecting::together;
+    if (mode == "apart") return collecting::apart;
+    if (mode == "modes") return collecting::modes;
+    return mode == "modes_apart" ? collecting::modes_apart : collecting::limited;
 }
 
-collecting collecting_in(const std::string& mode) {
-    if (mode == "apart") return collecting::apart;
-    return mode == "together" ? collecting::together : collecting::limited;
+/// The modes in which each thread has a client of its own.
+bool has_own_clients(const std::string& mode) {
+    return collecting_in(mode) != collecting::limited;
 }
 
 /// What one thread does.
@@ -527,7 +574,8 @@ int run(std::map<std::string, std::string>& words) {
     options.ttl = std::chrono::milliseconds{number("ttl_ms")};
     options.poll_interval = std::chrono::milliseconds{number("poll_ms")};
     options.retry.attempts = 3;
-    if (mode == "apart") options.deadlock_detection = rowlock::deadlock_detection::off;
+    if (mode == "apart" || mode == "modes_apart")
+        options.deadlock_detection = rowlock::deadlock_detection::off;
     const auto source = rowlock::open(std::getenv("ROWLOCK_STRESS_URL"))
                             .with_tables({.prefix = words.at("prefix")});
     std::vector<std::unique_ptr<rowlock::client>> clients;

@@ -1,6 +1,6 @@
-// 32 clients that acquire random sets of 12 locks, under kills: none holds a part of its set while
-// it waits for the rest, and all go on. The control acquires one lock after the other, with a
-// ticket for each queue. Part of shared_stress_test.
+// 32 clients that acquire random sets of 12 locks, leases or modes of shared_mutexes, under kills:
+// none holds a part of its set while it waits for the rest, and all go on. The control acquires one
+// lock after the other, with a ticket for each queue. Part of shared_stress_test.
 // shows: promise-14
 
 #include "stress/board.hpp"
@@ -43,6 +43,16 @@ constexpr milliseconds long_ttl{60'000};
 constexpr auto between_kills = 2 * ttl;
 /// Within this time one of the clients is granted its set.
 constexpr milliseconds longest_standstill{2'000};
+
+/// What the sets consist of.
+struct kind_of_lock {
+    const char* together;  ///< modes of the workers
+    const char* apart;
+    const char* holds;  ///< tables
+    const char* entries;
+};
+constexpr kind_of_lock leases{"together", "apart", "rowlock_lease", "rowlock_waiter"};
+constexpr kind_of_lock modes{"modes", "modes_apart", "rowlock_permit", "rowlock_permit_waiter"};
 
 class subset_crew {
 public:
@@ -128,11 +138,12 @@ private:
 };
 
 /// By one statement, which sees one moment.
-stress::holdings held_in(support::lock_database& database) {
-    const auto rows = database.run(
-        "select l.session, l.note, count(distinct l.name), count(w.ticket) from rowlock_lease l "
-        "left join rowlock_waiter w on w.note = l.note and w.session = l.session "
-        "where l.session is not null and l.note is not null group by l.session, l.note");
+stress::holdings held_in(support::lock_database& database, const kind_of_lock& kind) {
+    const auto rows =
+        database.run("select l.session, l.note, count(distinct l.name), count(w.ticket) from " +
+                     std::string{kind.holds} + " l left join " + kind.entries +
+                     " w on w.note = l.note and w.session = l.session where l.session is not null "
+                     "and l.note is not null group by l.session, l.note");
     stress::holdings now;
     for (std::size_t i = 0; i < rows.rows(); ++i) {
         now[{rows.integer(i, 0), std::string{rows.text(i, 1)}}] = {rows.integer(i, 2),
@@ -165,18 +176,19 @@ struct outcome {
 /// Until `over` says that it is, given the longest time without a grant and the number of sets
 /// used.
 template <typename Over>
-outcome acquire_subsets(support::lock_database& database, const char* mode, bool kills, Over over) {
+outcome acquire_subsets(support::lock_database& database, const kind_of_lock& kind, bool kills,
+                        Over over) {
     rowlock::record_history(database.source(), true);
     std::mt19937 random{chosen().seed};
     outcome seen;
-    subset_crew clients{database, mode, kills ? ttl : long_ttl};
+    subset_crew clients{database, kills ? kind.together : kind.apart, kills ? ttl : long_ttl};
     stress::held_parts parts;
     int killed = 0;
     {
         const progress_check progress{clients.board(), clients.folder()};
         auto next_kill = steady_clock::now() + ttl / 2;
         while (!over(progress.longest(), clients.board().grants.load()) || (kills && killed == 0)) {
-            parts.see(held_in(database));
+            parts.see(held_in(database, kind));
             if (kills && steady_clock::now() >= next_kill && clients.has_room()) {
                 clients.kill_one(random);
                 ++killed;
@@ -204,18 +216,17 @@ outcome acquire_subsets(support::lock_database& database, const char* mode, bool
     return seen;
 }
 
-void go_on_under_kills(support::backend which) {
+void go_on_under_kills(support::backend which, const kind_of_lock& kind) {
     support::lock_database database{which};
     if (!database.there()) return;
     // Longer on a machine so busy that there is too little to see.
     constexpr std::int64_t enough = 50;
     const auto end = steady_clock::now() + chosen().time;
     const auto limit = end + 60s;
-    const auto seen =
-        acquire_subsets(database, "together", true, [&](milliseconds, std::int64_t grants) {
-            const auto now = steady_clock::now();
-            return (now >= end && grants >= enough) || now >= limit;
-        });
+    const auto seen = acquire_subsets(database, kind, true, [&](milliseconds, std::int64_t grants) {
+        const auto now = steady_clock::now();
+        return (now >= end && grants >= enough) || now >= limit;
+    });
     CHECK_MESSAGE(seen.held_parts.empty(), stress::told(seen.held_parts));
     CHECK_MESSAGE(seen.granted_parts.empty(), stress::told(seen.granted_parts));
     CHECK(seen.standstill < longest_standstill);
@@ -231,12 +242,12 @@ void go_on_under_kills(support::backend which) {
     }));
 }
 
-void stop_for_good(support::backend which) {
+void stop_for_good(support::backend which, const kind_of_lock& kind) {
     support::lock_database database{which};
     if (!database.there()) return;
     const auto limit = steady_clock::now() + 60s;
     const auto seen =
-        acquire_subsets(database, "apart", false, [&](milliseconds standstill, std::int64_t) {
+        acquire_subsets(database, kind, false, [&](milliseconds standstill, std::int64_t) {
             return standstill >= longest_standstill || steady_clock::now() >= limit;
         });
     CHECK(seen.standstill >= longest_standstill);
@@ -255,7 +266,17 @@ TEST_CASE(
     "seconds, under kills") {
     for (const auto which : chosen().backends()) {
         DOCTEST_SUBCASE(support::to_string(which)) {
-            go_on_under_kills(which);
+            go_on_under_kills(which, leases);
+        }
+    }
+}
+
+TEST_CASE(
+    "modes of subsets: 32 clients hold no part of them, and go on within two seconds, under "
+    "kills") {
+    for (const auto which : chosen().backends()) {
+        DOCTEST_SUBCASE(support::to_string(which)) {
+            go_on_under_kills(which, modes);
         }
     }
 }
@@ -263,7 +284,15 @@ TEST_CASE(
 TEST_CASE("subsets: control: clients with a ticket for each queue hold parts, and stop") {
     for (const auto which : chosen().backends()) {
         DOCTEST_SUBCASE(support::to_string(which)) {
-            stop_for_good(which);
+            stop_for_good(which, leases);
+        }
+    }
+}
+
+TEST_CASE("modes of subsets: control: clients with a ticket for each queue hold parts, and stop") {
+    for (const auto which : chosen().backends()) {
+        DOCTEST_SUBCASE(support::to_string(which)) {
+            stop_for_good(which, modes);
         }
     }
 }
