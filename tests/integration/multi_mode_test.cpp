@@ -361,9 +361,9 @@ TEST_CASE("modes that dead clients hold are taken back for a request for several
                                   {.name = name,
                                    .session = session_id{1},
                                    .grant_id = grant_id{name[0]},
-                 .thread = {},
-                 .note = {},
-                 .deadline_us = std::nullopt,
+                                   .thread = {},
+                                   .note = {},
+                                   .deadline_us = std::nullopt,
                                    .permits = {.count = protocol::permits_for(exclusive),
                                                .of = protocol::counter_kind::shared_mutex}},
                                   soon());
