@@ -48,8 +48,8 @@ struct modes_at_once {
 /// it waits for others, so two such calls cannot wait for each other, whatever the order of the
 /// names and the modes; no request behind it overtakes it, not even one whose mode would fit.
 /// Readers have grants of their own (mode_options::reader_linger has no meaning). Two round trips
-/// if they are free (three or four on MySQL/MariaDB and SQLite), and two more the first time that a
-/// name is used. Otherwise as shared_mutex::acquire().
+/// if they are free (three or four on MySQL/MariaDB and SQLite), and two more the first time that
+/// names are used (there one, and one for each such name). Otherwise as shared_mutex::acquire().
 /// @throws error errc::would_deadlock if this thread holds one of them already, in any mode;
 /// errc::invalid_options for no name, a name given twice, more than 16, or the name of a lease or a
 /// semaphore

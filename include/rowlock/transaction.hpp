@@ -94,7 +94,7 @@ void fence(sql::connection& db, const recursive_mutex& locked, const fence_optio
 
 /// All of several leases, one after the other. One round trip for each.
 void fence(sql::connection& db, const multi_hold<lease>& held, const fence_options& options = {});
-/// The same of modes; one round trip more for each that was upgraded.
+/// The same of modes.
 void fence(sql::connection& db, const multi_hold<mode_lease>& held,
            const fence_options& options = {});
 

@@ -176,6 +176,7 @@ TEST_CASE("names are refused that no call could serve, and locks that the thread
 
         const auto one = locks.acquire("a");
         CHECK(refused({"a", "b"}) == errc::would_deadlock);
+        CHECK(refused({"a"}) == errc::would_deadlock);
         // Another thread may release that lease; so may this one, before it asks.
         std::jthread{[&] { CHECK(refused({"a", "b"}) == errc{}); }}.join();
         CHECK(locks.acquire_all({"b", "c"}).held());

@@ -175,6 +175,8 @@ TEST_CASE("modes are refused that no call could serve, and locks that the thread
         {
             const auto one = shared_mutex{locks, "a"}.acquire(shared);
             CHECK(refused({{"a", shared}, {"b"}}) == errc::would_deadlock);
+            CHECK(refused({{"a", shared}}) == errc::would_deadlock);
+            CHECK(refused({{"a", exclusive}}) == errc::would_deadlock);
             // Another thread may release that; so may this one, before it asks.
             std::jthread{[&] { CHECK(refused({{"a", shared}, {"b"}}) == errc{}); }}.join();
         }

@@ -119,10 +119,10 @@ std::optional<multi_lease> client::acquire_all_until(const std::vector<lock_name
     const auto alive = engine_;
     std::vector<detail::wanted_lock> wanted;
     for (const auto& each : names) wanted.push_back({each});
+    std::vector<lease> leases;
+    leases.reserve(names.size());  // before the grants: nothing may fail behind them
     auto granted = alive->acquires().acquire_several(std::move(wanted), until, stop, options);
     if (granted.empty()) return std::nullopt;
-    std::vector<lease> leases;
-    leases.reserve(granted.size());
     for (auto& each : granted) leases.push_back(lease{std::move(each)});
     return multi_lease{std::move(leases)};
 }

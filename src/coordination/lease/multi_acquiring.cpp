@@ -71,10 +71,6 @@ std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<wanted
     validate(options);
     const auto locks = ordered(std::move(wanted));
     const auto& first = locks.front();
-    if (locks.size() == 1) {
-        auto granted = acquire(first.name, until, stop, options, permits_of(first));
-        return granted ? grants{std::move(granted)} : grants{};
-    }
     multi_acquisition all{{.context = context_,
                            .grants = grants_,
                            .name = first.name,
@@ -85,6 +81,10 @@ std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<wanted
                            .permits = permits_of(first)},
                           locks};
     refuse_reentry(all);
+    if (locks.size() == 1) {
+        auto granted = acquire(first.name, until, stop, options, permits_of(first));
+        return granted ? grants{std::move(granted)} : grants{};
+    }
     while (!stop.stop_requested()) {
         try {
             if (auto found = ask(all)) return std::move(*found);
@@ -433,6 +433,9 @@ std::optional<protocol::multi_attempt> acquirer::take_turn(multi_acquisition& al
         // Whatever this one comes to, an earlier one whose reply was lost may still commit: until
         // the leases are ours, each further turn looks for it first.
         auto taken = take_all(all, true, db, until);
+        if (all.unknown && taken.what != outcome::granted) {
+            if (auto found = find_all(all, db, until)) return std::move(*found);
+        }
         if (taken.what == outcome::contested && ++all.contested_turns > 2) {
             context_.leases.require_token_floor(db, until);
         }

@@ -156,14 +156,18 @@ std::optional<multi_mode_lease> detail::modes_at_once::acquire(
     const auto alive = locks.engine_;  // until the call learns of the client's destruction
     std::vector<wanted_lock> all;
     for (const auto& each : wanted) all.push_back({each.name, protocol::permits_for(each.mode)});
+    // Room before the grants: each of them is released if something throws behind them.
+    std::vector<lease> loose;
+    std::vector<mode_lease> held;
+    loose.reserve(all.size());
+    held.reserve(all.size());
     auto granted = alive->acquires().acquire_several(
         std::move(all), until, stop, {.note = options.note, .max_duration = options.max_duration});
     if (granted.empty()) return std::nullopt;
-    std::vector<mode_lease> held;
-    held.reserve(granted.size());
-    for (auto& each : granted) {
-        const auto mode = *protocol::mode_for(each->permits);
-        held.push_back(mode_lease{lease{std::move(each)}, mode});
+    for (auto& each : granted) loose.push_back(lease{std::move(each)});
+    for (auto& each : loose) {
+        const auto mode = *protocol::mode_for(each.grant_->permits);
+        held.push_back(mode_lease{std::move(each), mode});
     }
     return multi_mode_lease{std::move(held)};
 }

@@ -6,6 +6,12 @@
 #include <utility>
 
 namespace rowlock::detail {
+namespace {
+
+/// Until a thread that takes several has most likely done so.
+constexpr nanoseconds while_taking = std::chrono::milliseconds{20};
+
+}  // namespace
 
 using protocol::hold_kind;
 
@@ -65,7 +71,8 @@ void permit_poller::observe_several(waiter& which, const entries_by_id& entries,
         if (fits && last == 1) parts_.registry.call(which);
         return;
     }
-    if (parts_.registry.is_taking(which)) return;
+    // If what it takes is incomplete, the next poll finds that.
+    if (parts_.registry.is_taking(which)) return found.recheck_by(began + while_taking);
     found.changed = true;
     parts_.registry.end(which, waiter::state::vanished, [&] {
         which.for_each_place([&](const std::string& name, grant_id id) {

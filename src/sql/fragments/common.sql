@@ -82,8 +82,8 @@ p.name, p.capacity, p.used,
 
 -- fragment entries
 -- The caller of multi_enqueue writes it: one of these for each name.
-($7, $1, $8, $2, $3, $4, {now}, $5, $6)
+($7, $1, $8, $2, $3, $4, {one_now}, $5, $6)
 
 -- fragment counted_entries
 -- The caller of multi_enqueue_permits writes it: one of these for each name.
-($7, $1, $8, $9, $2, $3, $4, {now}, 1, $5, $6)
+($7, $1, $8, $9, $2, $3, $4, {one_now}, 1, $5, $6)

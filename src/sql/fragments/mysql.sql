@@ -5,6 +5,10 @@
 -- a row's lock; SYSDATE when it is evaluated. Our connections set their time zone to UTC.
 timestampdiff(microsecond, '1970-01-01', sysdate(6))
 
+-- fragment one_now
+-- The time when the statement starts: the same in all rows that it inserts.
+timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+
 -- fragment here
 -- Whether session m was opened on this server: its identity ends with the server's id, which differs between
 -- a primary and its replicas. A replica's data may be older than what the primary before it has granted; so a

@@ -7,6 +7,10 @@
 -- Microseconds since the epoch, in steps of a millisecond; read after the wait for the file.
 cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000
 
+-- fragment one_now
+-- The same in all rows that a statement inserts, as now is here.
+{now}
+
 -- fragment live
 -- Whether session m can be granted anything.
 (m.ended = 0 and m.expires_at > {now})

@@ -23,7 +23,7 @@ std::string entry_of(std::size_t which) {
         return '$' + std::to_string(7 + 3 * which + its);
     };
     return "(" + parameter(0) + ", $1, " + parameter(1) + ", " + parameter(2) +
-           ", $2, $3, $4, {now}, 1, $5, $6)";
+           ", $2, $3, $4, {one_now}, 1, $5, $6)";
 }
 
 class two_step_multi_modes final : public multi_protocol {
@@ -41,9 +41,10 @@ public:
     multi_attempt take(sql::connection& db, const multi_request& request,
                        sql::deadline until) const override {
         auto seen = look_at(db, request, until);
-        if (seen.answer.what != outcome::session_dead && seen.found < request.names.size()) {
+        if (seen.answer.what != outcome::session_dead && seen.found.size() < request.names.size()) {
             // A name that leases use is refused here.
             for (const auto& each : request.names) {
+                if (std::ranges::find(seen.found, each.name) != seen.found.end()) continue;
                 (void)counters_->create_shared_mutex(db, each.name, until);
             }
             seen = look_at(db, request, until);
@@ -72,7 +73,7 @@ public:
 private:
     struct look {
         multi_attempt answer{};            ///< granted: all could be taken
-        std::size_t found = 0;             ///< names that have a counter
+        std::vector<std::string> found{};  ///< names that have a counter
         std::vector<ticket_no> tickets{};  ///< our entries, where each is the first of its queue
     };
 
@@ -90,8 +91,8 @@ private:
         }
         for (std::size_t row = 0; row < rows.rows(); ++row) {
             if (rows.is_null(row, 1)) continue;
-            ++seen.found;
             const auto name = rows.text(row, 1);
+            seen.found.emplace_back(name);
             require_kind(name, rows.integer<counter_kind>(row, 2), counter_kind::shared_mutex);
             const bool has_room = request.permits[place_of(request, name)] <= rows.integer(row, 3);
             if (!has_room) seen.answer.full.emplace_back(name);

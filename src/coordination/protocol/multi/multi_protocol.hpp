@@ -62,9 +62,9 @@ public:
 
     /// Takes all of them, durably, or none. One round trip on PostgreSQL, two for modes; elsewhere
     /// one to look and one to write, for modes one more to read the tokens; on borrowed connections
-    /// and SOCI two or three for each name and two more to write. Two more if a name has no row
-    /// yet. If the reply is lost: queue_protocol::held_of() by the names, or
-    /// semaphore_protocol::find_grant().
+    /// and SOCI two or three for each name and two more to write. Two more if names have no row
+    /// yet, elsewhere for modes one and one for each such name. If the reply is lost:
+    /// queue_protocol::held_of() by the names, or semaphore_protocol::find_grant().
     /// @throws error errc::invalid_options for a mode of a name that a lease or a semaphore has
     virtual multi_attempt take(sql::connection& db, const multi_request& request,
                                sql::deadline until) const = 0;

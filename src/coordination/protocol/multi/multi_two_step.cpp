@@ -22,7 +22,7 @@ std::string entry_of(std::size_t which) {
     const auto parameter = [&](std::size_t its) {
         return '$' + std::to_string(7 + 2 * which + its);
     };
-    return "(" + parameter(0) + ", $1, " + parameter(1) + ", $2, $3, $4, {now}, $5, $6)";
+    return "(" + parameter(0) + ", $1, " + parameter(1) + ", $2, $3, $4, {one_now}, $5, $6)";
 }
 
 /// By compare-and-set on the tokens that were read.

@@ -86,8 +86,9 @@ select p.name, coalesce(p.present, false)::int, p.can::int, p.expired, p.remaini
  order by p.name
 
 -- statement multi_enqueue
--- Adds an entry to each of several queues, all with the ticket that the first of them draws. The waiter table
--- alone is touched, and the commit is asynchronous, both as in enqueue.
+-- Adds an entry to each of several queues, all with the ticket that the first of them draws, and its time: of two
+-- requests in a cycle of waiters the same one is the younger at every name. The waiter table alone is touched, and
+-- the commit is asynchronous, both as in enqueue.
 -- $1 my session  $2 the first name  $3 its grant id; arrays: $4 the other names  $5 their grant ids;
 -- $6 thread  $7 note  $8 own deadline in µs, or NULL  $9 labels of what else they block, or NULL
 -- $10 how many names
@@ -98,10 +99,10 @@ with c as materialized (
                                      members)
          select $2::text, $1::bigint, $3::bigint, $6::text, $7::text, $8::bigint, clock_timestamp(), $9::text,
                 $10::smallint from c
-         returning ticket)
+         returning ticket, enqueued_at)
 insert into rowlock_waiter (name, ticket, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, members)
 overriding system value
-select r.name, f.ticket, $1::bigint, r.grant_id, $6::text, $7::text, $8::bigint, clock_timestamp(), $9::text,
+select r.name, f.ticket, $1::bigint, r.grant_id, $6::text, $7::text, $8::bigint, f.enqueued_at, $9::text,
        $10::smallint
   from f cross join unnest($4::text[], $5::bigint[]) as r (name, grant_id)
 
@@ -122,8 +123,9 @@ on conflict (name) do nothing
 --
 -- p judges in this statement's snapshot. If any name fails there, nothing is locked. k then locks the counters, in the
 -- byte order of their names, as every statement that locks several does; the lock judges what is free on the row as it
--- is then. No client holds a counter while it waits for a hold, a ticket or an earlier counter, so the wait is short. c
--- locks the entries, after the counters as in grant_permits: one that was cancelled meanwhile is missing. Only with all
+-- is then. A transaction that has a counter locked waits for tickets and for later counters alone, and one that has
+-- tickets locked waits for no counter: no circle closes, and the wait is short. c locks the entries, after the counters
+-- as in grant_permits and in the order of cancel: one that was cancelled meanwhile is missing. Only with all
 -- k counters, and all k entries, is anything written.
 --
 -- No client is overtaken, and no two requests wait for each other: as in multi_take. The commit is asynchronous ($9)
@@ -201,11 +203,11 @@ with c as materialized (
                                             kind, blocks, members)
          select $2::text, $1::bigint, $3::bigint, $11::bigint, $6::text, $7::text, $8::bigint, clock_timestamp(), 1,
                 $9::text, $10::smallint from c
-         returning ticket)
+         returning ticket, enqueued_at)
 insert into rowlock_permit_waiter (name, ticket, session, grant_id, permits, thread, note, deadline_us, enqueued_at,
                                    kind, blocks, members)
 overriding system value
-select r.name, f.ticket, $1::bigint, r.grant_id, r.permits, $6::text, $7::text, $8::bigint, clock_timestamp(), 1,
+select r.name, f.ticket, $1::bigint, r.grant_id, r.permits, $6::text, $7::text, $8::bigint, f.enqueued_at, 1,
        $9::text, $10::smallint
   from f cross join unnest($4::text[], $5::bigint[], $12::bigint[]) as r (name, grant_id, permits)
 
@@ -215,6 +217,7 @@ select r.name, f.ticket, $1::bigint, r.grant_id, r.permits, $6::text, $7::text, 
 -- $1 names, as an array's text  $2 capacity
 insert into rowlock_semaphore (name, capacity, kind, changed_at)
 select r.name, $2::bigint, 1, clock_timestamp()
-  from (select n.name from pg_catalog.unnest($1::text[]) n (name) order by n.name collate "C") r
+  from pg_catalog.unnest($1::text[]) r (name)
  where not exists (select from rowlock_lease l where l.name = r.name)
+ order by r.name collate "C"
 on conflict (name) do nothing
