@@ -41,6 +41,7 @@ need_servers() {
     need_build_packages
     need_package doctest-dev
     need_command pkg-config pkg-config
+    need_command tmux tmux # a terminal for the tool
     if [[ -z ${ROWLOCK_TEST_POSTGRESQL_URL:-} ]] &&
         ! compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; then
         need_command postgres postgresql-15

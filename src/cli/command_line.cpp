@@ -15,6 +15,7 @@
 #include <csignal>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -151,6 +152,7 @@ struct parsed {
     renew_options renew;
     release_options release;
     list_options list;
+    top_options top;
     history_options history;
     name_options show, held;
     policy_options policy;
@@ -444,17 +446,52 @@ void add_looks(CLI::App& app, parsed& into) {
     auto& ls = add_command(app, into, "ls", "List the locks that are held",
                            [&listing] { return list(listing); });
     ls.footer(
-        "\nExamples:\n  rowlock ls\n  rowlock ls --all deploy/\n  rowlock ls --waiting\n"
-        "  rowlock ls --json\n");
+        "\nExamples:\n  rowlock ls\n  rowlock ls --all deploy/\n  rowlock ls --waiting --sort "
+        "wait\n"
+        "  rowlock ls --older-than 1h\n  rowlock ls --json\n");
     ls.add_option("PREFIX", listing.prefix, "Only names that start with this");
     auto* all = ls.add_flag("-a,--all", listing.all, "Include free locks");
     ls.add_flag("-w,--waiting", listing.waiting, "Only locks with a queue")->excludes(all);
     ls.add_option("--limit", listing.limit, "At most this many")
         ->capture_default_str()
         ->check(CLI::Range(1, 1'000'000));
-    ls.add_option("--after", listing.after, "Continue after this name")->type_name("NAME");
+    auto* after =
+        ls.add_option("--after", listing.after, "Continue after this name")->type_name("NAME");
+    using order = list_options::order;
+    static const std::map<std::string, order> orders{{"name", order::name},
+                                                     {"wait", order::wait},
+                                                     {"held", order::held},
+                                                     {"waiters", order::waiters}};
+    ls.add_option_function<std::string>(
+          "--sort", [&listing](const std::string& by) { listing.by = orders.at(by); },
+          "By name, or the greatest first: longest wait, time held, waiters")
+        ->check(CLI::IsMember(orders))
+        ->type_name("name|wait|held|waiters")
+        ->excludes(after);
+    add_duration(ls, "--older-than", zero::refused, "Only leases that were held for so long",
+                 [&listing](milliseconds time) { listing.older_than = time; });
+    ls.add_option("--host", listing.host, "Only leases that are held there");
+    auto* watching = ls.add_flag("--watch", listing.watch, "List them again and again");
+    add_duration(ls, "--every", zero::refused, "With --watch: how often; default 2s",
+                 [&listing](milliseconds time) { listing.every = time; })
+        ->needs(watching);
     add_json(ls, listing.json);
     add_database(ls, listing.database);
+
+    auto& live = into.top;
+    auto& top_command =
+        add_command(app, into, "top", "Watch the locks that are held and waited for",
+                    [&live] { return top(live); });
+    top_command.footer(
+        "\nIt shows the longest wait first. Keys: up and down choose a lock; enter shows it; b "
+        "asks\n"
+        "its holder to stop; / filters by the beginning of names; o sorts by another column; q "
+        "ends "
+        "it.\n");
+    top_command.add_option("PREFIX", live.prefix, "Only names that start with this");
+    add_duration(top_command, "--every", zero::refused, "How often it looks; default 2s",
+                 [&live](milliseconds time) { live.every = time; });
+    add_database(top_command, live.database);
 
     auto& looking = into.show;
     auto& one = add_command(app, into, "show", "Show one lock in full, and its queue",

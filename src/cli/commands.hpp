@@ -115,8 +115,22 @@ struct list_options {
     bool all = false;
     bool waiting = false;  ///< only names with waiters
     bool json = false;
+    enum class order : unsigned char { name, wait, held, waiters };
+    order by = order::name;                                 ///< else the greatest first
+    std::optional<std::chrono::milliseconds> older_than{};  ///< only leases held for so long
+    std::string host{};                                     ///< only leases held there
+    bool watch = false;
+    std::chrono::milliseconds every{2000};  ///< with `watch`
 };
 int list(const list_options& options);
+
+struct top_options {
+    database_options database;
+    std::string prefix;
+    std::chrono::milliseconds every{2000};
+};
+/// Needs a terminal.
+int top(const top_options& options);
 
 struct name_options {
     database_options database;

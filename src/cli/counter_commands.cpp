@@ -4,6 +4,7 @@
 #include "cli/json.hpp"
 #include "cli/lock_view.hpp"
 #include "cli/pages.hpp"
+#include "cli/table.hpp"
 #include "cli/text.hpp"
 #include <rowlock/semaphore.hpp>
 

@@ -1,6 +1,7 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
+#include "cli/table.hpp"
 #include <rowlock/history.hpp>
 
 #include <fmt/format.h>

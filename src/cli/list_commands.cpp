@@ -4,11 +4,18 @@
 #include "cli/lock_view.hpp"
 #include "cli/pages.hpp"
 #include "cli/queue_waiter.hpp"
+#include "cli/signals.hpp"
+#include "cli/table.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/periodic_run.hpp>
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <csignal>
+#include <cstdint>
+#include <functional>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -127,7 +134,17 @@ std::string in_full(const std::vector<waiter_info>& queue) {
     return text + "\n" + queue_table({}, cells);
 }
 
+/// Whether only leases are asked for.
+bool wants_holders(const list_options& options) {
+    return options.older_than || !options.host.empty();
+}
+
 bool is_wanted(const lease_info& row, const list_options& options) {
+    if (wants_holders(options)) {
+        if (!row.holder) return false;
+        if (!options.host.empty() && row.holder->host != options.host) return false;
+        if (options.older_than && row.holder->held_for < *options.older_than) return false;
+    }
     if (options.waiting) return row.waiting > 0;
     return options.all || row.holder || row.waiting > 0;
 }
@@ -142,6 +159,7 @@ counter_lists read_counters(const database& in, client& locks, const list_option
                            .wanted = options.waiting ? rows_wanted::waited
                                      : options.all   ? rows_wanted::all
                                                      : rows_wanted::in_use};
+    if (wants_holders(options)) return {};
     auto found = if_allowed([&] {
         counter_lists both;
         both.emplace_back("semaphores", list_of_semaphores(in, locks, range));
@@ -188,17 +206,39 @@ std::optional<milliseconds> shown_max_hold(client& locks, const lock_name& name)
     }
 }
 
-}  // namespace
+/// The greatest first.
+void sort_by(list_options::order by, std::vector<lease_info>& rows) {
+    std::ranges::stable_sort(rows, std::greater{}, [&](const lease_info& row) {
+        const auto held = row.holder ? row.holder->held_for : milliseconds{-1};
+        if (by == list_options::order::held) return std::pair{held.count(), std::int64_t{0}};
+        if (by == list_options::order::waiters) return std::pair{row.waiting, held.count()};
+        return std::pair{row.waiting == 0 ? std::int64_t{-1} : row.longest_wait.count(),
+                         held.count()};
+    });
+}
 
-int list(const list_options& options) {
-    const database in = find_database(options.database);
-    client locks{in.source, tool_options()};
-    auto [rows, more] = read_pages(
-        options.after, options.limit,
+/// The rows, and whether there are more.
+std::pair<std::vector<lease_info>, bool> read_leases(const database& in, client& locks,
+                                                     const list_options& options) {
+    const bool sorted = options.by != list_options::order::name;
+    auto found = read_pages(
+        options.after, sorted ? std::numeric_limits<int>::max() : options.limit,
         [&](const page& next) {
             return with_tables(in, [&] { return locks.list(options.prefix, next); });
         },
         [&](const lease_info& row) { return is_wanted(row, options); });
+    if (!sorted) return found;
+    auto& [rows, more] = found;
+    sort_by(options.by, rows);
+    const auto limit = static_cast<std::size_t>(options.limit);
+    more = rows.size() > limit;
+    if (more) rows.erase(rows.begin() + options.limit, rows.end());
+    return found;
+}
+
+int print_list(const database& in, client& locks, const list_options& options) {
+    const auto [rows, found_more] = read_leases(in, locks, options);
+    bool more = found_more;
     const auto counters = read_counters(in, locks, options);
     for (const auto& [key, list] : counters) more = more || list.more;
     if (options.json) return print_as_json(in, rows, counters, more);
@@ -214,6 +254,32 @@ int list(const list_options& options) {
     print(where + "\n" + text);
     if (more) complain_of_more(options.limit);
     return success;
+}
+
+/// On a terminal each list replaces the one before. Ends with a signal.
+[[noreturn]] void watch_list(const database& in, client& locks, const list_options& options) {
+    const bool terminal = output_width() > 0;
+    blocked_signals signals{SIGINT, SIGTERM, SIGHUP};
+    for (bool first = true;; first = false) {
+        if (terminal) {
+            print("\x1b[H\x1b[2J");
+        } else if (!first && !options.json) {
+            print("\n");
+        }
+        print_list(in, locks, options);
+        if (const int number = signals.wait(options.every); number != 0) {
+            throw failure{signal_base + number, ""};
+        }
+    }
+}
+
+}  // namespace
+
+int list(const list_options& options) {
+    const database in = find_database(options.database);
+    client locks{in.source, tool_options()};
+    if (options.watch) watch_list(in, locks, options);
+    return print_list(in, locks, options);
 }
 
 int show(const name_options& options) {

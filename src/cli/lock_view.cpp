@@ -3,6 +3,7 @@
 #include "cli/duration.hpp"
 #include "cli/pages.hpp"
 #include "cli/queue_waiter.hpp"
+#include "cli/table.hpp"
 #include "cli/text.hpp"
 #include "coordination/lease/validation.hpp"
 

@@ -44,21 +44,6 @@ bool misleads(std::uint32_t point) {
            (point >= 0xFFF9 && point <= 0xFFFB) || (point >= 0xE0000 && point <= 0xE0FFF);
 }
 
-std::size_t width(std::string_view text) {
-    return static_cast<std::size_t>(std::ranges::count_if(
-        text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
-void append_row(std::string& out, const std::vector<std::string>& cells,
-                const std::vector<std::size_t>& widths) {
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-        out += cells[i];
-        if (i + 1 < cells.size()) out.append(widths[i] - width(cells[i]) + 2, ' ');
-    }
-    out.erase(out.find_last_not_of(' ') + 1);
-    out += '\n';
-}
-
 bool write_all(int descriptor, std::string_view text) noexcept {
     while (!text.empty()) {
         const ssize_t written = ::write(descriptor, text.data(), text.size());
@@ -143,24 +128,6 @@ void require_consent(std::string_view question, const std::string& otherwise) {
     if (answer != "y" && answer != "Y" && answer != "yes") {
         throw failure{answer_is_no, "nothing was done"};
     }
-}
-
-std::string table(const std::vector<std::string>& headings,
-                  const std::vector<std::vector<std::string>>& rows) {
-    std::vector<std::vector<std::string>> lines{headings};
-    for (const auto& row : rows) {
-        auto& line = lines.emplace_back();
-        for (const auto& cell : row) line.push_back(escaped(cell));
-    }
-    std::vector<std::size_t> widths(headings.size());
-    for (const auto& line : lines) {
-        for (std::size_t i = 0; i < line.size(); ++i) {
-            widths[i] = std::max(widths[i], width(line[i]));
-        }
-    }
-    std::string out;
-    for (const auto& line : lines) append_row(out, line, widths);
-    return out;
 }
 
 }  // namespace rowlock::cli

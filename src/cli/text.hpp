@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace rowlock::cli {
 
@@ -32,9 +31,5 @@ void print(std::string_view text);
 /// @throws failure unless the answer is yes; exit code 64 saying `otherwise` if there is no person
 /// to ask
 void require_consent(std::string_view question, const std::string& otherwise);
-
-/// Columns as wide as their widest cell, under the headings. Cells are escaped here.
-[[nodiscard]] std::string table(const std::vector<std::string>& headings,
-                                const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace rowlock::cli

@@ -1,0 +1,237 @@
+// `rowlock top` and `rowlock ls` on a terminal: in tmux, whose screen the test reads.
+
+#include "cli/tool.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/lock_name.hpp>
+#include <rowlock/open.hpp>
+#include <rowlock/semaphore.hpp>
+#include <rowlock/shared_mutex.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using namespace std::chrono_literals;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& what) {
+    return text.find(what) != std::string::npos;
+}
+
+/// A client of the test on the tables of the tool.
+std::unique_ptr<rowlock::client> client_of(const tool::tables& in) {
+    return std::make_unique<rowlock::client>(
+        rowlock::open(in.url()).with_tables({.prefix = in.prefix()}));
+}
+
+/// A terminal of 80 by 24 in which a command of the tool runs.
+class screen {
+public:
+    /// @param stays what the command has written is to be read after its end
+    screen(const tool::tables& in, tool::arguments command, bool stays = false) {
+        std::string line = "env ROWLOCK_URL='" + in.url() + "'";
+        for (const auto& word : tool::command_line(in(std::move(command)))) {
+            line += " '" + word + "'";
+        }
+        if (stays) line += "; sleep 60";
+        REQUIRE(tmux({"-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", line}).code ==
+                0);
+    }
+    ~screen() { tmux({"kill-server"}); }
+    screen(const screen&) = delete;
+    screen& operator=(const screen&) = delete;
+
+    [[nodiscard]] std::string text() const { return tmux({"capture-pane", "-p"}).out; }
+    [[nodiscard]] bool shows(const std::string& what) const {
+        return tool::eventually([&] { return contains(text(), what); });
+    }
+    [[nodiscard]] bool hides(const std::string& what) const {
+        return tool::eventually([&] { return !contains(text(), what); });
+    }
+    void type(const std::string& keys) const { CHECK(tmux({"send-keys", keys}).code == 0); }
+    [[nodiscard]] bool is_over() const {
+        return tool::eventually([&] { return tmux({"has-session"}).code != 0; });
+    }
+
+private:
+    tool::answer tmux(const tool::arguments& what) const {
+        tool::arguments all{"tmux", "-S", folder_ / "socket"};
+        all.insert(all.end(), what.begin(), what.end());
+        tool::process made{all, {.variables = {{"TERM", "xterm"}, {"LC_ALL", "C.UTF-8"}}}};
+        const int code = made.wait();
+        return {code, made.out(), made.err()};
+    }
+
+    const tool::scratch folder_;
+};
+
+/// One that waits until it is destroyed.
+std::unique_ptr<tool::process> waiter_of(const tool::tables& in, const std::string& name) {
+    auto one = std::make_unique<tool::process>(tool::command_line(in({"run", name, "--", "true"})),
+                                               in.in_environment());
+    REQUIRE(tool::eventually([&] {
+        return !in.run({"ls", "--waiting"}).out.starts_with("no lock");
+    }));
+    return one;
+}
+
+}  // namespace
+
+TEST_CASE("top shows what is held and waited for, the longest wait first, and fits the terminal") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const auto locks = client_of(*in);
+        const auto alpha = locks->acquire("alpha", {.note = std::string(200, 'n')});
+        const auto beta = locks->acquire("beta");
+        const auto mode = rowlock::shared_mutex{*locks, "page"}.acquire(rowlock::lock_mode::shared);
+        rowlock::semaphore limit{*locks, "limit"};
+        limit.set_capacity(3);
+        const auto permits = limit.acquire(2);
+        const auto waits = waiter_of(*in, "beta");
+        const screen top{*in, {"top", "--every", "100ms"}};
+        REQUIRE(top.shows("4 held, 1 waiting"));
+        const auto text = top.text();
+        CHECK(text.find("beta") < text.find("alpha"));
+        CHECK(contains(text, "2 of 3 permits"));
+        CHECK(contains(text, "1 reading"));
+        CHECK(contains(text, "q quit"));
+        std::istringstream lines{text};
+        for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 80);
+        top.type("q");
+        CHECK(top.is_over());
+    }
+}
+
+TEST_CASE("top is used by keys: choose, show, filter, order") {
+    const auto in = tool::sqlite_tables();
+    const auto locks = client_of(*in);
+    const auto alpha = locks->acquire("alpha");
+    const auto beta = locks->acquire("beta", {.note = "the nightly job"});
+    const screen top{*in, {"top", "--every", "100ms"}};
+    REQUIRE(top.shows("2 held"));
+    top.type("o");
+    CHECK(top.shows("by time held"));
+    top.type("o");
+    CHECK(top.shows("by waiters"));
+    top.type("o");
+    CHECK(top.shows("by name"));
+    top.type("j");
+    top.type("Enter");
+    CHECK(top.shows("the nightly job"));
+    top.type("x");
+    CHECK(top.shows("2 held"));
+    top.type("/");
+    top.type("al");
+    CHECK(top.shows("filter: al_"));
+    top.type("Enter");
+    CHECK(top.shows("1 held"));
+    CHECK(top.hides("beta"));
+    top.type("C-c");
+    CHECK(top.is_over());
+}
+
+TEST_CASE("top breaks the lock that was chosen, after a question") {
+    const auto in = tool::sqlite_tables();
+    tool::process holder{tool::command_line((*in)({"run", "nightly", "--", "sleep", "60"})),
+                         in->in_environment()};
+    REQUIRE(tool::eventually([&] { return in->run({"held", "nightly"}).code == 0; }));
+    const screen top{*in, {"top", "--every", "100ms"}};
+    REQUIRE(top.shows("1 held"));
+    top.type("b");
+    CHECK(top.shows("Break the lock? [y/N]"));
+    top.type("n");
+    top.type("Enter");
+    CHECK(top.shows("nothing was done"));
+    top.type("x");
+    REQUIRE(top.shows("1 held"));
+    CHECK_FALSE(holder.is_over());
+    top.type("b");
+    CHECK(top.shows("Break the lock? [y/N]"));
+    top.type("y");
+    top.type("Enter");
+    CHECK(top.shows("was released by its holder"));
+    CHECK(holder.wait() != 0);
+    top.type("x");
+    CHECK(top.shows("no lock is held"));
+    top.type("q");
+    CHECK(top.is_over());
+}
+
+TEST_CASE("top shows names of other programs without obeying them, and needs a terminal") {
+    const auto in = tool::sqlite_tables();
+    const auto locks = client_of(*in);
+    const auto hostile = locks->acquire("evil \xE2\x80\xAE name");
+    const screen top{*in, {"top", "--every", "100ms"}};
+    CHECK(top.shows("1 held"));
+    CHECK(contains(top.text(), "evil \\u{202e} name"));
+    const auto refused = in->run({"top"});
+    CHECK(refused.code == 64);
+    CHECK(contains(refused.err, "needs a terminal"));
+}
+
+TEST_CASE("ls fits the terminal, and writes everything to a file") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const auto locks = client_of(*in);
+        const auto held = locks->acquire("reports/" + std::string(60, 'x'), {.note = "a note"});
+        const screen list{*in, {"ls"}, true};
+        REQUIRE(list.shows("NAME"));
+        const auto text = list.text();
+        CHECK(contains(text, "reports/xxx"));
+        CHECK(contains(text, "…"));
+        CHECK(contains(text, "HELD"));
+        CHECK_FALSE(contains(text, "LONGEST"));  // no queue: nothing to show
+        const auto whole = in->run({"ls"}).out;
+        CHECK(contains(whole, "reports/" + std::string(60, 'x')));
+        CHECK(contains(whole, "LONGEST"));
+        CHECK(contains(whole, "a note"));
+    }
+}
+
+TEST_CASE("ls sorts, and chooses by host and by age") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const auto locks = client_of(*in);
+        const auto alpha = locks->acquire("alpha");
+        const auto beta = locks->acquire("beta");
+        const auto waits = waiter_of(*in, "beta");
+        const auto order_of = [&](const tool::arguments& command) {
+            const auto text = in->run(command).out;
+            const auto a = text.find("alpha");
+            const auto b = text.find("beta");
+            return std::pair{a != std::string::npos, b != std::string::npos && b < a};
+        };
+        CHECK(order_of({"ls"}) == std::pair{true, false});
+        CHECK(order_of({"ls", "--sort", "wait"}) == std::pair{true, true});
+        CHECK(order_of({"ls", "--sort", "waiters"}) == std::pair{true, true});
+        CHECK(order_of({"ls", "--sort", "held"}) == std::pair{true, false});
+        const auto first = in->run({"ls", "--sort", "wait", "--limit", "1"});
+        CHECK(contains(first.out, "beta"));
+        CHECK_FALSE(contains(first.out, "alpha"));
+        CHECK(contains(first.err, "more than 1"));
+        CHECK(in->run({"ls", "--older-than", "1h"}).out.starts_with("no lock"));
+        CHECK(contains(in->run({"ls", "--older-than", "1ms"}).out, "alpha"));
+        CHECK(in->run({"ls", "--host", "elsewhere"}).out.starts_with("no lock"));
+        CHECK(in->run({"ls", "--sort", "colour"}).code == 64);
+    }
+}
+
+TEST_CASE("ls --watch lists again and again until a signal ends it") {
+    const auto in = tool::sqlite_tables();
+    const auto locks = client_of(*in);
+    const auto alpha = locks->acquire("alpha");
+    tool::process watch{tool::command_line((*in)({"ls", "--watch", "--every", "50ms"})),
+                        in->in_environment()};
+    REQUIRE(tool::eventually([&] { return contains(watch.out(), "alpha"); }));
+    const auto beta = locks->acquire("beta");
+    CHECK(tool::eventually([&] { return contains(watch.out(), "beta"); }));
+    watch.send(2);
+    CHECK(watch.wait() == 130);
+}
