@@ -14,18 +14,20 @@ struct migration_options {
 };
 
 struct migration_status {
-    int version = 0;  ///< of the database; 0 = no tables
+    int version = 0;  ///< of the database; 0 = no tables; may be that of a later library
     int latest = 0;   ///< that this library knows
-    [[nodiscard]] bool current() const noexcept { return version == latest; }
+    /// Whether this library can work with the tables.
+    [[nodiscard]] bool current() const noexcept { return version >= latest; }
 };
 
-/// Brings the tables that the source names up to `target` (-1 = latest) or down to it (0 = remove
-/// everything). Makes their schema if it is missing. Many processes may call it at once: one works,
-/// the others wait. Requires the right to create tables; the rest of the library does not.
+/// Brings the tables that the source names up to `target` (-1 = latest, or a later one that is
+/// there and that this library can work with) or down to it (0 = remove everything). Makes their
+/// schema if it is missing. Many processes may call it at once: one works, the others wait.
+/// Requires the right to create tables; the rest of the library does not.
 /// @return the versions that were applied or reverted, in order; empty if there was nothing to do.
-/// @throws error errc::schema_outdated if the database is newer than this library or a recorded
-/// migration differs from ours; errc::timed_out while another process migrates; errc::access_denied
-/// …
+/// @throws error errc::schema_outdated if the database is too new for this library, a recorded
+/// migration differs from ours, or what a later library has applied is to be reverted;
+/// errc::timed_out while another process migrates; errc::access_denied …
 std::vector<int> migrate(const sql::connection_source& source,
                          const migration_options& options = {}, int target = -1);
 
@@ -33,8 +35,9 @@ std::vector<int> migrate(const sql::connection_source& source,
 [[nodiscard]] migration_status schema_status(const sql::connection_source& source,
                                              const migration_options& options = {});
 
-/// @throws error errc::schema_outdated unless the schema on this connection is exactly ours. One
-/// round trip.
+/// @throws error errc::schema_outdated unless the schema on this connection is that of this
+/// library, or a later one that says that this library can work with it (docs/upgrading.md). One
+/// round trip, two if it is later.
 void require_current_schema(sql::connection& connection, const sql::table_names& tables,
                             sql::deadline until);
 

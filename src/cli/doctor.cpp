@@ -124,7 +124,9 @@ bool check_schema(examination& patient) {
         const auto now = schema_status(in.source);
         const std::string seen = fmt::format("version {} of {}", now.version, now.latest);
         if (now.current()) {
-            patient.ok("schema", seen);
+            patient.ok("schema", now.version > now.latest
+                                     ? seen + ", made by a later rowlock: this one works with it"
+                                     : seen);
             return true;
         }
         patient.fail("schema", now.version == 0 ? "no tables" : seen, "run `rowlock migrate`");

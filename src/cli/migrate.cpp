@@ -52,7 +52,10 @@ int print_status(const migrate_options& options) {
                         {"history", name_of(history)}});
     } else {
         print(fmt::format("version {} of {}{}\n", now.version, now.latest,
-                          now.current() ? "" : ": run `rowlock migrate`"));
+                          !now.current()             ? ": run `rowlock migrate`"
+                          : now.version > now.latest ? ", made by a later rowlock: this one works "
+                                                       "with it"
+                                                     : ""));
         if (history != history_recording::absent) {
             print(fmt::format("history {}\n", name_of(history)));
         }

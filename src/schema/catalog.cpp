@@ -47,6 +47,21 @@ std::string migration::title() const {
     return "migration " + std::to_string(version) + " (" + std::string{name} + ")";
 }
 
+std::optional<int> migration::oldest_library() const {
+    constexpr std::string_view label = "\n-- oldest library: ";
+    const auto at = up.find(label);
+    if (at == std::string_view::npos) return std::nullopt;
+    const auto digits = up.substr(at + label.size());
+    int number = 0;
+    const auto [end, failure] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    const bool ends = end != digits.data() + digits.size() && *end == '\n';
+    if (failure != std::errc{} || !ends || number < 1 || number > version) {
+        refuse(title() + " names no library");
+    }
+    return number;
+}
+
 const migration& catalog::at(int version) const {
     return numbered.at(static_cast<std::size_t>(version) - 1);
 }
@@ -94,7 +109,11 @@ const catalog& library_catalog(sql::dialect which) {
 }
 
 int verified_version(const std::vector<recorded_migration>& rows, const catalog& known) {
-    if (!rows.empty() && rows.back().version > known.latest()) {
+    const bool too_new = std::ranges::any_of(rows, [&](const auto& row) {
+        return row.version > known.latest() &&
+               row.oldest_library.value_or(row.version) > known.latest();
+    });
+    if (too_new) {
         throw error{errc::schema_outdated,
                     "the database has migration " + std::to_string(rows.back().version) +
                         ", this rowlock knows up to " + std::to_string(known.latest()) +
@@ -108,7 +127,7 @@ int verified_version(const std::vector<recorded_migration>& rows, const catalog&
                             ", but one of a later migration: restore the record, or remove the "
                             "rowlock tables and migrate anew"};
         }
-        if (row.checksum != known.at(version).checksum()) {
+        if (version <= known.latest() && row.checksum != known.at(version).checksum()) {
             throw error{errc::schema_outdated,
                         known.at(version).title() +
                             " of the database is not the one of this rowlock: use the rowlock that "

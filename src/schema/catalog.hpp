@@ -3,6 +3,8 @@
 #include "base/embedded.hpp"
 #include <rowlock/sql/connection.hpp>
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +24,10 @@ struct migration {
     [[nodiscard]] std::string checksum() const;
     /// "migration 1 (initial)"
     [[nodiscard]] std::string title() const;
+    /// The latest migration that a library has to know to work on the tables that this one leaves,
+    /// if the .up.sql file says so, in a line "-- oldest library: N". By default no earlier library
+    /// than the one that brings it.
+    [[nodiscard]] std::optional<int> oldest_library() const;
 };
 
 /// The migrations that a library knows for one dialect.
@@ -38,6 +44,7 @@ struct catalog {
 struct recorded_migration {
     std::int64_t version = 0;
     std::string checksum;
+    std::optional<std::int64_t> oldest_library{};  ///< read for those behind the latest known
 };
 
 /// The views point into `files`.
@@ -47,8 +54,9 @@ struct recorded_migration {
 /// The catalog of this library.
 [[nodiscard]] const catalog& library_catalog(sql::dialect which);
 
-/// The version of a database with these rows, ordered by version.
-/// @throws error errc::schema_outdated if it is newer than `known`, or differs from it
+/// The version of a database with these rows, ordered by version. It may be later than the latest
+/// of `known`, if those behind it say that a library like this one can work with them.
+/// @throws error errc::schema_outdated if it is too new for `known`, or differs from it
 [[nodiscard]] int verified_version(const std::vector<recorded_migration>& rows,
                                    const catalog& known);
 

@@ -31,10 +31,10 @@ error with_advice(const error& failure) {
 
 /// No rows if the table is missing.
 std::vector<schema::recorded_migration> read_record(sql::connection& connection,
-                                                    const sql::table_names& tables,
+                                                    const sql::table_names& tables, int latest,
                                                     sql::deadline until) {
     try {
-        return schema::read_record(connection, tables, until);
+        return schema::read_record(connection, tables, latest, until);
     } catch (const error& failure) {
         if (failure.kind() == errc::schema_outdated) return {};
         if (failure.kind() != errc::access_denied) throw;
@@ -95,7 +95,7 @@ std::vector<int> migrate(const sql::connection_source& source, const migration_o
     const auto connection = connect(source, options);
     try {
         return schema::migrator{*connection, known, source.tables(), options}.move_to(
-            target == -1 ? known.latest() : target);
+            target == -1 ? std::nullopt : std::optional{target});
     } catch (const error& failure) {
         throw with_advice(failure);
     }
@@ -112,8 +112,9 @@ migration_status schema_status(const sql::connection_source& source,
 void require_current_schema(sql::connection& connection, const sql::table_names& tables,
                             sql::deadline until) {
     const schema::catalog& known = schema::library_catalog(connection.speaks());
-    const int version = schema::verified_version(read_record(connection, tables, until), known);
-    if (version == known.latest()) return;
+    const int version =
+        schema::verified_version(read_record(connection, tables, known.latest(), until), known);
+    if (version >= known.latest()) return;
     if (version == 0) {
         throw error{errc::schema_outdated,
                     "no rowlock tables " + place(tables) + ": run `rowlock migrate`"};

@@ -106,12 +106,25 @@ int migrator::version() {
     return verified_version(read_record(), known_);
 }
 
-std::vector<int> migrator::move_to(int target) {
+std::vector<int> migrator::move_to(std::optional<int> target) {
     const bool removed = target == 0 && !has_record();
-    if (removed || (target != 0 && version() == target)) return {};
+    if (removed || (target != 0 && is_at(target, version()))) return {};
     moved_.clear();
     under_lock([this, target] { move_under_lock(target); });
     return moved_;
+}
+
+bool migrator::is_at(std::optional<int> target, int version) const {
+    return target ? version == *target : version >= known_.latest();
+}
+
+/// A later library knows what it has added, and its triggers.
+void migrator::require_known(int version) const {
+    if (version <= known_.latest()) return;
+    throw error{errc::schema_outdated,
+                "the database has migration " + std::to_string(version) +
+                    ", this rowlock knows up to " + std::to_string(known_.latest()) +
+                    ": clients of this one work with it, but only the later rowlock can change it"};
 }
 
 history_recording migrator::history() {
@@ -177,7 +190,9 @@ std::string migrator::question_about_history() const {
 }
 
 void migrator::switch_history(history_recording wanted) {
-    if (version() == 0) {
+    const int now = version();
+    require_known(now);
+    if (now == 0) {
         throw error{errc::schema_outdated, "no rowlock tables with the prefix " + tables_.prefix +
                                                ": run `rowlock migrate` first"};
     }
@@ -229,7 +244,8 @@ std::vector<recorded_migration> migrator::read_record() {
     // Asked first, not inferred from an error: an error would abort a PostgreSQL transaction.
     if (!has_record()) return {};
     try {
-        return schema::read_record(db_, tables_, steady_clock::now() + options_.wait);
+        return schema::read_record(db_, tables_, known_.latest(),
+                                   steady_clock::now() + options_.wait);
     } catch (const error& failure) {
         if (failure.kind() != errc::schema_outdated) throw;
         if (!locked_ && !has_record()) return {};  // another process has just removed it
@@ -308,9 +324,11 @@ void migrator::in_steps(const std::function<void()>& work) {
 }
 
 /// A migration may recreate a table: then the triggers on it are gone.
-void migrator::move_under_lock(int target) {
+void migrator::move_under_lock(std::optional<int> wanted) {
     const int from = version();
-    if (from == target && target != 0) return;
+    if (wanted != 0 && is_at(wanted, from)) return;
+    require_known(from);
+    const int target = wanted.value_or(known_.latest());
     const auto recorded = look_at_history();
     recorded_ = recorded_ || recorded.records_leases;
     if (recorded.table) run_history("off");
@@ -483,24 +501,37 @@ std::string_view history_file(sql::dialect which, std::string_view name) {
     return std::ranges::find(files, path, &embedded::file::path)->text;
 }
 
+/// The column for other libraries came with migration 16: it is read only where it must be there.
 std::vector<recorded_migration> read_record(sql::connection& db, const sql::table_names& tables,
-                                            sql::deadline until) {
-    const auto rows = db.query(qualify("select version, checksum from rowlock_migration "
-                                       "order by version",
-                                       db.speaks(), tables),
-                               until);
+                                            int latest, sql::deadline until) {
+    const auto read = [&](const std::string& columns_and_rows) {
+        return db.query(qualify("select version, checksum" + columns_and_rows + " order by version",
+                                db.speaks(), tables),
+                        until);
+    };
+    const auto rows = read(" from rowlock_migration");
     std::vector<recorded_migration> record;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         record.push_back({rows.integer(row, 0), std::string{rows.text(row, 1)}});
+    }
+    if (record.empty() || record.back().version <= latest) return record;
+    std::erase_if(record, [&](const auto& each) { return each.version > latest; });
+    const auto later =
+        read(", oldest_library from rowlock_migration where version > " + std::to_string(latest));
+    for (std::size_t row = 0; row < later.rows(); ++row) {
+        record.push_back(
+            {later.integer(row, 0), std::string{later.text(row, 1)}, later.maybe_integer(row, 2)});
     }
     return record;
 }
 
 std::string record_statement(const migration& step, sql::dialect which) {
-    std::string head =
-        "insert into rowlock_migration (version, name, checksum, applied_at) values (" +
-        std::to_string(step.version) + ", " + quoted(step.name) + ", " + quoted(step.checksum()) +
-        ", ";
+    const auto oldest = step.oldest_library();
+    std::string head = std::string{"insert into rowlock_migration (version, name, checksum, "} +
+                       (oldest ? "oldest_library, " : "") + "applied_at) values (" +
+                       std::to_string(step.version) + ", " + quoted(step.name) + ", " +
+                       quoted(step.checksum()) + ", " +
+                       (oldest ? std::to_string(*oldest) + ", " : "");
     switch (which) {
         case sql::dialect::postgresql:
             return head + "clock_timestamp())";

@@ -26,14 +26,16 @@ public:
     migrator(sql::connection& db, const catalog& known, sql::table_names tables,
              const migration_options& options);
 
-    /// The version of the database, 0 without tables. Changes nothing.
-    /// @throws error errc::schema_outdated if it is newer than the catalog, or differs from it
+    /// The version of the database, 0 without tables; that of a later library, if this one can work
+    /// with it. Changes nothing.
+    /// @throws error errc::schema_outdated if it is too new for the catalog, or differs from it
     [[nodiscard]] int version();
 
-    /// @param target 0 to known.latest()
+    /// @param target 0 to known.latest(); nullopt: that, or a later one that is there
     /// @return the versions applied or reverted. If the database is at the target already: empty,
     /// nothing locked and nothing written.
-    std::vector<int> move_to(int target);
+    /// @throws error errc::schema_outdated to revert what a later library has applied
+    std::vector<int> move_to(std::optional<int> target);
 
     [[nodiscard]] history_recording history();
     /// @param wanted absent removes what was recorded
@@ -62,7 +64,9 @@ private:
     void under_lock(const std::function<void()>& work);
     void in_transaction(const std::function<void()>& work);
     void in_steps(const std::function<void()>& work);
-    void move_under_lock(int target);
+    void move_under_lock(std::optional<int> target);
+    [[nodiscard]] bool is_at(std::optional<int> target, int version) const;
+    void require_known(int version) const;
     void record_again() noexcept;
     void switch_under_lock(history_recording wanted);
     void move_up(int from, int target);
@@ -91,11 +95,11 @@ private:
 /// migrations/<dialect>/history/<name>.sql
 [[nodiscard]] std::string_view history_file(sql::dialect which, std::string_view name);
 
-/// The rows of the record table. One round trip.
+/// The rows of the record table. One round trip, one more if there are later ones than `latest`.
 /// @throws error errc::schema_outdated if there is none
 [[nodiscard]] std::vector<recorded_migration> read_record(sql::connection& db,
                                                           const sql::table_names& tables,
-                                                          sql::deadline until);
+                                                          int latest, sql::deadline until);
 
 /// The statement that records a migration as applied, in our spelling of table names.
 [[nodiscard]] std::string record_statement(const migration& step, sql::dialect which);

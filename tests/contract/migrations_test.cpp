@@ -11,6 +11,7 @@
 #include "sql/table_names.hpp"
 #include "support/protocols.hpp"
 #include "support/waits.hpp"
+#include <rowlock/client.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/migrations.hpp>
 #include <rowlock/optimistic.hpp>
@@ -64,7 +65,7 @@ struct sqlite {
 using versions = std::vector<int>;
 const versions nothing;
 // The library's migrations, there and back.
-constexpr int latest = 15;
+constexpr int latest = 16;
 constexpr int after_latest = latest + 1;
 
 versions up_to(int last) {
@@ -658,6 +659,46 @@ TEST_CASE_TEMPLATE("tables of a newer library are refused and left alone", Datab
     CHECK(newer.migrate(db->source(), latest) == versions{newer.latest()});
     CHECK_NOTHROW(require_current(db->source()));
     CHECK(db->tables() == all_tables());
+}
+
+TEST_CASE_TEMPLATE(
+    "clients work with tables of a later library that can stand this one, and do not change them",
+    Database, EVERY_DATABASE) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    const std::string up = "-- One more.\n-- oldest library: " + std::to_string(latest) +
+                           "\ncreate table rowlock_extra (a integer);\n";
+    const longer_catalog later{Database::speaks, up, "drop table rowlock_extra;\n"};
+    migrate(db->source());
+    rowlock::client before{db->source()};
+    auto held = before.acquire("a");
+    CHECK(later.migrate(db->source(), later.latest()) == versions{after_latest});
+
+    // One that runs, and one that starts now.
+    CHECK(held.held());
+    CHECK_NOTHROW(held.release());
+    rowlock::client after{db->source()};
+    CHECK(after.acquire("a").held());
+    CHECK_NOTHROW(require_current(db->source()));
+    const auto seen = schema_status(db->source());
+    CHECK(seen.current());
+    CHECK(seen.version == after_latest);
+    CHECK(seen.latest == latest);
+    CHECK(migrate(db->source()) == nothing);
+    for (const auto& failure : {failure_of([&] { migrate(db->source(), {}, latest); }),
+                                failure_of([&] { migrate(db->source(), {}, 0); }),
+                                failure_of([&] { rowlock::record_history(db->source(), true); })}) {
+        CHECK(failure.kind() == errc::schema_outdated);
+        CHECK(contains(failure.what(), "only the later rowlock can change it"));
+    }
+    CHECK(db->tables().size() == all_tables().size() + 1);
+
+    // A later one still, which says nothing of others.
+    db->run("update rowlock_migration set oldest_library = null where version = " +
+            std::to_string(after_latest));
+    CHECK(kind_of([&] { require_current(db->source()); }) == errc::schema_outdated);
+    CHECK(later.migrate(db->source(), latest) == versions{after_latest});
+    CHECK_NOTHROW(require_current(db->source()));
 }
 
 TEST_CASE_TEMPLATE("an edited migration is refused and left alone", Database, EVERY_DATABASE) {

@@ -302,6 +302,40 @@ TEST_CASE("a newer, an edited and an incomplete record are distinguished") {
           }) == errc::schema_outdated);
 }
 
+TEST_CASE("later migrations are accepted if each can stand a library like this one") {
+    using rowlock::schema::verified_version;
+    const auto known = two_migrations(dialect::sqlite);
+    const auto first = known.at(1).checksum();
+    const auto second = known.at(2).checksum();
+    CHECK(verified_version({{1, first}, {2, second}, {3, "x", 2}}, known) == 3);
+    CHECK(verified_version({{1, first}, {2, second}, {3, "x", 2}, {4, "x", 1}}, known) == 4);
+    const auto refused = [&](const std::vector<rowlock::schema::recorded_migration>& rows) {
+        return kind_of([&] { (void)verified_version(rows, known); }) == errc::schema_outdated;
+    };
+    CHECK(refused({{1, first}, {2, second}, {3, "x"}, {4, "x", 2}}));
+    CHECK(refused({{1, first}, {2, second}, {3, "x", 2}, {4, "x", 3}}));
+    // What this library knows is compared all the same.
+    CHECK(refused({{1, first}, {2, first}, {3, "x", 2}}));
+    CHECK(refused({{1, first}, {2, second}, {4, "x", 2}}));
+}
+
+TEST_CASE("a migration says in a line of its own which library can stand it") {
+    const auto oldest = [](std::string_view up) {
+        return rowlock::schema::migration{.version = 7, .name = "m", .up = up, .down = "d;"}
+            .oldest_library();
+    };
+    CHECK_FALSE(oldest("-- a comment\nselect 1;\n").has_value());
+    CHECK(oldest("-- a comment\n-- oldest library: 5\nselect 1;\n") == 5);
+    CHECK(oldest("-- a comment\n-- oldest library: 7\n") == 7);
+    for (const auto* const damaged :
+         {"-- c\n-- oldest library: 8\n", "-- c\n-- oldest library: 0\n",
+          "-- c\n-- oldest library: x\n", "-- c\n-- oldest library: 5 6\n",
+          "-- c\n-- oldest library: 5"}) {
+        CAPTURE(damaged);
+        CHECK(kind_of([&] { (void)oldest(damaged); }) == errc::database_error);
+    }
+}
+
 TEST_CASE("options and targets out of range are refused before a connection is opened") {
     const rowlock::sql::connection_source nowhere{
         dialect::sqlite,
@@ -574,7 +608,8 @@ TEST_CASE("a released migration never changes, not even in a comment") {
         {"sqlite/13", "ad597552654a99ed"},     {"postgresql/14", "9f3391af612d890a"},
         {"mysql/14", "673da9c690713b30"},      {"sqlite/14", "134cf2aa8a6eabe7"},
         {"postgresql/15", "501f13ff731fd88b"}, {"mysql/15", "6a4d93a3048d9343"},
-        {"sqlite/15", "f68144e2ac54ebb9"},
+        {"sqlite/15", "f68144e2ac54ebb9"},     {"postgresql/16", "ba92d394f29fa95a"},
+        {"mysql/16", "ba92d394f29fa95a"},      {"sqlite/16", "ba92d394f29fa95a"},
     };
     for (const auto which : dialects) {
         for (const auto& step : rowlock::schema::library_catalog(which).numbered) {

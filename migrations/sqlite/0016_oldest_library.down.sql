@@ -1,0 +1,1 @@
+alter table rowlock_migration drop column oldest_library;
