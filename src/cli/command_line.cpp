@@ -55,8 +55,7 @@ constexpr const char* general_help =
     "  rowlock doctor                         # check the database and its settings\n";
 
 constexpr const char* run_help =
-    "\nRuns COMMAND while holding the lock NAME, like flock(1) across machines.\n\n"
-    "Examples:\n"
+    "\nExamples:\n"
     "  rowlock run nightly -- ./report.sh\n"
     "  rowlock run -n --busy-exit-code 0 nightly -- ./report.sh     # skip if it runs elsewhere\n"
     "  rowlock run job -- sh -c './write.sh --token \"$ROWLOCK_TOKEN\"'\n"
@@ -278,6 +277,11 @@ int signal_named(const std::string& name) {
     return found->second;
 }
 
+void add_verbose(CLI::App& app, run_options& options) {
+    app.add_flag("-v,--verbose", options.verbose,
+                 "Say who holds the lock while it waits; a terminal is told anyway");
+}
+
 void add_ask_signal(CLI::App& app, run_options& options) {
     app.add_option_function<std::string>(
            "--ask-signal",
@@ -321,6 +325,7 @@ void add_run(CLI::App& app, parsed& into) {
     add_kind(command, options.kind);
     add_schedule(command, options);
     add_ask_signal(command, options);
+    add_verbose(command, options);
     command.add_flag("--pass-url", options.pass_url, "Give the command ROWLOCK_URL");
     add_database(command, options.database);
 }
@@ -378,6 +383,7 @@ void add_election(CLI::App& app, parsed& into) {
                  "Between SIGTERM and SIGKILL when the command must stop; up to ttl/6 "
                  "[5s or ttl/6]",
                  [&options](milliseconds value) { options.grace = value; });
+    add_verbose(standing, options);
     standing.add_flag("--pass-url", options.pass_url, "Give the command ROWLOCK_URL");
     add_database(standing, options.database);
 

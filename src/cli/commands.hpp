@@ -50,6 +50,7 @@ struct run_options {
     int busy_exit_code = busy;
     std::optional<int> priority;  ///< of a candidate: the lock is an office (`elect`)
     int ask_signal = 0;           ///< sent to the command if its lock is asked for; 0: none
+    bool verbose = false;         ///< says while it waits who has the lock, also if no terminal
 };
 int run(const run_options& options);
 /// Runs the command as the leader; campaigns again if leadership is lost.

@@ -54,8 +54,11 @@ const char* kind_of(int code) noexcept {
     }
 }
 
-failure busy_failure(const std::string& name, int code) {
-    return {code, name + " is held by another; `rowlock show` shows the holder", kind_of(busy)};
+failure busy_failure(const std::string& name, int code, const std::string& holder) {
+    return {code,
+            name + " is held by another" +
+                (holder.empty() ? "; `rowlock show` shows the holder" : ": " + holder),
+            kind_of(busy)};
 }
 
 int exit_code_of(errc kind) noexcept {

@@ -56,7 +56,8 @@ private:
 };
 
 /// The lock is held, and the wait is over.
-[[nodiscard]] failure busy_failure(const std::string& name, int code);
+[[nodiscard]] failure busy_failure(const std::string& name, int code,
+                                   const std::string& holder = {});
 
 /// A failed system call: "WHAT: reason".
 [[nodiscard]] failure system_call_failed(const std::string& what, int error_number);

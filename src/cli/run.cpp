@@ -10,6 +10,7 @@
 #include "cli/signals.hpp"
 #include "cli/supervisor.hpp"
 #include "cli/text.hpp"
+#include "cli/waiting_report.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/election.hpp>
@@ -24,9 +25,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -289,8 +292,14 @@ std::optional<command_hold> take(client& locks, const run_options& options, std:
 }
 
 /// Waits on another thread, so that this one handles signals.
+/// @param position in the queue
 std::optional<command_hold> wait_for_hold(client& locks, const database& in,
-                                          const run_options& options, blocked_signals& signals) {
+                                          const run_options& options, blocked_signals& signals,
+                                          const std::function<std::int64_t()>& position) {
+    std::optional<waiting_report> report;
+    if (options.verbose || isatty(STDERR_FILENO) != 0) {
+        report.emplace(locks, options.locks, position);
+    }
     std::optional<command_hold> held;
     std::exception_ptr problem;
     const wake_up done;
@@ -561,6 +570,7 @@ public:
         if (what.kind == event_kind::release_requested) {
             complain(fmt::format("{} is asked for: {}", what.name, what.message));
         }
+        if (what.kind == event_kind::waiting && what.position > 0) position_ = what.position;
         if (what.kind == event_kind::queue_entry_lost) {
             complain("the queue entry was lost in an outage; waiting on at the end of the queue");
         }
@@ -571,12 +581,15 @@ public:
         }
     }
     [[nodiscard]] loss_reason reason() const noexcept { return reason_; }
+    /// In the queue, as last known; 0: not known.
+    [[nodiscard]] std::int64_t position() const noexcept { return position_; }
     [[nodiscard]] outage& unreachable() noexcept { return unreachable_; }
 
 private:
     supervisor& helper_;
     outage unreachable_;
     std::atomic<loss_reason> reason_{loss_reason::none};
+    std::atomic<std::int64_t> position_{0};
     std::string last_report_;  ///< the last of the messages printed once
 };
 
@@ -681,9 +694,10 @@ int run_under(const run_options& options, const database_url& at) {
 
     narrator events{helper, options.ttl, times.margin()};
     client locks{in.source, options_for_run(options, in, times, events)};
-    auto held = wait_for_hold(locks, in, options, signals);
+    auto held = wait_for_hold(locks, in, options, signals, [&events] { return events.position(); });
     if (!held) {
-        throw busy_failure(options.name, options.busy_exit_code);
+        throw busy_failure(options.name, options.busy_exit_code,
+                           holder_of_any(locks, options.locks));
     }
     const outcome result =
         watch{helper, *held, signals, times, events.unreachable(), options}.run();

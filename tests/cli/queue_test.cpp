@@ -437,3 +437,33 @@ TEST_CASE("a wake-up that a statement has read is not lost") {
     other.run("alter table " + other.table("rows") + " rename to " + other.table("lease"));
     CHECK(read_grant(one->out()).token == first.token + 1);
 }
+
+TEST_CASE(
+    "a waiting run says who has the lock, and its place, if it is asked to or at a terminal") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        tool::process holder{
+            tool::command_line((*in)({"run", "--note", "month end", "a", "--", "sleep", "60"})),
+            in->in_environment()};
+        REQUIRE(tool::eventually([&] { return in->run({"held", "a"}).code == 0; }));
+        tool::process silent{tool::command_line((*in)({"run", "a", "--", "true"})),
+                             in->in_environment()};
+        REQUIRE(tool::eventually([&] { return waiting(*in, "a") == 1; }));
+        tool::process verbose{tool::command_line((*in)({"run", "-v", "a", "--", "true"})),
+                              in->in_environment()};
+        CHECK(tool::eventually([&] {
+            const auto text = verbose.err();
+            return text.starts_with("rowlock: waiting for a: rowlock run sleep, pid ") &&
+                   text.find("\"month end\", for ") != std::string::npos &&
+                   text.find("number 2 in the queue") != std::string::npos;
+        }));
+        const auto busy = in->run({"run", "-n", "a", "--", "true"});
+        CHECK(busy.code == 75);
+        CHECK(busy.err.starts_with("rowlock: a is held by another: rowlock run sleep, pid "));
+        CHECK(silent.err().empty());
+        holder.send(SIGTERM);
+        CHECK(silent.wait() == 0);
+        CHECK(verbose.wait() == 0);
+        CHECK(silent.err().empty());
+    }
+}

@@ -1,6 +1,7 @@
 // The tool prints a name or a note as one line without control characters, from which every byte
 // can be recovered.
 
+#include "cli/table.hpp"
 #include "cli/text.hpp"
 #include "fuzz/reference.hpp"
 #include "fuzz/target.hpp"
@@ -59,9 +60,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::require(!fuzz::has_control(shown.substr(0, shown.find("\xF4\x8F\xBF\xBF"))),
                   "a terminal is sent no control character", shown);
     fuzz::require(unescaped(shown) == text, "no byte is lost", shown);
-    const std::string table = rowlock::cli::table({"name", "note"}, {{text, "x"}, {"y", text}});
-    std::size_t lines = 0;
-    for (const char c : table) lines += c == '\n' ? 1 : 0;
-    fuzz::require(lines == 3, "a row is one line", table);
+    for (const std::size_t width : {std::size_t{0}, std::size_t{40}}) {
+        const std::string table =
+            rowlock::cli::table({"name", "note"}, {{text, "x"}, {"y", text}}, width);
+        std::size_t lines = 0;
+        for (std::size_t begin = 0; begin < table.size(); ++lines) {
+            const auto end = table.find('\n', begin);
+            const auto line = table.substr(begin, end - begin);
+            fuzz::require(width == 0 || rowlock::cli::width_of(line) <= width,
+                          "a row is no wider than the terminal", table);
+            fuzz::require(fuzz::is_utf8(line), "a cut text is UTF-8", table);
+            begin = end + 1;
+        }
+        fuzz::require(lines == 3, "a row is one line", table);
+    }
     return 0;
 }

@@ -7,7 +7,7 @@ timestampdiff(microsecond, '1970-01-01', sysdate(6))
 
 -- fragment one_now
 -- The time when the statement starts: the same in all rows that it inserts.
-timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+{now_in_any_zone}
 
 -- fragment here
 -- Whether session m was opened on this server: its identity ends with the server's id, which differs between
