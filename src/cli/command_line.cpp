@@ -132,11 +132,16 @@ constexpr const char* renew_help =
     "  timeout 9m ./deploy.sh\n"
     "  rowlock release deploy \"${out#* }\"\n";
 
+/// Whether it ends with `-- COMMAND [ARGUMENT…]`.
+bool runs_a_command(std::string_view name) {
+    return name == "run" || name == "elect";
+}
+
 class help_format : public CLI::Formatter {
 public:
     std::string make_usage(const CLI::App* app, std::string name) const override {
         std::string text = CLI::Formatter::make_usage(app, name);
-        if (app->get_name() == "run" || app->get_name() == "elect") {
+        if (runs_a_command(app->get_name())) {
             text.insert(text.find_last_not_of('\n') + 1, " -- COMMAND [ARGUMENT…]");
         }
         return text;
@@ -778,10 +783,9 @@ void wipe_urls(int argc, char** argv) noexcept {
     }
 }
 
-/// Takes the command of `run` or `elect` out before parsing, verbatim.
+/// Takes the command to run out before parsing, verbatim.
 std::vector<std::string> split_command(std::vector<std::string>& arguments) {
-    if (arguments.empty() || (arguments.front() != "run" && arguments.front() != "elect"))
-        return {};
+    if (arguments.empty() || !runs_a_command(arguments.front())) return {};
     const std::string& ours = arguments.front();
     const auto mark = std::find(arguments.begin(), arguments.end(), "--");
     if (mark == arguments.end()) {
@@ -877,6 +881,23 @@ void require_known_command(CLI::App& app, const std::vector<std::string>& argume
                                      suggestion(typed, names))};
 }
 
+void define(CLI::App& app, parsed& into, bool run_alone) {
+    app.set_version_flag("--version", std::string{"rowlock "} + version_string);
+    app.formatter(std::make_shared<help_format>());
+    app.require_subcommand(1);
+    app.footer(std::string{general_help} + database_help + exit_code_help());
+    add_run(app, into);
+    if (run_alone) return;
+    add_election(app, into);
+    add_grants(app, into);
+    add_looks(app, into);
+    add_semaphores(app, into);
+    add_shared_locks(app, into);
+    add_policy(app, into);
+    add_upkeep(app, into);
+    add_quorum(app, into);
+}
+
 int parse_and_run(int argc, char** argv) {
     std::vector<std::string> arguments(argv + 1, argv + argc);
     wipe_urls(argc, argv);
@@ -886,22 +907,8 @@ int parse_and_run(int argc, char** argv) {
     if (json && into.run.command.empty()) complain_in_json();
 
     CLI::App app{"", "rowlock"};
-    app.set_version_flag("--version", std::string{"rowlock "} + version_string);
-    app.formatter(std::make_shared<help_format>());
-    app.require_subcommand(1);
-    app.footer(std::string{general_help} + database_help + exit_code_help());
-    add_run(app, into);
     // `rowlock run` starts a tenth sooner without the others.
-    if (arguments.empty() || arguments.front() != "run") {
-        add_election(app, into);
-        add_grants(app, into);
-        add_looks(app, into);
-        add_semaphores(app, into);
-        add_shared_locks(app, into);
-        add_policy(app, into);
-        add_upkeep(app, into);
-        add_quorum(app, into);
-    }
+    define(app, into, !arguments.empty() && arguments.front() == "run");
     require_known_command(app, arguments);
     try {
         app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
@@ -925,6 +932,13 @@ int parse_and_run(int argc, char** argv) {
 }
 
 }  // namespace
+
+void describe_to(const std::function<void(const CLI::App&)>& reader) {
+    parsed into;
+    CLI::App app{"", "rowlock"};
+    define(app, into, false);
+    reader(app);
+}
 
 int execute(int argc, char** argv) {
     try {

@@ -30,6 +30,13 @@ constexpr int most_links = 40;
                                              what.string(), why)};
 }
 
+/// The Debian package of a driver has the name of its file.
+std::string missing(const std::string& file) {
+    const int error = errno;
+    return fmt::format("cannot be opened ({}): install {} of the same version",
+                       std::strerror(error), std::filesystem::path{file}.stem().string());
+}
+
 /// root, ourselves, and the owner of this executable, who could have changed the executable itself.
 class trusted_owners {
 public:
@@ -48,8 +55,10 @@ private:
 /// Walks the path to a folder, each step on the opened descriptor of the previous one.
 class walk {
 public:
-    walk(const module_folder& to, const trusted_owners& trusted)
-        : trusted_{trusted}, others_{to.group_may_write ? mode_t{S_IWOTH} : S_IWGRP | S_IWOTH} {
+    walk(const module_folder& to, const std::string& file, const trusted_owners& trusted)
+        : trusted_{trusted},
+          file_{file},
+          others_{to.group_may_write ? mode_t{S_IWOTH} : S_IWGRP | S_IWOTH} {
         if (!to.path.is_absolute())
             refuse(to.path, "is not an absolute path: install rowlock anew");
         push(to.path);
@@ -93,13 +102,8 @@ private:
     }
 
     void scan(int folder) {
-        if (folder < 0 || ::fstat(folder, &seen_) != 0) refuse(at_, missing());
+        if (folder < 0 || ::fstat(folder, &seen_) != 0) refuse(at_, missing(file_));
         check(seen_, at_);
-    }
-
-    static std::string missing() {
-        return fmt::format("cannot be opened ({}): it belongs to the installation",
-                           std::strerror(errno));
     }
 
     void step() {
@@ -118,7 +122,7 @@ private:
         if (++links_ > most_links) refuse(at_, "is a cycle of symbolic links");
         std::array<char, PATH_MAX> text{};
         const auto size = ::readlinkat(link, "", text.data(), text.size());
-        if (size <= 0) refuse(at_, missing());
+        if (size <= 0) refuse(at_, missing(file_));
         const std::filesystem::path to{std::string{text.data(), static_cast<std::size_t>(size)}};
         push(to);
         if (to.is_absolute()) return start();
@@ -126,6 +130,7 @@ private:
     }
 
     const trusted_owners& trusted_;
+    const std::string& file_;
     mode_t others_;
     std::deque<std::string> rest_;
     std::filesystem::path at_;
@@ -145,15 +150,12 @@ void require_proc(const std::string& proc) {
 void* load_module(const module_folder& from, const std::string& file, const std::string& proc) {
     require_proc(proc);
     const trusted_owners trusted{proc};
-    const walk to{from, trusted};
+    const walk to{from, file, trusted};
     const auto name = to.path() / file;
     descriptor opened{
         ::openat(to.folder(), file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
     if (!opened && errno == ELOOP) refuse(name, "is a symbolic link: install rowlock anew");
-    if (!opened) {
-        refuse(name, fmt::format("cannot be opened ({}): it belongs to the installation",
-                                 std::strerror(errno)));
-    }
+    if (!opened) refuse(name, missing(file));
     struct stat what {};
     if (::fstat(opened.get(), &what) != 0 || !S_ISREG(what.st_mode)) {
         refuse(name, "is not a regular file: install rowlock anew");

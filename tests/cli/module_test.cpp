@@ -140,12 +140,14 @@ TEST_CASE("a module behind a symbolic link, a missing one and a relative folder 
     CHECK(has(in.refusal("top/lib/rowlock"), "is not an absolute path"));
     std::filesystem::rename(in.module(), in.top() + "/elsewhere.so");
     CHECK(has(in.refusal(), in.module() + " cannot be opened"));
+    CHECK(has(in.refusal(), "install rowlock-postgresql of the same version"));
     std::filesystem::create_symlink(in.top() + "/elsewhere.so", in.module());
     CHECK(has(in.refusal(), in.module() + " is a symbolic link"));
     std::filesystem::remove(in.module());
     std::filesystem::create_directory(in.module());
     CHECK(has(in.refusal(), "is not a regular file"));
     CHECK(has(in.refusal(in.top() + "/none"), "/none cannot be opened"));
+    CHECK(has(in.refusal(in.top() + "/none"), "install rowlock-postgresql of the same version"));
     std::filesystem::create_directory_symlink("cycle", in.top() + "/cycle");
     CHECK(has(in.refusal(in.top() + "/cycle"), "cycle of symbolic links"));
 }

@@ -1,13 +1,11 @@
-#include <rowlock/migrations.hpp>
-#include <rowlock/open.hpp>
+#include <rowlock/driver/postgresql.hpp>
 #include <rowlock/rowlock.hpp>
 
+#include <cstdlib>
 #include <iostream>
 
 int main() {
-    const auto source = rowlock::open("sqlite:open_url.db");
-    rowlock::migrate(source);
-    rowlock::client locks{source};
+    rowlock::client locks{rowlock::postgresql::open(std::getenv("URL"))};
     const rowlock::lease lease = locks.acquire("consumer");
     std::cout << "token " << to_string(lease.token()) << '\n';
 }
