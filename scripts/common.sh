@@ -48,6 +48,8 @@ need_servers() {
     fi
     PATH=$PATH:/usr/sbin need_command pgbouncer pgbouncer
     PATH=$PATH:/usr/sbin need_command haproxy haproxy
+    # Checks metrics, alert rules and the dashboard's expressions.
+    need_command promtool prometheus
     if [[ -z ${ROWLOCK_TEST_MARIADB_URL:-} ]]; then
         need_command mariadb-install-db mariadb-server-core mariadb-client-core
     fi

@@ -23,11 +23,17 @@
 
 namespace rowlock {
 
+class client;
+
 namespace detail {
 class engine;
 class member_access;
 struct hold;
 }  // namespace detail
+
+namespace metrics {
+[[nodiscard]] std::string prometheus(const client& locks);
+}
 
 class lock_watch;
 struct page;
@@ -306,6 +312,7 @@ private:
     friend class semaphore;
     friend class shared_mutex;
     friend reclaimed_holds reclaim_all(client& locks);
+    friend std::string metrics::prometheus(const client& locks);
     friend std::vector<semaphore_info> list_semaphores(client& locks, std::string_view prefix,
                                                        const page& page);
     friend std::vector<shared_mutex_info> list_shared_mutexes(client& locks,

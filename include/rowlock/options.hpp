@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace rowlock {
 
@@ -171,6 +172,12 @@ struct client_options {
     /// Shown to people beside the host name and pid. Empty: the executable's name.
     std::string program = {};
     event_callback on_event = {};
+    /// The class that a lock's name counts under in metrics::prometheus(), such as "report" for
+    /// "report/2024-11-03": names themselves would make a time series each. Text of 1 to 64 bytes
+    /// of UTF-8; whatever else it returns or throws, and every class after the first 64, counts as
+    /// "other". Empty: there are no classes. Called once by each acquire and once for each grant,
+    /// on any thread: it must be thread-safe, must not block, and must not call this client.
+    std::function<std::string(std::string_view name)> metric_class = {};
     retry_policy retry = {};
     /// Runs a reaper thread in this client, from its first session on, if set. Its statement
     /// timeout is taken from here.

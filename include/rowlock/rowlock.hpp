@@ -16,6 +16,7 @@
 #include <rowlock/lease_offer.hpp>
 #include <rowlock/lock_mode.hpp>
 #include <rowlock/lock_name.hpp>
+#include <rowlock/metrics.hpp>
 #include <rowlock/migrations.hpp>
 #include <rowlock/multi_lease.hpp>
 #include <rowlock/multi_mode_lease.hpp>

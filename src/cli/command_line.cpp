@@ -132,6 +132,16 @@ constexpr const char* renew_help =
     "  timeout 9m ./deploy.sh\n"
     "  rowlock release deploy \"${out#* }\"\n";
 
+constexpr const char* metrics_help =
+    "\nWhat is held, waits and is left over, in Prometheus' text format. With --output for the\n"
+    "textfile collector of node_exporter: the file is replaced as a whole, and only if all could "
+    "be\n"
+    "measured, so an alert on its age finds a failure. It only reads; a role with the rights that\n"
+    "`rowlock migrate --print-grants ROLE --read-only` prints is enough.\n\n"
+    "Examples:\n"
+    "  rowlock metrics\n"
+    "  rowlock metrics --output /var/lib/prometheus/node-exporter/rowlock.prom  # by cron\n";
+
 /// Whether it ends with `-- COMMAND [ARGUMENT…]`.
 bool runs_a_command(std::string_view name) {
     return name == "run" || name == "elect";
@@ -166,6 +176,7 @@ struct parsed {
     migrate_options migrate;
     fence_token_options fence_token;
     doctor_options doctor;
+    metrics_options metrics;
     quorum_options quorum;
     version_options version;
     std::function<int()> action;
@@ -716,12 +727,14 @@ void add_upkeep(CLI::App& app, parsed& into) {
         "  rowlock migrate --status\n"
         "  rowlock migrate --history on                    # see `rowlock history`\n");
     auto* print = tables.add_flag("--print", moving.print, "Print the SQL, change nothing");
+    auto* grants = tables.add_option_function<std::string>(
+        "--print-grants", [&moving](const std::string& role) { moving.grants_for = role; },
+        "Print the GRANTs that ROLE needs to use the tables, change nothing");
+    grants->type_name("ROLE")->excludes(print);
     tables
-        .add_option_function<std::string>(
-            "--print-grants", [&moving](const std::string& role) { moving.grants_for = role; },
-            "Print the GRANTs that ROLE needs to use the tables, change nothing")
-        ->type_name("ROLE")
-        ->excludes(print);
+        .add_flag("--read-only", moving.read_only,
+                  "Those of a ROLE that looks at locks and metrics, and takes none")
+        ->needs(grants);
     tables.add_option("--dialect", moving.dialect,
                       "To print without a database and its URL: postgresql, mysql, sqlite");
     auto* status = tables.add_flag("--status", moving.status,
@@ -755,13 +768,28 @@ void add_upkeep(CLI::App& app, parsed& into) {
     column.add_option("--dialect", marking.dialect,
                       "postgresql, mysql or sqlite; default: the database's");
     add_database(column, marking.database);
+}
 
+// The commands that look at the whole database, and at the tool.
+void add_checks(CLI::App& app, parsed& into) {
     auto& checking = into.doctor;
     auto& check = add_command(app, into, "doctor", "Check the database and its settings",
                               [&checking] { return doctor(checking); });
     check.footer("\nEach check is ok, warn or fail, with what to do. Exit code 1 if one failed.\n");
     add_json(check, checking.json);
     add_database(check, checking.database);
+
+    auto& measuring = into.metrics;
+    auto& measure =
+        add_command(app, into, "metrics", "Print metrics of the database for Prometheus",
+                    [&measuring] { return metrics(measuring); });
+    measure.footer(metrics_help);
+    measure
+        .add_option_function<std::string>(
+            "-o,--output", [&measuring](const std::string& path) { measuring.output = path; },
+            "Replace this file instead")
+        ->type_name("FILE");
+    add_database(measure, measuring.database);
 
     auto& naming = into.version;
     auto& version_command = add_command(app, into, "version", "Print the version and the drivers",
@@ -895,6 +923,7 @@ void define(CLI::App& app, parsed& into, bool run_alone) {
     add_shared_locks(app, into);
     add_policy(app, into);
     add_upkeep(app, into);
+    add_checks(app, into);
     add_quorum(app, into);
 }
 

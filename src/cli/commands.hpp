@@ -202,6 +202,7 @@ struct migrate_options {
     std::string history;  ///< on, off, drop; empty: not requested
     std::optional<std::string> dialect;
     std::optional<std::string> grants_for;  ///< a role
+    bool read_only = false;                 ///< of that role
     std::optional<int> down_to;
     bool print = false;
     bool status = false;
@@ -229,6 +230,12 @@ struct doctor_options {
     bool json = false;
 };
 int doctor(const doctor_options& options);
+
+struct metrics_options {
+    database_options database;
+    std::optional<std::string> output;  ///< a file; none: standard output
+};
+int metrics(const metrics_options& options);
 
 struct version_options {
     bool json = false;

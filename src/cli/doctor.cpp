@@ -5,6 +5,7 @@
 #include "cli/json.hpp"
 #include "cli/rights.hpp"
 #include "coordination/protocol/lease/lease_protocol.hpp"
+#include "metrics/database_totals.hpp"
 #include "sql/listening.hpp"
 #include "sql/statements.hpp"
 #include "sql/table_names.hpp"
@@ -17,6 +18,8 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cstdint>
+#include <optional>
 
 namespace rowlock::cli {
 namespace {
@@ -26,7 +29,7 @@ using std::chrono::microseconds;
 using std::chrono::steady_clock;
 
 sql::deadline soon() {
-    return steady_clock::now() + 5s;
+    return examination::soon();
 }
 
 const char* name_of(finding::verdict how) {
@@ -63,8 +66,7 @@ void check_round_trip(examination& patient) {
 void check_least_ttl(examination& patient) {
     const auto& names = patient.where().source.tables();
     const auto speaks = patient.connection().speaks();
-    const auto protocol = protocol::make_lease_protocol(
-        sql::statement_set{speaks, sql::statement_options{.tables = names}});
+    const auto protocol = protocol::make_lease_protocol(patient.statements());
     const auto start = steady_clock::now();
     const auto another = patient.another_connection();
     protocol->set_up(*another, 5s, soon());
@@ -140,8 +142,7 @@ bool check_schema(examination& patient) {
 void check_identity(examination& patient) {
     const auto& names = patient.where().source.tables();
     const auto speaks = patient.connection().speaks();
-    const auto protocol = protocol::make_lease_protocol(
-        sql::statement_set{speaks, sql::statement_options{.tables = names}});
+    const auto protocol = protocol::make_lease_protocol(patient.statements());
     const auto server = protocol->server_of_again(patient.connection(), soon());
     if (!server) return patient.ok("identity", "a standby");
     if (server->empty()) {
@@ -252,12 +253,14 @@ void check_rights(examination& patient) {
 
 /// Dead queue entries block no waiter, but every read of a queue steps over them.
 void check_queues(examination& patient) {
-    const auto& names = patient.where().source.tables();
-    auto& db = patient.connection();
-    const auto query = sql::load_statement(db.speaks(), "dead_entries", {.tables = names});
-    const auto row = db.execute(query, {}, soon());
-    const auto waiters = row.integer(0, 0);
-    const auto dead = row.integer(0, 1);
+    metrics::database_totals all;
+    metrics::read_queues(all, patient.rowlock_connection(), patient.statements(), soon());
+    std::int64_t waiters = 0;
+    std::int64_t dead = 0;
+    for (const auto* const each : {&all.leases, &all.semaphores, &all.shared_mutexes}) {
+        waiters += each->waiting + each->dead_entries;
+        dead += each->dead_entries;
+    }
     const std::string seen = fmt::format("{} waiters, {} of them dead", waiters, dead);
     if (dead < 100) return patient.ok("queues", seen);
     patient.warn("queues", seen,
@@ -336,33 +339,6 @@ void check_wake_ups(examination& patient) {
     patient.warn("wake-ups", "NOTIFY is not heard", advice);
 }
 
-void examine(examination& patient) {
-    patient.look_at("round trip", [&] { check_round_trip(patient); });
-    const bool has_tables = check_schema(patient);
-    if (has_tables) patient.look_at("rights", [&] { check_rights(patient); });
-    if (has_tables) patient.look_at("token floor", [&] { check_token_floor(patient); });
-    if (has_tables) patient.look_at("queues", [&] { check_queues(patient); });
-    if (has_tables) patient.look_at("semaphores", [&] { check_counters(patient); });
-    if (has_tables && patient.connection().speaks() != sql::dialect::sqlite) {
-        patient.look_at("least ttl", [&] { check_least_ttl(patient); });
-        patient.look_at("identity", [&] { check_identity(patient); });
-    }
-    if (has_tables) patient.look_at("history", [&] { check_history(patient); });
-    patient.look_at("wake-ups", [&] { check_wake_ups(patient); });
-    patient.look_at("clock", [&] { check_clock(patient); });
-    switch (patient.connection().speaks()) {
-        case sql::dialect::postgresql:
-            examine_postgresql(patient);
-            break;
-        case sql::dialect::mysql:
-            examine_mysql(patient);
-            break;
-        case sql::dialect::sqlite:
-            examine_sqlite(patient);
-            break;
-    }
-}
-
 void report_as_json(const database& in, const std::vector<finding>& findings, bool healthy) {
     json checks = json::array();
     for (const auto& each : findings) {
@@ -409,7 +385,26 @@ std::unique_ptr<sql::connection> examination::another_connection() const {
     return in_.source.connect(soon());
 }
 
+sql::connection& examination::rowlock_connection() {
+    if (!set_up_) {
+        auto opened = another_connection();
+        protocol::make_lease_protocol(statements())->set_up(*opened, counting_time, soon());
+        set_up_ = std::move(opened);
+    }
+    return *set_up_;
+}
+
+sql::statement_set examination::statements() const {
+    return sql::statement_set{in_.source.speaks(),
+                              sql::statement_options{.tables = in_.source.tables()}};
+}
+
+sql::deadline examination::soon() {
+    return steady_clock::now() + 5s;
+}
+
 void report_strategies(examination& patient, const strategy_report& here) {
+    if (patient.extent() == examination::scope::reads) return;
     const bool none = patient.has_failed("role") || patient.has_failed("cluster");
     const auto report = [&](const char* check, const char* seen) {
         patient.ok(check, none ? "refused: see the checks of role and cluster" : seen);
@@ -446,24 +441,50 @@ bool is_at_least(std::string_view version, std::string_view wanted) {
     return true;
 }
 
+void examine(examination& patient) {
+    patient.try_out("round trip", [&] { check_round_trip(patient); });
+    const bool has_tables = check_schema(patient);
+    if (has_tables) patient.try_out("rights", [&] { check_rights(patient); });
+    if (has_tables) patient.look_at("token floor", [&] { check_token_floor(patient); });
+    if (has_tables) patient.look_at("queues", [&] { check_queues(patient); });
+    if (has_tables) patient.look_at("semaphores", [&] { check_counters(patient); });
+    if (has_tables && patient.connection().speaks() != sql::dialect::sqlite) {
+        patient.try_out("least ttl", [&] { check_least_ttl(patient); });
+        patient.look_at("identity", [&] { check_identity(patient); });
+    }
+    if (has_tables) patient.try_out("history", [&] { check_history(patient); });
+    patient.try_out("wake-ups", [&] { check_wake_ups(patient); });
+    patient.look_at("clock", [&] { check_clock(patient); });
+    switch (patient.connection().speaks()) {
+        case sql::dialect::postgresql:
+            examine_postgresql(patient);
+            break;
+        case sql::dialect::mysql:
+            examine_mysql(patient);
+            break;
+        case sql::dialect::sqlite:
+            examine_sqlite(patient);
+            break;
+    }
+}
+
 int doctor(const doctor_options& options) {
     const database in = find_database(options.database);
-    std::unique_ptr<sql::connection> db;
+    std::optional<examination> patient;
     std::vector<finding> findings;
     int code = success;
     try {
         if (in.embedded) rowlock::migrate(in.source);
-        db = in.source.connect(soon());
+        patient.emplace(in);
     } catch (const error& failure) {
         findings.push_back({finding::verdict::fail, "connection", message_of(failure),
                             "nothing else can be checked before this"});
         code = exit_code_of(failure.kind());
     }
-    if (db) {
-        examination patient{in, std::move(db)};
-        patient.ok("connection", "works");
-        examine(patient);
-        findings = patient.findings();
+    if (patient) {
+        patient->ok("connection", "works");
+        examine(*patient);
+        findings = patient->findings();
     }
     const bool healthy = std::ranges::none_of(
         findings, [](const auto& each) { return each.how == finding::verdict::fail; });

@@ -1,9 +1,11 @@
 #pragma once
 
 #include "cli/database.hpp"
+#include "sql/statements.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/sql/connection.hpp>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,8 +25,14 @@ struct finding {
 /// A database under examination, with the findings so far.
 class examination {
 public:
-    examination(const database& in, std::unique_ptr<sql::connection> db)
-        : in_{in}, db_{std::move(db)} {}
+    /// reads: only checks of the database itself, by SELECT on its tables and settings. For
+    /// monitoring, by a role that may do no more.
+    enum class scope : bool { everything, reads };
+
+    /// Connects.
+    /// @throws error
+    explicit examination(const database& in, scope of = scope::everything)
+        : in_{in}, of_{of}, db_{another_connection()} {}
 
     void ok(std::string check, std::string seen) {
         add(finding::verdict::ok, std::move(check), std::move(seen), {});
@@ -46,6 +54,12 @@ public:
         }
     }
 
+    /// The same for a check that writes, takes long, or is about this connection and its user.
+    template <typename Check>
+    void try_out(const std::string& check, Check action) {
+        if (of_ == scope::everything) look_at(check, action);
+    }
+
     /// Whether this check has been made and failed.
     [[nodiscard]] bool has_failed(std::string_view check) const;
 
@@ -55,6 +69,16 @@ public:
     std::string value(std::string_view text);
     [[nodiscard]] sql::connection& connection() const noexcept { return *db_; }
     [[nodiscard]] std::unique_ptr<sql::connection> another_connection() const;
+    /// A connection that is set up as those of a client: statements() that compare with the
+    /// database's clock need one. Opened by the first call. Its statements have counting_time.
+    /// @throws error
+    sql::connection& rowlock_connection();
+    [[nodiscard]] sql::statement_set statements() const;
+    [[nodiscard]] scope extent() const noexcept { return of_; }
+    /// The deadline of a statement that is sent now.
+    [[nodiscard]] static sql::deadline soon();
+    /// How long it may take to count the rows of all tables: tens of millions.
+    static constexpr std::chrono::seconds counting_time{30};
     [[nodiscard]] const database& where() const noexcept { return in_; }
     [[nodiscard]] const std::vector<finding>& findings() const noexcept { return findings_; }
 
@@ -64,9 +88,14 @@ private:
     }
 
     const database& in_;
+    const scope of_;
     std::unique_ptr<sql::connection> db_;
+    std::unique_ptr<sql::connection> set_up_;
     std::vector<finding> findings_;
 };
+
+/// Makes all checks that the examination's scope allows.
+void examine(examination& patient);
 
 void examine_postgresql(examination& patient);
 void examine_mysql(examination& patient);

@@ -207,12 +207,12 @@ void examine_mysql(examination& patient) {
     patient.look_at("role", [&] { check_writable(patient); });
     patient.look_at("durability", [&] { check_durability(patient); });
     patient.look_at("sysdate", [&] { check_sysdate(patient); });
-    patient.look_at("isolation", [&] { check_isolation(patient); });
+    patient.try_out("isolation", [&] { check_isolation(patient); });
     patient.look_at("cluster", [&] { check_cluster(patient); });
     patient.look_at("replication", [&] { check_replication(patient); });
     patient.look_at("engine", [&] { check_engine(patient); });
     patient.look_at("connections", [&] { check_headroom(patient); });
-    patient.look_at("tls", [&] { check_tls(patient); });
+    patient.try_out("tls", [&] { check_tls(patient); });
     patient.look_at("strategies", [&] { check_strategies(patient); });
 }
 

@@ -203,15 +203,15 @@ void check_strategies(examination& patient) {
 }  // namespace
 
 void examine_postgresql(examination& patient) {
-    patient.look_at("search path", [&] { check_search_path(patient); });
+    patient.try_out("search path", [&] { check_search_path(patient); });
     patient.look_at("server", [&] { check_version(patient); });
     patient.look_at("role", [&] { check_writable(patient); });
-    patient.look_at("pooler", [&] { check_pooler(patient); });
+    patient.try_out("pooler", [&] { check_pooler(patient); });
     patient.look_at("durability", [&] { check_durability(patient); });
     patient.look_at("replication", [&] { check_replication(patient); });
-    patient.look_at("isolation", [&] { check_isolation(patient); });
+    patient.try_out("isolation", [&] { check_isolation(patient); });
     patient.look_at("connections", [&] { check_headroom(patient); });
-    patient.look_at("tls", [&] { check_tls(patient); });
+    patient.try_out("tls", [&] { check_tls(patient); });
     check_strategies(patient);
 }
 

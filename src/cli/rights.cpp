@@ -81,7 +81,7 @@ std::string qualified(std::string_view table, const place& at, const sql::table_
 }
 
 std::string grants(sql::dialect speaks, const place& at, const sql::table_names& names,
-                   const std::string& role) {
+                   const std::string& role, bool read_only) {
     const bool postgresql = speaks == sql::dialect::postgresql;
     const char mark = postgresql ? '"' : '`';
     const std::string to = postgresql ? quoted(role, '"') : mysql_account(role);
@@ -89,12 +89,12 @@ std::string grants(sql::dialect speaks, const place& at, const sql::table_names&
     if (postgresql && !at.folder.empty()) {
         text += fmt::format("grant usage on schema {} to {};\n", quoted(at.folder, mark), to);
     }
-    for (const auto& each : rights_of_a_client(speaks)) {
+    for (const auto& each : read_only ? rights_of_a_reader() : rights_of_a_client(speaks)) {
         text += fmt::format("grant {} on {} to {};\n", fmt::join(each.rights, ", "),
                             qualified(each.table, at, names, mark), to);
     }
-    if (postgresql && at.records_history) {
-        text += fmt::format("grant insert on {} to {};\n",
+    if (at.records_history && (postgresql || read_only)) {
+        text += fmt::format("grant {} on {} to {};\n", read_only ? "select" : "insert",
                             qualified("rowlock_history", at, names, mark), to);
     }
     if (at.in_group) {
@@ -128,6 +128,16 @@ std::vector<table_rights> rights_of_a_client(sql::dialect speaks) {
             {"rowlock_migration", "version", {"select"}}};
 }
 
+std::vector<table_rights> rights_of_a_reader() {
+    auto all = rights_of_a_client(sql::dialect::sqlite);
+    for (auto& each : all) each.rights = {"select"};
+    const auto session = std::ranges::find(all, "rowlock_session", &table_rights::table);
+    session->rights = {
+        "select (id, owner, host, pid, program, ttl_us, expires_at, ended, beats, revision, "
+        "server_identity, opened_at)"};
+    return all;
+}
+
 int print_grants(const migrate_options& options) {
     require_printable(*options.grants_for);
     place at;
@@ -145,7 +155,7 @@ int print_grants(const migrate_options& options) {
         at = ask(in);
     }
     if (speaks != sql::dialect::sqlite) {
-        print(grants(speaks, at, names, *options.grants_for));
+        print(grants(speaks, at, names, *options.grants_for, options.read_only));
         return success;
     }
     print(fmt::format(

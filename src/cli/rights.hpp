@@ -16,5 +16,8 @@ struct table_rights {
 
 /// For every table, for a role that neither migrates nor records a history.
 [[nodiscard]] std::vector<table_rights> rights_of_a_client(sql::dialect speaks);
+/// The same for a role that shows locks and measures, and that cannot make a client believe in a
+/// grant: it does not see the secrets of sessions (docs/adr/0032).
+[[nodiscard]] std::vector<table_rights> rights_of_a_reader();
 
 }  // namespace rowlock::cli

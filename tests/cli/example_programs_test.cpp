@@ -7,9 +7,11 @@
 #include <rowlock/open.hpp>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,7 @@ const std::vector<program> programs{
     {"20_latch", nullptr},
     {"21_double_barrier", nullptr},
     {"23_multi_mode", nullptr},
+    {"24_spans", "import"},
 };
 
 tool::arguments command(const program& one, const std::string& url) {
@@ -97,4 +100,43 @@ TEST_CASE("an example program without its database does nothing, and says why") 
         CHECK(one.err() != "");
         CHECK(one.err().find("secret") == std::string::npos);
     }
+}
+
+TEST_CASE("the example of spans prints a wait and a hold of the caller's trace") {
+    const std::string trace = "0af7651916cd43dd8448eb211c80319c";
+    const auto run = [](const std::string& header) {
+        tool::process one{{std::string{ROWLOCK_EXAMPLES} + "/24_spans"},
+                          {.variables = {{"TRACEPARENT", header}}}};
+        CHECK(one.wait() == 0);
+        std::vector<nlohmann::json> spans;
+        std::istringstream lines{one.out()};
+        for (std::string line; std::getline(lines, line);) {
+            REQUIRE(nlohmann::json::accept(line));
+            const auto scope = nlohmann::json::parse(line)["resourceSpans"][0]["scopeSpans"][0];
+            CHECK(scope["scope"]["name"] == "rowlock");
+            spans.push_back(scope["spans"][0]);
+        }
+        return spans;
+    };
+    const auto spans = run("00-" + trace + "-b7ad6b7169203331-01");
+    REQUIRE(spans.size() == 2);
+    CHECK(spans[0]["name"] == "acquire import");
+    CHECK(spans[1]["name"] == "hold import");
+    CHECK(spans[0]["spanId"] != spans[1]["spanId"]);
+    for (const auto& each : spans) {
+        CHECK(each["traceId"] == trace);
+        CHECK(each["parentSpanId"] == "b7ad6b7169203331");
+        CHECK(each["spanId"].get<std::string>().size() == 16);
+        CHECK(each["status"]["code"] == 0);
+        CHECK(std::stoll(each["startTimeUnixNano"].get<std::string>()) <=
+              std::stoll(each["endTimeUnixNano"].get<std::string>()));
+    }
+    CHECK(spans[0]["endTimeUnixNano"] == spans[1]["startTimeUnixNano"]);
+    // Not a header: the root of a trace of its own.
+    const auto alone = run("no trace");
+    REQUIRE(alone.size() == 2);
+    CHECK(alone[0]["traceId"] == alone[1]["traceId"]);
+    CHECK(alone[0]["traceId"].get<std::string>().size() == 32);
+    CHECK(alone[0]["traceId"] != trace);
+    CHECK(alone[0]["parentSpanId"] == "");
 }

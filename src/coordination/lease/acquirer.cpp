@@ -19,6 +19,22 @@ using steady = std::chrono::steady_clock;
 using outcome = protocol::attempt::outcome;
 using protocol::hold_kind;
 
+metrics::acquire_mode mode_of(const protocol::wanted_permits& permits) {
+    using metrics::acquire_mode;
+    if (permits.count == 0) return acquire_mode::exclusive;
+    if (permits.is_upgrade()) return acquire_mode::upgrade;
+    if (permits.of == protocol::counter_kind::semaphore) return acquire_mode::permits;
+    switch (protocol::mode_for(permits.count).value_or(lock_mode::exclusive)) {
+        case lock_mode::shared:
+            return acquire_mode::shared;
+        case lock_mode::upgradeable:
+            return acquire_mode::upgradeable;
+        case lock_mode::exclusive:
+            break;
+    }
+    return acquire_mode::exclusive;
+}
+
 }  // namespace
 
 std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_point until,
@@ -45,7 +61,11 @@ std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_poi
     call.alone =
         call.straight_to_queue || permits.is_upgrade() ||
         (call.kind() == hold_kind::permits && waiting_.contended_semaphores().has(name.str()));
-    while (!stop.stop_requested()) {
+    return call.measured(mode_of(permits), [&] { return ask_until_over(call); });
+}
+
+std::shared_ptr<grant> acquirer::ask_until_over(acquisition& call) {
+    while (!call.stop.stop_requested()) {
         try {
             if (const auto found = ask(call)) return *found;
         } catch (const error& failure) {

@@ -81,6 +81,8 @@ private:
     /// or nullopt: ask again.
     using answer = std::optional<std::shared_ptr<grant>>;
 
+    std::shared_ptr<grant> ask_until_over(acquisition& call);
+    grants ask_until_over(multi_acquisition& all);
     answer ask(acquisition& call);
     answer after_attempt(acquisition& call, const protocol::attempt& made);
     answer wait_for_holder(acquisition& call, const protocol::lease_probe& seen);

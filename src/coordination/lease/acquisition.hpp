@@ -95,6 +95,26 @@ struct acquisition {
                 .priority = priority};
     }
 
+    /// Makes the call, and measures how long that takes. `make` returns grants, or none.
+    template <typename Make>
+    auto measured(metrics::acquire_mode mode, Make make) {
+        using metrics::acquire_outcome;
+        const auto record = [&](acquire_outcome how) {
+            context.measured.of(name.str()).acquired(mode, how, steady::now() - began);
+        };
+        try {
+            auto granted = make();
+            const bool none = granted == decltype(granted){};
+            record(!none                   ? acquire_outcome::granted
+                   : stop.stop_requested() ? acquire_outcome::stopped
+                                           : acquire_outcome::busy);
+            return granted;
+        } catch (...) {
+            record(acquire_outcome::failed);
+            throw;
+        }
+    }
+
     /// Whether the holder is a lost attempt of this call that took effect meanwhile.
     [[nodiscard]] bool is_ours(const protocol::lease_probe& seen) const {
         return std::ranges::any_of(

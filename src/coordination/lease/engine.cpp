@@ -3,6 +3,7 @@
 #include "base/identity.hpp"
 #include "coordination/lease/validation.hpp"
 #include "housekeeping/reaping.hpp"
+#include "metrics/table.hpp"
 #include "sql/brief_wait.hpp"
 #include <rowlock/error.hpp>
 
@@ -163,23 +164,10 @@ nanoseconds engine::reap() noexcept {
 
 client_stats engine::stats() const {
     context_.fork.require_same_process();
-    const auto read = [this](counter which) { return context_.counted(which); };
-    client_stats all{.acquired = read(counter::acquired),
-                     .busy = read(counter::busy),
-                     .released = read(counter::released),
-                     .lost = read(counter::lost),
-                     .heartbeats = read(counter::heartbeats),
-                     .heartbeat_failures = read(counter::heartbeat_failures),
-                     .reconnects = read(counter::reconnects),
-                     .retries = read(counter::retries),
-                     .sessions = read(counter::sessions),
-                     .unknown_outcomes = read(counter::unknown_outcomes),
-                     .queued = read(counter::queued),
-                     .handed_over = read(counter::handed_over),
-                     .wake_ups = read(counter::wake_ups),
-                     .polls = read(counter::polls),
-                     .cancelled = read(counter::cancelled),
-                     .deadlocks = read(counter::deadlocks)};
+    client_stats all{.lost = context_.measured.losses()};
+    for (const auto& each : metrics::client_numbers) {
+        if (each.from) all.*each.member = context_.counted(*each.from);
+    }
     all.connections = connections_.open() + (keeper_.beats().is_connected() ? 1u : 0u);
     if (const auto threads = waiting_.made()) {
         all.waiting = threads->waiting();

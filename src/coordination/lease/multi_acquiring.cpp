@@ -85,7 +85,11 @@ std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<wanted
         auto granted = acquire(first.name, until, stop, options, permits_of(first));
         return granted ? grants{std::move(granted)} : grants{};
     }
-    while (!stop.stop_requested()) {
+    return all.call.measured(metrics::acquire_mode::several, [&] { return ask_until_over(all); });
+}
+
+acquirer::grants acquirer::ask_until_over(multi_acquisition& all) {
+    while (!all.call.stop.stop_requested()) {
         try {
             if (auto found = ask(all)) return std::move(*found);
         } catch (const error& failure) {

@@ -275,6 +275,7 @@ void releaser::released(grant& held) {
     grants_.forget(held);
     held.now = grant::state::released;
     context_.count(counter::released);
+    context_.measure_end(held);
     context_.report(event_kind::lease_released, held);
 }
 
@@ -287,6 +288,7 @@ void releaser::deny(grant& held) {
 /// The lease counts as released; the heartbeat keeps trying to free its row.
 void releaser::leave_to_heartbeat(grant& held, const char* why) noexcept {
     held.now = grant::state::released;
+    context_.measure_end(held);
     if (!grants_.leave_unanswered(held)) return;  // an ended session holds nothing
     context_.report(event_kind::outcome_unknown, held, why);
 }

@@ -29,6 +29,7 @@ client_context::client_context(sql::connection_source database, client_options w
       several_modes{*multi_mode_protocol_},
       semaphores{*semaphore_protocol_},
       link{{options.ttl, options.margin, options.heartbeat}},
+      measured{options.metric_class},
       events_{options.on_event} {}
 
 nanoseconds client_context::statement_bound() const {
@@ -75,11 +76,16 @@ void client_context::pass_on(grant& held, const release_request& request) noexce
     });
 }
 
+void client_context::measure_end(const grant& over) noexcept {
+    if (over.measured != nullptr) over.measured->held(now() - over.made_at);
+}
+
 bool client_context::taken_over(grant& offered) noexcept {
     auto expected = grant::state::offered;
     if (offered.now == expected) offered.taken_over = true;
     if (!offered.now.compare_exchange_strong(expected, grant::state::released)) return false;
     count(counter::released);
+    measure_end(offered);
     if (offered.watched) signals_.deliver(offered.lost_signal);
     report(event_kind::lease_released, offered, "another client has taken it over");
     return true;
@@ -90,7 +96,8 @@ bool client_context::lose(grant& lost, loss_reason why, grant::state from) noexc
     auto none = loss_reason::none;
     if (lost.now == from) lost.reason.compare_exchange_strong(none, why);
     if (!lost.now.compare_exchange_strong(from, grant::state::lost)) return false;
-    count(counter::lost);
+    if (lost.measured != nullptr) lost.measured->lost(lost.reason);
+    measure_end(lost);
     if (lost.watched) signals_.deliver(lost.lost_signal);
     report(event_kind::lease_lost, lost);
     return true;

@@ -9,9 +9,10 @@
 #include "coordination/protocol/multi/multi_protocol.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
-#include "coordination/session/counters.hpp"
 #include "coordination/session/grant.hpp"
 #include "coordination/session/link_timing.hpp"
+#include "metrics/counters.hpp"
+#include "metrics/measurements.hpp"
 #include "sql/database_traits.hpp"
 #include "sql/statements.hpp"
 #include <rowlock/error.hpp>
@@ -59,6 +60,7 @@ public:
     const protocol::multi_protocol& several_modes;
     const protocol::semaphore_protocol& semaphores;
     link_timing link;
+    metrics::measurements measured;
     /// The engine that grants refer to.
     std::weak_ptr<engine> owner{};
 
@@ -106,6 +108,8 @@ public:
     /// Tells a holder that another client has asked for its release within a time. The first
     /// request is reported, and sends the signal.
     void pass_on(grant& held, const release_request& request) noexcept;
+    /// The holder has given the grant back: measures how long it was held.
+    void measure_end(const grant& over) noexcept;
     /// Declares a grant lost, counts and reports that, and sends its loss signal. Returns whether
     /// this call declared it: the grant was in state `from`.
     bool lose(grant& lost, loss_reason why, grant::state from = grant::state::held) noexcept;

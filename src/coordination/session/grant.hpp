@@ -5,6 +5,7 @@
 #include "base/trust_window.hpp"
 #include "coordination/protocol/hold/hold_protocol.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
+#include "metrics/measurements.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/events.hpp>
 #include <rowlock/fencing_token.hpp>
@@ -52,6 +53,9 @@ struct grant {
     /// No extension moves the deadline past this: another client has asked for the release.
     /// Guarded by grant_deadlines.
     nanoseconds deadline_cap{base::alarm::never};
+    nanoseconds made_at{0};  ///< on our clock
+    /// Its class, in the context of its client; null in tests that make grants themselves.
+    metrics::class_measurements* measured = nullptr;
     std::weak_ptr<engine> owner;
     base::clock clock;
     base::fork_guard fork;

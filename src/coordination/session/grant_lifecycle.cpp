@@ -22,6 +22,8 @@ std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, gr
     made->grant_id = grant_id;
     made->session_id = ours.id();
     made->session_trust = ours.trust();
+    made->made_at = context_.now();
+    made->measured = &context_.measured.of(made->name);
     made->owner = context_.owner;
     made->clock = context_.clock;
     if (max_duration) {

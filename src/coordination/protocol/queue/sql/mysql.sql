@@ -74,12 +74,3 @@ select greatest(coalesce(l.token, 0), f.floor) + 1,
                          m.wake_address, m.wake_secret, m.mailbox, w.members
                     {first_waiter}) w on 1 = 1
  where f.id = 1
-
--- statement dead_entries
--- How many entries there are in all queues, and how many of them belong to dead sessions: those block no
--- waiter, and the reaper removes them. For people; reads only. No count of this query itself: over an empty
--- table MariaDB 10.11 answers NULL for a subquery beside it that reads a variable.
-select (select count(*) from rowlock_waiter),
-       (select count(*) from rowlock_waiter)
-       - (select count(*) from rowlock_waiter w join rowlock_session m on m.id = w.session
-           where {live})

@@ -430,11 +430,3 @@ select distinct w.name
        left join rowlock_session s on s.id = l.session
  where w.name > $1::text and {live} and {free}
  order by w.name limit $2::bigint
-
--- statement dead_entries
--- How many entries there are in all queues, and how many of them belong to dead sessions: those block no
--- waiter, and the reaper removes them. For people; reads only.
-select count(*),
-       count(*) - (select count(*) from rowlock_waiter w join rowlock_session m on m.id = w.session
-                    where {live})
-  from rowlock_waiter

@@ -57,11 +57,3 @@ update rowlock_lease
  where name = $1 and session = $2 and grant_id = $3
    and not exists (select 1 from rowlock_waiter w cross join rowlock_session m
                     where w.name = $1 and m.id = w.session and {live})
-
--- statement dead_entries
--- How many entries there are in all queues, and how many of them belong to dead sessions: those block no
--- waiter, and the reaper removes them. For people; reads only.
-select count(*),
-       count(*) - (select count(*) from rowlock_waiter w join rowlock_session m on m.id = w.session
-                    where {live})
-  from rowlock_waiter

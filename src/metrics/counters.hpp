@@ -11,7 +11,6 @@ enum class counter : unsigned char {
     acquired,
     busy,
     released,
-    lost,
     heartbeats,
     heartbeat_failures,
     reconnects,

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "sql/statements.hpp"
+#include <rowlock/sql/connection.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace rowlock::metrics {
+
+/// Of all locks of one kind.
+struct kind_totals {
+    std::int64_t names = 0;
+    std::int64_t held = 0;
+    std::int64_t expired = 0;  ///< over, and not ended yet
+    std::int64_t waiting = 0;
+    std::int64_t dead_entries = 0;
+    std::chrono::microseconds oldest_wait{0};
+};
+
+/// What the tables show at this moment.
+struct database_totals {
+    kind_totals leases, semaphores, shared_mutexes;
+    std::int64_t permits = 0, permits_used = 0;
+    std::int64_t live_sessions = 0, expired_sessions = 0, ended_sessions = 0;
+    std::chrono::microseconds oldest_expired_session{0};
+};
+
+/// Reads the queues alone. One round trip.
+/// @param db of our own (lease_protocol::set_up): the statements compare with its clock
+void read_queues(database_totals& into, sql::connection& db, const sql::statement_set& statements,
+                 sql::deadline until);
+/// Four round trips. Each reads tables from end to end.
+[[nodiscard]] database_totals read_totals(sql::connection& db, const sql::statement_set& statements,
+                                          sql::deadline until);
+
+/// All metrics of a database but the doctor's, in Prometheus' text format.
+[[nodiscard]] std::string to_text(const database_totals& all);
+
+}  // namespace rowlock::metrics

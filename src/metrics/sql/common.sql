@@ -1,0 +1,59 @@
+-- What `rowlock metrics` and `rowlock doctor` count. Each statement reads one snapshot, locks nothing, and reads
+-- a table once from end to end: nothing in the tables counts for them, as that would be a row that every acquire
+-- writes. A row is counted in the state that it is in by the database's clock.
+
+-- statement lease_totals
+-- How many leases there are, held and free; and of those that are not free (fragment free), how many have a live
+-- holder, and one whose session has expired. A free row costs no look at a session.
+-- → names, held, expired
+select count(*),
+       count(case when not {free} and s.expires_at > {now} then 1 end),
+       count(case when not {free} and s.expires_at <= {now} then 1 end)
+  from rowlock_lease l left join rowlock_session s on s.id = l.session
+
+-- statement queue_totals
+-- The entries in the queues of leases, semaphores and shared_mutexes: those of live sessions, those of dead ones,
+-- which block no waiter and which the reaper deletes, and how long the oldest live one has waited, in µs. A request
+-- for several locks has an entry in each of their queues.
+-- → for each kind of lock (-1 leases, 0 semaphores, 1 shared_mutexes): kind, live, dead, oldest
+select -1, count(case when {live} then 1 end), count(*) - count(case when {live} then 1 end),
+       coalesce({now} - min(case when {live} then w.enqueued_at end), 0)
+  from rowlock_waiter w left join rowlock_session m on m.id = w.session
+union all
+select 0, count(case when {live} then 1 end), count(*) - count(case when {live} then 1 end),
+       coalesce({now} - min(case when {live} then w.enqueued_at end), 0)
+  from rowlock_permit_waiter w left join rowlock_session m on m.id = w.session
+ where w.kind = 0
+union all
+select 1, count(case when {live} then 1 end), count(*) - count(case when {live} then 1 end),
+       coalesce({now} - min(case when {live} then w.enqueued_at end), 0)
+  from rowlock_permit_waiter w left join rowlock_session m on m.id = w.session
+ where w.kind = 1
+
+-- statement permit_totals
+-- The semaphores and shared_mutexes, and their holds: those that are alive, and those that are over (their session
+-- or their own deadline) and still keep others out. What an upgrade adds to a hold is no hold of its own.
+-- → for each kind (0 semaphores, 1 shared_mutexes): kind, held, expired, names, capacity, used
+select 0, count(case when not {hold_over} and m.expires_at > {now} then 1 end),
+       count(*) - count(case when not {hold_over} and m.expires_at > {now} then 1 end),
+       (select count(*) from rowlock_semaphore p where p.kind = 0),
+       (select coalesce(sum(p.capacity), 0) from rowlock_semaphore p where p.kind = 0),
+       (select coalesce(sum(p.used), 0) from rowlock_semaphore p where p.kind = 0)
+  from rowlock_permit s left join rowlock_session m on m.id = s.session
+ where s.kind = 0
+union all
+select 1, count(case when not {hold_over} and m.expires_at > {now} then 1 end),
+       count(*) - count(case when not {hold_over} and m.expires_at > {now} then 1 end),
+       (select count(*) from rowlock_semaphore p where p.kind = 1), 0, 0
+  from rowlock_permit s left join rowlock_session m on m.id = s.session
+ where s.kind = 1 and s.base is null
+
+-- statement session_totals
+-- The sessions by state, and how long ago the first of the expired ones expired, in µs. A client that meets an expired
+-- session ends it; a reaper meets all of them.
+-- → live, expired, ended, oldest
+select count(case when m.ended = 0 and m.expires_at > {now} then 1 end),
+       count(case when m.ended = 0 and m.expires_at <= {now} then 1 end),
+       count(case when m.ended <> 0 then 1 end),
+       coalesce({now} - min(case when m.ended = 0 and m.expires_at <= {now} then m.expires_at end), 0)
+  from rowlock_session m
