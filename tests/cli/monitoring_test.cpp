@@ -9,12 +9,13 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <regex>
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -30,7 +31,7 @@ tool::answer promtool(tool::arguments command, const std::string& input = {}) {
     std::ofstream{folder / "input"} << input;
     command.insert(command.begin(), "promtool");
     tool::process one{command, {.standard_input = folder / "input"}};
-    const int code = one.wait();
+    const int code = one.wait(std::chrono::seconds{120});
     return {code, one.out(), one.err()};
 }
 
