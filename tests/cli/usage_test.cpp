@@ -87,7 +87,6 @@ TEST_CASE("wrong usage is 64 and one clear line") {
         {{"migrate", "--print", "--dialect", "oracle"}, "--dialect takes"},
         {{"migrate", "--read-only"}, "--print-grants"},
         {{"metrics", "--output", ""}, "--output needs the name of a file"},
-        {{"metrics", "--json"}, "--json"},
         {{"reap", "--batch", "0"}, "batch"},
         {{"reap", "--retention", "1s"}, "retention"},
     };
