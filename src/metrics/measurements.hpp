@@ -100,7 +100,6 @@ public:
     /// Never fails: what cannot be classified is of the class "other".
     [[nodiscard]] class_measurements& of(const std::string& name) noexcept;
 
-    [[nodiscard]] bool has_classes() const noexcept { return class_of_ != nullptr; }
     /// Those that a name was of so far, "other" last.
     [[nodiscard]] std::vector<const class_measurements*> classes() const;
     [[nodiscard]] std::uint64_t losses() const noexcept;
