@@ -1,4 +1,14 @@
--- Those of common.sql that compute with times, whose type is not a number here.
+-- Those of common.sql, with times whose type is not a number. FILTER, as count(expression) could be a function of
+-- another schema.
+
+-- statement lease_totals
+-- How many leases there are, held and free; and of those that are not free (fragment free), how many have a live
+-- holder, and one whose session has expired. A free row costs no look at a session.
+-- → names, held, expired
+select count(*),
+       count(*) filter (where not {free} and s.expires_at > clock_timestamp()),
+       count(*) filter (where not {free} and s.expires_at <= clock_timestamp())
+  from rowlock_lease l left join rowlock_session s on s.id = l.session
 
 -- statement queue_totals
 -- The entries in the queues of leases, semaphores and shared_mutexes: those of live sessions, those of dead ones,
@@ -6,25 +16,41 @@
 -- for several locks has an entry in each of their queues.
 -- → for each kind of lock (-1 leases, 0 semaphores, 1 shared_mutexes): kind, live, dead, oldest
 with entry as materialized (
-         select -1 as kind, w.enqueued_at, {live} as live
+         select -1 as kind, w.enqueued_at, coalesce({live}, false) as live
            from rowlock_waiter w left join rowlock_session m on m.id = w.session
          union all
-         select w.kind, w.enqueued_at, {live}
+         select w.kind, w.enqueued_at, coalesce({live}, false)
            from rowlock_permit_waiter w left join rowlock_session m on m.id = w.session)
-select k.kind, count(case when e.live then 1 end), count(e.kind) - count(case when e.live then 1 end),
-       coalesce((extract(epoch from clock_timestamp() - min(case when e.live then e.enqueued_at end))
+select k.kind, count(*) filter (where e.live), count(*) filter (where not e.live),
+       coalesce((extract(epoch from clock_timestamp() - min(e.enqueued_at) filter (where e.live))
                  operator(pg_catalog.*) 1000000)::bigint, 0)
   from (values (-1), (0), (1)) as k (kind) left join entry e on e.kind = k.kind
  group by k.kind
+
+-- statement permit_totals
+-- The semaphores and shared_mutexes, and their holds: those that are alive, and those that are over (their session
+-- or their own deadline) and still keep others out. What an upgrade adds to a hold is no hold of its own.
+-- → for each kind (0 semaphores, 1 shared_mutexes): kind, held, expired, names, capacity, used
+with hold as materialized (
+         select s.kind, coalesce(not {hold_over} and m.expires_at > clock_timestamp(), false) as alive
+           from rowlock_permit s left join rowlock_session m on m.id = s.session
+          where s.base is null)
+select k.kind,
+       (select count(*) from hold h where h.kind = k.kind and h.alive),
+       (select count(*) from hold h where h.kind = k.kind and not h.alive),
+       (select count(*) from rowlock_semaphore p where p.kind = k.kind),
+       (select coalesce(sum(p.capacity), 0)::bigint from rowlock_semaphore p where p.kind = 0 and k.kind = 0),
+       (select coalesce(sum(p.used), 0)::bigint from rowlock_semaphore p where p.kind = 0 and k.kind = 0)
+  from (values (0), (1)) as k (kind)
 
 -- statement session_totals
 -- The sessions by state, and how long ago the first of the expired ones expired, in µs. A client that meets an
 -- expired session ends it; a reaper meets all of them.
 -- → live, expired, ended, oldest
-select count(case when not m.ended and m.expires_at > clock_timestamp() then 1 end),
-       count(case when not m.ended and m.expires_at <= clock_timestamp() then 1 end),
-       count(case when m.ended then 1 end),
+select count(*) filter (where not m.ended and m.expires_at > clock_timestamp()),
+       count(*) filter (where not m.ended and m.expires_at <= clock_timestamp()),
+       count(*) filter (where m.ended),
        coalesce((extract(epoch from clock_timestamp()
-                         - min(case when not m.ended and m.expires_at <= clock_timestamp() then m.expires_at end))
+                         - min(m.expires_at) filter (where not m.ended and m.expires_at <= clock_timestamp()))
                  operator(pg_catalog.*) 1000000)::bigint, 0)
   from rowlock_session m
