@@ -33,7 +33,7 @@ struct metric {
 /// A number of client_stats.
 struct client_number {
     metric is;
-    std::uint64_t client_stats::*member;
+    std::uint64_t client_stats::*member = nullptr;
     std::optional<detail::counter> from;  ///< what counts it; none: it is read when it is asked for
 };
 

@@ -64,7 +64,7 @@ private:
     void under_lock(const std::function<void()>& work);
     void in_transaction(const std::function<void()>& work);
     void in_steps(const std::function<void()>& work);
-    void move_under_lock(std::optional<int> target);
+    void move_under_lock(std::optional<int> wanted);
     [[nodiscard]] bool is_at(std::optional<int> target, int version) const;
     void require_known(int version) const;
     void record_again() noexcept;
