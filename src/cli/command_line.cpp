@@ -295,7 +295,7 @@ int signal_named(const std::string& name) {
 
 void add_verbose(CLI::App& app, run_options& options) {
     app.add_flag("-v,--verbose", options.verbose,
-                 "Say who holds the lock while it waits; a terminal is told anyway");
+                 "While it waits, say who holds the lock, as on a terminal");
 }
 
 void add_ask_signal(CLI::App& app, run_options& options) {

@@ -153,13 +153,13 @@ bool is_wanted(const lease_info& row, const list_options& options) {
 using counter_lists = std::vector<std::pair<const char*, counter_list>>;
 
 counter_lists read_counters(const database& in, client& locks, const list_options& options) {
+    if (wants_holders(options)) return {};
     const list_range range{.prefix = options.prefix,
                            .after = options.after,
                            .limit = options.limit,
                            .wanted = options.waiting ? rows_wanted::waited
                                      : options.all   ? rows_wanted::all
                                                      : rows_wanted::in_use};
-    if (wants_holders(options)) return {};
     auto found = if_allowed([&] {
         counter_lists both;
         both.emplace_back("semaphores", list_of_semaphores(in, locks, range));

@@ -73,12 +73,16 @@ void terminal::leave() noexcept {
 
 void terminal::enter() {
     if (std::exchange(inside_, true)) return;
+    read_keys(0);
+    write_quietly(enter_screen);
+}
+
+void terminal::read_keys(cc_t at_least) const noexcept {
     termios raw = before_;
     raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
-    raw.c_cc[VMIN] = 0;
+    raw.c_cc[VMIN] = at_least;
     raw.c_cc[VTIME] = 0;
     tcsetattr(STDIN_FILENO, TCSAFLUSH, &raw);
-    write_quietly(enter_screen);
 }
 
 std::optional<terminal::pressed> terminal::read_key() {
@@ -103,15 +107,10 @@ std::optional<terminal::pressed> terminal::read_key() {
 }
 
 void terminal::wait_for_key() {
-    const bool was_inside = inside_;
-    termios raw = before_;
-    raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
-    raw.c_cc[VMIN] = 1;
-    raw.c_cc[VTIME] = 0;
-    tcsetattr(STDIN_FILENO, TCSAFLUSH, &raw);
+    read_keys(1);
     char one = 0;
     static_cast<void>(!read(STDIN_FILENO, &one, 1));
-    if (!was_inside) tcsetattr(STDIN_FILENO, TCSAFLUSH, &before_);
+    tcsetattr(STDIN_FILENO, TCSAFLUSH, &before_);
 }
 
 }  // namespace rowlock::cli

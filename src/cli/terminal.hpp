@@ -46,10 +46,13 @@ public:
     };
     /// What was typed since, one key at a time. Does not wait.
     [[nodiscard]] std::optional<pressed> read_key();
-    /// Waits for a key.
+    /// Waits for a key, after leave().
     void wait_for_key();
 
 private:
+    /// @param at_least so many characters a read waits for
+    void read_keys(cc_t at_least) const noexcept;
+
     termios before_{};
     bool inside_ = false;
     std::string typed_{};
