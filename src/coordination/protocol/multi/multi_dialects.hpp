@@ -19,6 +19,12 @@ namespace rowlock::protocol {
 [[nodiscard]] std::unique_ptr<const multi_protocol> make_two_step_multi_modes(
     const sql::statement_set& statements);
 
+/// The place of a name in the request.
+[[nodiscard]] inline std::size_t place_of(const multi_request& request, std::string_view name) {
+    const auto found = std::ranges::find(request.names, name, &granted_name::name);
+    return static_cast<std::size_t>(found - request.names.begin());
+}
+
 /// Notes what is left of one holder.
 inline void note_remaining(multi_attempt& seen, std::optional<std::int64_t> remaining) {
     if (!remaining || *remaining <= 0) return;

@@ -68,9 +68,7 @@ private:
             read_further(rows, row, seen);
             const auto token = rows.maybe_integer(row, 5);
             if (!token) continue;
-            const auto asked =
-                std::ranges::find(request.names, rows.text(row, 0), &granted_name::name);
-            seen.tokens.at(static_cast<std::size_t>(asked - request.names.begin())) = *token;
+            seen.tokens.at(place_of(request, rows.text(row, 0))) = *token;
             ++granted;
         }
         if (granted == request.names.size()) {

@@ -129,8 +129,8 @@ private:
         std::vector<std::array<value, 8>> leases;
         for (std::size_t i = 0; i < seen.leases.size(); ++i) {
             const auto& [name, token] = seen.leases[i];
-            const auto asked = std::ranges::find(request.names, name, &granted_name::name);
-            leases.push_back({value{name}, value{request.session}, value{asked->grant_id},
+            const auto id = request.names[place_of(request, name)].grant_id;
+            leases.push_back({value{name}, value{request.session}, value{id},
                               sql::text_or_null(request.thread), sql::text_or_null(request.note),
                               value{request.deadline_us}, value{token},
                               value{seen.answer.tokens[i]}});

@@ -24,12 +24,6 @@ namespace rowlock::protocol {
     return std::ranges::find(request.names, *first, &granted_name::grant_id) != request.names.end();
 }
 
-/// The place of a name in the request.
-[[nodiscard]] inline std::size_t place_of(const multi_request& request, std::string_view name) {
-    const auto found = std::ranges::find(request.names, name, &granted_name::name);
-    return static_cast<std::size_t>(found - request.names.begin());
-}
-
 /// A statement that inserts a row for each name, for any number of names.
 class insertion_of_entries {
 public:
