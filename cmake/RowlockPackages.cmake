@@ -63,6 +63,7 @@ set(title_of_mysql "driver for MySQL and MariaDB")
 set(title_of_sqlite "driver for SQLite")
 set(title_of_soci "driver for SOCI sessions")
 set(title_of_drivers "all drivers")
+set(title_of_serve "page and metrics server")
 set(text_of_core "All locks, for a connection that a driver or the program provides.")
 set(text_of_postgresql "It connects by libpq, and accepts the program's own PGconn.")
 set(text_of_mysql "It connects by MySQL Connector/C++, and accepts the program's own connection.")
@@ -108,11 +109,11 @@ who holds which lock, and sets up the database. It works with SQLite files, and
 the packages of drivers add other databases. It starts nothing: a timer that
 tidies the tables can be enabled.")
 foreach(module IN LISTS modules)
-    string(REPLACE rowlock_tool_ "" driver ${module})
-    rowlock_package(rowlock-${driver}
+    string(REPLACE rowlock_tool_ "" part ${module})
+    rowlock_package(rowlock-${part}
         SECTION database DEPENDS rowlock librowlock-core
-        SUMMARY "run commands under locks in SQL databases (${title_of_${driver}})"
-        DESCRIPTION "${about}\n.\nThis package has the tool's ${title_of_${driver}}.")
+        SUMMARY "run commands under locks in SQL databases (${title_of_${part}})"
+        DESCRIPTION "${about}\n.\nThis package has the tool's ${title_of_${part}}.")
 endforeach()
 
 # --- cpack ---------------------------------------------------------------------------------------------

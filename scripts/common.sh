@@ -33,14 +33,14 @@ need_build_packages() {
     need_command ninja ninja-build
     need_command ccache ccache
     need_package libpq-dev libmysqlcppconn-dev libmariadb-dev libsqlite3-dev libsoci-dev \
-        libcli11-dev libfmt-dev nlohmann-json3-dev
+        libcli11-dev libfmt-dev nlohmann-json3-dev libcpp-httplib-dev
+    need_command pkg-config pkg-config # finds cpp-httplib
 }
 
 # The packages of the tests, and of the servers that they start.
 need_servers() {
     need_build_packages
     need_package doctest-dev
-    need_command pkg-config pkg-config
     need_command tmux tmux # a terminal for the tool
     if [[ -z ${ROWLOCK_TEST_POSTGRESQL_URL:-} ]] &&
         ! compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; then
@@ -50,6 +50,9 @@ need_servers() {
     PATH=$PATH:/usr/sbin need_command haproxy haproxy
     # Checks metrics, alert rules and the dashboard's expressions.
     need_command promtool prometheus
+    # A browser, and what drives it, for the page of `rowlock serve`.
+    need_command chromium chromium
+    need_command chromedriver chromium-driver
     if [[ -z ${ROWLOCK_TEST_MARIADB_URL:-} ]]; then
         need_command mariadb-install-db mariadb-server-core mariadb-client-core
     fi

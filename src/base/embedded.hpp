@@ -3,7 +3,7 @@
 #include <span>
 #include <string_view>
 
-/// The .sql files, compiled in by cmake/EmbedSql.cmake.
+/// The .sql files, compiled in by cmake/EmbedText.cmake.
 namespace rowlock::embedded {
 
 struct file {

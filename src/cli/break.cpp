@@ -3,12 +3,10 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
-#include "cli/lock_view.hpp"
+#include "cli/named_locks.hpp"
 #include "cli/queue_waiter.hpp"
 #include "cli/signals.hpp"
 #include <rowlock/client.hpp>
-#include <rowlock/semaphore.hpp>
-#include <rowlock/shared_mutex.hpp>
 
 #include <fmt/format.h>
 
@@ -25,118 +23,12 @@ using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-/// A hold that can be broken.
-struct target {
-    using kind = break_options::kind;
-    kind of = kind::lease;
-    fencing_token token{};
-    holder_info who{};
-    std::string share{};          ///< its mode or permits, for people
-    fencing_token first_token{};  ///< of a shared_mutex, from before an upgrade
-};
-
-/// The locks of one name: a lease, and a semaphore or shared_mutex.
-class named_locks {
-public:
-    named_locks(client& locks, const std::string& name)
-        : locks_{locks}, name_{name}, semaphore_{locks, name_}, shared_{locks, name_} {}
-
-    /// All holds, or those of one kind.
-    [[nodiscard]] std::vector<target> holds(std::optional<target::kind> of) {
-        std::vector<target> all;
-        if (!of || *of == target::kind::lease) {
-            const auto row = locks_.inspect(name_);
-            if (row && row->holder) all.push_back({target::kind::lease, row->token, *row->holder});
-        }
-        if (of && *of == target::kind::lease) return all;
-        const auto others = if_allowed([&] { return of_counters(of); });
-        if (others) all.insert(all.end(), others->begin(), others->end());
-        return all;
-    }
-
-    /// An upgrade changes the token of a hold, and not its grant id.
-    [[nodiscard]] bool holds(const target& whom) {
-        const auto all = holds(whom.of);
-        return std::ranges::any_of(all, [&](const target& each) {
-            return each.who.session == whom.who.session && each.who.grant_id == whom.who.grant_id;
-        });
-    }
-
-    [[nodiscard]] std::vector<waiter_info> waiters(target::kind of) {
-        std::vector<waiter_info> all;
-        const auto add = [&](auto queue) {
-            for (auto& each : queue) all.push_back(std::move(each.who));
-        };
-        switch (of) {
-            case target::kind::semaphore:
-                add(semaphore_.waiters());
-                break;
-            case target::kind::shared_mutex:
-                add(shared_.waiters());
-                break;
-            case target::kind::lease:
-                all = locks_.waiters(name_);
-        }
-        return all;
-    }
-
-    [[nodiscard]] std::optional<milliseconds> request_release(const target& whom,
-                                                              const request_options& terms) {
-        switch (whom.of) {
-            case target::kind::semaphore:
-                return semaphore_.request_release(whom.token, terms);
-            case target::kind::shared_mutex:
-                return shared_.request_release(whom.token, terms);
-            case target::kind::lease:
-                break;
-        }
-        return locks_.request_release(name_, whom.token, terms);
-    }
-
-    [[nodiscard]] bool force_release(const target& whom) {
-        switch (whom.of) {
-            case target::kind::semaphore:
-                return semaphore_.force_release(whom.token);
-            case target::kind::shared_mutex:
-                return shared_.force_release(whom.token);
-            case target::kind::lease:
-                break;
-        }
-        return locks_.force_release(name_, whom.token);
-    }
-
-private:
-    static constexpr int most = 10'000;
-
-    std::vector<target> of_counters(std::optional<target::kind> of) {
-        std::vector<target> all;
-        if (!of || *of == target::kind::shared_mutex) {
-            for (auto& each : shared_.holders(most)) {
-                all.push_back({target::kind::shared_mutex, each.token, std::move(each.who),
-                               to_string(each.mode), each.first_token});
-            }
-        }
-        if (of && *of == target::kind::shared_mutex) return all;
-        if (!semaphore_.inspect()) return all;
-        for (auto& each : semaphore_.holders(most)) {
-            all.push_back({target::kind::semaphore, each.token, std::move(each.who),
-                           fmt::format("{} permits", each.permits)});
-        }
-        return all;
-    }
-
-    client& locks_;
-    lock_name name_;
-    rowlock::semaphore semaphore_;
-    shared_mutex shared_;
-};
-
 /// For people, on one line.
 std::string who(const std::string& program, std::int64_t pid, const std::string& host) {
     return fmt::format("{}, pid {} on {}", program, pid, host);
 }
 
-std::string holder_text(const std::string& name, const target& whom) {
+std::string holder_text(const std::string& name, const breakable& whom) {
     const holder_info& holder = whom.who;
     return fmt::format("{} is held{}{} by {}, for {}", name, whom.share.empty() ? "" : " ",
                        whom.share.empty() ? "" : fmt::format("({})", whom.share),
@@ -150,7 +42,7 @@ std::string queue_text(const std::vector<waiter_info>& queue) {
                        who(next.program, next.pid, next.host));
 }
 
-void confirm(const break_options& options, const target& whom,
+void confirm(const break_options& options, const breakable& whom,
              const std::vector<waiter_info>& queue) {
     if (options.yes) return;
     const char* const what =
@@ -179,7 +71,7 @@ void report(const break_options& options, const database& in, const char* outcom
 }
 
 /// Whether the hold ends within `limit`.
-bool is_over_within(named_locks& locks, const target& whom, milliseconds limit,
+bool is_over_within(named_locks& locks, const breakable& whom, milliseconds limit,
                     blocked_signals& signals) {
     const auto end = steady_clock::now() + limit;
     for (;;) {
@@ -193,7 +85,7 @@ bool is_over_within(named_locks& locks, const target& whom, milliseconds limit,
 }
 
 /// A script that renews its lease holds it by another token than the one that was shown.
-void refuse_if_renewed(named_locks& locks, const break_options& options, const target& whom) {
+void refuse_if_renewed(named_locks& locks, const break_options& options, const breakable& whom) {
     if (!locks.holds(whom)) return;
     throw failure{busy, fmt::format("{} was renewed by its holder since it was shown: run the "
                                     "command again",
@@ -201,7 +93,7 @@ void refuse_if_renewed(named_locks& locks, const break_options& options, const t
 }
 
 int ask_to_stop(named_locks& locks, const database& in, const break_options& options,
-                const target& whom, const std::vector<waiter_info>& queue) {
+                const breakable& whom, const std::vector<waiter_info>& queue) {
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP}};
     const auto left =
         locks.request_release(whom, {.within = options.within, .reason = options.reason});
@@ -235,7 +127,7 @@ int ask_to_stop(named_locks& locks, const database& in, const break_options& opt
 }
 
 int take_away(named_locks& locks, const database& in, const break_options& options,
-              const target& whom) {
+              const breakable& whom) {
     // Another client may have taken the lock meanwhile.
     const bool taken = locks.force_release(whom);
     if (!taken) refuse_if_renewed(locks, options, whom);
@@ -247,9 +139,9 @@ int take_away(named_locks& locks, const database& in, const break_options& optio
 
 /// The hold that the caller means; nullopt if there is none.
 /// @throws failure if there are several
-std::optional<target> chosen(const break_options& options, std::vector<target> holds) {
+std::optional<breakable> chosen(const break_options& options, std::vector<breakable> holds) {
     if (options.token) {
-        std::erase_if(holds, [&](const target& each) {
+        std::erase_if(holds, [&](const breakable& each) {
             return each.token != *options.token && each.first_token != *options.token;
         });
     }

@@ -142,6 +142,20 @@ constexpr const char* metrics_help =
     "  rowlock metrics\n"
     "  rowlock metrics --output /var/lib/prometheus/node-exporter/rowlock.prom  # by cron\n";
 
+constexpr const char* serve_help =
+    "\nA page with holders, queues, sessions, histories and deadlock cycles, at / of that address; "
+    "and\n"
+    "at /metrics what `rowlock metrics` prints. It only reads; a role with the rights that\n"
+    "`rowlock migrate --print-grants ROLE --read-only` prints is enough.\n"
+    "Without --token-file the address must be a loopback one, and any user of this machine can "
+    "look.\n"
+    "With it a request needs the token (Authorization: Bearer), for which the page asks. Behind "
+    "it\n"
+    "is no TLS: a reverse proxy adds that.\n\n"
+    "Examples:\n"
+    "  rowlock serve                                   # http://127.0.0.1:9643/\n"
+    "  rowlock serve --allow-break --token-file token  # umask 077; openssl rand -hex 24 > token\n";
+
 /// Whether it ends with `-- COMMAND [ARGUMENT…]`.
 bool runs_a_command(std::string_view name) {
     return name == "run" || name == "elect";
@@ -177,6 +191,7 @@ struct parsed {
     fence_token_options fence_token;
     doctor_options doctor;
     metrics_options metrics;
+    serve_options serve;
     quorum_options quorum;
     version_options version;
     std::function<int()> action;
@@ -540,7 +555,11 @@ void add_looks(CLI::App& app, parsed& into) {
                               [&past] { return history(past); });
     shown.footer(
         "\nThe database records it after `rowlock migrate --history on` was run there. Times are\n"
-        "UTC, by the database's clock.\n\nExamples:\n  rowlock history nightly\n"
+        "local, by the database's clock. FOR is how long a hold, a wait or a session has lasted "
+        "that "
+        "ends\n"
+        "here, if the list has its beginning; CLIENT is whose it is.\n\nExamples:\n  rowlock "
+        "history nightly\n"
         "  rowlock history --since 1h\n  rowlock history --json --limit 10000\n");
     shown.add_option("NAME", past.name, "Only this lock");
     add_duration(shown, "--since", zero::refused, "Only records not older than this",
@@ -569,14 +588,8 @@ void add_looks(CLI::App& app, parsed& into) {
            "--token", [&breaking](std::int64_t value) { breaking.token = fencing_token{value}; },
            "Of several holders, that with this token (`rowlock show`)")
         ->type_name("NUMBER");
-    using kind = break_options::kind;
     out.add_option_function<std::string>(
-           "--kind",
-           [&breaking](const std::string& text) {
-               breaking.of = text == "lease"       ? kind::lease
-                             : text == "semaphore" ? kind::semaphore
-                                                   : kind::shared_mutex;
-           },
+           "--kind", [&breaking](const std::string& text) { breaking.of = break_kind(text); },
            "If the name is of several: lease, semaphore or shared_mutex")
         ->check(CLI::IsMember({"lease", "semaphore", "shared_mutex"}))
         ->type_name("KIND");
@@ -790,6 +803,22 @@ void add_checks(CLI::App& app, parsed& into) {
             "Replace this file instead")
         ->type_name("FILE");
     add_database(measure, measuring.database);
+
+    auto& serving = into.serve;
+    auto& page = add_command(app, into, "serve", "Show locks in a browser, and serve metrics",
+                             [&serving] { return serve(serving); });
+    page.footer(serve_help);
+    page.add_option("--listen", serving.listen, "Where: an address of this machine, and a port")
+        ->capture_default_str()
+        ->type_name("ADDRESS:PORT");
+    page.add_option("--token-file", serving.token_file,
+                    "Its first line is a token that requests must have")
+        ->type_name("FILE");
+    page.add_flag("--allow-break", serving.allow_break,
+                  "Let those with the token break locks; needs --token-file");
+    add_duration(page, "--every", zero::refused, "How often it reads while a page is open [2s]",
+                 [&serving](milliseconds time) { serving.every = time; });
+    add_database(page, serving.database);
 
     auto& naming = into.version;
     auto& version_command = add_command(app, into, "version", "Print the version and the drivers",

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 /// The commands. Each returns an exit code, or throws failure or error.
@@ -179,6 +180,8 @@ struct break_options {
     bool json = false;
 };
 int break_lock(const break_options& options);
+/// The kind that "lease", "semaphore" or "shared_mutex" names; nullopt for another text.
+std::optional<break_options::kind> break_kind(std::string_view text) noexcept;
 
 struct reap_options {
     database_options database;
@@ -236,6 +239,16 @@ struct metrics_options {
     std::optional<std::string> output;  ///< a file; none: standard output
 };
 int metrics(const metrics_options& options);
+
+struct serve_options {
+    database_options database;
+    std::string listen = "127.0.0.1:9643";
+    std::chrono::milliseconds every{2000};  ///< a page is at most so much behind
+    std::string token_file;                 ///< empty: none
+    bool allow_break = false;
+};
+/// Until a signal.
+int serve(const serve_options& options);
 
 struct version_options {
     bool json = false;

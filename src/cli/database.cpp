@@ -1,8 +1,8 @@
 #include "cli/database.hpp"
 
-#include "cli/descriptor.hpp"
 #include "cli/drivers.hpp"
 #include "cli/nesting.hpp"
+#include "cli/private_file.hpp"
 #include "sql/table_names.hpp"
 #include <rowlock/migrations.hpp>
 
@@ -35,57 +35,8 @@ std::optional<std::string> environment_url(const char* name) {
     return value;
 }
 
-/// "FILE, which ROWLOCK_URL_FILE names,"
-struct named_file {
-    std::string path;
-    std::string named;  ///< "ROWLOCK_URL_FILE names"
-
-    [[nodiscard]] std::string text() const { return path + ", which " + named + ","; }
-};
-
-failure unreadable(const named_file& what, int error) {
-    return {misconfigured,
-            "the file that " + what.named + " cannot be read: " + std::strerror(error)};
-}
-
-/// The file may hold passwords, so only its owner may read it; root may lend it to a group.
-void require_private(int file, const named_file& what) {
-    struct stat found {};
-    if (fstat(file, &found) != 0) throw system_call_failed("fstat", errno);
-    if (found.st_uid != geteuid() && found.st_uid != 0) {
-        throw failure{misconfigured, what.text() + " belongs to another user"};
-    }
-    const mode_t refused = found.st_uid == 0 && geteuid() != 0 ? 0037 : 0077;
-    if ((found.st_mode & refused) == 0) return;
-    throw failure{misconfigured,
-                  what.text() + " can be read or written by other users: chmod 600 " + what.path};
-}
-
-/// Its lines, without white space at their ends; no further than the first if that is all one
-/// wants.
-std::vector<std::string> read_private_lines(const named_file& what, bool first_alone) {
-    const descriptor file{open(what.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY)};
-    if (!file) throw unreadable(what, errno);
-    require_private(file.get(), what);
-    std::vector<std::string> lines(1);
-    char next = 0;
-    for (;;) {
-        const ssize_t got = ::read(file.get(), &next, 1);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) throw unreadable(what, errno);
-        if (got == 0 || (next == '\n' && first_alone)) break;
-        if (next == '\n') {
-            lines.emplace_back();
-        } else {
-            lines.back() += next;
-        }
-    }
-    for (auto& each : lines) each.erase(each.find_last_not_of(" \t\r\n") + 1);
-    return lines;
-}
-
 std::string read_url_file(const std::string& path) {
-    const auto lines = read_private_lines({path, "ROWLOCK_URL_FILE names"}, true);
+    const auto lines = read_private_lines({path, "ROWLOCK_URL_FILE names"}, lines_wanted::first);
     if (lines.front().empty()) {
         throw failure{misconfigured,
                       "the first line of the file that ROWLOCK_URL_FILE names must be a URL"};
@@ -236,7 +187,7 @@ database_url find_url(const database_options& options) {
 
 std::vector<sql::connection_source> members_in(const std::string& path) {
     std::vector<sql::connection_source> members;
-    for (const auto& url : read_private_lines({path, "--members names"}, false)) {
+    for (const auto& url : read_private_lines({path, "--members names"}, lines_wanted::all)) {
         if (url.empty() || url.starts_with('#')) continue;
         members.push_back(open_database({.text = url, .embedded = false}).source);
     }

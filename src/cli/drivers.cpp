@@ -20,7 +20,8 @@ namespace {
 /// Never unloaded: connections, and errors in flight, have their code in the module.
 [[maybe_unused]] sql::connection_source open_by_module(const std::string& file,
                                                        const std::string& url) {
-    return driver_in(load_module(folder_of_modules(), file), file).open(url);
+    return module_in<driver_module>(load_module(folder_of_modules(), file), "rowlock_driver", file)
+        .open(url);
 }
 
 }  // namespace

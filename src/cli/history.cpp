@@ -1,13 +1,18 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
-#include "cli/json.hpp"
+#include "cli/history_json.hpp"
 #include "cli/table.hpp"
 #include <rowlock/history.hpp>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <chrono>
+#include <map>
+#include <optional>
+#include <utility>
+
 namespace rowlock::cli {
-namespace {
 
 json to_json(const history_record& one) {
     json object{{"id", as_text(one.id)}, {"at", utc(one.at)}, {"kind", to_string(one.kind)}};
@@ -41,10 +46,9 @@ json to_json(const history_record& one) {
     return object;
 }
 
-template <typename Number>
-std::string or_dash(Number number) {
-    return number == Number{} ? "-" : as_text(number);
-}
+namespace {
+
+using std::chrono::microseconds;
 
 /// The mode, or the number of permits.
 std::string share_of(const history_record& one) {
@@ -52,19 +56,93 @@ std::string share_of(const history_record& one) {
     return one.of == history_of::semaphore ? std::to_string(one.permits) : "-";
 }
 
-std::vector<std::string> to_cells(const history_record& one) {
-    const bool known = !one.host.empty();
-    return {utc(one.at),
-            to_string(one.kind),
-            one.name.empty() ? "-" : one.name,
-            share_of(one),
-            or_dash(one.token.value()),
-            or_dash(one.session),
-            known ? one.host : "-",
-            known ? std::to_string(one.pid) : "-",
-            known ? one.program : "-",
-            one.note};
+std::string local_time(std::chrono::sys_time<microseconds> at) {
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(at);
+    const auto time = std::chrono::system_clock::to_time_t(seconds);
+    return fmt::format("{:%F %T}.{:03}", fmt::localtime(time),
+                       std::chrono::floor<std::chrono::milliseconds>(at - seconds).count());
 }
+
+/// Reads records in their order, and adds to each what earlier ones say of its session and its
+/// hold.
+class narrator {
+public:
+    std::vector<std::string> cells_of(const history_record& one) {
+        note_session(one);
+        return {local_time(one.at),
+                to_string(one.kind),
+                one.name.empty() ? "-" : one.name,
+                share_of(one),
+                one.token.value() == 0 ? "-" : as_text(one.token.value()),
+                time_of(one),
+                who(one),
+                note_of(one)};
+    }
+
+private:
+    using time_point = std::chrono::sys_time<microseconds>;
+
+    void note_session(const history_record& one) {
+        if (one.host.empty() || one.session == session_id{}) return;
+        clients_[one.session] = fmt::format("{}[{}]@{}", one.program, one.pid, one.host);
+    }
+
+    std::string who(const history_record& one) const {
+        const auto known = clients_.find(one.session);
+        return known == clients_.end() ? "-" : known->second;
+    }
+
+    /// How long what ends here has lasted: a hold, a wait or a session.
+    std::string time_of(const history_record& one) {
+        switch (one.kind) {
+            case history_kind::granted:
+            case history_kind::handed_over:
+            case history_kind::taken_over:
+            case history_kind::reclaimed:
+                holds_[one.grant_id] = one.at;
+                return "-";
+            case history_kind::queued:
+                entries_[one.grant_id] = one.at;
+                return "-";
+            case history_kind::session_opened:
+                sessions_[one.session] = one.at;
+                return "-";
+            case history_kind::released:
+            case history_kind::expired:
+            case history_kind::forced:
+                return since(holds_, one.grant_id, one.at);
+            case history_kind::left:
+                return since(entries_, one.grant_id, one.at);
+            case history_kind::session_ended:
+            case history_kind::session_expired:
+                return since(sessions_, one.session, one.at);
+            case history_kind::downgraded:
+            case history_kind::capacity_set:
+            case history_kind::deleted:
+            case history_kind::altered:
+            case history_kind::renewed:
+                break;
+        }
+        return "-";
+    }
+
+    template <typename Id>
+    static std::string since(const std::map<Id, time_point>& begun, Id id, time_point end) {
+        const auto known = begun.find(id);
+        if (known == begun.end()) return "-";
+        return to_text(std::chrono::floor<std::chrono::milliseconds>(end - known->second));
+    }
+
+    /// For a hold that was broken: the login of the client that did.
+    static std::string note_of(const history_record& one) {
+        if (one.kind != history_kind::forced || one.db_user.empty()) return one.note;
+        return fmt::format("by {}{}{}", one.db_user, one.note.empty() ? "" : ", ", one.note);
+    }
+
+    std::map<session_id, std::string> clients_{};
+    std::map<grant_id, time_point> holds_{}, entries_{};
+    std::map<session_id, time_point> sessions_{};
+};
 
 }  // namespace
 
@@ -82,12 +160,11 @@ int history(const history_options& options) {
         print(fmt::format("nothing is recorded in {}\n", escaped(description_of(in))));
         return success;
     }
+    narrator told;
     std::vector<std::vector<std::string>> cells;
-    for (const auto& one : records) cells.push_back(to_cells(one));
+    for (const auto& one : records) cells.push_back(told.cells_of(one));
     print(escaped(description_of(in)) + "\n" +
-          table({"TIME", "WHAT", "NAME", "SHARE", "TOKEN", "SESSION", "HOST", "PID", "PROGRAM",
-                 "NOTE"},
-                cells));
+          table({"TIME", "WHAT", "NAME", "SHARE", "TOKEN", "FOR", "CLIENT", "NOTE"}, cells));
     return success;
 }
 

@@ -2,6 +2,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/doctor.hpp"
+#include "cli/measure.hpp"
 #include "cli/output_file.hpp"
 #include "cli/text.hpp"
 #include "metrics/database_totals.hpp"
@@ -23,6 +24,8 @@ std::string verdicts(const std::vector<finding>& findings) {
     return out.str();
 }
 
+}  // namespace
+
 std::string measure(const database& in) {
     examination patient{in, examination::scope::reads};
     auto& db = patient.rowlock_connection();
@@ -31,8 +34,6 @@ std::string measure(const database& in) {
     examine(patient);
     return metrics::to_text(totals) + verdicts(patient.findings());
 }
-
-}  // namespace
 
 int metrics(const metrics_options& options) {
     if (options.output) require_replaceable(*options.output);

@@ -18,6 +18,8 @@
 #include <cstring>
 #include <deque>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace rowlock::cli {
 namespace {
@@ -26,11 +28,11 @@ namespace {
 constexpr int most_links = 40;
 
 [[noreturn]] void refuse(const std::filesystem::path& what, const std::string& why) {
-    throw failure{misconfigured, fmt::format("the driver for this database is not loaded: {} {}",
-                                             what.string(), why)};
+    throw failure{misconfigured,
+                  fmt::format("a part of rowlock is not loaded: {} {}", what.string(), why)};
 }
 
-/// The Debian package of a driver has the name of its file.
+/// The Debian package of a module has the name of its file.
 std::string missing(const std::string& file) {
     const int error = errno;
     return fmt::format("cannot be opened ({}): install {} of the same version",
@@ -142,7 +144,7 @@ private:
 void require_proc(const std::string& proc) {
     struct statfs found {};
     if (::statfs(proc.c_str(), &found) == 0 && found.f_type == PROC_SUPER_MAGIC) return;
-    refuse(proc, "is not there: a driver is loaded only by its descriptor (mount /proc)");
+    refuse(proc, "is not there: a module is loaded only by its descriptor (mount /proc)");
 }
 
 }  // namespace
@@ -174,9 +176,11 @@ void* load_module(const module_folder& from, const std::string& file, const std:
                                              name.string(), why == nullptr ? file.c_str() : why)};
 }
 
-const driver_module& driver_in(void* loaded, const std::string& file) {
-    const auto* const module = static_cast<const driver_module*>(::dlsym(loaded, "rowlock_driver"));
-    if (module != nullptr && std::string_view{module->version} == version_string) return *module;
+const void* symbol_in(void* loaded, const char* name) {
+    return ::dlsym(loaded, name);
+}
+
+void refuse_version(const std::string& file) {
     throw failure{misconfigured, fmt::format("{} does not belong to rowlock {}: install both from "
                                              "one build",
                                              file, version_string)};

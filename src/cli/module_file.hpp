@@ -1,13 +1,14 @@
 #pragma once
 
-#include "cli/driver_module.hpp"
+#include <rowlock/version.hpp>
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
-/// Loads a driver's module. The module runs with all our rights, so it comes from one folder that
-/// is fixed when the tool is built or installed, and only users whom the tool trusts anyway may
-/// have written it or put it there.
+/// Loads a module: a driver, or the server. The module runs with all our rights, so it comes from
+/// one folder that is fixed when the tool is built or installed, and only users whom the tool
+/// trusts anyway may have written it or put it there.
 namespace rowlock::cli {
 
 struct module_folder {
@@ -28,8 +29,19 @@ struct module_folder {
 [[nodiscard]] void* load_module(const module_folder& from, const std::string& file,
                                 const std::string& proc = "/proc");
 
-/// The driver in a loaded module.
-/// @throws failure `misconfigured` if its version differs from the tool's
-[[nodiscard]] const driver_module& driver_in(void* loaded, const std::string& file);
+/// What a loaded module exports by this name; null if nothing.
+[[nodiscard]] const void* symbol_in(void* loaded, const char* name);
+[[noreturn]] void refuse_version(const std::string& file);
+
+/// What a module exports: a struct that begins with the version of the rowlock it belongs to.
+/// @throws failure `misconfigured` if that differs from the tool's
+template <typename Module>
+const Module& module_in(void* loaded, const char* name, const std::string& file) {
+    const auto* const module = static_cast<const Module*>(symbol_in(loaded, name));
+    if (module == nullptr || std::string_view{module->version} != version_string) {
+        refuse_version(file);
+    }
+    return *module;
+}
 
 }  // namespace rowlock::cli

@@ -25,11 +25,11 @@ bool is_empty(const std::string& cell) {
     return cell.empty() || cell == "-";
 }
 
-/// A number, or a time such as 4m12s.
+/// A number, a time such as 4m12s, or a date with the time of day.
 bool is_quantity(const std::string& cell) {
     const auto digit = [](char c) { return c >= '0' && c <= '9'; };
     const auto part = [&](char c) {
-        return digit(c) || std::string_view{".-/dhmsu"}.find(c) != std::string_view::npos;
+        return digit(c) || std::string_view{".-/: dhmsu"}.find(c) != std::string_view::npos;
     };
     return std::ranges::any_of(cell, digit) && std::ranges::all_of(cell, part);
 }

@@ -284,8 +284,9 @@ TEST_CASE("every example works while its lock is free") {
             const auto has = [&](const char* word) {
                 return each.script.find(word) != std::string::npos;
             };
-            // Observes until it is interrupted.
-            const bool goes_on = has("rowlock observe") && !has("--once");
+            // Until they are interrupted.
+            const bool goes_on =
+                (has("rowlock observe") && !has("--once")) || has("rowlock serve");
             const auto code = on.end(goes_on ? 1s : tool::patience);
             CAPTURE(on.said());
             // Those answer that the lock is free.

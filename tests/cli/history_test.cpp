@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include <regex>
 #include <string>
 
 namespace {
@@ -39,6 +40,17 @@ TEST_CASE("a history is switched on, shown and removed") {
         CHECK(text.find("other") == std::string::npos);
         CHECK(text.find('\x1b') == std::string::npos);  // no control sequence reaches the terminal
         CHECK(text.find("a \\x1b[2J note") != std::string::npos);
+
+        // Who, for how long, and by whom it was broken: also where the record itself has no client.
+        const auto lines = [](const std::string& shown, const std::string& wanted) {
+            return std::regex_search(shown, std::regex{wanted});
+        };
+        CHECK(lines(text, R"(granted +job +1 +- +rowlock run true\[\d+\]@)"));
+        CHECK(lines(text, R"(released +job +1 +[\dms.]+ +rowlock run true\[\d+\]@)"));
+        const auto other = good(*in, {"history", "other"}).out;
+        CHECK(lines(other, in->name() == std::string{"SQLite"}
+                               ? R"(forced +other +\d +[\dms.]+ +rowlock\[\d+\]@)"
+                               : R"(forced +other +\d +[\dms.]+ +rowlock\[\d+\]@\S+ +by \S+)"));
 
         const auto raw = good(*in, {"history", "--json", "--since", "1h"}).out;
         CHECK(raw.find('\x1b') == std::string::npos);

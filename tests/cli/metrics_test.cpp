@@ -2,6 +2,7 @@
 // tests/cli/monitoring_test.cpp has promtool's view of it.
 
 #include "cli/tool.hpp"
+#include "cli/watcher.hpp"
 #include "support/tcp_listener.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
@@ -197,32 +198,14 @@ TEST_CASE("metrics needs no more rights than migrate --print-grants --read-only 
         const auto in = tool::server_tables(which);
         if (!in) continue;
         CAPTURE(std::string{in->name()});
-        const bool postgresql = which == support::server::postgresql;
-        const std::string user = "watcher_" + in->prefix();
-        const std::string account = postgresql ? user : "'" + user + "'@'%'";
-        execute(in->url(), postgresql ? "create role " + user + " login password 'visitor'"
-                                      : "create user " + account + " identified by 'visitor'");
-        const auto printed = in->run({"migrate", "--print-grants", user, "--read-only"});
-        REQUIRE(printed.code == 0);
-        CHECK(printed.out.find("wake_secret") == std::string::npos);
-        std::istringstream lines{printed.out};
-        for (std::string line; std::getline(lines, line);) execute(in->url(), line);
-
-        auto url = in->url();
-        const auto begin = url.find("//") + 2;
-        url.replace(begin, url.find('@') - begin, user + ":visitor");
-        const auto as_watcher = [&](const tool::arguments& command) {
-            return tool::rowlock((*in)(command), {.variables = {{"ROWLOCK_URL", url}}});
-        };
-        const auto got = as_watcher({"metrics"});
+        const tool::watcher watcher{*in, which};
+        const auto got = watcher.run({"metrics"});
         CAPTURE(got.err);
         CHECK(got.code == 0);
         CHECK(is_whole(got.out));
         CHECK(got.out.find("} 2\n") == std::string::npos);  // no check fails for want of rights
-        CHECK(as_watcher({"ls"}).code == 0);
-        CHECK(as_watcher({"acquire", "--for", "1m", "a"}).code == 77);  // a control
-        if (postgresql) execute(in->url(), "drop owned by " + user);
-        execute(in->url(), (postgresql ? "drop role " : "drop user ") + account);
+        CHECK(watcher.run({"ls"}).code == 0);
+        CHECK(watcher.run({"acquire", "--for", "1m", "a"}).code == 77);  // a control
     }
 }
 

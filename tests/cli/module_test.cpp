@@ -1,6 +1,7 @@
 // The tool runs its drivers with all its rights, so it loads them from one folder, and only files
 // that no other user may write.
 
+#include "cli/driver_module.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/module_file.hpp"
 #include "cli/tool.hpp"
@@ -164,7 +165,7 @@ TEST_CASE("a module of another version is not called") {
     const installation in;
     void* const loaded = cli::load_module({in.folder()}, file);
     try {
-        static_cast<void>(cli::driver_in(loaded, file));
+        static_cast<void>(cli::module_in<cli::driver_module>(loaded, "rowlock_driver", file));
         FAIL("it was taken");
     } catch (const cli::failure& failure) {
         CHECK(failure.code() == cli::misconfigured);

@@ -11,7 +11,7 @@ vcpkg_check_features(OUT_FEATURE_OPTIONS features
         tool ROWLOCK_TOOL)
 vcpkg_cmake_configure(
     SOURCE_PATH "${SOURCE_PATH}"
-    OPTIONS ${features} -DROWLOCK_TOOL_MODULES=OFF -DROWLOCK_MYSQL=OFF -DROWLOCK_TESTS=OFF -DROWLOCK_EXAMPLES=OFF)
+    OPTIONS ${features} -DROWLOCK_TOOL_MODULES=OFF -DROWLOCK_SERVE=OFF -DROWLOCK_MYSQL=OFF -DROWLOCK_TESTS=OFF -DROWLOCK_EXAMPLES=OFF)
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/rowlock)
 vcpkg_fixup_pkgconfig()

@@ -75,8 +75,8 @@ void deadlock_breaker::give_way(const protocol::deadlock_found& cycle,
     if (parts_.registry.is_giving_up(*which)) return;
     if (parts_.registry.is_taking(*which)) return;  // it is no deadlock if that succeeds
     if (!blocks(*which, ours)) return;
-    if (which->cycle != cycle.tickets) {
-        which->cycle = cycle.tickets;
+    if (which->cycle != cycle.entries) {
+        which->cycle = cycle.entries;
         which->cycle_since = began;
     }
     const nanoseconds sure_at = which->cycle_since + cycle_stands;

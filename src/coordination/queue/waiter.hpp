@@ -74,9 +74,9 @@ struct waiter {
     bool taking = false;        ///< of several: a statement that takes them may be running
     std::int64_t position = 0;  ///< as last polled; 0: not yet
     queue_progress progress{};  ///< by the loop's clock; used by the loop's thread alone
-    /// Tickets of the deadlock cycle that it seemed to close at the last poll, and since when. Used
-    /// by the loop's thread alone.
-    std::vector<ticket_no> cycle{};
+    /// Queue entries of the deadlock cycle that it seemed to close at the last poll, and since
+    /// when. Used by the loop's thread alone.
+    std::vector<rowlock::grant_id> cycle{};
     std::chrono::nanoseconds cycle_since{0};
     std::shared_ptr<grant> granted{};
     std::optional<error> failure{};

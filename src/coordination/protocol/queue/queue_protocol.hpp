@@ -101,9 +101,9 @@ struct served_row {
 
 /// A deadlock cycle, seen from the queue entry that has to give way.
 struct deadlock_found {
-    rowlock::grant_id grant_id;  ///< of our entry: the youngest ticket of the cycle
+    rowlock::grant_id grant_id;  ///< of the entry that gives way: the youngest of the cycle
     std::string description;     ///< "a (held by … ) -> b (held by …) -> a", without our ids
-    std::vector<ticket_no> tickets;  ///< of the cycle's queue entries
+    std::vector<rowlock::grant_id> entries;  ///< the cycle's queue entries
 };
 
 /// One implementation a dialect (make_queue_protocol). Thread-safe.

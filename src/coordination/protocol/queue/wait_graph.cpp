@@ -201,8 +201,8 @@ private:
 
     [[nodiscard]] deadlock_found tell(const std::vector<step>& way) const {
         deadlock_found found{
-            .grant_id = start_.grant_id, .description = describe(way), .tickets = {}};
-        for (const step& each : way) found.tickets.push_back(graph_.vertices_[each.entry].ticket);
+            .grant_id = start_.grant_id, .description = describe(way), .entries = {}};
+        for (const step& each : way) found.entries.push_back(graph_.vertices_[each.entry].grant_id);
         return found;
     }
 
@@ -229,11 +229,12 @@ private:
     std::vector<std::optional<step>> from_;  ///< how an entry was reached
 };
 
-std::vector<deadlock_found> wait_graph::cycles(session_id session) const {
+std::vector<deadlock_found> wait_graph::cycles(std::optional<session_id> session) const {
     std::vector<deadlock_found> found;
     for (std::size_t i = 0; i < vertices_.size(); ++i) {
         const vertex& entry = vertices_[i];
-        if (entry.holds || !entry.blocks_a_hold || entry.session != session) continue;
+        if (entry.holds || !entry.blocks_a_hold) continue;
+        if (session && entry.session != *session) continue;
         if (auto cycle = search{*this, i}.run()) found.push_back(std::move(*cycle));
     }
     return found;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,12 +24,12 @@ public:
     /// @param rows of the statement `deadlocks`, which knows leases alone, or `mode_deadlocks`
     explicit wait_graph(const sql::result& rows);
 
-    /// One cycle for each entry of `session` that is the youngest of a cycle.
+    /// One cycle for each entry that is the youngest of a cycle: of `session`, or of any.
     ///
     /// A party that waits for what it holds itself, or has several entries at one name, is not a
     /// cycle here: a lease is bound to no thread, and another may release it. A mutex refuses that
     /// by itself.
-    [[nodiscard]] std::vector<deadlock_found> cycles(session_id session) const;
+    [[nodiscard]] std::vector<deadlock_found> cycles(std::optional<session_id> session) const;
 
 private:
     using party = std::size_t;

@@ -1,11 +1,11 @@
-# Run by EmbedSql.cmake: writes OUTPUT from the FILES (separated by |) below ROOT.
+# Run by EmbedText.cmake: writes OUTPUT from the FILES (separated by |) below ROOT.
 string(REPLACE "|" ";" files "${FILES}")
 set(body "")
 foreach(path IN LISTS files)
     file(READ ${ROOT}/${path} text)
-    string(APPEND body "    {\"${path}\", R\"~sql~(${text})~sql~\"},\n")
+    string(APPEND body "    {\"${path}\", R\"~text~(${text})~text~\"},\n")
 endforeach()
-file(WRITE ${OUTPUT} "// Made from the .sql files by cmake/WriteEmbeddedSql.cmake.
+file(WRITE ${OUTPUT} "// Made by cmake/WriteEmbeddedText.cmake.
 #include \"base/embedded.hpp\"
 
 namespace rowlock::embedded {

@@ -1,0 +1,98 @@
+// What the server has said: all locks in use, kept up to date by its stream of events.
+
+const tokenKey = "rowlock token";
+
+export const state = {
+  about: null,
+  locks: new Map(),
+  cycles: [],
+  at: 0,          // the database's clock in ms, when it was read
+  heard: 0,       // performance.now() when that arrived
+  live: false,
+  problem: null,
+  more: false,
+  onlyLeases: false,
+};
+
+/** The database's clock, as far as this page knows. */
+export const now = () => state.at + (performance.now() - state.heard);
+
+export class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export function setToken(token) {
+  if (token) sessionStorage.setItem(tokenKey, token);
+  else sessionStorage.removeItem(tokenKey);
+}
+
+async function request(path, options = {}) {
+  const token = sessionStorage.getItem(tokenKey);
+  const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+  const answer = await fetch(path, { ...options, headers, cache: "no-store" });
+  if (answer.ok) return answer;
+  const said = await answer.json().catch(() => ({}));
+  throw new Refused(answer.status, said.error?.message ?? `the server answered ${answer.status}`);
+}
+
+export const read = async (path) => (await request(path)).json();
+
+export const post = async (path, body) =>
+  (await request(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) })).json();
+
+function take(event) {
+  if (event.full) state.locks = new Map();
+  for (const key of event.removed) state.locks.delete(key);
+  for (const lock of event.locks) state.locks.set(lock.key, lock);
+  state.cycles = event.cycles;
+  state.at = event.at;
+  state.heard = performance.now();
+  state.problem = event.problem;
+  state.more = event.more;
+  state.onlyLeases = event.only_leases;
+  state.live = true;
+}
+
+// Not EventSource: that can send no token but in a URL or a cookie.
+async function follow(changed) {
+  const body = (await request("api/events")).body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await body.read();
+    if (done) return;
+    text += value;
+    const events = text.split("\n\n");
+    text = events.pop();
+    for (const event of events) {
+      if (!event.startsWith("data: ")) continue;
+      take(JSON.parse(event.slice("data: ".length)));
+      changed();
+    }
+  }
+}
+
+/** Follows the server for ever. `refused` gets a Refused that a token could mend, and resolves when there is one. */
+export async function run(changed, refused) {
+  for (let pause = 500; ; pause = Math.min(2 * pause, 10000)) {
+    try {
+      state.about = await read("api/about");
+      await follow(() => {
+        pause = 500;
+        changed();
+      });
+    } catch (problem) {
+      if (problem instanceof Refused && problem.status === 401) {
+        setToken("");
+        await refused(problem);
+        continue;
+      }
+      state.problem = problem instanceof Refused ? problem.message : null;
+    }
+    state.live = false;
+    changed();
+    await new Promise((resume) => setTimeout(resume, pause));
+  }
+}

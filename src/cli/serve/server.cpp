@@ -1,0 +1,278 @@
+#include "cli/serve/server.hpp"
+
+#include "cli/exit_code.hpp"
+#include "cli/history_json.hpp"
+#include "cli/measure.hpp"
+#include "cli/serve/breaking.hpp"
+#include "cli/serve/feed.hpp"
+#include "cli/serve/json_views.hpp"
+#include "cli/serve/page_files.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/metrics.hpp>
+#include <rowlock/version.hpp>
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+namespace rowlock::cli::serving {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+constexpr const char* json_type = "application/json";
+/// Streams to pages take a thread each; the rest answers other requests.
+constexpr int most_feeds = 48;
+constexpr std::size_t threads = 64;
+/// A measurement is given to all that ask within this time.
+constexpr auto metrics_last = 5s;
+
+constexpr int bad_request = 400;
+constexpr int not_found_status = 404;
+constexpr int conflict = 409;
+constexpr int server_error = 500;
+constexpr int unavailable = 503;
+
+void answer(httplib::Response& to, const json& value) {
+    to.set_content(text_of(value), json_type);
+}
+
+void answer_problem(httplib::Response& to, int status, const char* kind,
+                    const std::string& message) {
+    to.status = status;
+    answer(to, {{"error", {{"kind", kind}, {"message", message}}}});
+}
+
+int status_of(int code) {
+    switch (code) {
+        case usage:
+            return bad_request;
+        case busy:
+            return conflict;
+        case unreachable:
+        case no_permission:
+        case refused:
+        case misconfigured:
+            return unavailable;
+        default:
+            return server_error;
+    }
+}
+
+void answer_exception(httplib::Response& to, const std::exception_ptr& thrown) {
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const error& failed) {
+        const int code = exit_code_of(failed.kind());
+        answer_problem(to, status_of(code), kind_of(code), message_of(failed));
+    } catch (const failure& failed) {
+        answer_problem(to, status_of(failed.code()), failed.kind(), failed.what());
+    } catch (const std::exception& failed) {
+        answer_problem(to, server_error, kind_of(system_failure), failed.what());
+    }
+}
+
+/// Nothing is loaded from elsewhere, no page may frame this one, and nothing is kept.
+httplib::Headers safe_headers() {
+    return {{"Content-Security-Policy",
+             "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src "
+             "'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+            {"X-Content-Type-Options", "nosniff"},
+            {"X-Frame-Options", "DENY"},
+            {"Referrer-Policy", "no-referrer"},
+            {"Cross-Origin-Resource-Policy", "same-origin"},
+            {"Cross-Origin-Opener-Policy", "same-origin"},
+            {"Cache-Control", "no-store"}};
+}
+
+const char* type_of(std::string_view path) {
+    if (path.ends_with(".html")) return "text/html; charset=utf-8";
+    if (path.ends_with(".css")) return "text/css; charset=utf-8";
+    if (path.ends_with(".svg")) return "image/svg+xml";
+    return "text/javascript; charset=utf-8";
+}
+
+std::int64_t number_in(const httplib::Request& asked, const char* key, std::int64_t otherwise) {
+    if (!asked.has_param(key)) return otherwise;
+    const std::string text = asked.get_param_value(key);
+    std::int64_t number = 0;
+    const char* const end = text.data() + text.size();
+    const auto read = std::from_chars(text.data(), end, number);
+    if (read.ec == std::errc{} && read.ptr == end) return number;
+    throw failure{usage, fmt::format("{} must be a number", key)};
+}
+
+credentials credentials_of(const httplib::Request& asked) {
+    return {.host = asked.get_header_value("Host"),
+            .authorization = asked.get_header_value("Authorization"),
+            .content_type = asked.get_header_value("Content-Type"),
+            .origin = asked.get_header_value("Origin"),
+            .fetch_site = asked.get_header_value("Sec-Fetch-Site")};
+}
+
+}  // namespace
+
+server::server(const database& in, const serve_options& options, const listen_address& at,
+               access who)
+    : in_{in}, options_{options}, who_{std::move(who)}, live_{in, options.every} {
+    limit();
+    add_page();
+    add_data();
+    add_break();
+    port_ = at.port == 0 ? http_.bind_to_any_port(at.host)
+                         : (http_.bind_to_port(at.host, at.port) ? at.port : -1);
+    if (port_ <= 0) {
+        throw failure{system_failure,
+                      fmt::format("cannot listen on {}: another program does, or it "
+                                  "is no address of this machine",
+                                  at.text(at.port))};
+    }
+    thread_ = std::jthread{[this] { http_.listen_after_bind(); }};
+}
+
+server::~server() {
+    live_.stop();
+    // stop() has no effect on one that does not run yet.
+    while (thread_.joinable() && !http_.is_running()) std::this_thread::yield();
+    http_.stop();
+}
+
+void server::limit() {
+    constexpr std::size_t longest_request = 16 * 1024;
+    http_.new_task_queue = [] { return new httplib::ThreadPool{threads}; };
+    http_.set_payload_max_length(longest_request);
+    http_.set_read_timeout(5s);
+    http_.set_write_timeout(5s);
+    http_.set_keep_alive_timeout(2);
+    http_.set_tcp_nodelay(true);
+    // Not SO_REUSEPORT, which the library sets: with it a second server would share the port.
+    http_.set_socket_options([](int socket) {
+        const int yes = 1;
+        ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    });
+    http_.set_default_headers(safe_headers());
+    http_.set_exception_handler([](const request&, response& to, const std::exception_ptr& thrown) {
+        answer_exception(to, thrown);
+    });
+    http_.set_pre_routing_handler([this](const request& asked, response& to) {
+        const auto refused = refuses(asked);
+        if (!refused) return httplib::Server::HandlerResponse::Unhandled;
+        answer_problem(to, refused->status, "refused", refused->message);
+        to.set_header("WWW-Authenticate", "Bearer");
+        return httplib::Server::HandlerResponse::Handled;
+    });
+    http_.set_error_handler([](const request&, response& to) {
+        if (to.body.empty()) answer_problem(to, to.status, "no", "there is no such page");
+    });
+}
+
+/// Everything but the page needs the right to read; what the router does not know, too.
+std::optional<refusal> server::refuses(const request& asked) const {
+    const auto with = credentials_of(asked);
+    const bool page = std::ranges::any_of(embedded::page_files(), [&](const auto& file) {
+        return asked.path == "/" || asked.path.substr(1) == file.path;
+    });
+    if (page) return who_.of_page(with);
+    if (auto refused = who_.of_reading(with)) return refused;
+    return asked.method == "GET" ? std::nullopt : who_.of_breaking(with);
+}
+
+void server::add_page() {
+    for (const auto& file : embedded::page_files()) {
+        const auto serve = [&file](const request&, response& to) {
+            to.set_content(file.text.data(), file.text.size(), type_of(file.path));
+        };
+        std::string pattern = "/" + std::string{file.path};
+        for (auto dot = pattern.find('.'); dot != std::string::npos;
+             dot = pattern.find('.', dot + 2)) {
+            pattern.insert(dot, 1, '\\');
+        }
+        http_.Get(pattern, serve);
+        if (file.path == "index.html") http_.Get("/", serve);
+    }
+}
+
+void server::add_data() {
+    http_.Get("/api/about", [this](const request&, response& to) {
+        answer(to, {{"database", description_of(in_)},
+                    {"rowlock", version_string},
+                    {"every_ms", options_.every.count()},
+                    {"breaks", who_.allows_break()}});
+    });
+    http_.Get("/api/locks", [this](const request&, response& to) {
+        to.set_content(changes_text(*live_.latest(), nullptr), json_type);
+    });
+    http_.Get("/api/lock", [this](const request& asked, response& to) { answer_lock(asked, to); });
+    http_.Get("/api/sessions", [this](const request&, response& to) {
+        answer(to, sessions_to_json(live_.sessions()));
+    });
+    http_.Get("/api/history",
+              [this](const request& asked, response& to) { answer_history(asked, to); });
+    http_.Get("/api/events", [this](const request&, response& to) { answer_events(to); });
+    http_.Get("/metrics", [this](const request&, response& to) { answer_metrics(to); });
+}
+
+void server::add_break() {
+    http_.Post("/api/break", [this](const request& asked, response& to) {
+        answer(to, break_hold(in_, asked.body, asked.remote_addr));
+    });
+}
+
+void server::answer_lock(const request& asked, response& to) {
+    constexpr std::size_t most = 1'000;
+    const auto now = live_.latest();
+    const std::string key = asked.get_param_value("kind") + ":" + asked.get_param_value("name");
+    const auto& locks = now->all.locks;
+    const auto found = std::ranges::find(locks, key, key_of);
+    if (found == locks.end()) {
+        return answer_problem(to, not_found_status, "no", "it is neither held nor waited for");
+    }
+    answer(to, lock_to_json(*found, most));
+}
+
+void server::answer_history(const request& asked, response& to) const {
+    constexpr std::int64_t most = 1'000;
+    const auto limit = std::clamp<std::int64_t>(number_in(asked, "limit", most), 1, most);
+    const auto records = read_history(
+        in_.source, {.name = asked.get_param_value("name"), .limit = static_cast<int>(limit)});
+    json array = json::array();
+    for (const auto& one : records) array.push_back(to_json(one));
+    answer(to, {{"records", std::move(array)}});
+}
+
+/// Sends a page what changes, until it goes.
+void server::answer_events(response& to) {
+    if (++feeds_ > most_feeds) {
+        --feeds_;
+        return answer_problem(to, unavailable, "busy", "too many pages are open");
+    }
+    auto sent = std::make_shared<feed>(live_);
+    to.set_chunked_content_provider(
+        "text/event-stream",
+        [sent](std::size_t, httplib::DataSink& sink) {
+            const auto next = sent->next();
+            return next && sink.write(next->data(), next->size());
+        },
+        [this](bool) { --feeds_; });
+}
+
+void server::answer_metrics(response& to) {
+    const std::lock_guard lock{metrics_lock_};
+    const auto now = steady_clock::now();
+    if (metrics_.empty() || now - metrics_at_ > metrics_last) {
+        metrics_.clear();
+        metrics_ = measure(in_);
+        metrics_at_ = steady_clock::now();
+    }
+    to.set_content(metrics_, rowlock::metrics::content_type);
+}
+
+}  // namespace rowlock::cli::serving

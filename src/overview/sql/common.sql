@@ -1,0 +1,81 @@
+-- What `rowlock serve` shows. Each statement reads one snapshot, at most $1 rows of it, and locks nothing. Together they
+-- are no snapshot: a page for people, on which no decision rests. Times are µs since the epoch by the database's clock.
+
+-- statement overview_now
+-- → the database's clock
+select {now}
+
+-- statement overview_leases
+-- The leases that are not free. One whose session has expired still keeps others out until a taker ends that session.
+-- → name, session, grant id, owner, host, program, pid, thread, note, acquired at, own deadline, whether its session has
+--   expired, by whom and why its release was asked for within a time; token
+select l.name, l.session, l.grant_id, s.owner, s.host, s.program, s.pid, l.thread, l.note, l.acquired_at, l.deadline,
+       case when s.expires_at > {now} then 0 else 1 end,
+       case when l.asked_for = l.grant_id then coalesce(l.asked_by, '') end, l.reason, l.token
+  from rowlock_lease l {join} rowlock_session s
+ where s.id = l.session and not {free}
+ order by l.name limit $1
+
+-- statement overview_permits
+-- The holds of semaphores and shared_mutexes that are not over.
+-- → as overview_leases; then the kind (0 semaphores, 1 shared_mutexes), permits, of an upgrade the grant id of its hold
+select s.name, s.session, s.grant_id, m.owner, m.host, m.program, m.pid, s.thread, s.note, s.acquired_at, s.deadline,
+       case when m.expires_at > {now} then 0 else 1 end, s.asked_by, s.reason, s.token, s.kind, s.permits, s.base
+  from rowlock_permit s {join} rowlock_session m
+ where m.id = s.session and not {hold_over}
+ order by s.name, s.token limit $1
+
+-- statement overview_lease_queues
+-- The live entries in the queues of leases, each queue in the order in which it is served.
+-- → name, session, grant id, owner, host, program, pid, thread, note, enqueued at, priority, how many locks it is for
+select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.thread, w.note, w.enqueued_at, w.priority,
+       w.members
+  from rowlock_waiter w {join} rowlock_session m
+ where m.id = w.session and {live}
+ order by w.name, w.priority desc, w.ticket limit $1
+
+-- statement overview_permit_queues
+-- The same of semaphores and shared_mutexes.
+-- → as overview_lease_queues, priority 0; then the kind, permits
+select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.thread, w.note, w.enqueued_at, 0, w.members,
+       w.kind, w.permits
+  from rowlock_permit_waiter w {join} rowlock_session m
+ where m.id = w.session and {live}
+ order by w.name, w.ticket limit $1
+
+-- statement overview_semaphores
+-- The semaphores of which permits are used or waited for.
+-- → name, capacity, used
+select p.name, p.capacity, p.used
+  from rowlock_semaphore p
+ where p.kind = 0 and (p.used > 0 or exists (select 1 from rowlock_permit_waiter w where w.name = p.name))
+ order by p.name limit $1
+
+-- statement overview_sessions
+-- The sessions that have not ended.
+-- → id, owner, host, program, pid, opened at, ttl in µs, expires at, heartbeats
+select m.id, m.owner, m.host, m.program, m.pid, m.opened_at, m.ttl_us, m.expires_at, m.beats
+  from rowlock_session m where m.ended = 0 order by m.id limit $1
+
+-- statement overview_waits
+-- The holders and waiters of all leases and shared_mutexes that are waited for, to find deadlock cycles: as
+-- `mode_deadlocks`, for all sessions at once. Thread NULL: of a client that takes no part in the search.
+-- → as mode_deadlocks
+select l.name, null, l.grant_id, l.session, l.thread, l.note, s.host, s.program, s.pid, 0, 0, 0, null, null
+  from rowlock_lease l {join} rowlock_session s
+ where l.name in (select q.name from rowlock_waiter q) and s.id = l.session and l.thread is not null and not {free}
+union all
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 0, 0, w.enqueued_at, null,
+       w.blocks
+  from rowlock_waiter w {join} rowlock_session m
+ where w.thread is not null and m.id = w.session and {live}
+union all
+select s.name, null, s.grant_id, s.session, s.thread, s.note, m.host, m.program, m.pid, 1, s.permits, 0, null, null
+  from rowlock_permit s {join} rowlock_session m
+ where s.kind = 1 and s.name in (select q.name from rowlock_permit_waiter q) and s.thread is not null
+   and m.id = s.session and not {hold_over}
+union all
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 1, w.permits, w.enqueued_at,
+       w.base, w.blocks
+  from rowlock_permit_waiter w {join} rowlock_session m
+ where w.kind = 1 and w.thread is not null and m.id = w.session and {live}

@@ -1,0 +1,87 @@
+-- Those of common.sql, with times whose type is not a number.
+
+-- statement overview_now
+-- → the database's clock
+select (extract(epoch from clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
+
+-- statement overview_leases
+-- The leases that are not free. One whose session has expired still keeps others out until a taker ends that session.
+-- → name, session, grant id, owner, host, program, pid, thread, note, acquired at, own deadline, whether its session has
+--   expired, by whom and why its release was asked for within a time; token
+select l.name, l.session, l.grant_id, s.owner, s.host, s.program, s.pid, l.thread, l.note,
+       (extract(epoch from l.acquired_at) operator(pg_catalog.*) 1000000)::bigint,
+       (extract(epoch from l.deadline) operator(pg_catalog.*) 1000000)::bigint,
+       (s.expires_at <= clock_timestamp())::int,
+       case when l.asked_for = l.grant_id then coalesce(l.asked_by, '') end, l.reason, l.token
+  from rowlock_lease l join rowlock_session s on s.id = l.session
+ where not {free}
+ order by l.name limit $1::bigint
+
+-- statement overview_permits
+-- The holds of semaphores and shared_mutexes that are not over.
+-- → as overview_leases; then the kind (0 semaphores, 1 shared_mutexes), permits, of an upgrade the grant id of its hold
+select s.name, s.session, s.grant_id, m.owner, m.host, m.program, m.pid, s.thread, s.note,
+       (extract(epoch from s.acquired_at) operator(pg_catalog.*) 1000000)::bigint,
+       (extract(epoch from s.deadline) operator(pg_catalog.*) 1000000)::bigint,
+       (m.expires_at <= clock_timestamp())::int, s.asked_by, s.reason, s.token, s.kind, s.permits, s.base
+  from rowlock_permit s join rowlock_session m on m.id = s.session
+ where not {hold_over}
+ order by s.name, s.token limit $1::bigint
+
+-- statement overview_lease_queues
+-- The live entries in the queues of leases, each queue in the order in which it is served.
+-- → name, session, grant id, owner, host, program, pid, thread, note, enqueued at, priority, how many locks it is for
+select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.thread, w.note,
+       (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint, w.priority, w.members
+  from rowlock_waiter w join rowlock_session m on m.id = w.session
+ where {live}
+ order by w.name, w.priority desc, w.ticket limit $1::bigint
+
+-- statement overview_permit_queues
+-- The same of semaphores and shared_mutexes.
+-- → as overview_lease_queues, priority 0; then the kind, permits
+select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.thread, w.note,
+       (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint, 0, w.members, w.kind, w.permits
+  from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
+ where {live}
+ order by w.name, w.ticket limit $1::bigint
+
+-- statement overview_semaphores
+-- The semaphores of which permits are used or waited for.
+-- → name, capacity, used
+select p.name, p.capacity, p.used
+  from rowlock_semaphore p
+ where p.kind = 0 and (p.used > 0 or exists (select 1 from rowlock_permit_waiter w where w.name = p.name))
+ order by p.name limit $1::bigint
+
+-- statement overview_sessions
+-- The sessions that have not ended.
+-- → id, owner, host, program, pid, opened at, ttl in µs, expires at, heartbeats
+select m.id, m.owner, m.host, m.program, m.pid,
+       (extract(epoch from m.opened_at) operator(pg_catalog.*) 1000000)::bigint, m.ttl_us,
+       (extract(epoch from m.expires_at) operator(pg_catalog.*) 1000000)::bigint, m.beats
+  from rowlock_session m where not m.ended order by m.id limit $1::bigint
+
+-- statement overview_waits
+-- The holders and waiters of all leases and shared_mutexes that are waited for, to find deadlock cycles: as
+-- `mode_deadlocks`, for all sessions at once. Thread NULL: of a client that takes no part in the search.
+-- → as mode_deadlocks
+select l.name, null::bigint, l.grant_id, l.session, l.thread, l.note, s.host, s.program, s.pid, 0, 0::bigint,
+       0::bigint, null::bigint, null::text
+  from rowlock_lease l join rowlock_session s on s.id = l.session
+ where l.name in (select q.name from rowlock_waiter q) and l.thread is not null and not {free}
+union all
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 0, 0,
+       (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint, null, w.blocks
+  from rowlock_waiter w join rowlock_session m on m.id = w.session
+ where w.thread is not null and {live}
+union all
+select s.name, null, s.grant_id, s.session, s.thread, s.note, m.host, m.program, m.pid, 1, s.permits, 0, null, null
+  from rowlock_permit s join rowlock_session m on m.id = s.session
+ where s.kind = 1 and s.name in (select q.name from rowlock_permit_waiter q) and s.thread is not null
+   and not {hold_over}
+union all
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 1, w.permits,
+       (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint, w.base, w.blocks
+  from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
+ where w.kind = 1 and w.thread is not null and {live}

@@ -1,0 +1,538 @@
+// `rowlock serve`: what it says, to whom, and what it does for whom. tests/cli/page_test.cpp has a
+// browser's view.
+
+#include "cli/serving.hpp"
+#include "cli/tool.hpp"
+#include "cli/watcher.hpp"
+#include <rowlock/open.hpp>
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+namespace {
+
+client_options with_owner(const std::string& owner) {
+    return {.deadlock_detection = deadlock_detection::off, .owner = owner};
+}
+
+sql::connection_source source_of(const tool::tables& in) {
+    return rowlock::open(in.url()).with_tables({.prefix = in.prefix()});
+}
+
+void execute(const tool::tables& in, const std::string& sql) {
+    const auto deadline = std::chrono::steady_clock::now() + 10s;
+    rowlock::open(in.url()).connect(deadline)->query(sql, deadline);
+}
+
+/// The lock of that key; null if it is not there.
+json lock_in(const json& said, const std::string& key) {
+    for (const auto& each : said.at("locks")) {
+        if (each.at("key") == key) return each;
+    }
+    return nullptr;
+}
+
+/// A thread that waits for a lease until it is destroyed.
+std::jthread waiter_of(client& locks, const std::string& name) {
+    std::jthread made{[&locks, name](const std::stop_token& stop) {
+        static_cast<void>(locks.acquire(name, stop));
+    }};
+    REQUIRE(tool::eventually([&] { return locks.stats().waiting > 0; }));
+    return made;
+}
+
+/// What the server answers to a request.
+struct request {
+    std::string path = "/api/locks";
+    httplib::Headers headers{};
+    std::string body{};  ///< POST, if it is not empty
+    std::string type = "application/json";
+
+    [[nodiscard]] int status(const tool::serving& at) const {
+        auto http = at.http();
+        const auto got =
+            body.empty() ? http.Get(path, headers) : http.Post(path, headers, body, type);
+        REQUIRE(got);
+        return got->status;
+    }
+};
+
+json break_of(const std::string& name, const lease& held, const std::string& how = "stop") {
+    return {{"name", name},
+            {"kind", "lease"},
+            {"token", std::to_string(held.token().value())},
+            {"how", how}};
+}
+
+json post_break(const tool::serving& at, const tool::token_file& with, const json& order) {
+    auto http = at.http();
+    const auto got = http.Post("/api/break", with.header(), order.dump(), "application/json");
+    REQUIRE(got);
+    return json::parse(got->body);
+}
+
+/// Reads a stream of events on a thread of its own.
+class listener {
+public:
+    explicit listener(const tool::serving& at)
+        : http_{at.http()}, thread_{[this] {
+              http_.Get("/api/events", [this](const char* data, std::size_t size) {
+                  const std::lock_guard lock{mutex_};
+                  text_.append(data, size);
+                  return !done_;
+              });
+          }} {}
+    ~listener() {
+        {
+            const std::lock_guard lock{mutex_};
+            done_ = true;
+        }
+        http_.stop();
+    }
+    listener(const listener&) = delete;
+    listener& operator=(const listener&) = delete;
+
+    [[nodiscard]] std::vector<json> events() {
+        const std::lock_guard lock{mutex_};
+        std::vector<json> all;
+        for (std::size_t begin = 0;;) {
+            const auto end = text_.find("\n\n", begin);
+            if (end == std::string::npos) return all;
+            const auto event = text_.substr(begin, end - begin);
+            if (event.starts_with("data: ")) all.push_back(json::parse(event.substr(6)));
+            begin = end + 2;
+        }
+    }
+    [[nodiscard]] bool has(const std::function<bool(const json&)>& wanted) {
+        return tool::eventually([&] { return std::ranges::any_of(events(), wanted); });
+    }
+
+private:
+    httplib::Client http_;
+    std::mutex mutex_;
+    std::string text_;
+    bool done_ = false;
+    std::jthread thread_;
+};
+
+}  // namespace
+
+TEST_CASE("serve says who holds and waits for every kind of lock") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        client holder{source_of(*in), with_owner("holder")};
+        client waiter{source_of(*in), with_owner("waiter")};
+        const auto held = holder.acquire("nightly", {.note = "of today"});
+        static_cast<void>(holder.acquire("free"));
+        semaphore limit{holder, "limit"};
+        limit.create(5);
+        const auto two = limit.acquire(2);
+        auto upgraded = shared_mutex{holder, "page"}.acquire(lock_mode::upgradeable);
+        upgraded.upgrade();
+        const auto waits = waiter_of(waiter, "nightly");
+
+        const tool::serving at{*in};
+        const auto said = at.get("/api/locks");
+        CHECK(said.at("problem") == nullptr);
+        CHECK(said.at("more") == false);
+        CHECK(said.at("only_leases") == false);
+        CHECK(said.at("locks").size() == 3);
+        const auto nightly = lock_in(said, "lease:nightly");
+        CHECK(nightly.at("held") == 1);
+        CHECK(nightly.at("holders")[0].at("owner") == "holder");
+        CHECK(nightly.at("holders")[0].at("note") == "of today");
+        CHECK(nightly.at("holders")[0].at("token") == std::to_string(held.token().value()));
+        CHECK(nightly.at("queue")[0].at("owner") == "waiter");
+        CHECK(nightly.at("waiting_since") >= nightly.at("since"));
+        CHECK(said.at("at") >= nightly.at("waiting_since"));
+        const auto permits = lock_in(said, "semaphore:limit");
+        CHECK(permits.at("capacity") == 5);
+        CHECK(permits.at("used") == 2);
+        CHECK(permits.at("holders")[0].at("permits") == 2);
+        const auto page = lock_in(said, "shared_mutex:page");
+        CHECK(page.at("held") == 1);  // two rows, one hold
+        CHECK(page.at("holders")[0].at("mode") == "exclusive");
+        CHECK(page.at("holders")[0].at("token") == std::to_string(upgraded.token().value()));
+        CHECK(at.get("/api/lock?kind=lease&name=nightly") == nightly);
+        CHECK(request{.path = "/api/lock?kind=lease&name=free"}.status(at) == 404);
+        const auto sessions = at.get("/api/sessions");
+        CHECK(sessions.at("sessions").size() == 2);
+        CHECK(sessions.at("sessions")[0].at("expires") > sessions.at("at"));
+        CHECK(at.get("/api/about").at("breaks") == false);
+    }
+}
+
+TEST_CASE("serve measures what rowlock metrics measures") {
+    const auto in = tool::sqlite_tables();
+    client locks{source_of(*in)};
+    const auto held = locks.acquire("a");
+    const tool::serving at{*in};
+    auto http = at.http();
+    const auto got = http.Get("/metrics");
+    REQUIRE(got);
+    CHECK(got->get_header_value("Content-Type") == metrics::content_type);
+    CHECK(got->body.find("rowlock_database_held{kind=\"lease\"} 1\n") != std::string::npos);
+    const auto names = [](const std::string& text) {
+        std::vector<std::string> all;
+        std::istringstream lines{text};
+        for (std::string line; std::getline(lines, line);) {
+            if (line.starts_with("# TYPE")) all.push_back(line);
+        }
+        return all;
+    };
+    CHECK(names(got->body) == names(in->run({"metrics"}).out));
+}
+
+TEST_CASE("serve streams what changes, and no more") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        client locks{source_of(*in)};
+        const auto other = locks.acquire("other");
+        const tool::serving at{*in};
+        listener stream{at};
+        REQUIRE(stream.has([](const json& event) { return event.at("full") == true; }));
+        CHECK(stream.events().front().at("locks").size() == 1);
+        {
+            const auto held = locks.acquire("nightly");
+            CHECK(stream.has([](const json& event) {
+                return event.at("full") == false && lock_in(event, "lease:nightly") != nullptr;
+            }));
+        }
+        CHECK(stream.has(
+            [](const json& event) { return event.at("removed") == json{"lease:nightly"}; }));
+        const auto events = stream.events();
+        CHECK(std::ranges::count_if(events, [](const json& event) {
+                  return lock_in(event, "lease:other") != nullptr;
+              }) == 1);
+    }
+}
+
+TEST_CASE("serve shows a deadlock cycle while it lasts") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        client one{source_of(*in), with_owner("one")};
+        client two{source_of(*in), with_owner("two")};
+        const tool::serving at{*in};
+        const auto cycles = [&] { return at.get("/api/locks").at("cycles"); };
+        {
+            const auto a = one.acquire("a");
+            const auto b = two.acquire("b");
+            // Other threads than those that hold them: no cycle.
+            const auto first = waiter_of(one, "b");
+            const auto second = waiter_of(two, "a");
+            CHECK(cycles().empty());
+        }
+        std::barrier both_held{2};
+        const auto cross = [&](client& locks, const std::string& holds, const std::string& wants) {
+            return std::jthread{[&locks, &both_held, holds, wants](const std::stop_token& stop) {
+                const auto held = locks.acquire(holds);
+                both_held.arrive_and_wait();
+                static_cast<void>(locks.acquire(wants, stop));
+            }};
+        };
+        std::jthread first = cross(one, "c", "d");
+        const std::jthread second = cross(two, "d", "c");
+        REQUIRE(tool::eventually([&] { return cycles().size() == 1; }));
+        const auto said = at.get("/api/locks");
+        const auto cycle = said.at("cycles")[0];
+        CHECK(cycle.at("text").get<std::string>().find("c (held by ") != std::string::npos);
+        const std::set<json> entries(cycle.at("entries").begin(), cycle.at("entries").end());
+        CHECK(entries == std::set<json>{lock_in(said, "lease:c").at("queue")[0].at("grant_id"),
+                                        lock_in(said, "lease:d").at("queue")[0].at("grant_id")});
+        first.request_stop();
+        CHECK(tool::eventually([&] { return cycles().empty(); }));
+    }
+}
+
+TEST_CASE("serve reads all of ten thousand locks, and no other than the first holders of each") {
+    const auto in = tool::sqlite_tables();
+    client locks{source_of(*in)};
+    const auto held = locks.acquire("first");
+    execute(*in,
+            "with recursive n (i) as (select 1 union all select i + 1 from n where i < 9999) "
+            "insert into rowlock_lease (name, token, session, grant_id, acquired_at, changed_at) "
+            "select 'job/' || i, 1, session, i, acquired_at, changed_at from n, rowlock_lease "
+            "where name = 'first'");
+    semaphore limit{locks, "limit"};
+    limit.create(50);
+    std::vector<permits> all;
+    for (int i = 0; i < 30; ++i) all.push_back(limit.acquire());
+    const tool::serving at{*in};
+    const auto said = at.get("/api/locks");
+    CHECK(said.at("locks").size() == 10'001);
+    CHECK(lock_in(said, "semaphore:limit").at("held") == 30);
+    CHECK(lock_in(said, "semaphore:limit").at("holders").size() == 20);
+    CHECK(at.get("/api/lock?kind=semaphore&name=limit").at("holders").size() == 30);
+}
+
+TEST_CASE("serve needs no more rights than migrate --print-grants --read-only prints") {
+    for (const auto which : {support::server::postgresql, support::server::mariadb}) {
+        const auto in = tool::server_tables(which);
+        if (!in) continue;
+        CAPTURE(std::string{in->name()});
+        client locks{source_of(*in)};
+        const auto held = locks.acquire("a");
+        const auto read = shared_mutex{locks, "page"}.acquire(lock_mode::shared);
+        const tool::watcher watcher{*in, which};
+        const tool::serving at{*in, {"--url", watcher.url()}};
+        const auto said = at.get("/api/locks");
+        CHECK(said.at("problem") == nullptr);
+        CHECK(said.at("only_leases") == false);
+        CHECK(said.at("locks").size() == 2);
+        CHECK(at.get("/api/sessions").at("sessions").size() == 1);
+        CHECK(request{.path = "/metrics"}.status(at) == 200);
+    }
+}
+
+TEST_CASE("serve goes on with what it has while the database cannot be read, and says so") {
+    const auto in = tool::sqlite_tables();
+    client locks{source_of(*in)};
+    const auto held = locks.acquire("a");
+    const tool::serving at{*in};
+    REQUIRE(at.get("/api/locks").at("locks").size() == 1);
+    execute(*in, "alter table rowlock_waiter rename to hidden");
+    const auto said = [&] { return at.get("/api/locks"); };
+    CHECK(tool::eventually([&] { return said().at("problem") != nullptr; }));
+    CHECK(said().at("locks").size() == 1);
+    CHECK(request{.path = "/metrics"}.status(at) == 503);
+    execute(*in, "alter table hidden rename to rowlock_waiter");
+    CHECK(tool::eventually([&] { return said().at("problem") == nullptr; }));
+}
+
+TEST_CASE("serve ends at SIGTERM while a page is open") {
+    const auto in = tool::sqlite_tables();
+    tool::serving at{*in};
+    listener stream{at};
+    REQUIRE(stream.has([](const json&) { return true; }));
+    at.running().send(SIGTERM);
+    CHECK(at.running().wait() == 0);
+}
+
+TEST_CASE("serve refuses to be open to others without a token") {
+    const auto in = tool::sqlite_tables();
+    const tool::token_file secret;
+    const auto refused = [&](const tool::arguments& options, int code, const std::string& why) {
+        tool::arguments command{"serve"};
+        command.insert(command.end(), options.begin(), options.end());
+        const auto got = in->run(command);
+        CAPTURE(got.err);
+        CHECK(got.code == code);
+        CHECK(got.err.find(why) != std::string::npos);
+        CHECK(got.err.find(secret.token()) == std::string::npos);
+    };
+    refused({"--listen", "0.0.0.0:0"}, 64, "give --token-file");
+    refused({"--listen", "[::]:0"}, 64, "give --token-file");
+    refused({"--allow-break"}, 64, "--allow-break needs --token-file");
+    for (const char* wrong : {"", "x", "127.0.0.1", "127.0.0.1:", "127.0.0.1:99999", "::1:5",
+                              "example.org:80", "127.0.0.1:-1"}) {
+        refused({"--listen", wrong}, 64, "give ADDRESS:PORT");
+    }
+    REQUIRE(chmod(secret.path().c_str(), 0644) == 0);
+    refused({"--token-file", secret.path()}, 78, "can be read or written by other users");
+    REQUIRE(chmod(secret.path().c_str(), 0600) == 0);
+    std::ofstream{secret.path()} << "short\n";
+    refused({"--token-file", secret.path()}, 78, "16 or more visible ASCII characters");
+    refused({"--token-file", "/nowhere/token"}, 78, "cannot be read");
+}
+
+TEST_CASE("serve says if its port is taken, also by another of its kind") {
+    const auto in = tool::sqlite_tables();
+    const tool::serving first{*in};
+    const auto got = in->run({"serve", "--listen", first.address()});
+    CHECK(got.code == 71);
+    CHECK(got.err.find("cannot listen on " + first.address()) != std::string::npos);
+}
+
+TEST_CASE("a page of another site that has its name lead to this machine gets no data") {
+    const auto in = tool::sqlite_tables();
+    const tool::serving at{*in};
+    const auto port = ":" + std::to_string(at.port());
+    for (const std::string host :
+         {"evil.example", "127.0.0.1.evil.example", "localhost.evil.example", ""}) {
+        CAPTURE(host);
+        CHECK(request{.headers = {{"Host", host + (host.empty() ? "" : port)}}}.status(at) == 403);
+    }
+    for (const std::string host : {"localhost", "127.0.0.1", "[::1]"}) {
+        CAPTURE(host);
+        CHECK(request{.headers = {{"Host", host + port}}}.status(at) == 200);  // controls
+        CHECK(request{.headers = {{"Host", host}}}.status(at) == 200);
+    }
+}
+
+TEST_CASE("with a token nothing but the page is answered without it") {
+    const auto in = tool::sqlite_tables();
+    const tool::token_file secret;
+    tool::serving at{*in, {"--token-file", secret.path(), "--listen", "0.0.0.0:0"}};
+    for (const std::string path : {"/api/locks", "/api/lock?kind=lease&name=a", "/api/sessions",
+                                   "/api/history", "/api/events", "/api/about", "/metrics",
+                                   "/nothing", "/api/../api/locks", "//api/locks"}) {
+        CAPTURE(path);
+        CHECK(request{.path = path}.status(at) == 401);
+        for (const std::string& wrong : std::vector<std::string>{
+                 "Bearer", "Bearer ", "Bearer " + secret.token() + "x", "Basic " + secret.token(),
+                 "Bearer " + secret.token().substr(1), secret.token()}) {
+            CHECK(request{.path = path, .headers = {{"Authorization", wrong}}}.status(at) == 401);
+        }
+    }
+    CHECK(request{.path = "/api/locks?token=" + secret.token()}.status(at) == 401);
+    CHECK(request{.headers = {{"Cookie", "token=" + secret.token()}}}.status(at) == 401);
+    CHECK(request{.headers = secret.header()}.status(at) == 200);  // controls
+    CHECK(request{.path = "/metrics", .headers = secret.header()}.status(at) == 200);
+    for (const std::string path : {"/", "/index.html", "/main.js", "/style.css"}) {
+        CHECK(request{.path = path}.status(at) == 200);
+    }
+    CHECK(at.running().out().find(secret.token()) == std::string::npos);
+    CHECK(at.running().err().find(secret.token()) == std::string::npos);
+}
+
+TEST_CASE("every answer forbids scripts and frames of others") {
+    const auto in = tool::sqlite_tables();
+    const tool::serving at{*in};
+    for (const std::string path : {"/", "/api/locks", "/nothing"}) {
+        CAPTURE(path);
+        auto http = at.http();
+        const auto got = http.Get(path);
+        REQUIRE(got);
+        const auto policy = got->get_header_value("Content-Security-Policy");
+        CHECK(policy.find("default-src 'none'") != std::string::npos);
+        CHECK(policy.find("frame-ancestors 'none'") != std::string::npos);
+        CHECK(policy.find("unsafe") == std::string::npos);
+        CHECK(got->get_header_value("X-Content-Type-Options") == "nosniff");
+        CHECK(got->get_header_value("Access-Control-Allow-Origin") == "");
+    }
+}
+
+TEST_CASE("serve breaks a lock for a request with the token, as rowlock break does") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const tool::token_file secret;
+        tool::serving at{*in, {"--token-file", secret.path(), "--allow-break"}};
+        CHECK(at.get("/api/about", secret.header()).at("breaks") == true);
+        client locks{source_of(*in)};
+        {
+            const auto held = locks.acquire("nightly");
+            auto order = break_of("nightly", held, "within");
+            order["within_ms"] = 3'600'000;
+            order["reason"] = "deploy";
+            const auto said = post_break(at, secret, order);
+            CHECK(said.at("outcome") == "asked");
+            CHECK(tool::eventually([&] { return held.release_request().has_value(); }));
+            CHECK(held.release_request()->reason == "deploy");
+            CHECK(held.held());
+            const auto shown = lock_in(at.get("/api/locks", secret.header()), "lease:nightly");
+            CHECK(shown.at("holders")[0].at("reason") == "deploy");
+        }
+        {
+            const auto held = locks.acquire("nightly");
+            CHECK(post_break(at, secret, break_of("nightly", held)).at("outcome") == "asked");
+            CHECK(tool::eventually([&] { return !held.held(); }));
+        }
+        {
+            const auto held = locks.acquire("nightly");
+            auto old = break_of("nightly", held, "now");
+            old["token"] = std::to_string(held.token().value() - 1);
+            CHECK(post_break(at, secret, old).at("outcome") == "gone");
+            CHECK(post_break(at, secret, break_of("nightly", held, "now")).at("outcome") ==
+                  "taken");
+            CHECK(post_break(at, secret, break_of("nightly", held, "now")).at("outcome") == "gone");
+            const auto next = client{source_of(*in)}.try_acquire("nightly");
+            CHECK(next);
+        }
+        CHECK(at.running().err().find("the page of 127.0.0.1 broke nightly (token ") !=
+              std::string::npos);
+    }
+}
+
+TEST_CASE(
+    "serve breaks nothing without the token, without --allow-break, or for another site's page") {
+    const auto in = tool::sqlite_tables();
+    const tool::token_file secret;
+    client locks{source_of(*in)};
+    const auto held = locks.acquire("nightly");
+    const auto order = break_of("nightly", held, "now").dump();
+    const auto with = [&](httplib::Headers more) {
+        more.merge(secret.header());
+        return request{.path = "/api/break", .headers = std::move(more), .body = order};
+    };
+    {
+        const tool::serving open{*in};
+        CHECK(with({}).status(open) == 403);
+        const tool::serving reads{*in, {"--token-file", secret.path()}};
+        CHECK(with({}).status(reads) == 403);
+    }
+    const tool::serving at{*in, {"--token-file", secret.path(), "--allow-break"}};
+    CHECK(request{.path = "/api/break", .body = order}.status(at) == 401);
+    CHECK(with({{"Sec-Fetch-Site", "cross-site"}}).status(at) == 403);
+    CHECK(with({{"Sec-Fetch-Site", "same-site"}}).status(at) == 403);
+    CHECK(with({{"Origin", "http://evil.example"}}).status(at) == 403);
+    CHECK(with({{"Origin", "null"}}).status(at) == 403);
+    for (const std::string type :
+         {"text/plain", "application/x-www-form-urlencoded", "multipart/form-data"}) {
+        CHECK(request{.path = "/api/break", .headers = secret.header(), .body = order, .type = type}
+                  .status(at) != 200);
+    }
+    CHECK(request{.path = "/api/break?" + order, .headers = secret.header()}.status(at) ==
+          404);  // GET
+    CHECK(locks.is_locked("nightly"));
+    CHECK(with({{"Sec-Fetch-Site", "same-origin"}, {"Origin", "http://" + at.address()}})
+              .status(at) == 200);  // a control
+    CHECK(!locks.is_locked("nightly"));
+}
+
+TEST_CASE("serve explains a request to break that is wrong, and breaks nothing") {
+    const auto in = tool::sqlite_tables();
+    const tool::token_file secret;
+    const tool::serving at{*in, {"--token-file", secret.path(), "--allow-break"}};
+    client locks{source_of(*in)};
+    const auto held = locks.acquire("nightly");
+    const auto right = break_of("nightly", held, "now");
+    const auto refused = [&](const std::string& body) {
+        CAPTURE(body);
+        const auto status =
+            request{.path = "/api/break", .headers = secret.header(), .body = body}.status(at);
+        CHECK(status == 400);
+    };
+    const auto but = [&](const char* key, const json& value) {
+        auto wrong = right;
+        wrong[key] = value;
+        refused(wrong.dump());
+    };
+    refused("x");
+    refused("[]");
+    refused(std::string(3'000, '['));
+    for (const char* key : {"name", "kind", "token", "how"}) {
+        auto wrong = right;
+        wrong.erase(key);
+        refused(wrong.dump());
+        but(key, 7);
+        but(key, "");
+    }
+    but("kind", "mutex");
+    but("token", "99999999999999999999");
+    but("name", std::string(256, 'n'));
+    but("how", "within");
+    auto within = right;
+    within["how"] = "within";
+    within["within_ms"] = -1;
+    refused(within.dump());
+    CHECK(
+        request{.path = "/api/break", .headers = secret.header(), .body = std::string(20'000, ' ')}
+            .status(at) == 413);
+    CHECK(held.held());
+    CHECK(locks.is_locked("nightly"));
+}

@@ -1,0 +1,80 @@
+#pragma once
+
+#include "cli/tool.hpp"
+
+#include <doctest/doctest.h>
+#include <httplib.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <utility>
+
+namespace tool {
+
+/// `rowlock serve` on a free port.
+class serving {
+public:
+    /// @param more options
+    explicit serving(const tables& in, const arguments& more = {}, setting with = {})
+        : process_{command_line(in(command(more))), in.in_environment(std::move(with))} {
+        REQUIRE(eventually([&] {
+            return process_.out().find("/ shows ") != std::string::npos || process_.is_over();
+        }));
+        CAPTURE(process_.err());
+        const std::string said = process_.out();
+        REQUIRE(said.starts_with("http://"));
+        port_ = std::stoi(said.substr(said.rfind(':', said.find("/ shows ")) + 1));
+    }
+
+    [[nodiscard]] int port() const noexcept { return port_; }
+    [[nodiscard]] std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+    [[nodiscard]] httplib::Client http() const {
+        httplib::Client client{"127.0.0.1", port_};
+        client.set_read_timeout(patience);
+        return client;
+    }
+    [[nodiscard]] nlohmann::json get(const std::string& path,
+                                     const httplib::Headers& with = {}) const {
+        auto client = http();
+        const auto answer = client.Get(path, with);
+        REQUIRE(answer);
+        return nlohmann::json::parse(answer->body);
+    }
+    [[nodiscard]] process& running() noexcept { return process_; }
+
+private:
+    static arguments command(const arguments& more) {
+        arguments all{"serve", "--every", "100ms"};
+        all.insert(all.end(), more.begin(), more.end());
+        if (std::ranges::find(more, "--listen") == more.end()) {
+            all.insert(all.end(), {"--listen", "127.0.0.1:0"});
+        }
+        return all;
+    }
+
+    process process_;
+    int port_ = 0;
+};
+
+/// A file with a token, which its owner alone may read.
+class token_file {
+public:
+    token_file() {
+        std::ofstream{path()} << token_ << "\n";
+        REQUIRE(chmod(path().c_str(), 0600) == 0);
+    }
+    [[nodiscard]] std::string path() const { return folder_ / "token"; }
+    [[nodiscard]] const std::string& token() const noexcept { return token_; }
+    [[nodiscard]] httplib::Headers header() const {
+        return {{"Authorization", "Bearer " + token_}};
+    }
+
+private:
+    scratch folder_;
+    std::string token_ = "f2c9a0d1e4b7365882aa";
+};
+
+}  // namespace tool
