@@ -18,6 +18,8 @@ struct lease_options {
 
 /// rowlock::client with one name, and the default options except for these.
 [[nodiscard]] contest leases(const lease_options& options);
+/// The same with one client for all, which are threads of one process.
+[[nodiscard]] contest leases_of_one_client(const lease_options& options);
 
 /// Makes the tables.
 void prepare_leases(const lease_options& options);

@@ -6,6 +6,8 @@
 
 #include <unistd.h>
 
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -25,19 +27,25 @@ rowlock::sql::connection_source source_of(const lease_options& options) {
     return rowlock::open(options.url).with_tables({.prefix = options.prefix});
 }
 
+std::shared_ptr<rowlock::client> client_of(const lease_options& options,
+                                           std::atomic<std::uint64_t>& statements) {
+    return std::make_shared<rowlock::client>(bench::counted(source_of(options), statements),
+                                             options_of(options));
+}
+
 class lease_contender final : public contender {
 public:
-    lease_contender(const lease_options& options, std::atomic<std::uint64_t>& statements)
-        : locks_{bench::counted(source_of(options), statements), options_of(options)} {
+    lease_contender(const lease_options& options, std::shared_ptr<rowlock::client> locks)
+        : locks_{std::move(locks)} {
         taking_.queueing = options.queueing;
         taking_.spin = options.spin;
         // Opens the session and prepares statements before the clock starts.
-        auto own = locks_.try_acquire("warm-up of " + std::to_string(::getpid()));
+        auto own = locks_->try_acquire("warm-up of " + std::to_string(::getpid()));
         if (own) own->release();
     }
 
     void acquire() override {
-        lease_ = locks_.try_acquire_for(contended, patience, taking_);
+        lease_ = locks_->try_acquire_for(contended, patience, taking_);
         if (!lease_) throw std::runtime_error{"waited for a minute and got nothing"};
     }
 
@@ -47,9 +55,28 @@ public:
     }
 
 private:
-    rowlock::client locks_;
+    std::shared_ptr<rowlock::client> locks_;
     rowlock::acquire_options taking_;
     std::optional<rowlock::lease> lease_;
+};
+
+/// The client of all contenders of a process, which is closed with the last of them.
+class shared_client {
+public:
+    std::shared_ptr<rowlock::client> get(const lease_options& options,
+                                         std::atomic<std::uint64_t>& statements) {
+        const std::scoped_lock lock{mutex_};
+        auto locks = locks_.lock();
+        if (!locks) {
+            locks = client_of(options, statements);
+            locks_ = locks;
+        }
+        return locks;
+    }
+
+private:
+    std::mutex mutex_;
+    std::weak_ptr<rowlock::client> locks_;
 };
 
 std::int64_t count(rowlock::sql::connection& db, const std::string& query) {
@@ -66,8 +93,18 @@ contest leases(const lease_options& options) {
                                                                                  : ", polling";
     return {std::string{"rowlock, "} + (fair ? "fair" : "barging") + how,
             [options](const entrant& who) {
-                return std::make_unique<lease_contender>(options, who.statements);
+                return std::make_unique<lease_contender>(options,
+                                                         client_of(options, who.statements));
             }};
+}
+
+contest leases_of_one_client(const lease_options& options) {
+    return {"rowlock, one client",
+            [options, one = std::make_shared<shared_client>()](const entrant& who) {
+                return std::make_unique<lease_contender>(options,
+                                                         one->get(options, who.statements));
+            },
+            true};
 }
 
 void prepare_leases(const lease_options& options) {

@@ -1,8 +1,8 @@
 // The time of hand-offs between processes, and their fairness.
 #include "common/program.hpp"
 #include "handoff/contests.hpp"
-#include "handoff/race.hpp"
 #include "handoff/report.hpp"
+#include "handoff/rounds.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -83,48 +83,20 @@ std::optional<line_up> line_up_of(const std::string& database,
     return result;
 }
 
-/// Returns the medians, contest by contest.
-std::vector<race_result> measure(const line_up& what, int clients, const bench_options& options) {
-    race_options race{.clients = clients};
-    race.duration = std::chrono::milliseconds{static_cast<long>(options.seconds * 1000)};
-    race.hold = std::chrono::microseconds{static_cast<long>(options.hold_ms * 1000)};
-    std::vector<std::vector<race_result>> rounds(what.contests.size());
-    for (int round = 0; round < options.rounds; ++round) {
-        for (std::size_t i = 0; i < what.contests.size(); ++i) {
-            rounds[i].push_back(run_race(what.contests[i], race));
-        }
-    }
-    std::vector<race_result> medians;
-    for (std::size_t i = 0; i < rounds.size(); ++i) {
-        medians.push_back(median_of(rounds[i]));
-        print_row(what.database, clients, what.contests[i].title, medians.back());
-        if (medians.back().overlaps != 0) {
-            throw std::runtime_error{fmt::format("{}: {} times two processes held the lock at once",
-                                                 what.contests[i].title, medians.back().overlaps)};
-        }
-    }
-    return medians;
-}
-
 void measure_database(const line_up& what, const bench_options& options,
                       nlohmann::ordered_json& report) {
-    in_child([&] { prepare_leases(what.ours); });
-    try {
-        for (const int clients : options.clients) {
-            const auto results = measure(what, clients, options);
-            std::optional<race_result> floor;
-            if (results.size() > 1) floor = results[1];
-            report.push_back(as_json(what.database, clients, results[0], floor));
-        }
-    } catch (...) {
-        try {
-            in_child([&] { clear_leases(what.ours); });
-        } catch (const std::exception& failure) {
-            fmt::print(stderr, "handoff: {}\n", failure.what());
-        }
-        throw;
+    race_options race;
+    race.duration = std::chrono::milliseconds{static_cast<long>(options.seconds * 1000)};
+    race.hold = std::chrono::microseconds{static_cast<long>(options.hold_ms * 1000)};
+    prepared_tables tables{what.ours};
+    for (const int clients : options.clients) {
+        race.clients = clients;
+        const auto results = take_turns(what.database, what.contests, race, options.rounds);
+        std::optional<race_result> floor;
+        if (results.size() > 1) floor = results[1];
+        report.push_back(as_json(what.database, clients, results[0], floor));
     }
-    in_child([&] { clear_leases(what.ours); });
+    tables.clear();
 }
 
 void run(const bench_options& options) {

@@ -225,6 +225,18 @@ int take_part(const contest& what, const race_options& options, const arena& sha
     }
 }
 
+/// All parts, each on a thread of this process.
+int take_part_together(const contest& what, const race_options& options, const arena& shared) {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < options.clients; ++i) {
+        threads.emplace_back([&, i] {
+            // At once: the others may wait for it.
+            if (take_part(what, options, shared, i) != 0) ::_exit(1);
+        });
+    }
+    return 0;
+}
+
 // --- in the parent -------------------------------------------------------------------------------
 
 [[noreturn]] void report_failure(const contest& what, const arena& shared) {
@@ -311,8 +323,12 @@ race_result run_race(const contest& what, const race_options& options) {
     const arena shared{options.clients, static_cast<std::size_t>(most) + 1000};
     track& whole = shared.track_of();
     children crew;
-    for (int i = 0; i < options.clients; ++i) {
-        crew.start([&, i] { return take_part(what, options, shared, i); });
+    if (what.one_process) {
+        crew.start([&] { return take_part_together(what, options, shared); });
+    } else {
+        for (int i = 0; i < options.clients; ++i) {
+            crew.start([&, i] { return take_part(what, options, shared, i); });
+        }
     }
     await_readiness(what, shared, crew);
     const std::uint64_t before = statements_so_far(shared);

@@ -8,10 +8,11 @@
 #include <string>
 #include <vector>
 
-/// Many processes that contend for one lock: each acquires, holds and releases it, repeatedly.
+/// Many clients that contend for one lock, each in a process of its own unless the contest says
+/// otherwise: each acquires, holds and releases it, repeatedly.
 namespace handoff {
 
-/// One process's part in a contest. Made in that process, used by its main thread.
+/// One part in a contest. Made in its process and by its thread, which alone uses it.
 class contender {
 public:
     virtual ~contender() = default;
@@ -32,6 +33,7 @@ struct entrant {
 struct contest {
     std::string title;
     std::function<std::unique_ptr<contender>(const entrant&)> join;
+    bool one_process = false;  ///< its contenders are threads of one process
 };
 
 struct race_options {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -28,12 +29,18 @@ struct gathered {
 
 plot blank(const std::string& name) {
     if (name == "throughput") {
-        return {"Acquires and releases of free locks", "threads", "a second", {}};
+        return {"Acquires and releases of free locks", "threads", "pairs a second", {}};
+    }
+    if (name == "client-cpu") {
+        return {"Processor time of the client for an acquire and release", "threads", "µs", {}};
+    }
+    if (name == "server-cpu") {
+        return {"Processor time of the server for an acquire and release", "threads", "µs", {}};
     }
     if (name == "rows") return {"Acquire among idle rows, PostgreSQL", "rows", "p50, µs", {}};
     if (name == "leases") return {"Heartbeat, PostgreSQL", "leases of the client", "p50, µs", {}};
     if (name == "waiters") {
-        return {"Hand-off of a lock held for 1 ms", "processes", "p50, µs", {}};
+        return {"Hand-off of a lock held for 1 ms", "threads or processes", "p50, µs", {}};
     }
     return {name, "", "", {}};
 }
@@ -48,8 +55,10 @@ void gather(const std::string& path, gathered& into) {
         plot& on = into.plots.try_emplace(name, blank(name)).first->second;
         plot_line drawn_one{line.at("title"), line.at("points")};
         // rowlock first, so that it has the same colour everywhere.
-        const bool ours = drawn_one.title.starts_with("rowlock");
-        on.lines.insert(ours ? on.lines.begin() : on.lines.end(), std::move(drawn_one));
+        const auto ours = [](const plot_line& each) { return each.title.starts_with("rowlock"); };
+        const auto place =
+            ours(drawn_one) ? std::ranges::find_if_not(on.lines, ours) : on.lines.end();
+        on.lines.insert(place, std::move(drawn_one));
     }
 }
 
@@ -86,6 +95,7 @@ json rows_of(const gathered& all, bool only_measured) {
 }
 
 void print(const json& rows) {
+    if (rows.empty()) return;
     fmt::print("\n{:<24} {:<45} {:>9} {:>9} {:>8} {:>9}  {:<7} {}\n", "target", "what", "ours",
                "theirs", "ratio", "wanted", "", "unit");
     for (const json& row : rows) {

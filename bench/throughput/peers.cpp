@@ -9,7 +9,6 @@
 
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace bench {
@@ -67,17 +66,8 @@ void add_peer_rows(findings& found, const std::map<int, paces>& by_threads) {
     }
 }
 
-void add_lines(findings& found, const std::map<int, paces>& by_threads) {
-    std::map<std::string, std::vector<std::pair<double, double>>> lines;
-    for (const auto& [threads, all] : by_threads) {
-        for (const auto& [title, seen] : all) lines[title].emplace_back(threads, seen.per_second);
-    }
-    for (auto& [title, points] : lines) found.add_line("throughput", title, std::move(points));
-}
-
-void measure(const program_options& common, std::vector<int> numbers,
+void measure(const program_options& common, const std::vector<int>& numbers,
              const throughput_options& options, findings& found) {
-    if (numbers.empty()) numbers = common.quick ? std::vector{1, 16} : std::vector{1, 2, 4, 8, 16};
     const auto rounds = rounds_of(common, options);
     const tables where{need(postgresql_url(), "PostgreSQL")};
     const auto floor = postgresql_floor(postgresql_url());
@@ -86,14 +76,13 @@ void measure(const program_options& common, std::vector<int> numbers,
         by_threads[threads] = among_peers(found, threads, where, *floor, options, rounds);
     }
     add_peer_rows(found, by_threads);
-    add_lines(found, by_threads);
 }
 
 }  // namespace
 }  // namespace bench
 
 int main(int argc, char** argv) {
-    std::vector<int> numbers;
+    std::vector<int> numbers{1, 16};
     bench::throughput_options options;
     return bench::run_program(
         argc, argv, "Measures acquires and releases of free locks, compared with the peers.",
@@ -101,9 +90,10 @@ int main(int argc, char** argv) {
             bench::measure(common, numbers, options, found);
         },
         [&](CLI::App& app) {
-            app.add_option("--threads", numbers, "1,2,4,8,16 if not given")
+            app.add_option("--threads", numbers, "Threads")
                 ->delimiter(',')
-                ->check(CLI::Range(1, 256));
+                ->check(CLI::Range(1, 256))
+                ->capture_default_str();
             bench::add_throughput_options(app, options);
         });
 }

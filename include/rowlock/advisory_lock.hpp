@@ -16,6 +16,9 @@
 #include <string_view>
 #include <utility>
 
+namespace rowlock {
+
+/// @addtogroup advisory
 /// Advisory locks: names that the database server itself locks for a connection, without any table.
 /// They cost one round trip, pass on in well under a millisecond and end with the connection. There
 /// is no fencing token: the data cannot tell a holder that was paused or cut off from its
@@ -23,11 +26,13 @@
 ///
 /// PostgreSQL: pg_advisory_lock; waiting needs the language plpgsql, which every user may use
 /// unless that right was revoked. MySQL and MariaDB: GET_LOCK, exclusive only. SQLite has none.
-namespace rowlock {
+///
+/// @{
 
+/// Which other holders an advisory lock allows.
 enum class advisory_mode : unsigned char {
-    exclusive,
-    shared,  ///< together with other shared holders; PostgreSQL only
+    exclusive,  ///< alone
+    shared,     ///< together with other shared holders; PostgreSQL only
 };
 
 /// The key of a lock. A name is mapped to the database's own key as docs/advisory-keys.md says, so
@@ -35,14 +40,21 @@ enum class advisory_mode : unsigned char {
 /// programs already use.
 class advisory_key {
 public:
-    enum class kind : unsigned char { name, number, pair, verbatim };
+    /// What a key is made of.
+    enum class kind : unsigned char {
+        name,      ///< a lock_name, mapped to the database's own key
+        number,    ///< one number of 64 bits
+        pair,      ///< two numbers of 32 bits
+        verbatim,  ///< the text itself
+    };
 
     /// By name, under the rules of lock_name.
     /// @throws error errc::invalid_name
     advisory_key(const lock_name& name);  // NOLINT(google-explicit-constructor)
+    /// From text, as the constructor above.
     advisory_key(std::string_view name) : advisory_key{lock_name{name}} {}
-    advisory_key(const std::string& name) : advisory_key{lock_name{name}} {}
-    advisory_key(const char* name) : advisory_key{lock_name{name}} {}
+    advisory_key(const std::string& name) : advisory_key{lock_name{name}} {}  ///< likewise
+    advisory_key(const char* name) : advisory_key{lock_name{name}} {}         ///< likewise
     advisory_key(std::nullptr_t) = delete;
 
     /// PostgreSQL: the key of pg_advisory_lock(bigint).
@@ -56,12 +68,14 @@ public:
     /// @throws error errc::invalid_name
     [[nodiscard]] static advisory_key verbatim(std::string_view text);
 
+    /// Which of the functions above made it.
     [[nodiscard]] kind type() const noexcept { return kind_; }
     /// For people: the name, `number 42`, `pair 1 2`, or the verbatim text.
     [[nodiscard]] const std::string& str() const noexcept { return text_; }
     /// The number; for a pair: the first in the upper and the second in the lower 32 bits; else 0.
     [[nodiscard]] std::int64_t bits() const noexcept { return bits_; }
 
+    /// By kind and value.
     friend bool operator==(const advisory_key&, const advisory_key&) = default;
 
 private:
@@ -118,6 +132,7 @@ struct advisory_options {
     std::chrono::milliseconds keepalive_timeout{std::chrono::seconds{30}};
     /// Applies when a connection breaks before the lock is granted.
     retry_policy retry = {};
+    /// Called for event_kind::advisory_locked, advisory_unlocked, advisory_lost and unlock_failed.
     event_callback on_event = {};
 };
 
@@ -131,6 +146,7 @@ struct advisory_hold;
 /// from any.
 class [[nodiscard]] advisory_lock {
 public:
+    /// `other` holds nothing then, and only destroying or assigning to it is allowed.
     advisory_lock(advisory_lock&&) noexcept;
     /// Unlocks what it held before, as the destructor does.
     advisory_lock& operator=(advisory_lock&&) noexcept;
@@ -140,9 +156,11 @@ public:
     /// (unlock_failed); the lock is then freed in the background, or with the connection.
     ~advisory_lock();
 
+    /// The key that was locked. Not of a moved-from lock.
     [[nodiscard]] const advisory_key& key() const noexcept;
     /// key().str()
     [[nodiscard]] const std::string& name() const noexcept;
+    /// The mode in which it was locked.
     [[nodiscard]] advisory_mode mode() const noexcept;
 
     /// Whether the lock is still ours as far as known: false once the connection is found broken,
@@ -166,7 +184,7 @@ private:
     std::shared_ptr<detail::advisory_hold> hold_;
 };
 
-/// Start here. Owns connections, made on demand, and one thread that watches them. Thread-safe.
+/// Start here: owns connections, made on demand, and one thread that watches them. Thread-safe.
 ///
 /// Threads of this process exclude each other as well, first come, first served, before the client
 /// asks the database. Between processes the database decides; it favours waiters but promises no
@@ -223,13 +241,16 @@ public:
     [[nodiscard]] advisory_lock lock_shared(const advisory_key& key) {
         return *acquire(key, advisory_mode::shared, time_point::max(), {});
     }
+    /// The same; empty if and only if `stop` was requested first.
     [[nodiscard]] std::optional<advisory_lock> lock_shared(const advisory_key& key,
                                                            std::stop_token stop) {
         return acquire(key, advisory_mode::shared, time_point::max(), std::move(stop));
     }
+    /// One attempt, as try_lock().
     [[nodiscard]] std::optional<advisory_lock> try_lock_shared(const advisory_key& key) {
         return acquire(key, advisory_mode::shared, one_attempt, {});
     }
+    /// Waits up to `timeout`, as try_lock_for().
     template <typename Rep, typename Period>
     [[nodiscard]] std::optional<advisory_lock> try_lock_shared_for(
         const advisory_key& key, const std::chrono::duration<Rep, Period>& timeout,
@@ -253,5 +274,7 @@ private:
 
     std::shared_ptr<detail::advisory_engine> engine_;
 };
+
+/// @}
 
 }  // namespace rowlock

@@ -40,13 +40,20 @@ struct page;
 struct semaphore_info;
 struct shared_mutex_info;
 
+/// @addtogroup leases
+/// @{
+
 /// The holder of a lock, for people. Text comes from other programs: escape it for a terminal.
 struct holder_info {
-    session_id session{};
-    rowlock::grant_id grant_id{};
-    std::string owner{}, host{}, program{}, thread{}, note{};
-    std::int64_t pid = 0;
-    std::chrono::milliseconds held_for{0};
+    session_id session{};                   ///< its session in the database
+    rowlock::grant_id grant_id{};           ///< of the grant that it holds
+    std::string owner{};                    ///< client_options::owner, or a random one
+    std::string host{};                     ///< its host name
+    std::string program{};                  ///< client_options::program
+    std::string thread{};                   ///< that acquired it
+    std::string note{};                     ///< acquire_options::note
+    std::int64_t pid = 0;                   ///< of its process
+    std::chrono::milliseconds held_for{0};  ///< since the grant
     /// Until the holder's session or the lease's own deadline expires, by the database's clock, if
     /// no further heartbeat comes; negative if past.
     std::chrono::milliseconds remaining{0};
@@ -57,7 +64,7 @@ struct holder_info {
 
 /// Snapshot of a lock that the database knows.
 struct lease_info {
-    std::string name{};
+    std::string name{};                         ///< of the lock
     fencing_token token{};                      ///< of the latest grant; 0: unknown
     std::chrono::milliseconds changed{0};       ///< since the last grant or release
     std::optional<holder_info> holder{};        ///< empty: free
@@ -67,15 +74,19 @@ struct lease_info {
 
 /// A waiter for a lock, for people. Text comes from other programs: escape it for a terminal.
 struct waiter_info {
-    std::string name{};         ///< of the lock
-    std::int64_t position = 0;  ///< 1 = served next
-    ticket_no ticket{};
-    session_id session{};
-    std::string owner{}, host{}, program{}, thread{}, note{};
-    std::int64_t pid = 0;
-    std::chrono::milliseconds waited{0};
-    std::int64_t locks = 1;     ///< how many it waits for at once (client::acquire_all)
-    std::int64_t priority = 0;  ///< of a candidate: election.hpp
+    std::string name{};                   ///< of the lock
+    std::int64_t position = 0;            ///< 1 = served next
+    ticket_no ticket{};                   ///< its number in the queue
+    session_id session{};                 ///< its session in the database
+    std::string owner{};                  ///< client_options::owner, or a random one
+    std::string host{};                   ///< its host name
+    std::string program{};                ///< client_options::program
+    std::string thread{};                 ///< that waits
+    std::string note{};                   ///< acquire_options::note
+    std::int64_t pid = 0;                 ///< of its process
+    std::chrono::milliseconds waited{0};  ///< since it entered the queue
+    std::int64_t locks = 1;               ///< how many it waits for at once (client::acquire_all)
+    std::int64_t priority = 0;            ///< of a candidate: election.hpp
 };
 
 /// A page of client::list, by name.
@@ -84,7 +95,7 @@ struct page {
     int limit = 100;         ///< 1 to 10 000
 };
 
-/// Start here. A client opens one session in the database and acquires leases in it; one heartbeat
+/// Start here: a client opens one session in the database and acquires leases in it; one heartbeat
 /// keeps all of them. One client per process is the rule. Thread-safe.
 ///
 /// The constructor connects to nothing: a client may be built while the database is down. The first
@@ -156,6 +167,7 @@ public:
         const acquire_options& options = {}) {
         return acquire_until(name, detail::at(until), {}, options);
     }
+    /// The same; empty also if `stop` was requested first.
     template <typename Clock, typename Duration, std::same_as<std::stop_token> Stop>
     [[nodiscard]] std::optional<lease> try_acquire_until(
         const lock_name& name, const std::chrono::time_point<Clock, Duration>& until, Stop stop,
@@ -191,6 +203,7 @@ public:
         const acquire_options& options = {}) {
         return acquire_all_until(names, detail::after(timeout), {}, options);
     }
+    /// The same; empty also if `stop` was requested first.
     template <typename Rep, typename Period, std::same_as<std::stop_token> Stop>
     [[nodiscard]] std::optional<multi_lease> try_acquire_all_for(
         const std::vector<lock_name>& names, const std::chrono::duration<Rep, Period>& timeout,
@@ -296,6 +309,7 @@ public:
     /// session. One round trip.
     [[nodiscard]] std::optional<std::chrono::milliseconds> max_hold(const lock_name& name);
 
+    /// Counters of this client. No round trip.
     [[nodiscard]] client_stats stats() const;
     /// client_options::owner, or the random one.
     [[nodiscard]] const std::string& owner() const noexcept;
@@ -329,5 +343,7 @@ private:
 
     std::shared_ptr<detail::engine> engine_;
 };
+
+/// @}
 
 }  // namespace rowlock

@@ -13,37 +13,46 @@
 
 namespace rowlock {
 
+/// @addtogroup meetings
+/// @{
+
+/// Options of a double_barrier, the same for all that enter.
 struct barrier_options {
     /// Before the barrier opens, and until all have left.
     party_loss on_loss = party_loss::breaks;
 };
 
+/// How far a generation is.
 enum class barrier_state : unsigned char {
     filling,  ///< not all have entered
     open,     ///< all have entered, and not all have left
     empty,    ///< all have left
     broken,   ///< a party was lost before the barrier opened, or before it had left
 };
+/// The name of the enumerator.
 [[nodiscard]] const char* to_string(barrier_state state) noexcept;
 
 /// A snapshot of one generation, for people.
 struct barrier_info {
-    std::int64_t generation = 0;
-    barrier_state state = barrier_state::filling;
-    std::int64_t parties = 0;  ///< how many open it
-    std::int64_t entered = 0;
-    std::int64_t left = 0;
+    std::int64_t generation = 0;                   ///< its number
+    barrier_state state = barrier_state::filling;  ///< how far it is
+    std::int64_t parties = 0;                      ///< how many open it
+    std::int64_t entered = 0;                      ///< parties, up to now
+    std::int64_t left = 0;                         ///< parties, up to now
 };
 
 /// A party that is inside a double barrier. Its destructor departs without waiting for the others.
 /// One thread at a time; in a forked child it is inert.
 class [[nodiscard]] barrier_party {
 public:
+    /// `other` is no party then.
     barrier_party(barrier_party&&) noexcept = default;
+    /// Departs first, as the destructor does.
     barrier_party& operator=(barrier_party&&) noexcept = default;
     /// Takes at most statement_timeout; what fails then is repeated in the background.
     ~barrier_party() = default;
 
+    /// The number of the generation that it belongs to.
     [[nodiscard]] std::int64_t generation() const noexcept { return party_.generation; }
 
     /// Departs, and waits until all parties of this generation have departed. To repeat it after an
@@ -122,5 +131,7 @@ private:
     std::int64_t parties_;
     barrier_options options_;
 };
+
+/// @}
 
 }  // namespace rowlock

@@ -14,6 +14,9 @@
 #include <utility>
 #include <vector>
 
+namespace rowlock {
+
+/// @addtogroup elections
 /// One leader among many candidates, and observers that know who it is:
 ///
 ///     rowlock::election office{locks, "scheduler", {.value = "http://10.0.0.7:8080"}};
@@ -22,10 +25,12 @@
 /// The leader is the holder of the lease `name`, a term is its fencing token, a candidate is a
 /// waiter in its queue, and a value is its note: all that is promised of leases holds here. A
 /// client that must never lead does not campaign; it observes.
-namespace rowlock {
+///
+/// @{
 
 class election;
 
+/// Options of a candidate.
 struct election_options {
     /// What observers learn of this client when it leads, such as its address: from its first
     /// moment as leader on. Up to 1 000 bytes of UTF-8.
@@ -38,8 +43,8 @@ struct election_options {
 /// The leader, for observers. Text comes from other programs: escape it for a terminal.
 struct leader_info {
     fencing_token term{};  ///< greater than that of every earlier leader
-    std::string value{};
-    holder_info who{};
+    std::string value{};   ///< of election_options, or the latest that it proclaimed
+    holder_info who{};     ///< the client that leads
 };
 
 /// What an observer sees.
@@ -48,27 +53,34 @@ struct election_state {
     std::optional<leader_info> leader{};  ///< empty: there is none now
 };
 
+/// A client that waits for its turn to lead, for people. Text comes from other programs: escape it
+/// for a terminal.
 struct candidate_info {
-    session_id session{};
-    int priority = 0;
-    std::string value{};
-    std::string owner{}, host{}, program{};
-    std::int64_t pid = 0;
-    std::chrono::milliseconds waited{0};
+    session_id session{};                 ///< its session in the database
+    int priority = 0;                     ///< election_options::priority
+    std::string value{};                  ///< election_options::value
+    std::string owner{};                  ///< client_options::owner, or a random one
+    std::string host{};                   ///< its host name
+    std::string program{};                ///< client_options::program
+    std::int64_t pid = 0;                 ///< of its process
+    std::chrono::milliseconds waited{0};  ///< since it entered the queue
 };
 
 /// A term of office: ends when the object is destroyed, by step_down(), or with the lease. Threads
 /// as for a lease.
 class [[nodiscard]] leadership {
 public:
+    /// `other` leads nothing then.
     leadership(leadership&&) noexcept = default;
+    /// Ends the term it held before, as the destructor does.
     leadership& operator=(leadership&&) noexcept = default;
     ~leadership() = default;
 
+    /// The number of the term: a fencing token, greater than those of all terms before.
     [[nodiscard]] fencing_token term() const noexcept { return lease_.token(); }
     /// Whether this client may still trust that it leads. No round trip.
     [[nodiscard]] bool held() const noexcept { return lease_.held(); }
-    explicit operator bool() const noexcept { return held(); }
+    explicit operator bool() const noexcept { return held(); }  ///< held()
     /// Stopped when leadership is lost. The next leader does not follow before the margin
     /// (lease.hpp).
     [[nodiscard]] std::stop_token lost() const { return lease_.lost(); }
@@ -126,7 +138,8 @@ private:
     lock_watch changes_;
 };
 
-/// Thread-safe, except for moving. The client must outlive it.
+/// Campaigns for a client, and tells who leads. Thread-safe, except for moving. The client must
+/// outlive it.
 class election {
 public:
     /// @throws error errc::invalid_options
@@ -176,6 +189,7 @@ public:
     [[nodiscard]] std::optional<leader_info> leader();
     /// The candidates in the order in which they are to lead. One round trip; needs no session.
     [[nodiscard]] std::vector<candidate_info> candidates();
+    /// An observer of this election. No round trip.
     [[nodiscard]] election_observer observe(const watch_options& options = {});
 
 private:
@@ -189,5 +203,7 @@ private:
     lock_name name_;
     election_options options_;
 };
+
+/// @}
 
 }  // namespace rowlock

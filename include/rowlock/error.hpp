@@ -8,6 +8,9 @@
 
 namespace rowlock {
 
+/// @addtogroup options
+/// @{
+
 /// Error conditions that a program can act on. Contention is not an error: `try_` calls answer it
 /// with an empty optional.
 enum class errc {
@@ -39,7 +42,9 @@ enum class errc {
 /// Writes to_string().
 std::ostream& operator<<(std::ostream& out, errc code);
 
+/// The category of errc values, "rowlock".
 [[nodiscard]] const std::error_category& error_category() noexcept;
+/// An error code of error_category(); std::error_code converts from errc by it.
 [[nodiscard]] std::error_code make_error_code(errc code) noexcept;
 
 /// The one exception of this library. The message says what to do next and never contains
@@ -53,14 +58,18 @@ public:
         std::string message;   ///< the server's own words
     };
 
+    /// An error that the server did not report.
     error(errc code, const std::string& message);
+    /// An error with the server's report.
     error(errc code, const std::string& message, server_report report);
 
     /// Our message alone; code().message() is the kind in general words.
     [[nodiscard]] const char* what() const noexcept override { return message_->c_str(); }
 
-    [[nodiscard]] errc kind() const noexcept { return kind_; }
+    [[nodiscard]] errc kind() const noexcept { return kind_; }  ///< what a program can act on
+    /// The server's, empty if it reported none.
     [[nodiscard]] const std::string& sqlstate() const noexcept { return report_.sqlstate; }
+    /// As server_report::native_code.
     [[nodiscard]] int native_code() const noexcept { return report_.native_code; }
     /// The server's own text. May quote data: show it to an operator, not to the world.
     [[nodiscard]] const std::string& server_message() const noexcept { return report_.message; }
@@ -75,6 +84,8 @@ private:
     std::shared_ptr<const std::string> message_;  ///< shared: copying an exception must not throw
     server_report report_;
 };
+
+/// @}
 
 }  // namespace rowlock
 

@@ -12,13 +12,17 @@
 
 namespace rowlock {
 
+/// @addtogroup fences
+/// @{
+
 /// The result of a fenced write.
 enum class fenced_write : unsigned char {
-    done,
+    done,     ///< the row was written, with this token
     refused,  ///< the row was written with a greater token: by a later holder of the lock
     missing,  ///< no such row
 };
 
+/// The name of the enumerator.
 [[nodiscard]] std::string_view to_string(fenced_write what) noexcept;
 /// Writes to_string().
 std::ostream& operator<<(std::ostream& out, fenced_write what);
@@ -68,6 +72,7 @@ private:
 
 /// Options of fence_token_sql().
 struct fence_token_options {
+    /// Name of the token column.
     std::string column = "fence_token";
     /// Also a trigger that refuses an UPDATE with a smaller token, from any program.
     bool trigger = false;
@@ -79,5 +84,7 @@ struct fence_token_options {
 [[nodiscard]] std::vector<std::string> fence_token_sql(sql::dialect dialect,
                                                        const std::string& table,
                                                        const fence_token_options& options = {});
+
+/// @}
 
 }  // namespace rowlock

@@ -14,39 +14,46 @@
 #include <string_view>
 #include <vector>
 
-/// Events of leases, permits, queue entries and sessions, as the database recorded them: see
-/// record_history() in rowlock/migrations.hpp, which switches the recording on.
 namespace rowlock {
 
+/// @addtogroup watching
+/// Events of leases, permits, queue entries and sessions, as the database recorded them: see
+/// record_history() in rowlock/migrations.hpp, which switches the recording on.
+///
+/// @{
+
+/// What happened, as the triggers saw it.
 enum class history_kind : unsigned char {
-    granted,       ///< a hold begins; the lease was free
-    handed_over,   ///< a hold begins; the previous holder gave the lease to this waiter
-    taken_over,    ///< a hold begins; the previous one ended with its session or deadline
-    reclaimed,     ///< a hold begins; taken from a predecessor's session (client::reclaim)
-    released,      ///< the hold has ended; so has every hold of a session that has ended
-    expired,       ///< the reaper freed a hold that had ended with its session or deadline
-    forced,        ///< the hold was ended by force
-    downgraded,    ///< a shared_mutex is held in a weaker mode from now on
-    capacity_set,  ///< a semaphore was made, or has another capacity
-    deleted,       ///< the reaper deleted the row; later tokens are greater
-    altered,       ///< the tables were changed by other means
-    queued,        ///< a queue entry was made
-    left,          ///< a queue entry is gone: served, given up or removed
-    session_opened,
+    granted,          ///< a hold begins; the lease was free
+    handed_over,      ///< a hold begins; the previous holder gave the lease to this waiter
+    taken_over,       ///< a hold begins; the previous one ended with its session or deadline
+    reclaimed,        ///< a hold begins; taken from a predecessor's session (client::reclaim)
+    released,         ///< the hold has ended; so has every hold of a session that has ended
+    expired,          ///< the reaper freed a hold that had ended with its session or deadline
+    forced,           ///< the hold was ended by force
+    downgraded,       ///< a shared_mutex is held in a weaker mode from now on
+    capacity_set,     ///< a semaphore was made, or has another capacity
+    deleted,          ///< the reaper deleted the row; later tokens are greater
+    altered,          ///< the tables were changed by other means
+    queued,           ///< a queue entry was made
+    left,             ///< a queue entry is gone: served, given up or removed
+    session_opened,   ///< a client opened it
     session_ended,    ///< by its client, or by the client that reclaimed its leases
     session_expired,  ///< it was not renewed in time
     renewed,          ///< a lease for a script lasts longer, with a new token (`rowlock renew`)
 };
+/// The name of the enumerator, such as "granted".
 [[nodiscard]] const char* to_string(history_kind kind) noexcept;
 /// Writes to_string().
 std::ostream& operator<<(std::ostream& out, history_kind kind);
 
 /// What kind of lock a record is about.
 enum class history_of : unsigned char {
-    lease,  ///< or a session
-    semaphore,
-    shared_mutex,
+    lease,         ///< or a session
+    semaphore,     ///< its permits, or its capacity
+    shared_mutex,  ///< one of its modes
 };
+/// The name of the enumerator.
 [[nodiscard]] const char* to_string(history_of what) noexcept;
 
 /// One record. Fields that a kind does not fill are 0 or empty.
@@ -54,21 +61,23 @@ struct history_record {
     std::int64_t id = 0;  ///< records of one name are in the order of its events
     /// By the database's clock, read after the row was locked.
     std::chrono::sys_time<std::chrono::microseconds> at{};
-    std::chrono::microseconds age{0};  ///< by the same clock
-    history_kind kind = history_kind::altered;
-    std::string name;               ///< empty for sessions
-    fencing_token token;            ///< of the lease, after the change
+    std::chrono::microseconds age{0};           ///< by the same clock
+    history_kind kind = history_kind::altered;  ///< what happened
+    std::string name;                           ///< empty for sessions
+    fencing_token token;                        ///< of the lease, after the change
     session_id session{};           ///< that has the hold or queue entry, or the session itself
     rowlock::grant_id grant_id{};   ///< of the hold, or of the one the queue entry becomes
     ticket_no ticket{};             ///< of the queue entry
     session_id previous_session{};  ///< the holder that the row named before
     /// For a hold: its deadline. For an ended session: its last expiry.
     std::optional<std::chrono::sys_time<std::chrono::microseconds>> ends_at;
-    std::string owner, host, program;  ///< of the session, where a hold or a session begins or ends
-    std::int64_t pid = 0;
-    std::string note;     ///< of the hold
-    std::string db_user;  ///< the database login; empty on SQLite
-    history_of of = history_of::lease;
+    std::string owner;     ///< of the session, where a hold or a session begins or ends
+    std::string host;      ///< likewise
+    std::string program;   ///< likewise
+    std::int64_t pid = 0;  ///< of the session's process
+    std::string note;      ///< of the hold
+    std::string db_user;   ///< the database login; empty on SQLite
+    history_of of = history_of::lease;  ///< the kind of lock
     /// Of a hold of a semaphore or shared_mutex after the change, of a queue entry, or the
     /// capacity.
     std::int64_t permits = 0;
@@ -77,6 +86,7 @@ struct history_record {
     [[nodiscard]] std::optional<lock_mode> mode() const noexcept;
 };
 
+/// Which records read_history() returns.
 struct history_query {
     std::string name = {};  ///< empty: of all names, and of sessions
     /// Only records no older than this.
@@ -97,5 +107,7 @@ struct history_query {
 /// The same on a connection of its own, within a minute.
 [[nodiscard]] std::vector<history_record> read_history(const sql::connection_source& source,
                                                        const history_query& query = {});
+
+/// @}
 
 }  // namespace rowlock

@@ -14,6 +14,9 @@
 
 namespace rowlock {
 
+/// @addtogroup meetings
+/// @{
+
 /// What becomes of a latch or a double barrier if a party of it vanishes before it has done its
 /// part: its process dies, its client loses the session or is destroyed.
 enum class party_loss : unsigned char {
@@ -21,20 +24,27 @@ enum class party_loss : unsigned char {
     counts,  ///< as if it had arrived, or departed
 };
 
-enum class latch_state : unsigned char { closed, open, broken };
+/// How far a generation is.
+enum class latch_state : unsigned char {
+    closed,  ///< arrivals are missing
+    open,    ///< all have arrived
+    broken,  ///< a party was lost, or it was reset
+};
+/// The name of the enumerator.
 [[nodiscard]] const char* to_string(latch_state state) noexcept;
 
+/// Options of one generation, for latch::begin().
 struct latch_options {
-    party_loss on_loss = party_loss::breaks;
+    party_loss on_loss = party_loss::breaks;  ///< what the loss of a party means
 };
 
 /// A snapshot of one generation, for people.
 struct latch_info {
-    std::int64_t generation = 0;
-    latch_state state = latch_state::closed;
-    std::int64_t count = 0;       ///< how many arrivals open it
-    std::int64_t arrived = 0;     ///< lost parties included that count
-    std::int64_t registered = 0;  ///< parties that have not arrived yet
+    std::int64_t generation = 0;              ///< its number
+    latch_state state = latch_state::closed;  ///< how far it is
+    std::int64_t count = 0;                   ///< how many arrivals open it
+    std::int64_t arrived = 0;                 ///< lost parties included that count
+    std::int64_t registered = 0;              ///< parties that have not arrived yet
 };
 
 namespace detail {
@@ -67,11 +77,14 @@ struct party_handle {
 /// dies, it counts as lost. One thread at a time; in a forked child it is inert.
 class [[nodiscard]] latch_party {
 public:
+    /// `other` is no party then.
     latch_party(latch_party&&) noexcept = default;
+    /// Gives up the party it was before, as the destructor does.
     latch_party& operator=(latch_party&&) noexcept = default;
     /// Takes at most statement_timeout; what fails then is repeated in the background.
     ~latch_party() = default;
 
+    /// The number of the generation that it belongs to.
     [[nodiscard]] std::int64_t generation() const noexcept { return party_.generation; }
     /// Counts, once: to repeat it after an error is safe. Six to ten round trips.
     /// @throws error errc::broken if the latch is broken
@@ -152,5 +165,7 @@ private:
     client* locks_;
     lock_name name_;
 };
+
+/// @}
 
 }  // namespace rowlock

@@ -11,6 +11,9 @@
 
 namespace rowlock {
 
+/// @addtogroup leases
+/// @{
+
 class client;
 struct lease_offer;
 struct reclaimed_holds;
@@ -25,7 +28,8 @@ struct modes_at_once;
 /// Another client's request for a release, for people. Text comes from other programs: escape it
 /// for a terminal.
 struct release_request {
-    std::string asked_by{}, reason{};
+    std::string asked_by{};  ///< client_options::owner of that client
+    std::string reason{};    ///< request_options::reason
 };
 
 /// Ownership of one grant of one name. The object is the lock: it releases when destroyed.
@@ -50,19 +54,22 @@ struct release_request {
 class [[nodiscard]] lease {
 public:
     lease() noexcept = default;  ///< holds nothing, as if released
+    /// `other` holds nothing then, as if released.
     lease(lease&&) noexcept;
+    /// Releases what it held before, as the destructor does.
     lease& operator=(lease&&) noexcept;
     /// Releases the lock; a failure is reported as an event and retried in the background. Takes at
     /// most statement_timeout.
     ~lease();
 
+    /// The name of the lock; empty if it holds nothing.
     [[nodiscard]] const std::string& name() const noexcept;
     /// Fixed for the lifetime of this lease. No round trip.
     [[nodiscard]] fencing_token token() const noexcept;
     /// Whether this client may still trust that it holds the lock. No round trip: compares
     /// CLOCK_BOOTTIME with the trust window, so it turns false in time even without a network.
     [[nodiscard]] bool held() const noexcept;
-    explicit operator bool() const noexcept { return held(); }
+    explicit operator bool() const noexcept { return held(); }  ///< held()
     /// How long held() stays true if no further heartbeat succeeds; 0 if it is false. No round
     /// trip.
     [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
@@ -102,6 +109,7 @@ public:
 
     /// Identity of the grant in the database, for SQL of your own and for people.
     [[nodiscard]] rowlock::session_id session_id() const noexcept;
+    /// The grant; every acquisition has another.
     [[nodiscard]] rowlock::grant_id grant_id() const noexcept;
 
 private:
@@ -122,5 +130,7 @@ private:
 
     std::shared_ptr<detail::grant> grant_;
 };
+
+/// @}
 
 }  // namespace rowlock

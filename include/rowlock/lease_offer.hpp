@@ -8,14 +8,17 @@
 
 namespace rowlock {
 
+/// @addtogroup leases
+/// @{
+
 /// A lease that its holder gives to another process: lease::offer() makes it, client::adopt() takes
 /// it. Send it by any means, as text or field by field. Treat it as a secret: the first process
 /// that adopts it has the lock.
 struct lease_offer {
-    std::string name{};
+    std::string name{};             ///< of the lock
     rowlock::session_id session{};  ///< of the giver
-    rowlock::grant_id grant_id{};
-    fencing_token token{};
+    rowlock::grant_id grant_id{};   ///< of the giver's grant
+    fencing_token token{};          ///< of the giver's grant
 
     /// One line, for an environment variable or a pipe. The name comes last, as it is.
     [[nodiscard]] std::string text() const;
@@ -23,7 +26,9 @@ struct lease_offer {
     /// @throws error errc::invalid_options if it is not such a text, errc::invalid_name
     [[nodiscard]] static lease_offer parse(std::string_view text);
 
-    friend bool operator==(const lease_offer&, const lease_offer&) = default;
+    friend bool operator==(const lease_offer&, const lease_offer&) = default;  ///< by all fields
 };
+
+/// @}
 
 }  // namespace rowlock

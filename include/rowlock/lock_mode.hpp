@@ -2,6 +2,9 @@
 
 namespace rowlock {
 
+/// @addtogroup shared
+/// @{
+
 /// How a shared_mutex is held.
 ///
 ///     beside             shared  upgradeable  exclusive
@@ -14,6 +17,9 @@ enum class lock_mode : unsigned char {
     exclusive,    ///< to write
 };
 
+/// The name of the enumerator.
 [[nodiscard]] const char* to_string(lock_mode mode) noexcept;
+
+/// @}
 
 }  // namespace rowlock

@@ -4,6 +4,9 @@
 
 namespace rowlock {
 
+/// @addtogroup watching
+/// @{
+
 class client;
 
 /// Measurements for Prometheus, and whatever reads its text format. docs/metrics.md lists them;
@@ -20,4 +23,7 @@ inline constexpr const char* content_type = "text/plain; version=0.0.4; charset=
 [[nodiscard]] std::string prometheus(const client& locks);
 
 }  // namespace metrics
+
+/// @}
+
 }  // namespace rowlock

@@ -8,11 +8,16 @@
 
 namespace rowlock {
 
+/// @addtogroup upkeep
+/// @{
+
+/// Options of migrate(), schema_status() and record_history().
 struct migration_options {
     /// How long to wait for another process that is migrating, and for each statement.
     std::chrono::milliseconds wait{std::chrono::seconds{60}};
 };
 
+/// Which migrations a database has.
 struct migration_status {
     int version = 0;  ///< of the database; 0 = no tables; may be that of a later library
     int latest = 0;   ///< that this library knows
@@ -31,23 +36,25 @@ struct migration_status {
 std::vector<int> migrate(const sql::connection_source& source,
                          const migration_options& options = {}, int target = -1);
 
+/// Which migrations the database has.
 /// @throws error as migrate(); does not change anything.
 [[nodiscard]] migration_status schema_status(const sql::connection_source& source,
                                              const migration_options& options = {});
 
+/// Refuses to go on without the tables of this library.
 /// @throws error errc::schema_outdated unless the schema on this connection is that of this
 /// library, or a later one that says that this library can work with it (docs/upgrading.md). One
 /// round trip, two if it is later.
 void require_current_schema(sql::connection& connection, const sql::table_names& tables,
                             sql::deadline until);
 
-/// The history: a table, <prefix>history, in which triggers record every grant, release, hand-over,
+/// The history: a table, `PREFIXhistory`, in which triggers record every grant, release, hand-over,
 /// forced release, queue entry and session, each in the transaction that makes it. Off by default.
 /// Costs and required rights: docs/operations.md; reading: rowlock/history.hpp.
 enum class history_recording : unsigned char {
     absent,   ///< no table, or none visible to this user
     stopped,  ///< the table, without triggers (or, on MySQL, a user who may not see them)
-    on,
+    on,       ///< the table and its triggers
 };
 
 /// Switches the history on (and restores missing triggers), or stops it; existing records stay.
@@ -59,6 +66,7 @@ void record_history(const sql::connection_source& source, bool on,
 /// Stops the history and removes its records.
 /// @throws error as record_history()
 void drop_history(const sql::connection_source& source, const migration_options& options = {});
+/// Whether the history is recorded. Changes nothing. Errors as schema_status().
 [[nodiscard]] history_recording history_status(const sql::connection_source& source,
                                                const migration_options& options = {});
 /// The SQL that record_history(source, true) runs, for a DBA.
@@ -70,5 +78,7 @@ void drop_history(const sql::connection_source& source, const migration_options&
 /// @throws error errc::invalid_options for unusable names
 [[nodiscard]] std::string migration_script(sql::dialect dialect,
                                            const sql::table_names& tables = {});
+
+/// @}
 
 }  // namespace rowlock

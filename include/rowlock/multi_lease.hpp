@@ -12,6 +12,9 @@
 
 namespace rowlock {
 
+/// @addtogroup leases
+/// @{
+
 class client;
 namespace detail {
 struct modes_at_once;
@@ -26,7 +29,9 @@ template <typename Lease>
 class [[nodiscard]] multi_hold {
 public:
     multi_hold() noexcept;  ///< holds nothing
+    /// `other` holds nothing then.
     multi_hold(multi_hold&&) noexcept;
+    /// Releases what it held before, as the destructor does.
     multi_hold& operator=(multi_hold&&) noexcept;
     /// Releases the locks; failures are reported as events and retried in the background.
     ~multi_hold();
@@ -37,11 +42,12 @@ public:
     /// The lease of one name.
     /// @throws error errc::not_owner if this is none of its names
     [[nodiscard]] const Lease& operator[](std::string_view name) const;
+    /// How many there are.
     [[nodiscard]] std::size_t size() const noexcept { return leases().size(); }
 
     /// Whether all of the leases are held; false if there is none. No round trip.
     [[nodiscard]] bool held() const noexcept;
-    explicit operator bool() const noexcept { return held(); }
+    explicit operator bool() const noexcept { return held(); }  ///< held()
     /// How long held() stays true if no further heartbeat succeeds. No round trip.
     [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
     /// Stopped when the first of the leases is lost.
@@ -68,6 +74,9 @@ private:
     std::unique_ptr<state> state_;
 };
 
+/// Several leases: client::acquire_all().
 using multi_lease = multi_hold<lease>;
+
+/// @}
 
 }  // namespace rowlock

@@ -16,10 +16,13 @@
 
 namespace rowlock {
 
+/// @addtogroup shared
+/// @{
+
 /// A shared_mutex, and the mode in which to hold it.
 struct mode_request {
-    lock_name name;
-    lock_mode mode = lock_mode::exclusive;
+    lock_name name;                         ///< of the shared_mutex
+    lock_mode mode = lock_mode::exclusive;  ///< to hold it in
 };
 
 /// Modes of several shared_mutexes that were granted together. To upgrade or downgrade one, split()
@@ -74,6 +77,7 @@ template <typename Rep, typename Period>
     const std::chrono::duration<Rep, Period>& timeout, const mode_options& options = {}) {
     return detail::modes_at_once::acquire(locks, wanted, detail::after(timeout), {}, options);
 }
+/// The same; empty also if `stop` was requested first.
 template <typename Rep, typename Period, std::same_as<std::stop_token> Stop>
 [[nodiscard]] std::optional<multi_mode_lease> try_acquire_all_for(
     client& locks, const std::vector<mode_request>& wanted,
@@ -81,5 +85,7 @@ template <typename Rep, typename Period, std::same_as<std::stop_token> Stop>
     const mode_options& options = {}) {
     return detail::modes_at_once::acquire(locks, wanted, detail::after(timeout), stop, options);
 }
+
+/// @}
 
 }  // namespace rowlock

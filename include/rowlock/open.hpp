@@ -6,6 +6,9 @@
 
 namespace rowlock {
 
+/// @addtogroup connections
+/// @{
+
 /// A connection source from a URL, over the drivers that were built (component `drivers`):
 /// `postgresql://…` or `postgres://…` (libpq), `mysql://…` or `mariadb://…` (Connector/C++),
 /// `sqlite:path` (SQLite3), and a `key=value` conninfo (libpq). For SOCI see driver/soci.hpp. The
@@ -14,5 +17,7 @@ namespace rowlock {
 /// @throws error errc::invalid_url for an unknown scheme, errc::unsupported for a driver that was
 /// not built. Connects to nothing.
 [[nodiscard]] sql::connection_source open(const std::string& url);
+
+/// @}
 
 }  // namespace rowlock

@@ -21,6 +21,9 @@
 #include <utility>
 #include <vector>
 
+namespace rowlock {
+
+/// @addtogroup optimistic
 /// Optimistic locks: nothing is locked while people or programs think; a write names the version of
 /// the row that it is based on, and changes nothing if the row has moved on.
 ///
@@ -34,21 +37,25 @@
 /// `db` is any connection, ours or a connection_ref over the caller's handle, inside or outside of
 /// a transaction. No call here begins or ends one (except the overload of retry_on_conflict() that
 /// takes `db`), and none leaves a setting changed.
-namespace rowlock {
+///
+/// @{
 
 /// The version of a row as it was read. Opaque except for equality: keep it, send it out with a
 /// form or as an ETag (str()), and hand it back.
 class row_version {
 public:
+    /// From the text that str() returned.
     explicit row_version(std::string text) : text_{std::move(text)} {}
+    /// From a counter's value.
     explicit row_version(std::int64_t number) : text_{std::to_string(number)} {}
 
+    /// For keeping and sending.
     [[nodiscard]] const std::string& str() const noexcept { return text_; }
     /// The counter, or microseconds since 1970 (UTC).
     /// @throws error errc::invalid_options if it is not a number (SQLite: a time kept as text)
     [[nodiscard]] std::int64_t number() const;
 
-    friend bool operator==(const row_version&, const row_version&) = default;
+    friend bool operator==(const row_version&, const row_version&) = default;  ///< by str()
 
 private:
     std::string text_;
@@ -56,7 +63,7 @@ private:
 
 /// The name of a column that holds the time of the last change and serves as the version.
 struct updated_at {
-    std::string column;
+    std::string column;  ///< its name
 };
 
 /// Which column is the version. A counter, given by its name, is the better choice: it is exact and
@@ -76,12 +83,16 @@ struct updated_at {
 /// write it; MySQL's ON UPDATE CURRENT_TIMESTAMP yields to the value written here.
 class version_column {
 public:
+    /// A counter, by the name of its column.
     version_column(const char* counter) : name_{counter} {}
+    /// A counter, by the name of its column.
     version_column(std::string counter) : name_{std::move(counter)} {}
     version_column(std::nullptr_t) = delete;
+    /// A column with the time of the last change.
     version_column(updated_at time) : name_{std::move(time.column)}, is_time_{true} {}
 
-    [[nodiscard]] const std::string& name() const noexcept { return name_; }
+    [[nodiscard]] const std::string& name() const noexcept { return name_; }  ///< of the column
+    /// Whether it is an updated_at.
     [[nodiscard]] bool is_time() const noexcept { return is_time_; }
 
 private:
@@ -97,6 +108,7 @@ struct table_description {
     /// The columns that together identify one row; they should be the primary key or have a unique
     /// index. errc::unindexed_key if a call finds otherwise.
     std::vector<std::string> key;
+    /// The version of a row.
     version_column version;
     /// If set, a row with a non-NULL value in this column counts as deleted. A time or an integer
     /// of microseconds since 1970; on SQLite also text.
@@ -106,16 +118,21 @@ struct table_description {
 };
 
 /// Whether rows that are marked as deleted are read.
-enum class deleted_rows : unsigned char { hidden, shown };
+enum class deleted_rows : unsigned char {
+    hidden,  ///< as if they were missing
+    shown,   ///< with versioned_row::deleted()
+};
 
 /// A row that read() found.
 class versioned_row : public table_row {
 public:
+    /// For read(), which makes it.
     versioned_row(table_row row, row_version version, bool deleted)
         : table_row{std::move(row)}, version_{std::move(version)}, deleted_{deleted} {}
 
     /// For update(), erase(), soft_delete(), restore().
     [[nodiscard]] const row_version& version() const noexcept { return version_; }
+    /// Whether it is marked as deleted.
     [[nodiscard]] bool deleted() const noexcept { return deleted_; }
 
 private:
@@ -126,24 +143,30 @@ private:
 /// The result of a conditional change. True if the change was made.
 class [[nodiscard]] update_result {
 public:
+    /// How a change ended.
     enum class outcome : unsigned char {
-        done,
+        done,      ///< the change was made
         conflict,  ///< nothing was changed: the row has another version by now
         gone,      ///< nothing was changed: the row is missing or marked as deleted (for
                    ///< restore(): not marked)
     };
 
+    /// A change that was made, and the row's version after it.
     static update_result done(row_version now) { return update_result{std::move(now)}; }
+    /// No change: outcome::conflict.
     static update_result conflict() noexcept { return update_result{outcome::conflict}; }
+    /// No change: outcome::gone.
     static update_result gone() noexcept { return update_result{outcome::gone}; }
 
+    /// Whether the change was made.
     explicit operator bool() const noexcept { return what_ == outcome::done; }
-    [[nodiscard]] outcome what() const noexcept { return what_; }
+    [[nodiscard]] outcome what() const noexcept { return what_; }  ///< how it ended
 
     /// The version after the change, for the next one; after an erase() the row's last version.
     /// @throws error errc::conflict if the change was not made.
     [[nodiscard]] const row_version& version() const { return *or_throw().version_; }
 
+    /// This result, if the change was made.
     /// @throws error errc::conflict if the change was not made.
     const update_result& or_throw() const;
 
@@ -197,7 +220,7 @@ public:
     /// a column twice, or a statement_timeout outside 1 ms to 1 minute.
     explicit versioned_table(table_description description);
 
-    [[nodiscard]] const table_description& description() const noexcept;
+    [[nodiscard]] const table_description& description() const noexcept;  ///< as it was given
 
     /// The row, or nullopt if it is missing (or marked as deleted). One round trip, no lock. In a
     /// transaction that keeps its snapshot it may be old; the change that follows detects that.
@@ -253,9 +276,9 @@ struct versions_options {
 
 /// A resource and its version, as list() shows it.
 struct versioned_resource {
-    std::string resource;
-    row_version version;
-    bool deleted;
+    std::string resource;                    ///< its name
+    row_version version;                     ///< the latest
+    bool deleted;                            ///< erased, and not restored
     std::chrono::microseconds since_update;  ///< by the database's clock
 };
 
@@ -444,5 +467,7 @@ auto retry_on_conflict(sql::connection& db, const retry_policy& policy, Action&&
         }
     });
 }
+
+/// @}
 
 }  // namespace rowlock

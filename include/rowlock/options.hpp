@@ -13,6 +13,9 @@
 
 namespace rowlock {
 
+/// @addtogroup options
+/// @{
+
 /// When and how often a failed call is repeated: reconnects, deadlock victims, serialization
 /// failures, a busy SQLite file. Contention for a lock is not a failure and is not governed by this
 /// policy.
@@ -23,6 +26,7 @@ struct retry_policy {
     /// First pause; each further one is twice as long, up to max_backoff. 20 ms is a few round
     /// trips.
     std::chrono::milliseconds backoff{20};
+    /// The longest pause. After 1 s at most a server that is back is found.
     std::chrono::milliseconds max_backoff{std::chrono::seconds{1}};
     /// Each pause is shortened at random by up to this fraction, so that clients that lost their
     /// connections together do not reconnect together.
@@ -45,6 +49,7 @@ struct retry_policy {
 class time_source {
 public:
     virtual ~time_source() = default;
+    /// The time since a moment in the past that stays the same. Never goes back. Thread-safe.
     [[nodiscard]] virtual std::chrono::nanoseconds now() const noexcept = 0;
     /// Calls `wake` each time a clock that is moved by hand has moved, until the returned handle is
     /// destroyed.
@@ -80,7 +85,7 @@ enum class release_mode : unsigned char {
 
 /// What counts as one party of a deadlock cycle.
 enum class deadlock_detection : unsigned char {
-    off,
+    off,  ///< cycles are not looked for
     /// The acquiring thread. Correct where the thread that acquired a lease also releases it, as
     /// with a mutex. A lease handed to another thread hides a cycle or fakes one.
     by_thread,
@@ -171,6 +176,7 @@ struct client_options {
     std::string owner = {};
     /// Shown to people beside the host name and pid. Empty: the executable's name.
     std::string program = {};
+    /// Called for each event: see event_callback.
     event_callback on_event = {};
     /// The class that a lock's name counts under in metrics::prometheus(), such as "report" for
     /// "report/2024-11-03": names themselves would make a time series each. Text of 1 to 64 bytes
@@ -178,6 +184,7 @@ struct client_options {
     /// "other". Empty: there are no classes. Called once by each acquire and once for each grant,
     /// on any thread: it must be thread-safe, must not block, and must not call this client.
     std::function<std::string(std::string_view name)> metric_class = {};
+    /// Of each call that talks to the database.
     retry_policy retry = {};
     /// Runs a reaper thread in this client, from its first session on, if set. Its statement
     /// timeout is taken from here.
@@ -195,8 +202,9 @@ struct acquire_options {
     /// the margin or by a sixth of max_duration, whichever is less. A grant that arrives too late
     /// for the deadline is given back; after three, errc::timed_out. 10 ms to 366 days.
     std::optional<std::chrono::milliseconds> max_duration = {};
+    /// See rowlock::queueing.
     rowlock::queueing queueing = queueing::fair;
-    spin_pauses spin = {};
+    spin_pauses spin = {};  ///< for queueing::barging
 };
 
 /// Terms of client::request_release.
@@ -214,5 +222,7 @@ struct watch_options {
     /// one day.
     std::chrono::milliseconds poll_interval{250};
 };
+
+/// @}
 
 }  // namespace rowlock

@@ -10,6 +10,9 @@
 #include <string>
 #include <utility>
 
+namespace rowlock {
+
+/// @addtogroup periodic
 /// Work that is to be done once a period, or not too often, by whichever of many schedulers comes
 /// first:
 ///
@@ -20,8 +23,10 @@
 /// the last period that was finished and the time before which no run begins, by the database's
 /// clock alone, and it survives crashes. Schedulers whose clocks differ may ask for the same period
 /// at different times, or for an earlier one later: one run finishes.
-namespace rowlock {
+///
+/// @{
 
+/// Options of one run.
 struct periodic_options {
     /// The period that is to be done: it is done once. Periods are compared byte by byte and must
     /// sort as they follow each other: "2026-11-26", "2026-W48", "2026-11-26T14". A period that is
@@ -43,6 +48,7 @@ struct periodic_options {
     acquire_options lease = {};
 };
 
+/// How an attempt to begin a run ended.
 enum class periodic_outcome : unsigned char {
     begun,    ///< the run may go on
     busy,     ///< another run goes on
@@ -50,6 +56,7 @@ enum class periodic_outcome : unsigned char {
     recent,   ///< one finished within skip_if_within
     done,     ///< the period was finished before
 };
+/// The name of the enumerator.
 [[nodiscard]] const char* to_string(periodic_outcome outcome) noexcept;
 
 /// What is recorded of the runs of one name, for people.
@@ -99,10 +106,11 @@ private:
     std::string period_;
 };
 
+/// What periodic_run::begin() returns.
 struct periodic_attempt {
-    periodic_outcome outcome = periodic_outcome::busy;
-    std::optional<periodic_run> run{};  ///< if begun
-    std::chrono::milliseconds rest{0};  ///< what is left of it, if resting
+    periodic_outcome outcome = periodic_outcome::busy;  ///< begun, or what kept the run from it
+    std::optional<periodic_run> run{};                  ///< if begun
+    std::chrono::milliseconds rest{0};                  ///< what is left of it, if resting
 };
 
 /// Begins a run, calls `work(lease)`, and records that it finished. If the work throws, the run
@@ -116,5 +124,7 @@ periodic_outcome run_once(client& locks, const lock_name& name, const periodic_o
     attempt.run->finish();
     return attempt.outcome;
 }
+
+/// @}
 
 }  // namespace rowlock

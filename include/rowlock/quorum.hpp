@@ -18,11 +18,15 @@
 #include <utility>
 #include <vector>
 
+namespace rowlock {
+
+/// @addtogroup quorum
 /// One lock over several independent databases, which works while more than half of them do: the
 /// idea of Redlock, on durable stores and with fencing tokens. Read "When not to use a quorum lock"
 /// in docs/guarantees.md first: where the data is in one database, a lease and fence() beside it
 /// are simpler, faster and safer.
-namespace rowlock {
+///
+/// @{
 
 namespace detail {
 class quorum_hold;
@@ -37,16 +41,20 @@ class quorum_parts;
 class [[nodiscard]] quorum_lease {
 public:
     quorum_lease() noexcept = default;  ///< holds nothing
+    /// `other` holds nothing then.
     quorum_lease(quorum_lease&&) noexcept;
+    /// Releases what it held before, as the destructor does.
     quorum_lease& operator=(quorum_lease&&) noexcept;
     /// Releases as release() does; failures are repeated in the background.
     ~quorum_lease();
 
+    /// The name of the lock; empty if it holds nothing.
     [[nodiscard]] const std::string& name() const noexcept;
     /// Above that of every earlier holder, whichever members they had. No round trip.
     [[nodiscard]] fencing_token token() const noexcept;
+    /// Whether a majority of the members still counts by this client's clock. No round trip.
     [[nodiscard]] bool held() const noexcept;
-    explicit operator bool() const noexcept { return held(); }
+    explicit operator bool() const noexcept { return held(); }  ///< held()
     /// How long held() stays true if no further heartbeat succeeds anywhere. No round trip.
     [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
     /// Stopped when the majority is lost, soon after held() turned false. Callbacks run on a
@@ -81,9 +89,9 @@ struct quorum_options {
 struct quorum_member_info {
     std::string description{};  ///< of the database, without its password
     std::string server{};       ///< its identity; empty: not known yet
-    bool answers = false;
-    bool votes = false;
-    std::string problem{};  ///< why not, or what failed last
+    bool answers = false;       ///< its latest statement was answered
+    bool votes = false;         ///< it counts for a majority
+    std::string problem{};      ///< why not, or what failed last
 };
 
 /// Start here: one client of the members of a quorum. Each member is a migrated PostgreSQL, MySQL
@@ -172,5 +180,7 @@ void restart_quorum(const std::vector<sql::connection_source>& members);
 /// The members as the databases show them. One connection and two round trips for each.
 [[nodiscard]] std::vector<quorum_member_info> inspect_quorum(
     const std::vector<sql::connection_source>& members);
+
+/// @}
 
 }  // namespace rowlock

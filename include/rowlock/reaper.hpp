@@ -11,6 +11,10 @@
 
 namespace rowlock {
 
+/// @addtogroup upkeep
+/// @{
+
+/// Options of a reaper, in a client or for reap().
 struct reaper_options {
     /// Between two rounds of a reaper thread. Housekeeping only: no client waits for it.
     std::chrono::milliseconds interval{std::chrono::seconds{60}};
@@ -49,8 +53,9 @@ struct reap_report {
     std::int64_t rounds_deleted = 0;          ///< of latches and barriers, over past retention
     std::int64_t history_deleted = 0;         ///< records of the history past their retention
 
-    friend bool operator==(const reap_report&, const reap_report&) = default;
+    friend bool operator==(const reap_report&, const reap_report&) = default;  ///< by all counts
 };
+/// One line for people.
 [[nodiscard]] std::string to_string(const reap_report& report);
 /// Writes to_string().
 std::ostream& operator<<(std::ostream& out, const reap_report& report);
@@ -61,5 +66,7 @@ std::ostream& operator<<(std::ostream& out, const reap_report& report);
 /// per batch.
 /// @throws error errc::invalid_options, database_unreachable, schema_outdated …
 reap_report reap(const sql::connection_source& source, const reaper_options& options = {});
+
+/// @}
 
 }  // namespace rowlock

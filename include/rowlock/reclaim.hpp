@@ -9,16 +9,21 @@
 
 namespace rowlock {
 
+/// @addtogroup leases
+/// @{
+
 /// What a client has taken over from its predecessors.
 struct reclaimed_holds {
-    std::vector<lease> leases{};
-    std::vector<permits> of_semaphores{};
-    std::vector<mode_lease> of_shared_mutexes{};
+    std::vector<lease> leases{};                  ///< of lease and mutex
+    std::vector<permits> of_semaphores{};         ///< permits
+    std::vector<mode_lease> of_shared_mutexes{};  ///< of shared_mutex, in their modes
 };
 
 /// As client::reclaim(), for holds of every kind. Holds that another client has asked for or taken,
 /// and those past their own deadline, are not taken over. Each has a new token.
 /// @throws error as client::reclaim()
 [[nodiscard]] reclaimed_holds reclaim_all(client& locks);
+
+/// @}
 
 }  // namespace rowlock

@@ -11,15 +11,19 @@
 
 namespace rowlock {
 
+/// @addtogroup options
+/// @{
+
 /// The result of a repeated call, and how many attempts it took.
 template <typename T>
 struct retried {
-    T value;
-    int attempts;
+    T value;       ///< what the call returned
+    int attempts;  ///< how many were made, the last included
 };
+/// The same for a call that returns nothing.
 template <>
 struct retried<void> {
-    int attempts;
+    int attempts;  ///< how many were made, the last included
 };
 
 namespace detail {
@@ -125,4 +129,7 @@ auto repeat(const retry_policy& policy, const std::stop_token& stop, Action&& ac
 }
 
 }  // namespace detail
+
+/// @}
+
 }  // namespace rowlock

@@ -9,8 +9,12 @@
 #include <string_view>
 #include <vector>
 
-/// Shared by row_session and lock_row(): how a row is named and waited for.
 namespace rowlock {
+
+/// @addtogroup rows
+/// Shared by row_session and lock_row(): how a row is named and waited for.
+///
+/// @{
 
 /// What to do while another transaction has the row locked. The time is for one row. (A table that
 /// is being altered is different: MariaDB and MySQL wait for it as for the row, skip_locked up to
@@ -18,7 +22,12 @@ namespace rowlock {
 /// the caller's transaction, regardless of this row_wait.)
 class row_wait {
 public:
-    enum class kind : unsigned char { bounded, nowait, skip_locked };
+    /// Which of the functions below made it.
+    enum class kind : unsigned char {
+        bounded,      ///< up to limit()
+        nowait,       ///< not at all: an error
+        skip_locked,  ///< not at all: an empty answer
+    };
 
     /// Waits up to `limit`, to the millisecond, then errc::timed_out. PostgreSQL and MariaDB wait
     /// in the server's queue; MySQL supports only whole seconds, so there the library asks again
@@ -33,9 +42,12 @@ public:
         return {kind::skip_locked, {}};
     }
 
+    /// Which of the functions above made it.
     [[nodiscard]] constexpr kind how() const noexcept { return kind_; }
+    /// Of bounded(), else 0.
     [[nodiscard]] constexpr std::chrono::milliseconds limit() const noexcept { return limit_; }
 
+    /// By kind and limit.
     friend constexpr bool operator==(const row_wait&, const row_wait&) = default;
 
 private:
@@ -50,13 +62,18 @@ private:
 /// the call.
 class key_columns {
 public:
+    /// Names, in the order in which the key's values follow.
     key_columns(std::initializer_list<std::string_view> names) : names_{names} {}
+    /// The same from strings.
     explicit key_columns(std::span<const std::string> names) : names_{names.begin(), names.end()} {}
 
+    /// In their order.
     [[nodiscard]] const std::vector<std::string_view>& names() const noexcept { return names_; }
 
 private:
     std::vector<std::string_view> names_;
 };
+
+/// @}
 
 }  // namespace rowlock

@@ -15,6 +15,9 @@
 #include <type_traits>
 #include <utility>
 
+namespace rowlock {
+
+/// @addtogroup rows
 /// A transaction of our own that holds rows FOR UPDATE:
 ///
 ///     rowlock::row_session shop{source};
@@ -22,27 +25,34 @@
 ///         … row->integer("stock") …, SQL through shop.connection()
 ///     }
 ///     shop.commit();                                       // without it: rolled back
-namespace rowlock {
+///
+/// @{
 
-enum class isolation : unsigned char { read_committed, repeatable_read, serializable };
+/// Isolation level of a row session's transaction.
+enum class isolation : unsigned char {
+    read_committed,   ///< each statement reads the latest commits
+    repeatable_read,  ///< one snapshot
+    serializable,     ///< as if transactions ran one after the other
+};
 
 /// How a row session ended.
 enum class row_session_ending : unsigned char {
-    committed,
+    committed,    ///< by commit()
     rolled_back,  ///< by request, by scope end, or because of a failure
     timed_out,    ///< held for longer than max_hold, and rolled back
     lost,         ///< the connection broke: the server rolls back, unless a commit was under way
 };
+/// The name of the enumerator.
 [[nodiscard]] std::string_view to_string(row_session_ending how) noexcept;
 /// Writes to_string().
 std::ostream& operator<<(std::ostream& out, row_session_ending how);
 
 /// The argument of row_session_options::on_end.
 struct row_session_report {
-    row_session_ending ending{};
+    row_session_ending ending{};                ///< how it ended
     std::chrono::milliseconds held{};           ///< from BEGIN to the end
     std::chrono::milliseconds checkout_wait{};  ///< see checkout_timeout
-    std::size_t rows_locked = 0;
+    std::size_t rows_locked = 0;                ///< by all lock calls together
 };
 
 /// Options of a row session, validated by its constructor (errc::invalid_options).
@@ -114,6 +124,7 @@ public:
     /// errc::invalid_options, errc::wrong_process if the source's pool is the parent's, those of
     /// connecting
     explicit row_session(const sql::connection_source& source, row_session_options options = {});
+    /// The session goes on in the new object; `other` may only be destroyed.
     row_session(row_session&&) noexcept;
     row_session& operator=(row_session&&) = delete;
     /// Rolls back (one round trip, at most a second).
@@ -230,16 +241,20 @@ auto retry(const sql::connection_source& source, const retry_policy& policy,
     }
 }
 
+/// The same without a stop.
 template <typename Work>
 auto retry(const sql::connection_source& source, const retry_policy& policy,
            const row_session_options& options, Work&& work) {
     return retry(source, policy, options, std::stop_token{}, std::forward<Work>(work));
 }
 
+/// The same with default options.
 template <typename Work>
 auto retry(const sql::connection_source& source, const retry_policy& policy, Work&& work) {
     return retry(source, policy, row_session_options{}, std::stop_token{},
                  std::forward<Work>(work));
 }
+
+/// @}
 
 }  // namespace rowlock

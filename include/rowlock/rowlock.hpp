@@ -1,6 +1,8 @@
 #pragma once
 
+/// @file
 /// Everything except drivers.
+
 #include <rowlock/advisory_lock.hpp>
 #include <rowlock/client.hpp>
 #include <rowlock/double_barrier.hpp>

@@ -17,13 +17,17 @@
 
 namespace rowlock {
 
+/// @addtogroup shared
+/// @{
+
 /// Snapshot of a semaphore.
 struct semaphore_info {
-    std::string name{};
-    std::int64_t capacity = 0;
-    std::int64_t used = 0;     ///< above the capacity if that was lowered below it
-    std::int64_t waiting = 0;  ///< live waiters in its queue
-    std::int64_t wanted = 0;   ///< how many permits those wait for
+    std::string name{};         ///< its name
+    std::int64_t capacity = 0;  ///< how many permits there are
+    std::int64_t used = 0;      ///< above the capacity if that was lowered below it
+    std::int64_t waiting = 0;   ///< live waiters in its queue
+    std::int64_t wanted = 0;    ///< how many permits those wait for
+    /// How many are free: 0 if more are used than there are.
     [[nodiscard]] std::int64_t available() const noexcept {
         return capacity > used ? capacity - used : 0;
     }
@@ -31,15 +35,15 @@ struct semaphore_info {
 
 /// A holder of permits, for people. Text comes from other programs: escape it for a terminal.
 struct permit_holder {
-    holder_info who{};
-    fencing_token token{};
-    std::int64_t permits = 0;
+    holder_info who{};         ///< the holder of the hold
+    fencing_token token{};     ///< of the grant
+    std::int64_t permits = 0;  ///< how many it holds
 };
 
 /// A waiter for permits, for people.
 struct permit_waiter {
-    waiter_info who{};
-    std::int64_t permits = 0;
+    waiter_info who{};         ///< the waiter
+    std::int64_t permits = 0;  ///< how many it waits for
 };
 
 /// Options of one acquisition of permits.
@@ -55,8 +59,10 @@ struct permit_options {
 class [[nodiscard]] permits {
 public:
     permits() noexcept = default;  ///< holds nothing, as if released
+    /// `other` holds nothing then.
     permits(permits&& other) noexcept
         : hold_{std::move(other.hold_)}, count_{std::exchange(other.count_, 0)} {}
+    /// Gives back what it held before, as the destructor does.
     permits& operator=(permits&& other) noexcept {
         hold_ = std::move(other.hold_);
         count_ = std::exchange(other.count_, 0);
@@ -70,12 +76,16 @@ public:
     [[nodiscard]] std::int64_t count() const noexcept { return count_; }
     /// Greater than that of every earlier grant of this semaphore.
     [[nodiscard]] fencing_token token() const noexcept { return hold_.token(); }
+    /// As lease::held().
     [[nodiscard]] bool held() const noexcept { return hold_.held(); }
-    explicit operator bool() const noexcept { return held(); }
+    explicit operator bool() const noexcept { return held(); }  ///< held()
+    /// As lease::remaining().
     [[nodiscard]] std::chrono::milliseconds remaining() const noexcept { return hold_.remaining(); }
+    /// As lease::lost().
     [[nodiscard]] std::stop_token lost() const { return hold_.lost(); }
     /// As lease::release_requested() and lease::release_request().
     [[nodiscard]] std::stop_token release_requested() const { return hold_.release_requested(); }
+    /// As lease::release_request().
     [[nodiscard]] std::optional<rowlock::release_request> release_request() const {
         return hold_.release_request();
     }
@@ -92,7 +102,9 @@ public:
     /// nothing
     void extend(std::chrono::milliseconds duration);
 
+    /// The session that holds them.
     [[nodiscard]] rowlock::session_id session_id() const noexcept { return hold_.session_id(); }
+    /// The grant; every acquisition has another.
     [[nodiscard]] rowlock::grant_id grant_id() const noexcept { return hold_.grant_id(); }
 
 private:
@@ -155,6 +167,7 @@ public:
         const permit_options& options = {}) {
         return acquire_until(count, detail::after(timeout), {}, options);
     }
+    /// The same; empty also if `stop` was requested first.
     template <typename Rep, typename Period, std::same_as<std::stop_token> Stop>
     [[nodiscard]] std::optional<permits> try_acquire_for(
         std::int64_t count, const std::chrono::duration<Rep, Period>& timeout, Stop stop,
@@ -168,6 +181,7 @@ public:
         const permit_options& options = {}) {
         return acquire_until(count, detail::at(until), {}, options);
     }
+    /// The same; empty also if `stop` was requested first.
     template <typename Clock, typename Duration, std::same_as<std::stop_token> Stop>
     [[nodiscard]] std::optional<permits> try_acquire_until(
         std::int64_t count, const std::chrono::time_point<Clock, Duration>& until, Stop stop,
@@ -195,6 +209,7 @@ public:
     /// nothing, if that grant is over. Six to nine round trips, and some to serve waiters.
     bool force_release(fencing_token holder);
 
+    /// Of the semaphore.
     [[nodiscard]] const std::string& name() const noexcept { return name_.str(); }
 
 private:
@@ -214,5 +229,7 @@ private:
 [[nodiscard]] std::vector<semaphore_info> list_semaphores(client& locks,
                                                           std::string_view prefix = {},
                                                           const page& page = {});
+
+/// @}
 
 }  // namespace rowlock

@@ -19,6 +19,9 @@
 
 namespace rowlock {
 
+/// @addtogroup shared
+/// @{
+
 namespace detail {
 class mode_holds;
 class mode_grants;
@@ -43,7 +46,9 @@ struct mode_options {
 class [[nodiscard]] mode_lease {
 public:
     mode_lease() noexcept;  ///< holds nothing, as if released
+    /// `other` holds nothing then.
     mode_lease(mode_lease&& other) noexcept;
+    /// Releases what it held before, as the destructor does.
     mode_lease& operator=(mode_lease&& other) noexcept;
     ~mode_lease();
 
@@ -55,8 +60,10 @@ public:
     /// new one, so a token of an exclusive hold is greater than those of all exclusive holds before
     /// it.
     [[nodiscard]] fencing_token token() const noexcept;
+    /// As lease::held().
     [[nodiscard]] bool held() const noexcept;
-    explicit operator bool() const noexcept { return held(); }
+    explicit operator bool() const noexcept { return held(); }  ///< held()
+    /// As lease::remaining().
     [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
     /// As lease::lost(). Take the token again after an upgrade: the earlier one does not report
     /// that what the upgrade brought was lost alone, by an operator.
@@ -65,6 +72,7 @@ public:
     /// grant (mode_options::reader_linger) share its requests. An upgrade of a hold whose release
     /// was requested fails, and the hold is lost.
     [[nodiscard]] std::stop_token release_requested() const;
+    /// As lease::release_request().
     [[nodiscard]] std::optional<rowlock::release_request> release_request() const;
     /// Releases it. One round trip (two on MySQL/MariaDB), after an upgrade twice as many, and some
     /// to serve waiters if there were any lately. Errors as lease::release().
@@ -89,6 +97,7 @@ public:
                                        const std::stop_token& stop = {}) {
         return upgrade_until(detail::after(timeout), stop);
     }
+    /// As try_upgrade_for(): waits up to `until`.
     template <typename Clock, typename Duration>
     [[nodiscard]] bool try_upgrade_until(const std::chrono::time_point<Clock, Duration>& until,
                                          const std::stop_token& stop = {}) {
@@ -104,6 +113,7 @@ public:
     /// of with the next upgrade, downgrade or release.
     void downgrade(lock_mode to);
 
+    /// The session that holds it.
     [[nodiscard]] rowlock::session_id session_id() const noexcept;
     /// Of the latest grant.
     [[nodiscard]] rowlock::grant_id grant_id() const noexcept;
@@ -123,26 +133,26 @@ private:
 
 /// Snapshot of a shared_mutex.
 struct shared_mutex_info {
-    std::string name{};
-    std::int64_t shared = 0;  ///< holds to read
-    bool upgradeable = false;
-    bool exclusive = false;
+    std::string name{};        ///< its name
+    std::int64_t shared = 0;   ///< holds to read
+    bool upgradeable = false;  ///< whether one is held to read and perhaps to write
+    bool exclusive = false;    ///< whether it is held to write
     std::int64_t waiting = 0;  ///< live waiters in its queue
 };
 
 /// A holder of a shared_mutex, for people. Text comes from other programs: escape it for a
 /// terminal.
 struct mode_holder {
-    holder_info who{};
-    fencing_token token{};
-    lock_mode mode{};
+    holder_info who{};            ///< the holder of the hold
+    fencing_token token{};        ///< of its latest grant
+    lock_mode mode{};             ///< of the hold
     fencing_token first_token{};  ///< of its first grant: another one if it was upgraded since
 };
 
 /// A waiter for a shared_mutex, for people.
 struct mode_waiter {
-    waiter_info who{};
-    lock_mode mode{};
+    waiter_info who{};     ///< the waiter
+    lock_mode mode{};      ///< that it waits for
     bool upgrade = false;  ///< of its upgradeable hold
 };
 
@@ -169,13 +179,16 @@ struct mode_waiter {
 /// also among both (client_options::deadlock_detection).
 class shared_mutex {
 public:
+    /// No round trip. The options are those of lock(), lock_shared() and lock_upgrade(), of the
+    /// client's first object of that name.
     shared_mutex(client& locks, const lock_name& name, mode_options options = {});
     /// If this is the client's last object of that name, releases what its threads hold.
     ~shared_mutex();
     shared_mutex(const shared_mutex&) = delete;
     shared_mutex& operator=(const shared_mutex&) = delete;
 
-    // --- leases
+    /// @name Leases
+    /// @{
 
     /// Waits until the lock is granted in this mode. One round trip if that is possible at once
     /// (MySQL/MariaDB, SQLite: three), and one to make it durable; two or three more the first time
@@ -200,6 +213,7 @@ public:
         const mode_options& options = {}) {
         return acquire_until(mode, detail::after(timeout), {}, options);
     }
+    /// The same; empty also if `stop` was requested first.
     template <typename Rep, typename Period, std::same_as<std::stop_token> Stop>
     [[nodiscard]] std::optional<mode_lease> try_acquire_for(
         lock_mode mode, const std::chrono::duration<Rep, Period>& timeout, Stop stop,
@@ -213,6 +227,7 @@ public:
         const mode_options& options = {}) {
         return acquire_until(mode, detail::at(until), {}, options);
     }
+    /// The same; empty also if `stop` was requested first.
     template <typename Clock, typename Duration, std::same_as<std::stop_token> Stop>
     [[nodiscard]] std::optional<mode_lease> try_acquire_until(
         lock_mode mode, const std::chrono::time_point<Clock, Duration>& until, Stop stop,
@@ -220,8 +235,12 @@ public:
         return acquire_until(mode, detail::at(until), std::move(stop), options);
     }
 
-    // --- the calling thread's hold: exclusive
+    /// @}
 
+    /// @name The calling thread's hold: exclusive
+    /// @{
+
+    /// Waits until the lock is granted.
     /// @throws error errc::would_deadlock if this thread holds the lock in any mode
     void lock() { static_cast<void>(lock_until(lock_mode::exclusive, time_point::max(), {})); }
     /// The same; false if and only if `stop` was requested first. Then nothing is locked.
@@ -236,6 +255,7 @@ public:
                                     const std::stop_token& stop = {}) {
         return lock_until(lock_mode::exclusive, detail::after(timeout), stop);
     }
+    /// As try_lock_for(): waits up to `until`.
     template <typename Clock, typename Duration>
     [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& until,
                                       const std::stop_token& stop = {}) {
@@ -245,58 +265,83 @@ public:
     /// If the thread has locked it shared besides, this is a downgrade to that.
     void unlock() noexcept { unlock_from(lock_mode::exclusive); }
 
-    // --- shared
+    /// @}
 
+    /// @name The calling thread's hold: shared
+    /// @{
+
+    /// Waits until no writer has the lock, or waited for it before.
     /// @throws error errc::lock_lost if the thread's hold was lost meanwhile: unlock as often as
     /// you locked, then start over
     void lock_shared() { static_cast<void>(lock_until(lock_mode::shared, time_point::max(), {})); }
+    /// The same; false if and only if `stop` was requested first. Then nothing is locked.
     [[nodiscard]] bool lock_shared(const std::stop_token& stop) {
         return lock_until(lock_mode::shared, time_point::max(), stop);
     }
+    /// One attempt; without a round trip if this thread holds the lock.
     [[nodiscard]] bool try_lock_shared() { return try_lock_in(lock_mode::shared); }
+    /// Waits up to the time limit. Errors as lock_shared(), and as client::try_acquire_for.
     template <typename Rep, typename Period>
     [[nodiscard]] bool try_lock_shared_for(const std::chrono::duration<Rep, Period>& timeout,
                                            const std::stop_token& stop = {}) {
         return lock_until(lock_mode::shared, detail::after(timeout), stop);
     }
+    /// As try_lock_shared_for(): waits up to `until`.
     template <typename Clock, typename Duration>
     [[nodiscard]] bool try_lock_shared_until(const std::chrono::time_point<Clock, Duration>& until,
                                              const std::stop_token& stop = {}) {
         return lock_until(lock_mode::shared, detail::at(until), stop);
     }
+    /// As unlock(), of a hold by lock_shared().
     void unlock_shared() noexcept { unlock_from(lock_mode::shared); }
 
-    // --- upgradeable
+    /// @}
 
+    /// @name The calling thread's hold: upgradeable
+    /// @{
+
+    /// Waits until the lock is granted; readers may hold it meanwhile.
     /// @throws error errc::would_deadlock if this thread holds the lock in any mode
     void lock_upgrade() {
         static_cast<void>(lock_until(lock_mode::upgradeable, time_point::max(), {}));
     }
+    /// The same; false if and only if `stop` was requested first. Then nothing is locked.
     [[nodiscard]] bool lock_upgrade(const std::stop_token& stop) {
         return lock_until(lock_mode::upgradeable, time_point::max(), stop);
     }
+    /// One attempt; false without a round trip if this thread holds the lock in any mode.
     [[nodiscard]] bool try_lock_upgrade() { return try_lock_in(lock_mode::upgradeable); }
+    /// Waits up to the time limit. Errors as lock_upgrade(), and as client::try_acquire_for.
     template <typename Rep, typename Period>
     [[nodiscard]] bool try_lock_upgrade_for(const std::chrono::duration<Rep, Period>& timeout,
                                             const std::stop_token& stop = {}) {
         return lock_until(lock_mode::upgradeable, detail::after(timeout), stop);
     }
+    /// As try_lock_upgrade_for(): waits up to `until`.
     template <typename Clock, typename Duration>
     [[nodiscard]] bool try_lock_upgrade_until(const std::chrono::time_point<Clock, Duration>& until,
                                               const std::stop_token& stop = {}) {
         return lock_until(lock_mode::upgradeable, detail::at(until), stop);
     }
+    /// As unlock(), of a hold by lock_upgrade().
     void unlock_upgrade() noexcept { unlock_from(lock_mode::upgradeable); }
 
-    // --- from one mode to another
+    /// @}
+
+    /// @name The calling thread's hold: from one mode to another
+    /// @{
 
     /// As mode_lease::upgrade() and so on, of the calling thread's hold; unlock() unlocks it then.
     /// @throws error errc::not_owner if the thread has not locked it
     void upgrade() { static_cast<void>(upgrade_until(time_point::max(), {})); }
+    /// The same; false if and only if `stop` was requested first. Then the hold is upgradeable as
+    /// before.
     [[nodiscard]] bool upgrade(const std::stop_token& stop) {
         return upgrade_until(time_point::max(), stop);
     }
+    /// As mode_lease::try_upgrade().
     [[nodiscard]] bool try_upgrade() { return upgrade_until(time_point::min(), {}); }
+    /// As mode_lease::try_upgrade_for().
     template <typename Rep, typename Period>
     [[nodiscard]] bool try_upgrade_for(const std::chrono::duration<Rep, Period>& timeout,
                                        const std::stop_token& stop = {}) {
@@ -305,15 +350,22 @@ public:
     /// As mode_lease::downgrade(); unlock_upgrade() or unlock_shared() unlocks it then.
     void downgrade(lock_mode to);
 
-    // --- questions
+    /// @}
 
-    [[nodiscard]] const std::string& name() const noexcept;
+    /// @name Questions
+    /// @{
+
+    [[nodiscard]] const std::string& name() const noexcept;  ///< of the lock
     /// For the calling thread's hold, as for a mode_lease; empty, 0, false or an empty token if it
     /// has none. No round trip.
     [[nodiscard]] std::optional<lock_mode> mode() const noexcept;
+    /// As mode_lease::token().
     [[nodiscard]] fencing_token token() const noexcept;
+    /// As mode_lease::held().
     [[nodiscard]] bool held() const noexcept;
+    /// As mode_lease::remaining().
     [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
+    /// As mode_lease::lost().
     [[nodiscard]] std::stop_token lost() const;
 
     /// Whether the database knows a shared_mutex of this name, held or not. One round trip.
@@ -330,7 +382,10 @@ public:
     /// hold that several threads of a client read under ends for all of them.
     std::optional<std::chrono::milliseconds> request_release(fencing_token holder,
                                                              const request_options& options = {});
+    /// As semaphore::force_release; likewise for all threads.
     bool force_release(fencing_token holder);
+
+    /// @}
 
 private:
     using time_point = std::chrono::steady_clock::time_point;
@@ -355,5 +410,7 @@ private:
 [[nodiscard]] std::vector<shared_mutex_info> list_shared_mutexes(client& locks,
                                                                  std::string_view prefix = {},
                                                                  const page& page = {});
+
+/// @}
 
 }  // namespace rowlock

@@ -21,6 +21,7 @@ public:
     manual_clock(const manual_clock&) = delete;
     manual_clock& operator=(const manual_clock&) = delete;
 
+    /// Where the clock was moved to.
     [[nodiscard]] std::chrono::nanoseconds now() const noexcept override;
     /// Once the handle is destroyed `wake` is not running and will not run again. So do not destroy
     /// the handle while holding a mutex that `wake` locks. Both may outlive the clock.
@@ -45,7 +46,9 @@ public:
     database(const database&) = delete;
     database& operator=(const database&) = delete;
 
+    /// For a client, with options().
     [[nodiscard]] const sql::connection_source& source() const noexcept { return source_; }
+    /// The clock of this database.
     [[nodiscard]] manual_clock& clock() noexcept { return *clock_; }
     /// `options` for a client on this database's clock. Its heartbeats are due by that clock too.
     [[nodiscard]] client_options options(client_options options = {}) const;

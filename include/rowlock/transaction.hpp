@@ -11,6 +11,18 @@
 #include <string_view>
 #include <vector>
 
+namespace rowlock {
+
+class lease;
+class mode_lease;
+template <typename Lease>
+class multi_hold;
+class mutex;
+class permits;
+class recursive_mutex;
+class shared_mutex;
+
+/// @addtogroup fences
 /// Leases in a transaction that the caller began, on the caller's own handle:
 ///
 ///     rowlock::postgresql::connection_ref db{my_pgconn};   // or mysql::, sqlite::, soci::
@@ -22,16 +34,8 @@
 /// No function here begins or ends a transaction. Outside of one, each throws errc::invalid_options
 /// and leaves no lasting effect; in one that PostgreSQL has aborted, it throws
 /// errc::invalid_options as well, and sends nothing.
-namespace rowlock {
-
-class lease;
-class mode_lease;
-template <typename Lease>
-class multi_hold;
-class mutex;
-class permits;
-class recursive_mutex;
-class shared_mutex;
+///
+/// @{
 
 /// Options of fence().
 struct fence_options {
@@ -90,6 +94,7 @@ void fence(sql::connection& db, const lease& held, const fence_options& options 
 /// The same with a mutex that the calling thread has locked.
 /// @throws error errc::not_owner if the thread has not locked it
 void fence(sql::connection& db, const mutex& locked, const fence_options& options = {});
+/// The same with a recursive_mutex.
 void fence(sql::connection& db, const recursive_mutex& locked, const fence_options& options = {});
 
 /// All of several leases, one after the other. One round trip for each.
@@ -130,7 +135,12 @@ void release_on_commit(sql::connection& db, lease& held, const fence_options& op
 /// before a commit that this library does not see. Acquire the lease first, then fence().
 lease acquire_in(sql::connection& db, std::string_view name) = delete;
 
+/// @}
+
 // --- rows ---------------------------------------------------------------------------------------
+
+/// @addtogroup rows
+/// @{
 
 /// Options of lock_row().
 struct lock_row_options {
@@ -169,7 +179,13 @@ struct lock_row_options {
 [[nodiscard]] std::optional<table_row> lock_row(sql::connection& db, std::string_view table,
                                                 const key_columns& columns, const row_key& values,
                                                 const lock_row_options& options = {});
+
+/// @}
+
 // --- advisory locks of the transaction -----------------------------------------------------------
+
+/// @addtogroup advisory
+/// @{
 
 /// Options of try_transaction_lock() and transaction_lock().
 struct transaction_lock_options {
@@ -204,5 +220,7 @@ struct transaction_lock_options {
                                     std::chrono::milliseconds wait,
                                     advisory_mode mode = advisory_mode::exclusive,
                                     const transaction_lock_options& options = {});
+
+/// @}
 
 }  // namespace rowlock

@@ -7,7 +7,12 @@
 
 namespace rowlock {
 
+/// @addtogroup options
+/// @{
+
 /// "major.minor.patch". The ABI is stable within a minor version before 1.0.
 inline constexpr const char* version_string = "0.1.0";
+
+/// @}
 
 }  // namespace rowlock

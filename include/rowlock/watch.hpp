@@ -12,6 +12,9 @@
 
 namespace rowlock {
 
+/// @addtogroup watching
+/// @{
+
 /// Follows the holders of one lock, from client::watch():
 ///
 ///     auto changes = locks.watch("nightly");
@@ -23,7 +26,9 @@ namespace rowlock {
 /// outdated, and is no reason to work without the lock. One thread at a time.
 class [[nodiscard]] lock_watch {
 public:
+    /// `other` may only be destroyed or assigned to then.
     lock_watch(lock_watch&&) noexcept = default;
+    /// Follows what `other` followed.
     lock_watch& operator=(lock_watch&&) noexcept = default;
     ~lock_watch() = default;
 
@@ -56,5 +61,7 @@ private:
     watch_options options_;
     std::optional<lease_info> last_{};
 };
+
+/// @}
 
 }  // namespace rowlock

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <set>
 #include <string>
 
@@ -19,7 +20,8 @@ constexpr const char* variables[] = {"ROWLOCK_TEST_POSTGRESQL_SOCKET_URL",
                                      "ROWLOCK_TEST_MARIADB_URL",
                                      "ROWLOCK_BENCH_REDIS_SOCKET",
                                      "ROWLOCK_BENCH_REDIS_ALWAYS_SOCKET",
-                                     "ROWLOCK_BENCH_ZOOKEEPER"};
+                                     "ROWLOCK_BENCH_ZOOKEEPER",
+                                     "ROWLOCK_SERVER_PROCESSES"};
 
 tool::setting setting_in(const tool::scratch& folder) {
     tool::setting with{.variables = {{"TMPDIR", folder.path()}}};
@@ -125,6 +127,12 @@ const ids every_row{"T1/postgresql",
                     "T15/sqlite",
                     "T16"};
 
+std::size_t occurrences(const std::string& text, const std::string& part) {
+    std::size_t count = 0;
+    for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+    return count;
+}
+
 bool has_postgresql() {
     return support::url_of(support::server::postgresql).has_value();
 }
@@ -220,6 +228,28 @@ TEST_CASE("free locks and hand-offs are measured beside the available peers") {
     if (zookeeper) wanted.insert("T8/zookeeper");
     CHECK(ids_of(queues["rows"]) == wanted);
 }
+
+TEST_CASE("threads of one client and clients are measured beside the available peers") {
+    if (!has_postgresql()) return;
+    const auto found = found_by("scaling", {"--quick", "--numbers", "1,2"});
+    std::map<std::string, std::map<std::string, std::size_t>> points;  // by plot and line
+    for (const json& line : found["lines"]) {
+        for (const json& point : line["points"]) CHECK(point[1].get<double>() > 0);
+        points[line["plot"]][line["title"]] = line["points"].size();
+    }
+    for (const std::string title : {"rowlock, one client", "rowlock, a client each"}) {
+        CHECK(points["throughput"][title] == 2);
+        CHECK(points["client-cpu"][title] == 2);
+        CHECK(points["waiters"][title] == 1);  // one alone hands it to no other
+        if (std::getenv("ROWLOCK_SERVER_PROCESSES") != nullptr) {
+            CHECK(points["server-cpu"][title] == 2);
+        }
+    }
+    const std::size_t redis = std::getenv("ROWLOCK_BENCH_REDIS_SOCKET") != nullptr ? 2 : 0;
+    const std::size_t zookeeper = std::getenv("ROWLOCK_BENCH_ZOOKEEPER") != nullptr ? 1 : 0;
+    CHECK(points["throughput"].size() == 2 + redis + zookeeper);
+    CHECK(points["waiters"].size() == 2 + redis + zookeeper);
+}
 #endif
 
 TEST_CASE("the summary has every row, also those without measurements, and draws the plots") {
@@ -241,6 +271,8 @@ TEST_CASE("the summary has every row, also those without measurements, and draws
     const std::string plot = tool::contents(folder / "plots/rows.svg");
     CHECK(plot.find("a &lt; b") != std::string::npos);
     CHECK(plot.find("nan") == std::string::npos);
+    CHECK(occurrences(plot, "<circle ") == 2);       // 0 has no logarithm
+    CHECK(plot.find("<rect") == std::string::npos);  // no background: the page's shows through
 }
 
 TEST_CASE("a program without its server names the server that it needs") {

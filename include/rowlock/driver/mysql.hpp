@@ -12,6 +12,7 @@ class Connection;  // MySQL Connector/C++
 /// MySQL and MariaDB through MySQL Connector/C++ (the `cppconn` API). Component `rowlock::mysql`.
 namespace rowlock::mysql {
 
+/// Options of open() and connection_ref.
 struct options {
     /// Off only where a server-side prepared statement does not last (a proxy): each is then
     /// prepared for one use, which costs a round trip more.
@@ -64,15 +65,19 @@ struct options {
 /// outlive this object and must not be used by others during a call.
 class connection_ref final : public ::rowlock::sql::connection {
 public:
+    /// Sends nothing.
     explicit connection_ref(::sql::Connection* handle, options options = {});
     ~connection_ref() override;
 
+    /// As sql::connection::speaks().
     [[nodiscard]] ::rowlock::sql::dialect speaks() const noexcept override {
         return ::rowlock::sql::dialect::mysql;
     }
+    /// As sql::connection::execute().
     ::rowlock::sql::result execute(const ::rowlock::sql::statement& what,
                                    std::span<const ::rowlock::sql::value> parameters,
                                    ::rowlock::sql::deadline until) override;
+    /// As sql::connection::query().
     ::rowlock::sql::result query(std::string_view text, ::rowlock::sql::deadline until) override;
     [[nodiscard]] bool alive() const noexcept override;
     [[nodiscard]] std::uint64_t round_trips() const noexcept override;

@@ -10,6 +10,7 @@ struct pg_conn;  // libpq's PGconn
 /// PostgreSQL through libpq. Component `rowlock::postgresql`.
 namespace rowlock::postgresql {
 
+/// Options of open() and connection_ref.
 struct options {
     /// Set behind a transaction pooler (PgBouncer `pool_mode = transaction`): statements are not
     /// prepared and no session setting is relied upon. Also `?rowlock_pooler=transaction` in the
@@ -18,8 +19,8 @@ struct options {
     /// Sent where the URL does not set them. A half-open TCP connection is noticed after about
     /// 10 + 3 × 5 s of silence, well inside the default ttl of 30 s.
     int keepalives_idle_s = 10;
-    int keepalives_interval_s = 5;
-    int keepalives_count = 3;
+    int keepalives_interval_s = 5;  ///< between two probes
+    int keepalives_count = 3;       ///< unanswered probes that end the connection
     /// How long sent data may stay unacknowledged before the kernel drops the connection.
     int tcp_user_timeout_ms = 15'000;
 };
@@ -44,6 +45,7 @@ struct options {
 /// used by others during a call.
 class connection_ref final : public sql::connection {
 public:
+    /// Sends nothing.
     explicit connection_ref(pg_conn* handle, options options = {});
     ~connection_ref() override;
 

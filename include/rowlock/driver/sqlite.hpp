@@ -20,6 +20,7 @@ struct sqlite3;
 /// under POSIX rules that drops all its locks.
 namespace rowlock::sqlite {
 
+/// Options of open().
 struct options {
     /// Creates the file, with mode 0600, if it is missing. Otherwise a missing file is an error.
     bool create = true;
@@ -47,6 +48,7 @@ struct options {
 /// outlive this object, must not be used by others during a call, and must not cross fork().
 class connection_ref final : public sql::connection {
 public:
+    /// Reads and writes nothing.
     explicit connection_ref(sqlite3* handle);
     ~connection_ref() override;
 

@@ -4,8 +4,12 @@
 
 #include <string_view>
 
-/// Maps server errors to errc: one table per dialect, shared by every driver that speaks it.
 namespace rowlock::sql {
+
+/// @addtogroup connections
+/// Maps server errors to errc: one table per dialect, shared by every driver that speaks it.
+///
+/// @{
 
 /// By SQLSTATE. Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".
 [[nodiscard]] errc classify_postgresql(std::string_view sqlstate) noexcept;
@@ -17,5 +21,7 @@ namespace rowlock::sql {
 /// By (extended) result code; the message tells a missing table from other SQL errors, which
 /// SQLite's codes do not. Source: sqlite.org/rescode.html.
 [[nodiscard]] errc classify_sqlite(int result_code, std::string_view message) noexcept;
+
+/// @}
 
 }  // namespace rowlock::sql

@@ -17,21 +17,25 @@ namespace rowlock {
 class error;
 }
 
-/// The port between the strategies, which know SQL and no database library, and the drivers, which
-/// know a database library and no SQL.
 namespace rowlock::detail {
 class row_sessions;  // src/transaction/rows/row_sessions.hpp
 }
 
+/// The port between rowlock's protocols, which know SQL and no database library, and the drivers,
+/// which know a database library and no SQL.
 namespace rowlock::sql {
+
+/// @addtogroup connections
+/// @{
 
 /// Which SQL a connection understands. A dialect may be spoken by several drivers.
 enum class dialect : unsigned char {
-    postgresql,
-    mysql,  ///< MySQL and MariaDB
-    sqlite,
+    postgresql,  ///< through libpq or SOCI
+    mysql,       ///< MySQL and MariaDB
+    sqlite,      ///< 3.35 or newer
 };
 
+/// The name of the enumerator.
 [[nodiscard]] std::string_view to_string(dialect which) noexcept;
 /// Writes to_string().
 std::ostream& operator<<(std::ostream& out, dialect which);
@@ -48,26 +52,39 @@ concept typed_integer = std::is_enum_v<T> && !std::convertible_to<T, std::int64_
 /// One parameter of a statement. Text is viewed, not copied: it must live through the call.
 class value {
 public:
-    enum class kind : unsigned char { null, integer, text };
+    /// What a parameter is.
+    enum class kind : unsigned char {
+        null,     ///< NULL
+        integer,  ///< integer()
+        text,     ///< text()
+    };
 
-    constexpr value(std::nullptr_t = nullptr) noexcept {}
+    constexpr value(std::nullptr_t = nullptr) noexcept {}  ///< NULL
+    /// An integer of any size; above the range of std::int64_t it wraps round.
     template <std::integral Integer>
     requires(!std::same_as<Integer, bool> &&
              !std::same_as<Integer, char>) constexpr value(Integer number) noexcept
         : kind_{kind::integer}, integer_{static_cast<std::int64_t>(number)} {}
+    /// An id of its own type, as its number.
     template <typed_integer Integer>
     constexpr value(Integer number) noexcept : value{static_cast<std::int64_t>(number)} {}
+    /// UTF-8, viewed.
     constexpr value(std::string_view text) noexcept : kind_{kind::text}, text_{text} {}
+    /// UTF-8, up to its end.
     constexpr value(const char* text) noexcept : value{std::string_view{text}} {}
-    value(const std::string& text) noexcept : value{std::string_view{text}} {}
+    value(const std::string& text) noexcept : value{std::string_view{text}} {}  ///< UTF-8, viewed
+    /// The value, or NULL if there is none.
     template <typename T>
     value(const std::optional<T>& maybe) noexcept {
         if (maybe) *this = value{*maybe};
     }
 
-    [[nodiscard]] constexpr kind type() const noexcept { return kind_; }
+    [[nodiscard]] constexpr kind type() const noexcept { return kind_; }  ///< what it is
+    /// Whether it is NULL.
     [[nodiscard]] constexpr bool is_null() const noexcept { return kind_ == kind::null; }
+    /// 0 if it is none.
     [[nodiscard]] constexpr std::int64_t integer() const noexcept { return integer_; }
+    /// Empty if it is none.
     [[nodiscard]] constexpr std::string_view text() const noexcept { return text_; }
 
 private:
@@ -81,9 +98,10 @@ private:
 /// share one identity, so they share the prepared handle.
 class statement {
 public:
+    /// Parses and sends nothing.
     explicit statement(std::string text);
 
-    [[nodiscard]] const std::string& text() const noexcept { return text_; }
+    [[nodiscard]] const std::string& text() const noexcept { return text_; }  ///< as it was given
     /// Unique in this process: the key of a driver's cache of prepared handles.
     [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
 
@@ -95,22 +113,27 @@ private:
 /// The result of a statement: a table of cells held as text, and the count of rows it changed.
 class result {
 public:
+    /// No rows yet.
     explicit result(std::size_t columns = 0) noexcept : columns_{columns} {}
 
-    [[nodiscard]] std::size_t columns() const noexcept { return columns_; }
+    [[nodiscard]] std::size_t columns() const noexcept { return columns_; }  ///< cells in each row
+    /// How many rows were read.
     [[nodiscard]] std::size_t rows() const noexcept {
         return columns_ == 0 ? 0 : cells_.size() / columns_;
     }
-    [[nodiscard]] bool empty() const noexcept { return rows() == 0; }
+    [[nodiscard]] bool empty() const noexcept { return rows() == 0; }  ///< no rows
     /// Rows inserted, updated or deleted. A MySQL UPDATE that matches a row and changes nothing may
     /// count it or not, by driver: statements therefore change every row they match.
     [[nodiscard]] std::int64_t affected() const noexcept { return affected_; }
 
+    /// Whether the cell is NULL.
     [[nodiscard]] bool is_null(std::size_t row, std::size_t column) const;
+    /// The number in the cell.
     /// @throws error errc::database_error if the cell is NULL or no integer.
     [[nodiscard]] std::int64_t integer(std::size_t row, std::size_t column) const;
     /// Empty for NULL. Valid as long as this result.
     [[nodiscard]] std::string_view text(std::size_t row, std::size_t column) const;
+    /// nullopt for NULL. Otherwise as integer().
     [[nodiscard]] std::optional<std::int64_t> maybe_integer(std::size_t row,
                                                             std::size_t column) const;
     /// The same with a type of its own: `rows.integer<session_id>(0, 1)`.
@@ -118,6 +141,7 @@ public:
     [[nodiscard]] Integer integer(std::size_t row, std::size_t column) const {
         return Integer{integer(row, column)};
     }
+    /// The same with a type of its own.
     template <typed_integer Integer>
     [[nodiscard]] std::optional<Integer> maybe_integer(std::size_t row, std::size_t column) const {
         if (const auto number = maybe_integer(row, column)) return Integer{*number};
@@ -125,10 +149,11 @@ public:
     }
 
     // For drivers: append cells row by row, left to right.
+    /// A cell that is NULL.
     void append_null() { cells_.push_back({0, null_cell}); }
-    void append_text(std::string_view text);
-    void append_integer(std::int64_t number);
-    void set_affected(std::int64_t count) noexcept { affected_ = count; }
+    void append_text(std::string_view text);   ///< a cell, copied
+    void append_integer(std::int64_t number);  ///< a cell, as decimal digits
+    void set_affected(std::int64_t count) noexcept { affected_ = count; }  ///< for affected()
 
 private:
     struct cell {
@@ -160,8 +185,8 @@ using posted_answer = std::function<void(const result*, const error*)>;
 
 /// A statement of a transaction, with its parameters. Both must outlive the call.
 struct step {
-    const statement& what;
-    std::span<const value> parameters;
+    const statement& what;              ///< to be run
+    std::span<const value> parameters;  ///< of `what`, from $1 on
 };
 
 struct connection_memory;     // src/sql/connection_memory.hpp
@@ -184,6 +209,7 @@ public:
     connection& operator=(const connection&) = delete;
     virtual ~connection();
 
+    /// Which SQL it understands.
     [[nodiscard]] virtual dialect speaks() const noexcept = 0;
 
     /// Runs a prepared statement. One round trip (two the first time on this connection).
@@ -231,6 +257,7 @@ public:
     /// Marks this connection as not to be used again, because it was left in an unknown state (a
     /// transaction that could not be rolled back). Its owner closes it.
     virtual void discard() noexcept { discarded_ = true; }
+    /// Whether discard() was called.
     [[nodiscard]] virtual bool discarded() const noexcept { return discarded_; }
 
     /// False behind a transaction pooler, where settings and prepared statements of one statement
@@ -281,7 +308,7 @@ struct table_names {
     /// First part of every table's name.
     std::string prefix = "rowlock_";
 
-    friend bool operator==(const table_names&, const table_names&) = default;
+    friend bool operator==(const table_names&, const table_names&) = default;  ///< both names
 };
 
 /// A source of connections: one of our drivers' open(), or any function of yours that yields them,
@@ -295,7 +322,9 @@ struct table_names {
 /// from the URL (`rowlock_schema`, `rowlock_prefix`); for any other source see with_tables().
 class connection_source {
 public:
+    /// Makes a connection by the deadline, or throws rowlock::error.
     using connect_function = std::function<std::unique_ptr<connection>(deadline)>;
+    /// Puts a connection into another one.
     using wrap_function = std::function<std::unique_ptr<connection>(std::unique_ptr<connection>)>;
 
     /// @param description names the database for people, without credentials.
@@ -307,6 +336,7 @@ public:
     /// @throws error errc::invalid_options for an unusable name, or a schema outside PostgreSQL
     [[nodiscard]] connection_source with_tables(table_names names) const;
 
+    /// A new connection.
     /// @throws error errc::database_unreachable, access_denied, invalid_url …
     [[nodiscard]] std::unique_ptr<connection> connect(deadline until) const;
     /// This source, with each connection passed through `around`, which puts it into another one,
@@ -315,8 +345,11 @@ public:
     /// to nothing.
     /// @throws error errc::invalid_options for an empty function
     [[nodiscard]] connection_source wrapped(wrap_function around) const;
+    /// The dialect of its connections.
     [[nodiscard]] dialect speaks() const noexcept { return speaks_; }
+    /// Names the database, without credentials.
     [[nodiscard]] const std::string& description() const noexcept { return description_; }
+    /// Where rowlock's tables are.
     [[nodiscard]] const table_names& tables() const noexcept { return tables_; }
 
 private:
@@ -329,5 +362,7 @@ private:
     table_names tables_;
     std::shared_ptr<shared> shared_;  ///< by the copies
 };
+
+/// @}
 
 }  // namespace rowlock::sql

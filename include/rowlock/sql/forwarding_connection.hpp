@@ -10,6 +10,9 @@
 
 namespace rowlock::sql {
 
+/// @addtogroup connections
+/// @{
+
 /// A connection that forwards every call to another one. Derive from it to log or count statements,
 /// or to make them slow or fail in a test, and override only what that needs. All else behaves as
 /// without it: wake-ups, transactions in one round trip, pipelined releases, and what later
@@ -66,12 +69,14 @@ public:
     [[nodiscard]] std::uint64_t round_trips() const noexcept override;
 
 protected:
-    [[nodiscard]] connection& inner() noexcept { return inner_; }
-    [[nodiscard]] const connection& inner() const noexcept { return inner_; }
+    [[nodiscard]] connection& inner() noexcept { return inner_; }  ///< where calls are forwarded to
+    [[nodiscard]] const connection& inner() const noexcept { return inner_; }  ///< likewise
 
 private:
     std::unique_ptr<connection> owned_;  ///< null if the caller owns the inner connection
     connection& inner_;
 };
+
+/// @}
 
 }  // namespace rowlock::sql

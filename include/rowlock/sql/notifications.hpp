@@ -8,6 +8,9 @@
 
 namespace rowlock::sql {
 
+/// @addtogroup connections
+/// @{
+
 /// An unsolicited message from the database.
 struct notification {
     std::string channel{};  ///< empty where the database knows no channels
@@ -48,5 +51,7 @@ public:
     /// @throws error errc::unsupported if no watch is left any more: the setting stays as it was
     virtual void want_changes(bool wanted) { static_cast<void>(wanted); }
 };
+
+/// @}
 
 }  // namespace rowlock::sql
