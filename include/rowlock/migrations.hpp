@@ -3,6 +3,7 @@
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace rowlock {
 struct migration_options {
     /// How long to wait for another process that is migrating, and for each statement.
     std::chrono::milliseconds wait{std::chrono::seconds{60}};
+    /// Called by migrate() before each migration, with its version: for people who wait. It must
+    /// not throw.
+    std::function<void(int version)> on_step = {};
 };
 
 /// Which migrations a database has.

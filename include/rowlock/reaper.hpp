@@ -8,6 +8,7 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace rowlock {
 
@@ -33,6 +34,9 @@ struct reaper_options {
     int batch = 500;
     /// For the reaper's own statements.
     std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
+    /// Called before each step of a round, with what it does, such as "freeing leases": for people
+    /// who wait. From the thread that makes the round. It must not throw.
+    std::function<void(std::string_view doing)> on_step = {};
 };
 
 /// What one round did.

@@ -3,6 +3,7 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
+#include "cli/progress_line.hpp"
 #include "cli/rights.hpp"
 #include "coordination/protocol/lease/lease_protocol.hpp"
 #include "metrics/database_totals.hpp"
@@ -471,6 +472,7 @@ void examine(examination& patient) {
 int doctor(const doctor_options& options) {
     const database in = find_database(options.database);
     std::optional<examination> patient;
+    std::optional<progress_line> progress{"connecting"};
     std::vector<finding> findings;
     int code = success;
     try {
@@ -483,9 +485,11 @@ int doctor(const doctor_options& options) {
     }
     if (patient) {
         patient->ok("connection", "works");
+        patient->on_check = [&](const std::string& check) { progress->set("checking " + check); };
         examine(*patient);
         findings = patient->findings();
     }
+    progress.reset();
     const bool healthy = std::ranges::none_of(
         findings, [](const auto& each) { return each.how == finding::verdict::fail; });
     if (options.json) {

@@ -6,6 +6,7 @@
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -47,6 +48,7 @@ public:
     /// Runs one check; an exception becomes a warning that the check could not be made.
     template <typename Check>
     void look_at(const std::string& check, Check action) {
+        if (on_check) on_check(check);
         try {
             action();
         } catch (const error& failure) {
@@ -77,6 +79,8 @@ public:
     [[nodiscard]] scope extent() const noexcept { return of_; }
     /// The deadline of a statement that is sent now.
     [[nodiscard]] static sql::deadline soon();
+    /// Called before each check with its name.
+    std::function<void(const std::string&)> on_check{};
     /// How long it may take to count the rows of all tables: tens of millions.
     static constexpr std::chrono::seconds counting_time{30};
     [[nodiscard]] const database& where() const noexcept { return in_; }

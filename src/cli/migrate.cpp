@@ -1,5 +1,6 @@
 #include "cli/commands.hpp"
 #include "cli/json.hpp"
+#include "cli/progress_line.hpp"
 #include <rowlock/migrations.hpp>
 
 #include <fmt/format.h>
@@ -117,7 +118,14 @@ int migrate(const migrate_options& options) {
         }
         if (!options.yes) confirm_loss(in);
     }
-    const auto steps = rowlock::migrate(in.source, {}, options.down_to.value_or(-1));
+    const auto steps = [&] {
+        progress_line progress{"waiting for the database"};
+        const auto on_step = [&](int version) {
+            progress.set(fmt::format("{} migration {}", options.down_to ? "reverting" : "applying",
+                                     version));
+        };
+        return rowlock::migrate(in.source, {.on_step = on_step}, options.down_to.value_or(-1));
+    }();
     if (options.json) {
         print_json(json{{"direction", options.down_to ? "down" : "up"}, {"steps", steps}});
     } else if (steps.empty()) {

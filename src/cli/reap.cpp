@@ -1,8 +1,12 @@
 #include "cli/commands.hpp"
 #include "cli/json.hpp"
+#include "cli/progress_line.hpp"
 #include "cli/signals.hpp"
 
 #include <fmt/format.h>
+
+#include <string>
+#include <string_view>
 
 namespace rowlock::cli {
 namespace {
@@ -31,7 +35,10 @@ int reap(const reap_options& options) {
     const database in = find_database(options.database);
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP}};
     const auto round = [&] {
-        return with_tables(in, [&] { return rowlock::reap(in.source, options.reaper); });
+        progress_line progress{"reaping"};
+        auto with = options.reaper;
+        with.on_step = [&](std::string_view doing) { progress.set(std::string{doing}); };
+        return with_tables(in, [&] { return rowlock::reap(in.source, with); });
     };
     print_report(round(), options.json);
     if (!options.every) return success;

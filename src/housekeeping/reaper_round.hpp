@@ -21,6 +21,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <vector>
 
@@ -81,6 +82,8 @@ protected:
     const std::stop_token& stop_;
 
 private:
+    template <typename Action>
+    void step(std::string_view doing, const Action& action);
     void apply_policies();
     template <typename Look, typename Ask>
     void request_overdue(const std::string& past, const Look& look, const Ask& ask);

@@ -52,24 +52,33 @@ reaper_round::reaper_round(const parts& of)
       old_history_{of.statements("old_history")},
       delete_history_{of.statements("delete_history")} {}
 
+template <typename Action>
+void reaper_round::step(std::string_view doing, const Action& action) {
+    if (stop_.stop_requested()) return;
+    if (options_.on_step) options_.on_step(doing);
+    action();
+}
+
 reap_report reaper_round::run() {
-    report_.sessions_ended = run_batches(reap_sessions_);
+    step("ending expired sessions", [&] { report_.sessions_ended = run_batches(reap_sessions_); });
     // Before what may take minutes on large tables.
-    if (!stop_.stop_requested()) sql::unless_out_of_reach([&] { apply_policies(); });
+    step("asking for what is held longer than max_hold",
+         [&] { sql::unless_out_of_reach([&] { apply_policies(); }); });
     // Sessions are ended before their leases and tickets are read, in separate commits.
-    if (!stop_.stop_requested()) report_.leases_handed_over = serve_waiters();
-    if (!stop_.stop_requested()) report_.leases_freed = free_leases();
-    if (!stop_.stop_requested()) report_.waiters_removed = remove_waiters();
-    if (!stop_.stop_requested()) {
+    step("handing free leases to waiters", [&] { report_.leases_handed_over = serve_waiters(); });
+    step("freeing leases", [&] { report_.leases_freed = free_leases(); });
+    step("removing queue entries", [&] { report_.waiters_removed = remove_waiters(); });
+    step("returning permits", [&] {
         sql::unless_out_of_reach([&] {
             tend_semaphores();
             report_.waiters_removed += remove_permit_waiters();
         });
-    }
-    if (!stop_.stop_requested()) report_.sessions_deleted = delete_sessions();
-    if (!stop_.stop_requested()) delete_idle_leases();
-    if (!stop_.stop_requested()) sql::unless_out_of_reach([&] { delete_old_rounds(); });
-    if (!stop_.stop_requested()) report_.history_deleted = delete_old_history();
+    });
+    step("deleting ended sessions", [&] { report_.sessions_deleted = delete_sessions(); });
+    step("deleting idle leases", [&] { delete_idle_leases(); });
+    step("deleting old generations of latches and barriers",
+         [&] { sql::unless_out_of_reach([&] { delete_old_rounds(); }); });
+    step("deleting old history", [&] { report_.history_deleted = delete_old_history(); });
     return report_;
 }
 

@@ -380,6 +380,7 @@ void migrator::move_up(int from, int target) {
     }
     for (int version = from + 1; version <= target; ++version) {
         const migration& step = known_.at(version);
+        if (options_.on_step) options_.on_step(version);
         run_script(step, step.up);
         require_mysql_lock();
         query(qualified(record_statement(step, speaks_)));
@@ -391,6 +392,7 @@ void migrator::move_down(int from, int target) {
     if (!has_record()) return;
     for (int version = from; version > target; --version) {
         const migration& step = known_.at(version);
+        if (options_.on_step) options_.on_step(version);
         run_script(step, step.down);
         require_mysql_lock();
         query(

@@ -1,5 +1,6 @@
 // `rowlock top` and `rowlock ls` on a terminal: in tmux, whose screen the test reads.
 
+#include "cli/screen.hpp"
 #include "cli/tool.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/lock_name.hpp>
@@ -31,47 +32,6 @@ std::unique_ptr<rowlock::client> client_of(const tool::tables& in) {
         rowlock::open(in.url()).with_tables({.prefix = in.prefix()}));
 }
 
-/// A terminal of 80 by 24 in which a command of the tool runs.
-class screen {
-public:
-    /// @param stays what the command has written is to be read after its end
-    screen(const tool::tables& in, tool::arguments command, bool stays = false) {
-        std::string line = "env ROWLOCK_URL='" + in.url() + "'";
-        for (const auto& word : tool::command_line(in(std::move(command)))) {
-            line += " '" + word + "'";
-        }
-        if (stays) line += "; sleep 60";
-        REQUIRE(tmux({"-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", line}).code ==
-                0);
-    }
-    ~screen() { tmux({"kill-server"}); }
-    screen(const screen&) = delete;
-    screen& operator=(const screen&) = delete;
-
-    [[nodiscard]] std::string text() const { return tmux({"capture-pane", "-p"}).out; }
-    [[nodiscard]] bool shows(const std::string& what) const {
-        return tool::eventually([&] { return contains(text(), what); });
-    }
-    [[nodiscard]] bool hides(const std::string& what) const {
-        return tool::eventually([&] { return !contains(text(), what); });
-    }
-    void type(const std::string& keys) const { CHECK(tmux({"send-keys", keys}).code == 0); }
-    [[nodiscard]] bool is_over() const {
-        return tool::eventually([&] { return tmux({"has-session"}).code != 0; });
-    }
-
-private:
-    tool::answer tmux(const tool::arguments& what) const {
-        tool::arguments all{"tmux", "-S", folder_ / "socket"};
-        all.insert(all.end(), what.begin(), what.end());
-        tool::process made{all, {.variables = {{"TERM", "xterm"}, {"LC_ALL", "C.UTF-8"}}}};
-        const int code = made.wait();
-        return {code, made.out(), made.err()};
-    }
-
-    const tool::scratch folder_;
-};
-
 /// One that waits until it is destroyed.
 std::unique_ptr<tool::process> waiter_of(const tool::tables& in, const std::string& name) {
     auto one = std::make_unique<tool::process>(tool::command_line(in({"run", name, "--", "true"})),
@@ -95,7 +55,7 @@ TEST_CASE("top shows what is held and waited for, the longest wait first, and fi
         limit.set_capacity(3);
         const auto permits = limit.acquire(2);
         const auto waits = waiter_of(*in, "beta");
-        const screen top{*in, {"top", "--every", "100ms"}};
+        const tool::screen top{*in, {"top", "--every", "100ms"}};
         REQUIRE(top.shows("4 held, 1 waiting"));
         const auto text = top.text();
         CHECK(text.find("beta") < text.find("alpha"));
@@ -114,7 +74,7 @@ TEST_CASE("top is used by keys: choose, show, filter, order") {
     const auto locks = client_of(*in);
     const auto alpha = locks->acquire("alpha");
     const auto beta = locks->acquire("beta", {.note = "the nightly job"});
-    const screen top{*in, {"top", "--every", "100ms"}};
+    const tool::screen top{*in, {"top", "--every", "100ms"}};
     REQUIRE(top.shows("2 held"));
     top.type("o");
     CHECK(top.shows("by time held"));
@@ -142,7 +102,7 @@ TEST_CASE("top breaks the lock that was chosen, after a question") {
     tool::process holder{tool::command_line((*in)({"run", "nightly", "--", "sleep", "60"})),
                          in->in_environment()};
     REQUIRE(tool::eventually([&] { return in->run({"held", "nightly"}).code == 0; }));
-    const screen top{*in, {"top", "--every", "100ms"}};
+    const tool::screen top{*in, {"top", "--every", "100ms"}};
     REQUIRE(top.shows("1 held"));
     top.type("b");
     CHECK(top.shows("Break the lock? [y/N]"));
@@ -168,7 +128,7 @@ TEST_CASE("top shows names of other programs without obeying them, and needs a t
     const auto in = tool::sqlite_tables();
     const auto locks = client_of(*in);
     const auto hostile = locks->acquire("evil \xE2\x80\xAE name");
-    const screen top{*in, {"top", "--every", "100ms"}};
+    const tool::screen top{*in, {"top", "--every", "100ms"}};
     CHECK(top.shows("1 held"));
     CHECK(contains(top.text(), "evil \\u{202e} name"));
     const auto refused = in->run({"top"});
@@ -181,7 +141,7 @@ TEST_CASE("ls fits the terminal, and writes everything to a file") {
         CAPTURE(std::string{in->name()});
         const auto locks = client_of(*in);
         const auto held = locks->acquire("reports/" + std::string(60, 'x'), {.note = "a note"});
-        const screen list{*in, {"ls"}, true};
+        const tool::screen list{*in, {"ls"}, true};
         REQUIRE(list.shows("NAME"));
         const auto text = list.text();
         CHECK(contains(text, "reports/xxx"));
