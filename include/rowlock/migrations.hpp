@@ -54,7 +54,7 @@ void require_current_schema(sql::connection& connection, const sql::table_names&
 
 /// The history: a table, `PREFIXhistory`, in which triggers record every grant, release, hand-over,
 /// forced release, queue entry and session, each in the transaction that makes it. Off by default.
-/// Costs and required rights: docs/operations.md; reading: rowlock/history.hpp.
+/// Costs and required rights: docs/migrations.md; reading: rowlock/history.hpp.
 enum class history_recording : unsigned char {
     absent,   ///< no table, or none visible to this user
     stopped,  ///< the table, without triggers (or, on MySQL, a user who may not see them)

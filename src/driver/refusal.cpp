@@ -18,7 +18,7 @@ advice advice_for(errc kind, const error::server_report& report) {
     if (sql::too_many_connections(kind, report.sqlstate, report.native_code)) {
         return {
             "the database has no connection left: close some, or raise its limit "
-            "(docs/operations.md "
+            "(docs/deploying.md "
             "says how many rowlock needs)",
             true};
     }

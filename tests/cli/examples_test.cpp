@@ -312,7 +312,7 @@ TEST_CASE(
         CHECK(ran_without_the_lock({"dash", "bash"}, each.script) == "");
         ++count;
     }
-    // The examples of --help, README.md and operations.md.
+    // The examples of --help, README.md and deploying.md.
     CHECK(count >= 10);
 }
 

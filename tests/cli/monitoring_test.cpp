@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -167,6 +168,23 @@ TEST_CASE("each alert has a test in which it fires, and says the next command") 
               std::string::npos);
     }
     CHECK(alerts >= 13);
+}
+
+TEST_CASE("docs/alerting.md has each alert with its severity, and no other") {
+    const auto found = [](const std::string& file, const char* row) {
+        const auto text = tool::contents(file_of(file));
+        const std::regex pattern{row};
+        std::multimap<std::string, std::string> all;
+        for (std::sregex_iterator at{text.begin(), text.end(), pattern}, end; at != end; ++at) {
+            all.emplace((*at)[1].str(), (*at)[2].str());
+        }
+        return all;
+    };
+    const auto rules =
+        found("monitoring/alerts.yml",
+              "- alert: ([A-Za-z]+)\n(?:(?! +- alert:).*\n)*? +labels: \\{severity: ([a-z]+)");
+    CHECK(rules.size() >= 13);
+    CHECK(found("docs/alerting.md", "\\| `(Rowlock[A-Za-z]+)` \\| ([a-z]+) \\|") == rules);
 }
 
 TEST_CASE("alert rules and the dashboard name only metrics that exist") {

@@ -39,7 +39,7 @@ struct options {
 /// - `rowlock_prefix`: see table_names.
 ///
 /// Before requesting TLS without verification, the driver reads the server's greeting over a
-/// separate connection, which the server counts as interrupted. docs/operations.md says why, and
+/// separate connection, which the server counts as interrupted. docs/urls.md says why, and
 /// when not.
 ///
 /// A server on another machine that asks for the password in clear text (PAM) is refused

@@ -10,7 +10,7 @@ class session;
 }
 
 /// Any of the three dialects through SOCI, for services that already hold a soci::session.
-/// Component `rowlock::soci`. It has the limits of SOCI 4.0: docs/operations.md, "SOCI". The main
+/// Component `rowlock::soci`. It has the limits of SOCI 4.0: docs/soci.md. The main
 /// one: SOCI cannot interrupt a statement that waits for its server. A call that has begun ends
 /// when the server answers (set its own time limits) or the connection breaks.
 namespace rowlock::soci {

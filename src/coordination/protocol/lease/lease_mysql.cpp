@@ -101,7 +101,7 @@ private:
             errc::database_unreachable,
             "the tables were last used in a MySQL group, and this server is in none: connect "
             "to a member. If it is to be alone from now on, say so once: update " +
-                prefix_ + "token_floor set server_identity = 'alone' (docs/operations.md)"};
+                prefix_ + "token_floor set server_identity = 'alone' (docs/deploying.md)"};
     }
 
     attempt take_probed(sql::connection& db, const grant_request& request, const lease_probe& seen,
