@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <condition_variable>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -561,7 +562,11 @@ public:
     narrator& operator=(const narrator&) = delete;
 
     void operator()(const event& what) {
-        if (what.kind == event_kind::lease_lost) reason_ = what.reason;
+        if (what.kind == event_kind::lease_lost) {
+            const std::lock_guard lock{reason_mutex_};
+            reason_ = what.reason;
+            reason_known_.notify_all();
+        }
         if (what.kind == event_kind::heartbeat_failed) unreachable_.failed(what.message);
         // Also the session of a waiter: its queue entry must go if we are killed.
         if (what.kind == event_kind::session_opened) {
@@ -580,7 +585,13 @@ public:
             complain(what.message + "; waiting on");
         }
     }
-    [[nodiscard]] loss_reason reason() const noexcept { return reason_; }
+    /// Why the lease was lost. The event may come after lost() has fired; none if it does not come
+    /// soon.
+    [[nodiscard]] loss_reason reason() const {
+        std::unique_lock lock{reason_mutex_};
+        reason_known_.wait_for(lock, 1s, [this] { return reason_ != loss_reason::none; });
+        return reason_;
+    }
     /// In the queue, as last known; 0: not known.
     [[nodiscard]] std::int64_t position() const noexcept { return position_; }
     [[nodiscard]] outage& unreachable() noexcept { return unreachable_; }
@@ -588,7 +599,9 @@ public:
 private:
     supervisor& helper_;
     outage unreachable_;
-    std::atomic<loss_reason> reason_{loss_reason::none};
+    mutable std::mutex reason_mutex_;
+    mutable std::condition_variable reason_known_;
+    loss_reason reason_ = loss_reason::none;
     std::atomic<std::int64_t> position_{0};
     std::string last_report_;  ///< the last of the messages printed once
 };

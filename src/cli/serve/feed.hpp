@@ -2,23 +2,20 @@
 
 #include "cli/serve/live_overview.hpp"
 
+#include <functional>
 #include <memory>
-#include <optional>
-#include <string>
+#include <string_view>
 
 namespace rowlock::cli::serving {
-
-/// What has changed between two answers, as JSON on one line: all of it if `before` is null.
-[[nodiscard]] std::string changes_text(const seen& now, const seen* before);
 
 /// One page's stream of server-sent events: first all locks, then what changes. Used by one thread.
 class feed {
 public:
     explicit feed(live_overview& from) : from_{from} {}
 
-    /// Waits for the next event, which may be a comment that keeps the connection alive. Returns
-    /// nullopt when the server stops.
-    [[nodiscard]] std::optional<std::string> next();
+    /// Waits for the next event, which may be a comment that keeps the connection alive, and writes
+    /// it. Returns false when the server stops, or if it could not be written.
+    [[nodiscard]] bool send(const std::function<bool(std::string_view)>& write);
 
 private:
     live_overview& from_;

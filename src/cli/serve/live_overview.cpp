@@ -1,7 +1,6 @@
 #include "cli/serve/live_overview.hpp"
 
 #include "cli/exit_code.hpp"
-#include "cli/serve/json_views.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -99,18 +98,15 @@ void live_overview::run(const std::stop_token& ended) {
 }
 
 std::shared_ptr<const seen> live_overview::read(const seen& before) {
-    auto next = std::make_shared<seen>();
+    const auto version = before.version + 1;
     try {
-        next->all = on_connection([&](sql::connection& db) {
-            return overview::read(db, statements_, most, clock::now() + statement_timeout);
-        });
-        for (const auto& each : next->all.locks) next->rows.emplace(key_of(each), row_text(each));
+        return std::make_shared<seen>(seen_now(
+            version, on_connection([&](sql::connection& db) {
+                return overview::read(db, statements_, most, clock::now() + statement_timeout);
+            })));
     } catch (const error& failed) {
-        *next = before;
-        next->problem = message_of(failed);
+        return std::make_shared<seen>(seen_before(version, before, message_of(failed)));
     }
-    next->version = before.version + 1;
-    return next;
 }
 
 overview::sessions_seen live_overview::sessions() {

@@ -1,27 +1,19 @@
 #pragma once
 
 #include "cli/database.hpp"
+#include "cli/serve/seen.hpp"
 #include "coordination/protocol/lease/lease_protocol.hpp"
 #include "overview/overview.hpp"
 
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 
 namespace rowlock::cli::serving {
-
-/// What was read last.
-struct seen {
-    std::uint64_t version = 0;  ///< rises with each attempt to read
-    overview::snapshot all{};
-    std::map<std::string, std::string> rows{};  ///< JSON of each lock in use, by its key
-    std::string problem{};                      ///< why the last attempt failed; the rest is older
-};
 
 /// Reads the locks in use for all pages together: however many there are, one connection reads at
 /// most once in `every`, at most a fifth of the time, and only while a page wants it. Thread-safe.

@@ -208,7 +208,12 @@ void server::add_data() {
                     {"breaks", who_.allows_break()}});
     });
     http_.Get("/api/locks", [this](const request&, response& to) {
-        to.set_content(changes_text(*live_.latest(), nullptr), json_type);
+        // Many may ask at once for megabytes: the text is not copied.
+        const auto now = live_.latest();
+        to.set_content_provider(now->text.size(), json_type,
+                                [now](std::size_t at, std::size_t size, httplib::DataSink& sink) {
+                                    return sink.write(now->text.data() + at, size);
+                                });
     });
     http_.Get("/api/lock", [this](const request& asked, response& to) { answer_lock(asked, to); });
     http_.Get("/api/sessions", [this](const request&, response& to) {
@@ -258,8 +263,8 @@ void server::answer_events(response& to) {
     to.set_chunked_content_provider(
         "text/event-stream",
         [sent](std::size_t, httplib::DataSink& sink) {
-            const auto next = sent->next();
-            return next && sink.write(next->data(), next->size());
+            return sent->send(
+                [&](std::string_view text) { return sink.write(text.data(), text.size()); });
         },
         [this](bool) { --feeds_; });
 }
