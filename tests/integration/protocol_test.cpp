@@ -298,11 +298,11 @@ namespace {
 
 /// A foreign client releases to a rowlock waiter and sends a datagram. Whether that woke it, before
 /// a poll of its own found the grant.
-bool wakes_by_datagram(lock_database& database) {
+bool wakes_by_datagram(lock_database& database, const std::string& name) {
     foreign::client other{database};
     client locks{database.source(), woken_by(wakeup_mode::automatic)};
-    REQUIRE(other.try_acquire("job", 11));
-    auto waiting = in_background([&] { return acquire_soon(locks, "job"); });
+    REQUIRE(other.try_acquire(name, 11));
+    auto waiting = in_background([&] { return acquire_soon(locks, name); });
     REQUIRE(places(database, 1));
     REQUIRE(eventually([&] { return locks.stats().polls > 0; }));
     const auto entry = database.run("select session, grant_id from rowlock_waiter");
@@ -313,8 +313,8 @@ bool wakes_by_datagram(lock_database& database) {
     // Believed, this would be a second holder, with another token.
     CHECK(foreign::post(address,
                         foreign::grant_message(entry.integer(0, 1), 99, std::string(32, '0'))));
-    CHECK(other.change("release", {"job", other.session(), 11}) == 1);
-    const auto next = other.grant_next("job");
+    CHECK(other.change("release", {name, other.session(), 11}) == 1);
+    const auto next = other.grant_next(name);
     if (next) {
         CHECK(next->grant_id == entry.integer(0, 1));
         foreign::post(address, foreign::grant_message(next->grant_id, next->token, secret));
@@ -333,9 +333,8 @@ TEST_CASE("a rowlock waiter is woken by a foreign client's datagram, if it is pr
         constexpr int most = 20;
         bool woken = false;
         for (int tries = 0; tries < most && !woken; ++tries) {
-            lock_database fresh{database.which()};
-            woken = wakes_by_datagram(fresh);
-            if (fresh.speaks() == sql::dialect::sqlite) break;
+            woken = wakes_by_datagram(database, "job " + std::to_string(tries));
+            if (database.speaks() == sql::dialect::sqlite) break;
         }
         if (database.speaks() != sql::dialect::sqlite) CHECK(woken);
     }
@@ -587,46 +586,48 @@ void break_rule(foreign::client& who, sql::dialect speaks, const rule& which) {
 }
 
 /// Each scene returns how many clients believe at its end that they hold the lease.
-using scene = int (*)(lock_database&, foreign::client&);
+using scene = int (*)(lock_database&, foreign::client&, const std::string&);
 
-int release_of_a_lost_lease(lock_database& database, foreign::client& late) {
+int release_of_a_lost_lease(lock_database& database, foreign::client& late,
+                            const std::string& name) {
     client first{database.source(), database.options()};
     client second{database.source(), database.options()};
-    REQUIRE(late.try_acquire("job", 11));
+    REQUIRE(late.try_acquire(name, 11));
     expire(database, late.session());
-    const auto one = first.try_acquire("job");
+    const auto one = first.try_acquire(name);
     REQUIRE(one);
-    late.change("release", {"job", late.session(), 11});
-    const auto two = second.try_acquire("job");
+    late.change("release", {name, late.session(), 11});
+    const auto two = second.try_acquire(name);
     return int{one->held()} + int{two.has_value()};
 }
 
-int take_of_an_old_probe(lock_database& database, foreign::client& slow) {
+int take_of_an_old_probe(lock_database& database, foreign::client& slow, const std::string& name) {
     client first{database.source(), database.options()};
-    REQUIRE(slow.try_acquire("job", 11));
-    REQUIRE(slow.release("job", 11));
-    const auto seen = slow.probe("job");
+    REQUIRE(slow.try_acquire(name, 11));
+    REQUIRE(slow.release(name, 11));
+    const auto seen = slow.probe(name);
     REQUIRE(seen.free);
-    const auto one = first.try_acquire("job");
+    const auto one = first.try_acquire(name);
     REQUIRE(one);
-    return int{one->held()} + int{slow.take("job", 12, seen)};
+    return int{one->held()} + int{slow.take(name, 12, seen)};
 }
 
-int heartbeat_of_an_ended_session(lock_database& database, foreign::client& stopped) {
+int heartbeat_of_an_ended_session(lock_database& database, foreign::client& stopped,
+                                  const std::string& name) {
     client first{database.source(), database.options()};
-    REQUIRE(stopped.try_acquire("job", 11));
+    REQUIRE(stopped.try_acquire(name, 11));
     expire(database, stopped.session());
-    const auto one = first.try_acquire("job");
+    const auto one = first.try_acquire(name);
     REQUIRE(one);
     return int{one->held()} + int{stopped.heartbeat()};
 }
 
-int end_of_a_live_session(lock_database& database, foreign::client& rude) {
+int end_of_a_live_session(lock_database& database, foreign::client& rude, const std::string& name) {
     client first{database.source(), database.options()};
-    const auto one = first.try_acquire("job");
+    const auto one = first.try_acquire(name);
     REQUIRE(one);
-    rude.change("end_expired_session", {rude.probe("job").holder});
-    return int{one->held()} + int{rude.try_acquire("job", 11).has_value()};
+    rude.change("end_expired_session", {rude.probe(name).holder});
+    return int{one->held()} + int{rude.try_acquire(name, 11).has_value()};
 }
 
 struct broken {
@@ -653,9 +654,8 @@ TEST_CASE("late, slow and stopped foreign clients cost rowlock's holder nothing"
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         for (const auto& each : all_broken) {
             CAPTURE(each.which.statement);
-            lock_database fresh{database.which()};
-            foreign::client other{fresh};
-            CHECK(each.play(fresh, other) == 1);
+            foreign::client other{database};
+            CHECK(each.play(database, other, each.which.statement) == 1);
         }
     }
 }
@@ -664,10 +664,9 @@ TEST_CASE("control: without one condition of the page the same clients are a sec
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         for (const auto& each : all_broken) {
             CAPTURE(each.which.statement);
-            lock_database fresh{database.which()};
-            foreign::client other{fresh};
-            break_rule(other, fresh.speaks(), each.which);
-            CHECK(each.play(fresh, other) == 2);
+            foreign::client other{database};
+            break_rule(other, database.speaks(), each.which);
+            CHECK(each.play(database, other, each.which.statement) == 2);
         }
     }
 }
