@@ -50,7 +50,8 @@ public:
             read_semaphores();
             read_holds("overview_permits");
             read_entries("overview_permit_queues");
-            if (waits_) read_cycles();
+            if (waits_ > 0 && waits_ <= most_entries) read_cycles();
+            found_.searched = waits_ <= most_entries;
         } catch (const error& denied) {
             if (denied.kind() != errc::access_denied) throw;
             found_.only_leases = true;
@@ -121,7 +122,7 @@ private:
     void read_entries(const char* statement) {
         const auto rows = rows_of(statement);
         const bool counted = rows.columns() > columns_of_entry;
-        waits_ = waits_ || rows.rows() > 0;
+        waits_ += rows.rows();
         for (std::size_t row = 0; row < rows.rows(); ++row) {
             const kind of = counted ? kind_at(rows, row, 12) : kind::lease;
             auto one = party_at<entry>(rows, row);
@@ -143,10 +144,14 @@ private:
 
     void read_cycles() {
         const protocol::wait_graph graph{db_.execute(statements_("overview_waits"), {}, until_)};
-        for (auto& each : graph.cycles(std::nullopt)) {
+        for (auto& each : graph.cycles(std::nullopt, effort)) {
             found_.cycles.push_back({std::move(each.description), std::move(each.entries)});
         }
     }
+
+    /// Beyond these nothing is looked for: it would take longer than all the rest.
+    static constexpr std::size_t most_entries = 10'000;
+    static constexpr std::size_t effort = 1'000'000;
 
     static constexpr std::size_t columns_of_lease = 15;
     static constexpr std::size_t columns_of_entry = 12;
@@ -157,7 +162,7 @@ private:
     const sql::deadline until_;
     snapshot found_{};
     std::map<key, lock> locks_{};
-    bool waits_ = false;
+    std::size_t waits_ = 0;
 };
 
 }  // namespace

@@ -74,6 +74,7 @@ struct snapshot {
     std::vector<lock> locks{};  ///< in use, by kind and name
     std::vector<cycle> cycles{};
     bool more = false;         ///< there is more than was read
+    bool searched = true;      ///< whether cycles were looked for: not among very many waiters
     bool only_leases = false;  ///< this user may not read the other tables
 };
 

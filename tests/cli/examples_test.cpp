@@ -285,8 +285,7 @@ TEST_CASE("every example works while its lock is free") {
                 return each.script.find(word) != std::string::npos;
             };
             // Until they are interrupted.
-            const bool goes_on =
-                (has("rowlock observe") && !has("--once")) || has("rowlock serve");
+            const bool goes_on = (has("rowlock observe") && !has("--once")) || has("rowlock serve");
             const auto code = on.end(goes_on ? 1s : tool::patience);
             CAPTURE(on.said());
             // Those answer that the lock is free.

@@ -45,12 +45,13 @@ TEST_CASE("a history is switched on, shown and removed") {
         const auto lines = [](const std::string& shown, const std::string& wanted) {
             return std::regex_search(shown, std::regex{wanted});
         };
-        CHECK(lines(text, R"(granted +job +1 +- +rowlock run true\[\d+\]@)"));
-        CHECK(lines(text, R"(released +job +1 +[\dms.]+ +rowlock run true\[\d+\]@)"));
+        CHECK(lines(text, R"(granted +job +- +1 +- +rowlock run true\[\d+\]@)"));
+        CHECK(lines(text, R"(released +job +- +1 +[\dms.]+ +rowlock run true\[\d+\]@)"));
         const auto other = good(*in, {"history", "other"}).out;
-        CHECK(lines(other, in->name() == std::string{"SQLite"}
-                               ? R"(forced +other +\d +[\dms.]+ +rowlock\[\d+\]@)"
-                               : R"(forced +other +\d +[\dms.]+ +rowlock\[\d+\]@\S+ +by \S+)"));
+        CHECK(lines(other,
+                    in->name() == std::string{"SQLite"}
+                        ? R"(forced +other +- +\d +[\dms.]+ +rowlock acquire\[\d+\]@)"
+                        : R"(forced +other +- +\d +[\dms.]+ +rowlock acquire\[\d+\]@\S+ +by \S+)"));
 
         const auto raw = good(*in, {"history", "--json", "--since", "1h"}).out;
         CHECK(raw.find('\x1b') == std::string::npos);

@@ -10,6 +10,7 @@
 
 #include <barrier>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <optional>
@@ -110,6 +111,42 @@ TEST_CASE("the page shows locks of every kind, and follows them without being lo
         CHECK(page->run("return window.stays;") == true);
         CHECK(page->complaints() == json::array());
     }
+}
+
+TEST_CASE("a row of the page keeps the focus and a selection while rows above it go") {
+    const auto page = tool::browser::start();
+    if (!page) return;
+    const auto in = tool::sqlite_tables();
+    const auto locks = client_of(*in);
+    auto first = std::make_unique<lease>(locks->acquire("a"));
+    const auto second = locks->acquire("b");
+    const auto third = locks->acquire("c");
+    const tool::serving at{*in};
+    page->open(url_of(at));
+    CHECK(page->becomes("document.querySelectorAll('tbody tr').length === 3"));
+    page->run(
+        "document.querySelector('tbody tr:nth-child(2) a').focus();"
+        "getSelection().selectAllChildren(document.querySelector('tbody tr:nth-child(3)'));");
+    first = nullptr;
+    CHECK(page->becomes("document.querySelectorAll('tbody tr').length === 2"));
+    CHECK(page->run("return document.activeElement.innerText;") == "b");
+    CHECK(page->run("return String(getSelection()).includes('c');") == true);
+}
+
+TEST_CASE("the page does not pass for live when its server hangs") {
+    const auto page = tool::browser::start();
+    if (!page) return;
+    const auto in = tool::sqlite_tables();
+    const auto locks = client_of(*in);
+    const auto held = locks->acquire("nightly");
+    tool::serving at{*in};
+    page->open(url_of(at));
+    REQUIRE(page->shows("nightly"));
+    at.running().send(SIGSTOP);
+    CHECK(page->shows("as of "));
+    CHECK(page->shows("The database has not answered for a while"));
+    at.running().send(SIGCONT);
+    CHECK(page->hides("as of "));
 }
 
 TEST_CASE("the page finds among ten thousand locks, and has no more rows than are looked at") {

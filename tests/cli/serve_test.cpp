@@ -7,9 +7,15 @@
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <csignal>
@@ -85,6 +91,41 @@ json post_break(const tool::serving& at, const tool::token_file& with, const jso
     REQUIRE(got);
     return json::parse(got->body);
 }
+
+/// A connection whose bytes the test says itself.
+class raw_connection {
+public:
+    explicit raw_connection(const tool::serving& at) : socket_{socket(AF_INET, SOCK_STREAM, 0)} {
+        sockaddr_in to{};
+        to.sin_family = AF_INET;
+        to.sin_port = htons(static_cast<std::uint16_t>(at.port()));
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        REQUIRE(connect(socket_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+    }
+    ~raw_connection() { close(socket_); }
+    raw_connection(const raw_connection&) = delete;
+    raw_connection& operator=(const raw_connection&) = delete;
+
+    /// Returns false once the server has closed it.
+    bool say(
+        const std::string& text) {  // NOLINT(readability-make-member-function-const): it writes
+        return send(socket_, text.data(), text.size(), MSG_NOSIGNAL) ==
+               static_cast<ssize_t>(text.size());
+    }
+    /// All that the server says, to the end.
+    [[nodiscard]] std::string hear() const {
+        std::string all;
+        std::array<char, 4096> part{};
+        for (;;) {
+            const auto count = recv(socket_, part.data(), part.size(), 0);
+            if (count <= 0) return all;
+            all.append(part.data(), static_cast<std::size_t>(count));
+        }
+    }
+
+private:
+    int socket_;
+};
 
 /// Reads a stream of events on a thread of its own.
 class listener {
@@ -346,7 +387,7 @@ TEST_CASE("serve refuses to be open to others without a token") {
     refused({"--token-file", secret.path()}, 78, "can be read or written by other users");
     REQUIRE(chmod(secret.path().c_str(), 0600) == 0);
     std::ofstream{secret.path()} << "short\n";
-    refused({"--token-file", secret.path()}, 78, "16 or more visible ASCII characters");
+    refused({"--token-file", secret.path()}, 78, "16 or more letters, digits");
     refused({"--token-file", "/nowhere/token"}, 78, "cannot be read");
 }
 
@@ -453,7 +494,7 @@ TEST_CASE("serve breaks a lock for a request with the token, as rowlock break do
             const auto next = client{source_of(*in)}.try_acquire("nightly");
             CHECK(next);
         }
-        CHECK(at.running().err().find("the page of 127.0.0.1 broke nightly (token ") !=
+        CHECK(at.running().err().find("the page of 127.0.0.1, for nightly (token ") !=
               std::string::npos);
     }
 }
@@ -535,4 +576,114 @@ TEST_CASE("serve explains a request to break that is wrong, and breaks nothing")
             .status(at) == 413);
     CHECK(held.held());
     CHECK(locks.is_locked("nightly"));
+}
+
+TEST_CASE("a request for a thousand parts of an answer gets the answer once") {
+    const auto in = tool::sqlite_tables();
+    const tool::serving at{*in};
+    std::string ranges = "bytes=0-";
+    for (int i = 0; i < 1'000; ++i) ranges += ",0-";
+    for (const std::string path : {"/style.css", "/api/locks"}) {
+        CAPTURE(path);
+        auto http = at.http();
+        const auto all = http.Get(path);
+        const auto parts = http.Get(path, {{"Range", ranges}});
+        REQUIRE((all && parts));
+        CHECK(parts->status == 200);
+        CHECK(parts->body.size() == all->body.size());
+    }
+}
+
+TEST_CASE("what another site's page asks for is not even counted") {
+    const auto in = tool::sqlite_tables();
+    const tool::serving at{*in};
+    for (const std::string path : {"/api/events", "/api/locks", "/metrics"}) {
+        CAPTURE(path);
+        CHECK(request{.path = path, .headers = {{"Sec-Fetch-Site", "cross-site"}}}.status(at) ==
+              403);
+        CHECK(request{.path = path, .headers = {{"Sec-Fetch-Site", "same-site"}}}.status(at) ==
+              403);
+    }
+    CHECK(request{.headers = {{"Sec-Fetch-Site", "same-origin"}}}.status(at) == 200);  // controls
+    CHECK(request{.path = "/", .headers = {{"Sec-Fetch-Site", "cross-site"}}}.status(at) == 200);
+}
+
+TEST_CASE("a body that has no length, or is compressed, is refused before it is read") {
+    const auto in = tool::sqlite_tables();
+    const tool::token_file secret;
+    const tool::serving at{*in, {"--token-file", secret.path(), "--allow-break"}};
+    for (const std::string header :
+         {"Transfer-Encoding: chunked", "Content-Encoding: gzip\r\nContent-Length: 2"}) {
+        CAPTURE(header);
+        raw_connection to{at};
+        REQUIRE(
+            to.say("POST /api/break HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+                   "Authorization: Bearer " +
+                   secret.token() + "\r\n" + header + "\r\n\r\n"));
+        const auto said = to.hear();
+        CHECK(said.starts_with("HTTP/1.1 400"));
+    }
+}
+
+TEST_CASE("a request that is none, or has no end, is cut off") {
+    const auto in = tool::sqlite_tables();
+    const tool::serving at{*in};
+    for (const std::string text : {"GET # HTTP/1.1\r\n\r\n", "\r\n\r\n", "GET /\r\n\r\n"}) {
+        CAPTURE(text);
+        raw_connection to{at};
+        REQUIRE(to.say(text));
+        CHECK(to.hear().find("substr") == std::string::npos);
+    }
+    raw_connection endless{at};
+    REQUIRE(endless.say("GET / HTTP/1.1\r\n"));
+    std::size_t said = 0;
+    while (said < 10'000'000 && endless.say("X-More: " + std::string(1'000, 'x') + "\r\n"))
+        said += 1'000;
+    CHECK(said < 10'000'000);
+    CHECK(request{.path = "/"}.status(at) == 200);
+}
+
+TEST_CASE("serve answers others, and ends at SIGTERM, beside clients that never finish a request") {
+    const auto in = tool::sqlite_tables();
+    tool::serving at{*in};
+    std::vector<std::unique_ptr<raw_connection>> slow;
+    for (int i = 0; i < 120; ++i) {  // more than it has threads
+        slow.push_back(std::make_unique<raw_connection>(at));
+        slow.back()->say("GET / HTTP/1.1\r\nX-Slow: ");
+    }
+    std::jthread drip{[&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+            for (const auto& each : slow) each->say("x");
+            std::this_thread::sleep_for(200ms);
+        }
+    }};
+    CHECK(request{.path = "/"}.status(at) == 200);  // they are cut off after 10 s
+    at.running().send(SIGTERM);
+    CHECK(at.running().wait(10s) == 0);
+}
+
+TEST_CASE("serve answers others, and ends at SIGTERM, while the database hangs") {
+    const auto in = tool::server_tables(support::server::postgresql);
+    if (!in) return;
+    tool::serving at{*in};
+    REQUIRE(at.get("/api/locks").at("problem") == nullptr);
+    const auto deadline = std::chrono::steady_clock::now() + 10s;
+    const auto blocker = rowlock::open(in->url()).connect(deadline);
+    blocker->query("begin", deadline);
+    blocker->query("lock table " + in->prefix() + "session in access exclusive mode", deadline);
+    std::vector<std::jthread> waiting;
+    std::atomic<int> refused{0};
+    for (int i = 0; i < 40; ++i) {
+        waiting.emplace_back([&, i] {
+            auto http = at.http();
+            const auto got = http.Get(i % 2 == 0 ? "/api/sessions" : "/metrics");
+            if (got && got->status == 503) ++refused;
+        });
+    }
+    CHECK(tool::eventually([&] { return refused > 20; }));  // at once, or after 5 s
+    CHECK(request{.path = "/"}.status(at) == 200);
+    CHECK(at.get("/api/locks").at("locks").empty());  // what was read before
+    at.running().send(SIGTERM);
+    CHECK(at.running().wait(10s) == 0);
+    blocker->query("rollback", std::chrono::steady_clock::now() + 10s);
 }

@@ -24,16 +24,29 @@ bool is_equal(std::string_view given, std::string_view wanted) noexcept {
     return difference == 0;
 }
 
+/// As browsers tell: the newer ones by Sec-Fetch-Site, others by Origin where that matters.
+bool is_of_another_site(const credentials& with) {
+    if (!with.fetch_site.empty()) {
+        return with.fetch_site != "same-origin" && with.fetch_site != "none";
+    }
+    return !with.origin.empty() && !with.origin.ends_with("://" + with.host);
+}
+
 }  // namespace
 
 std::string access::read_token(const std::string& path) {
     constexpr std::size_t shortest = 16;
     auto token = read_private_lines({path, "--token-file names"}, lines_wanted::first).front();
-    const bool printable = std::ranges::all_of(token, [](char c) { return c > ' ' && c <= '~'; });
-    if (token.size() < shortest || !printable) {
-        throw failure{misconfigured, "the first line of " + path +
-                                         " must be a token of 16 or more visible ASCII characters: "
-                                         "(umask 077; openssl rand -hex 24 > FILE)"};
+    // Those of RFC 6750.
+    const bool usable = std::ranges::all_of(token, [](char c) {
+        return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+               std::string_view{"-._~+/="}.find(c) != std::string_view::npos;
+    });
+    if (token.size() < shortest || !usable) {
+        throw failure{misconfigured,
+                      "the first line of " + path +
+                          " must be a token of 16 or more letters, digits and -._~+/=: (umask 077; "
+                          "openssl rand -hex 24 > FILE)"};
     }
     return token;
 }
@@ -46,6 +59,9 @@ std::optional<refusal> access::of_page(const credentials& with) const {
 }
 
 std::optional<refusal> access::of_reading(const credentials& with) const {
+    if (is_of_another_site(with)) {
+        return refusal{forbidden, "requests of another site's page are refused"};
+    }
     if (!needs_token()) return of_page(with);
     constexpr std::string_view scheme = "Bearer ";
     const std::string_view given = with.authorization;
@@ -63,10 +79,6 @@ std::optional<refusal> access::of_breaking(const credentials& with) const {
     if (!with.content_type.starts_with("application/json")) {
         return refusal{unsupported_media_type, "the request must be application/json"};
     }
-    const bool foreign = with.fetch_site.empty()
-                             ? !with.origin.empty() && !with.origin.ends_with("://" + with.host)
-                             : with.fetch_site != "same-origin" && with.fetch_site != "none";
-    if (foreign) return refusal{forbidden, "requests of another site's page are refused"};
     return std::nullopt;
 }
 

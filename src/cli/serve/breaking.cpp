@@ -76,8 +76,9 @@ order order_in(const std::string& request) {
 }
 
 std::string log_line(const order& what, const std::string& from, const std::string& outcome) {
-    return fmt::format("the page of {} broke {} (token {}): {}", from, what.name,
-                       what.token.value(), outcome);
+    const auto& why = what.terms.reason;
+    return fmt::format("the page of {}, for {} (token {}): {}{}", from, what.name,
+                       what.token.value(), outcome, why.empty() ? "" : ", \"" + why + "\"");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "cli/serve/feed.hpp"
 
 #include <chrono>
+#include <utility>
 
 namespace rowlock::cli::serving {
 namespace {
@@ -17,15 +18,10 @@ bool write_event(const std::function<bool(std::string_view)>& write, std::string
 }  // namespace
 
 bool feed::send(const std::function<bool(std::string_view)>& write) {
-    if (before_ == nullptr) {
-        before_ = from_.latest();
-        return write_event(write, before_->text);
-    }
-    const auto now = from_.after(before_->version, silence);
+    const auto now = from_.after(before_ == nullptr ? 0 : before_->version, silence);
     if (now == nullptr) return !from_.is_stopped() && write(":\n\n");
-    const auto text = changes_text(*now, *before_);
-    before_ = now;
-    return write_event(write, text);
+    const auto before = std::exchange(before_, now);
+    return write_event(write, before == nullptr ? now->text : changes_text(*now, *before));
 }
 
 }  // namespace rowlock::cli::serving

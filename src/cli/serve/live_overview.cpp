@@ -4,6 +4,7 @@
 #include <rowlock/error.hpp>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace rowlock::cli::serving {
@@ -11,34 +12,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// For one statement: tables of tens of millions of rows.
-constexpr auto statement_timeout = 30s;
-constexpr auto connect_timeout = 5s;
+/// For a request that wants the latest.
+constexpr auto patience = 5s;
 
 }  // namespace
 
-template <typename Action>
-auto live_overview::on_connection(Action action) {
-    const std::lock_guard lock{connection_lock_};
-    try {
-        if (connection_ == nullptr) {
-            auto opened = in_.source.connect(clock::now() + connect_timeout);
-            protocol_->set_up(*opened, statement_timeout, clock::now() + connect_timeout);
-            connection_ = std::move(opened);
-        }
-        return action(*connection_);
-    } catch (...) {
-        connection_ = nullptr;
-        throw;
-    }
-}
-
 live_overview::live_overview(const database& in, std::chrono::milliseconds every)
-    : in_{in},
-      every_{every},
-      statements_{in.source.speaks(), sql::statement_options{.tables = in.source.tables()}},
-      protocol_{protocol::make_lease_protocol(statements_)},
-      reader_{[this](const std::stop_token& ended) { run(ended); }} {}
+    : every_{every}, db_{in}, reader_{[this](const std::stop_token& ended) { run(ended); }} {}
 
 live_overview::~live_overview() {
     stop();
@@ -62,8 +42,9 @@ std::shared_ptr<const seen> live_overview::latest() {
     const auto before = latest_->version;
     ++wanted_;
     changed_.notify_all();
-    changed_.wait(lock, [&] { return stopped_ || latest_->version != before; });
+    changed_.wait_for(lock, patience, [&] { return stopped_ || latest_->version != before; });
     --wanted_;
+    if (latest_->version == 0) throw failure{unreachable, "the database has not answered yet"};
     return latest_;
 }
 
@@ -80,6 +61,7 @@ std::shared_ptr<const seen> live_overview::after(std::uint64_t version,
 
 void live_overview::run(const std::stop_token& ended) {
     constexpr int share = 4;  // of the time in which it does not read
+    constexpr clock::duration longest_pause = 10s;
     std::unique_lock lock{mutex_};
     for (;;) {
         changed_.wait(lock, ended, [&] { return wanted_ > 0; });
@@ -92,7 +74,8 @@ void live_overview::run(const std::stop_token& ended) {
         lock.lock();
         latest_ = std::move(found);
         read_at_ = clock::now();
-        next_ = began + std::max<clock::duration>(every_, (share + 1) * (read_at_ - began));
+        next_ = std::max(began + every_,
+                         read_at_ + std::min(share * (read_at_ - began), longest_pause));
         changed_.notify_all();
     }
 }
@@ -100,19 +83,12 @@ void live_overview::run(const std::stop_token& ended) {
 std::shared_ptr<const seen> live_overview::read(const seen& before) {
     const auto version = before.version + 1;
     try {
-        return std::make_shared<seen>(seen_now(
-            version, on_connection([&](sql::connection& db) {
-                return overview::read(db, statements_, most, clock::now() + statement_timeout);
-            })));
+        return std::make_shared<seen>(seen_now(version, db_.locks()));
     } catch (const error& failed) {
         return std::make_shared<seen>(seen_before(version, before, message_of(failed)));
+    } catch (const std::exception& failed) {
+        return std::make_shared<seen>(seen_before(version, before, failed.what()));
     }
-}
-
-overview::sessions_seen live_overview::sessions() {
-    return on_connection([&](sql::connection& db) {
-        return overview::read_sessions(db, statements_, most, clock::now() + statement_timeout);
-    });
 }
 
 }  // namespace rowlock::cli::serving

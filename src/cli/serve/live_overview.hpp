@@ -1,9 +1,8 @@
 #pragma once
 
 #include "cli/database.hpp"
+#include "cli/serve/overview_connection.hpp"
 #include "cli/serve/seen.hpp"
-#include "coordination/protocol/lease/lease_protocol.hpp"
-#include "overview/overview.hpp"
 
 #include <chrono>
 #include <condition_variable>
@@ -25,7 +24,9 @@ public:
     live_overview& operator=(const live_overview&) = delete;
     ~live_overview();
 
-    /// What was read when this was called, or up to `every` before.
+    /// What was read when this was called, or up to `every` before; older if the database answers
+    /// slowly.
+    /// @throws failure `unreachable` if nothing was ever read
     [[nodiscard]] std::shared_ptr<const seen> latest();
     /// The next that is newer than `version`; null if none comes within `limit`, or after stop().
     [[nodiscard]] std::shared_ptr<const seen> after(std::uint64_t version,
@@ -33,9 +34,6 @@ public:
     /// Ends all waits, now and later.
     void stop();
     [[nodiscard]] bool is_stopped();
-
-    /// Reads on the same connection.
-    [[nodiscard]] overview::sessions_seen sessions();
 
     /// Rows of one table that are shown.
     static constexpr std::int64_t most = 50'000;
@@ -45,18 +43,8 @@ private:
 
     void run(const std::stop_token& ended);
     [[nodiscard]] std::shared_ptr<const seen> read(const seen& before);
-    /// Runs `action(connection)`; breaks the connection if that fails.
-    template <typename Action>
-    auto on_connection(Action action);
-
-    const database& in_;
     const std::chrono::milliseconds every_;
-    const sql::statement_set statements_;
-    const std::unique_ptr<const protocol::lease_protocol> protocol_;
-
-    std::mutex connection_lock_;
-    std::unique_ptr<sql::connection> connection_;
-
+    overview_connection db_;  ///< of the reader's thread
     std::mutex mutex_;
     std::condition_variable_any changed_;
     std::shared_ptr<const seen> latest_ = std::make_shared<seen>();

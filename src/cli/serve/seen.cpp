@@ -40,10 +40,10 @@ std::string text_since(const seen& now, const seen* before) {
         }
     }
     return fmt::format(
-        R"({{"version":{},"at":{},"full":{},"more":{},"only_leases":{},"problem":{},)"
+        R"({{"version":{},"at":{},"full":{},"more":{},"only_leases":{},"searched":{},"problem":{},)"
         R"("cycles":{},"removed":{},"locks":{}}})",
         now.version, milliseconds_of(now.all.at), before == nullptr, now.all.more,
-        now.all.only_leases, now.problem.empty() ? "null" : text_of(now.problem),
+        now.all.only_leases, now.all.searched, now.problem.empty() ? "null" : text_of(now.problem),
         text_of(cycles_to_json(now.all)), removed.str(), changed.str());
 }
 

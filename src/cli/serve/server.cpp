@@ -26,16 +26,18 @@ namespace rowlock::cli::serving {
 namespace {
 
 using namespace std::chrono_literals;
-using std::chrono::steady_clock;
 
 constexpr const char* json_type = "application/json";
-/// Streams to pages take a thread each; the rest answers other requests.
+/// Streams to pages take a thread each, and so do requests that wait for the database; the rest
+/// answers others.
 constexpr int most_feeds = 48;
-constexpr std::size_t threads = 64;
+constexpr int most_readers = 24;
+constexpr std::size_t threads = 96;
 /// A measurement is given to all that ask within this time.
 constexpr auto metrics_last = 5s;
 
 constexpr int bad_request = 400;
+constexpr int unauthorized = 401;
 constexpr int not_found_status = 404;
 constexpr int conflict = 409;
 constexpr int server_error = 500;
@@ -75,8 +77,8 @@ void answer_exception(httplib::Response& to, const std::exception_ptr& thrown) {
         answer_problem(to, status_of(code), kind_of(code), message_of(failed));
     } catch (const failure& failed) {
         answer_problem(to, status_of(failed.code()), failed.kind(), failed.what());
-    } catch (const std::exception& failed) {
-        answer_problem(to, server_error, kind_of(system_failure), failed.what());
+    } catch (...) {
+        answer_problem(to, server_error, kind_of(system_failure), "an error of the server");
     }
 }
 
@@ -122,7 +124,14 @@ credentials credentials_of(const httplib::Request& asked) {
 
 server::server(const database& in, const serve_options& options, const listen_address& at,
                access who)
-    : in_{in}, options_{options}, who_{std::move(who)}, live_{in, options.every} {
+    : in_{in},
+      options_{options},
+      who_{std::move(who)},
+      live_{in, options.every},
+      sessions_db_{in},
+      sessions_{options.every, [this] { return sessions_db_.sessions(); }},
+      metrics_{metrics_last, [this] { return measure(in_); }},
+      readers_{most_readers} {
     limit();
     add_page();
     add_data();
@@ -131,17 +140,21 @@ server::server(const database& in, const serve_options& options, const listen_ad
                          : (http_.bind_to_port(at.host, at.port) ? at.port : -1);
     if (port_ <= 0) {
         throw failure{system_failure,
-                      fmt::format("cannot listen on {}: another program does, or it "
-                                  "is no address of this machine",
+                      fmt::format("cannot listen on {}: another program does, or it is no address "
+                                  "of this machine",
                                   at.text(at.port))};
     }
-    thread_ = std::jthread{[this] { http_.listen_after_bind(); }};
+    thread_ = std::jthread{[this] {
+        http_.listen_after_bind();
+        ended_ = true;
+    }};
 }
 
 server::~server() {
     live_.stop();
+    http_.end_connections();
     // stop() has no effect on one that does not run yet.
-    while (thread_.joinable() && !http_.is_running()) std::this_thread::yield();
+    while (!ended_ && !http_.is_running()) std::this_thread::yield();
     http_.stop();
 }
 
@@ -149,9 +162,6 @@ void server::limit() {
     constexpr std::size_t longest_request = 16 * 1024;
     http_.new_task_queue = [] { return new httplib::ThreadPool{threads}; };
     http_.set_payload_max_length(longest_request);
-    http_.set_read_timeout(5s);
-    http_.set_write_timeout(5s);
-    http_.set_keep_alive_timeout(2);
     http_.set_tcp_nodelay(true);
     // Not SO_REUSEPORT, which the library sets: with it a second server would share the port.
     http_.set_socket_options([](int socket) {
@@ -163,10 +173,15 @@ void server::limit() {
         answer_exception(to, thrown);
     });
     http_.set_pre_routing_handler([this](const request& asked, response& to) {
+        // It is the library's own, which goes on with it. A part of an answer could be asked for a
+        // thousand times, and Brotli takes a minute for what is read in a tenth of a second.
+        auto& mine = const_cast<request&>(asked);
+        mine.ranges.clear();
+        mine.headers.erase("Accept-Encoding");
         const auto refused = refuses(asked);
         if (!refused) return httplib::Server::HandlerResponse::Unhandled;
         answer_problem(to, refused->status, "refused", refused->message);
-        to.set_header("WWW-Authenticate", "Bearer");
+        if (refused->status == unauthorized) to.set_header("WWW-Authenticate", "Bearer");
         return httplib::Server::HandlerResponse::Handled;
     });
     http_.set_error_handler([](const request&, response& to) {
@@ -178,11 +193,16 @@ void server::limit() {
 std::optional<refusal> server::refuses(const request& asked) const {
     const auto with = credentials_of(asked);
     const bool page = std::ranges::any_of(embedded::page_files(), [&](const auto& file) {
-        return asked.path == "/" || asked.path.substr(1) == file.path;
+        return asked.path == "/" || asked.path == "/" + std::string{file.path};
     });
     if (page) return who_.of_page(with);
     if (auto refused = who_.of_reading(with)) return refused;
-    return asked.method == "GET" ? std::nullopt : who_.of_breaking(with);
+    if (asked.method == "GET") return std::nullopt;
+    // What a body expands to has no limit.
+    if (asked.has_header("Content-Encoding") || asked.has_header("Transfer-Encoding")) {
+        return refusal{bad_request, "the body must be plain, with a Content-Length"};
+    }
+    return who_.of_breaking(with);
 }
 
 void server::add_page() {
@@ -200,6 +220,22 @@ void server::add_page() {
     }
 }
 
+/// For a request that may wait for the database: some at a time, so that a database that hangs
+/// leaves threads to others.
+template <typename Action>
+httplib::Server::Handler server::one_of_some(Action action) {
+    return [this, action = std::move(action)](const request& asked, response& to) {
+        if (!readers_.try_acquire()) {
+            return answer_problem(to, unavailable, "busy",
+                                  "too many requests wait for the database");
+        }
+        const auto release = [](std::counting_semaphore<>* readers) { readers->release(); };
+        const std::unique_ptr<std::counting_semaphore<>, decltype(release)> taken{&readers_,
+                                                                                  release};
+        action(asked, to);
+    };
+}
+
 void server::add_data() {
     http_.Get("/api/about", [this](const request&, response& to) {
         answer(to, {{"database", description_of(in_)},
@@ -207,28 +243,33 @@ void server::add_data() {
                     {"every_ms", options_.every.count()},
                     {"breaks", who_.allows_break()}});
     });
-    http_.Get("/api/locks", [this](const request&, response& to) {
-        // Many may ask at once for megabytes: the text is not copied.
-        const auto now = live_.latest();
-        to.set_content_provider(now->text.size(), json_type,
-                                [now](std::size_t at, std::size_t size, httplib::DataSink& sink) {
-                                    return sink.write(now->text.data() + at, size);
-                                });
-    });
-    http_.Get("/api/lock", [this](const request& asked, response& to) { answer_lock(asked, to); });
-    http_.Get("/api/sessions", [this](const request&, response& to) {
-        answer(to, sessions_to_json(live_.sessions()));
-    });
-    http_.Get("/api/history",
-              [this](const request& asked, response& to) { answer_history(asked, to); });
     http_.Get("/api/events", [this](const request&, response& to) { answer_events(to); });
-    http_.Get("/metrics", [this](const request&, response& to) { answer_metrics(to); });
+    http_.Get("/api/locks", one_of_some([this](const request&, response& to) {
+                  // Many may ask at once for megabytes: the text is not copied.
+                  const auto now = live_.latest();
+                  to.set_content_provider(
+                      now->text.size(), json_type,
+                      [now](std::size_t at, std::size_t size, httplib::DataSink& sink) {
+                          return sink.write(now->text.data() + at, size);
+                      });
+              }));
+    http_.Get("/api/lock",
+              one_of_some([this](const request& asked, response& to) { answer_lock(asked, to); }));
+    http_.Get("/api/sessions", one_of_some([this](const request&, response& to) {
+                  answer(to, sessions_to_json(*sessions_.get()));
+              }));
+    http_.Get("/api/history", one_of_some([this](const request& asked, response& to) {
+                  answer_history(asked, to);
+              }));
+    http_.Get("/metrics", one_of_some([this](const request&, response& to) {
+                  to.set_content(*metrics_.get(), rowlock::metrics::content_type);
+              }));
 }
 
 void server::add_break() {
-    http_.Post("/api/break", [this](const request& asked, response& to) {
-        answer(to, break_hold(in_, asked.body, asked.remote_addr));
-    });
+    http_.Post("/api/break", one_of_some([this](const request& asked, response& to) {
+                   answer(to, break_hold(in_, asked.body, asked.remote_addr));
+               }));
 }
 
 void server::answer_lock(const request& asked, response& to) {
@@ -267,17 +308,6 @@ void server::answer_events(response& to) {
                 [&](std::string_view text) { return sink.write(text.data(), text.size()); });
         },
         [this](bool) { --feeds_; });
-}
-
-void server::answer_metrics(response& to) {
-    const std::lock_guard lock{metrics_lock_};
-    const auto now = steady_clock::now();
-    if (metrics_.empty() || now - metrics_at_ > metrics_last) {
-        metrics_.clear();
-        metrics_ = measure(in_);
-        metrics_at_ = steady_clock::now();
-    }
-    to.set_content(metrics_, rowlock::metrics::content_type);
 }
 
 }  // namespace rowlock::cli::serving

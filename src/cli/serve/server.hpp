@@ -2,13 +2,16 @@
 
 #include "cli/commands.hpp"
 #include "cli/serve/access.hpp"
+#include "cli/serve/http_server.hpp"
 #include "cli/serve/live_overview.hpp"
+#include "cli/serve/overview_connection.hpp"
+#include "cli/serve/shared_reading.hpp"
 
 #include <httplib.h>
 
 #include <atomic>
-#include <chrono>
-#include <mutex>
+#include <optional>
+#include <semaphore>
 #include <string>
 #include <thread>
 
@@ -25,6 +28,8 @@ public:
     ~server();
 
     [[nodiscard]] int port() const noexcept { return port_; }
+    /// Whether it still accepts connections.
+    [[nodiscard]] bool is_running() const { return !ended_; }
 
 private:
     using request = httplib::Request;
@@ -35,7 +40,8 @@ private:
     void add_data();
     void add_break();
     [[nodiscard]] std::optional<refusal> refuses(const request& asked) const;
-    void answer_metrics(response& to);
+    template <typename Action>
+    httplib::Server::Handler one_of_some(Action action);
     void answer_lock(const request& asked, response& to);
     void answer_history(const request& asked, response& to) const;
     void answer_events(response& to);
@@ -44,12 +50,14 @@ private:
     const serve_options& options_;
     const access who_;
     live_overview live_;
+    overview_connection sessions_db_;
+    shared_reading<overview::sessions_seen> sessions_;
+    shared_reading<std::string> metrics_;
     std::atomic<int> feeds_{0};
-    std::mutex metrics_lock_;
-    std::string metrics_{};
-    std::chrono::steady_clock::time_point metrics_at_{};
-    httplib::Server http_;
+    std::counting_semaphore<> readers_;  ///< requests that may wait for the database
+    http_server http_;
     int port_ = 0;
+    std::atomic<bool> ended_{false};
     std::jthread thread_;
 };
 

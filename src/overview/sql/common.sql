@@ -44,11 +44,14 @@ select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.threa
  order by w.name, w.ticket limit $1
 
 -- statement overview_semaphores
--- The semaphores of which permits are used or waited for.
+-- The semaphores of which permits are used, perhaps by holds that are over, or waited for.
 -- → name, capacity, used
 select p.name, p.capacity, p.used
   from rowlock_semaphore p
- where p.kind = 0 and (p.used > 0 or exists (select 1 from rowlock_permit_waiter w where w.name = p.name))
+ where p.kind = 0
+   and (p.used > 0
+        or exists (select 1 from rowlock_permit_waiter w {join} rowlock_session m
+                    where w.name = p.name and m.id = w.session and {live}))
  order by p.name limit $1
 
 -- statement overview_sessions

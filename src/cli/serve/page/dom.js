@@ -36,17 +36,17 @@ export function setText(node, text) {
  */
 export function sync(parent, items, keyOf, make, update) {
   const before = parent.rows_ ?? new Map();
-  const after = new Map();
+  const after = new Map(items.map((item) => [keyOf(item), item]));
+  // First, so that the rows behind one that goes need not move: an element that moves loses the focus.
+  for (const [key, row] of before) if (!after.has(key)) row.remove();
   let next = parent.firstElementChild;
-  for (const item of items) {
-    const key = keyOf(item);
+  for (const [key, item] of after) {
     const row = before.get(key) ?? make(item);
     after.set(key, row);
     update(row, item);
     if (row === next) next = next.nextElementSibling;
     else parent.insertBefore(row, next);
   }
-  for (const [key, row] of before) if (!after.has(key)) row.remove();
   parent.rows_ = after;
 }
 

@@ -188,8 +188,15 @@ export function lockView(kind, lockName) {
     }
     if (row && row !== wholeOf && (row.held > row.holders.length || row.waiting > row.queue.length)) readWhole(row);
     const lock = row && whole && wholeOf === row ? whole : row ?? { name: lockName, kind, held: 0, waiting: 0, holders: [], queue: [] };
-    const permits = lock.capacity === undefined ? "" : `${lock.used} of ${lock.capacity} permits are used. `;
-    setText(summary, `${permits}${lock.held === 0 ? "It is free." : ""}${lock.held > listed ? `The first ${listed} holders are listed.` : ""}`);
+    const over = lock.held === 0 && lock.used > 0;
+    const texts = [
+      lock.capacity !== undefined && `${lock.used} of ${lock.capacity} permits are used.`,
+      over && "Their holds are over: the next that takes some, or a reaper, returns them.",
+      lock.held === 0 && !over && "It is free.",
+      lock.held > listed && `The first ${listed} holders are listed.`,
+      lock.waiting > listed && `The first ${listed} waiters are listed.`,
+    ];
+    setText(summary, texts.filter(Boolean).join(" "));
     summary.hidden = summary.textContent === "";
     holderTable.hidden = lock.held === 0;
     queueTable.hidden = lock.waiting === 0;

@@ -20,7 +20,7 @@ export const kindText = (kind) => (kind === "shared_mutex" ? "shared mutex" : ki
 
 /** Who holds it, in a few words. */
 export function holderText(lock) {
-  if (lock.held === 0) return "";
+  if (lock.held === 0) return lock.used > 0 ? `${lock.used} of ${lock.capacity} permits, holds that are over` : "";
   if (lock.kind === "semaphore") return `${lock.used} of ${lock.capacity} permits, ${lock.held} ${lock.held === 1 ? "holder" : "holders"}`;
   if (lock.held === 1) return client(lock.holders[0]) + (lock.holders[0].mode ? `, ${lock.holders[0].mode}` : "");
   return `${lock.held} readers`;

@@ -2,7 +2,7 @@ import { clock, el, setText, visible } from "./dom.js";
 import { lockView } from "./lock.js";
 import { locksView } from "./locks.js";
 import { sessionsView } from "./sessions.js";
-import { now, run, setToken, state } from "./store.js";
+import { now, overdue, run, setToken, state } from "./store.js";
 import { waitsView } from "./waits.js";
 
 const main = document.querySelector("main");
@@ -43,12 +43,16 @@ function open() {
 
 function update() {
   setText(document.getElementById("database"), visible(state.about?.database ?? ""));
-  status.className = state.live ? "live" : "lost";
-  setText(status, state.live ? clock(now(), now()) : "no connection to rowlock serve");
+  const fresh = state.live && overdue() === 0;
+  status.className = fresh ? "live" : "lost";
+  setText(status, fresh ? clock(now(), now()) : state.live ? `as of ${clock(state.at, now())}` : "no connection to rowlock serve");
   const texts = [];
+  if (state.refusal) texts.push(visible(state.refusal));
+  if (state.live && overdue() > 0) texts.push("The database has not answered for a while; what is shown is older.");
   if (state.problem) texts.push(`The database could not be read; what is shown is older. ${visible(state.problem)}`);
   if (state.more) texts.push("There are more locks than are shown.");
   if (state.onlyLeases) texts.push("This database user may read leases alone.");
+  if (!state.searched) texts.push("There are too many waiters to look for deadlock cycles.");
   problem.hidden = texts.length === 0;
   setText(problem, texts.join(" "));
   if (!asking) view?.update();

@@ -9,10 +9,18 @@ export const state = {
   at: 0,          // the database's clock in ms, when it was read
   heard: 0,       // performance.now() when that arrived
   live: false,
-  problem: null,
+  problem: null,  // why the database could not be read
+  refusal: null,  // why this server does not answer
   more: false,
   onlyLeases: false,
+  searched: true,  // whether deadlock cycles were looked for
 };
+
+/** For how long nothing was read, in ms, beyond what is usual. */
+export function overdue() {
+  const usual = 3 * (state.about?.every_ms ?? 2000) + 3000;
+  return state.heard === 0 ? 0 : Math.max(performance.now() - state.heard - usual, 0);
+}
 
 /** The database's clock, as far as this page knows. */
 export const now = () => state.at + (performance.now() - state.heard);
@@ -51,18 +59,26 @@ function take(event) {
   state.at = event.at;
   state.heard = performance.now();
   state.problem = event.problem;
+  state.refusal = null;
   state.more = event.more;
   state.onlyLeases = event.only_leases;
+  state.searched = event.searched;
   state.live = true;
 }
 
+const silence = 25000;  // the server says something every 10 s
+
 // Not EventSource: that can send no token but in a URL or a cookie.
 async function follow(changed) {
-  const body = (await request("api/events")).body.pipeThrough(new TextDecoderStream()).getReader();
+  const abort = new AbortController();
+  let timer = setTimeout(() => abort.abort(), silence);
+  const body = (await request("api/events", { signal: abort.signal })).body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
     const { value, done } = await body.read();
+    clearTimeout(timer);
     if (done) return;
+    timer = setTimeout(() => abort.abort(), silence);
     text += value;
     const events = text.split("\n\n");
     text = events.pop();
@@ -89,7 +105,7 @@ export async function run(changed, refused) {
         await refused(problem);
         continue;
       }
-      state.problem = problem instanceof Refused ? problem.message : null;
+      state.refusal = problem instanceof Refused ? problem.message : null;
     }
     state.live = false;
     changed();

@@ -10,6 +10,8 @@
 #include <queue>
 #include <set>
 #include <tuple>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace rowlock::protocol {
@@ -123,17 +125,14 @@ bool wait_graph::fits(const vertex& holder, const vertex& entry) {
 class wait_graph::search {
 public:
     search(const wait_graph& graph, std::size_t start)
-        : graph_{graph},
-          start_{graph.vertices_[start]},
-          met_(graph.vertices_.size(), false),
-          from_(graph.vertices_.size()) {
-        from_[start] = step{start, start};
+        : graph_{graph}, start_{graph.vertices_[start]} {
+        from_.emplace(start, step{start, start});
         open_.push(start);
     }
 
-    /// Returns the cycle, or nullopt.
-    std::optional<deadlock_found> run() {
-        for (; !open_.empty(); open_.pop()) {
+    /// Returns the cycle, or nullopt. Uses up `effort`, one for each entry.
+    std::optional<deadlock_found> run(std::size_t& effort) {
+        for (; !open_.empty() && effort > 0; open_.pop(), --effort) {
             if (const auto last = follow(open_.front())) return tell(way_to(*last));
         }
         return std::nullopt;
@@ -162,8 +161,7 @@ private:
             const auto obstacle = static_cast<std::size_t>(it - graph_.vertices_.begin());
             if (it->holds ? has(start_, it->self) : it->self == start_.self) {
                 if (lock(*it) != lock(start_) || &*it == &start_) return step{from, obstacle};
-            } else if (!met_[obstacle]) {
-                met_[obstacle] = true;
+            } else if (met_.insert(obstacle).second) {
                 go_on({from, obstacle});
             }
         }
@@ -184,8 +182,7 @@ private:
             const bool same = entry.kind == obstacle.kind && entry.name == obstacle.name;
             const bool itself = next == way.obstacle && obstacle.kind != 0;
             const bool younger = entry.blocks_a_hold && entry.made >= start_.made;
-            if (from_[next] || younger || (same && !itself)) continue;
-            from_[next] = way;
+            if (younger || (same && !itself) || !from_.emplace(next, way).second) continue;
             open_.push(next);
         }
     }
@@ -193,7 +190,7 @@ private:
     [[nodiscard]] std::vector<step> way_to(step last) const {
         std::vector<step> way{last};
         while (&graph_.vertices_[way.back().entry] != &start_) {
-            way.push_back(*from_[way.back().entry]);
+            way.push_back(from_.at(way.back().entry));
         }
         std::ranges::reverse(way);
         return way;
@@ -224,18 +221,21 @@ private:
     const wait_graph& graph_;
     const vertex& start_;
     std::queue<std::size_t>
-        open_;               ///< reached and not expanded yet, in the order of their distance
-    std::vector<bool> met_;  ///< obstacles that were expanded
-    std::vector<std::optional<step>> from_;  ///< how an entry was reached
+        open_;  ///< reached and not expanded yet, in the order of their distance
+    // Of what was reached alone: a search for each of many entries must not clear what all of them
+    // fill.
+    std::unordered_set<std::size_t> met_;         ///< obstacles that were expanded
+    std::unordered_map<std::size_t, step> from_;  ///< how an entry was reached
 };
 
-std::vector<deadlock_found> wait_graph::cycles(std::optional<session_id> session) const {
+std::vector<deadlock_found> wait_graph::cycles(std::optional<session_id> session,
+                                               std::size_t effort) const {
     std::vector<deadlock_found> found;
-    for (std::size_t i = 0; i < vertices_.size(); ++i) {
+    for (std::size_t i = 0; i < vertices_.size() && effort > 0; ++i) {
         const vertex& entry = vertices_[i];
         if (entry.holds || !entry.blocks_a_hold) continue;
         if (session && entry.session != *session) continue;
-        if (auto cycle = search{*this, i}.run()) found.push_back(std::move(*cycle));
+        if (auto cycle = search{*this, i}.run(effort)) found.push_back(std::move(*cycle));
     }
     return found;
 }

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,7 +30,11 @@ public:
     /// A party that waits for what it holds itself, or has several entries at one name, is not a
     /// cycle here: a lease is bound to no thread, and another may release it. A mutex refuses that
     /// by itself.
-    [[nodiscard]] std::vector<deadlock_found> cycles(std::optional<session_id> session) const;
+    /// @param effort how many queue entries it looks at before it gives up: with many there may be
+    /// more cycles than it returns
+    [[nodiscard]] std::vector<deadlock_found> cycles(
+        std::optional<session_id> session,
+        std::size_t effort = std::numeric_limits<std::size_t>::max()) const;
 
 private:
     using party = std::size_t;
