@@ -111,7 +111,8 @@ private:
     const protocol::policy_protocol policies_;
     const std::string history_;  ///< the name of its table
     const sql::statement reap_sessions_, free_with_waiters_, ended_sessions_, ended_holders_,
-        publish_floor_, idle_leases_, raise_floor_, history_there_, old_history_, delete_history_;
+        publish_floor_, idle_leases_, raise_floor_, history_there_, old_history_, delete_history_,
+        record_round_;
     reap_report report_;
 };
 

@@ -50,7 +50,8 @@ reaper_round::reaper_round(const parts& of)
       raise_floor_{of.statements("raise_floor")},
       history_there_{of.statements("history_there")},
       old_history_{of.statements("old_history")},
-      delete_history_{of.statements("delete_history")} {}
+      delete_history_{of.statements("delete_history")},
+      record_round_{of.statements("record_round")} {}
 
 template <typename Action>
 void reaper_round::step(std::string_view doing, const Action& action) {
@@ -79,6 +80,8 @@ reap_report reaper_round::run() {
     step("deleting old generations of latches and barriers",
          [&] { sql::unless_out_of_reach([&] { delete_old_rounds(); }); });
     step("deleting old history", [&] { report_.history_deleted = delete_old_history(); });
+    // Another reaper that has the row records a round, too.
+    if (!stop_.stop_requested()) unless_locked([&] { return run_with(record_round_).affected(); });
     return report_;
 }
 

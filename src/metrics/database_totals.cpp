@@ -45,6 +45,15 @@ void read_sessions(database_totals& into, sql::connection& db, const sql::statem
     into.oldest_expired_session = microseconds{std::max<std::int64_t>(row.integer(0, 3), 0)};
 }
 
+void read_reaper(database_totals& into, sql::connection& db, const sql::statement_set& statements,
+                 sql::deadline until) {
+    const auto row = db.execute(statements("reaper_age"), {}, until);
+    if (row.empty()) return;  // the doctor reports a floor that is missing
+    if (const auto age = row.maybe_integer(0, 0)) {
+        into.reaper_age = microseconds{std::max<std::int64_t>(*age, 0)};
+    }
+}
+
 std::uint64_t as_value(std::int64_t number) {
     return static_cast<std::uint64_t>(std::max<std::int64_t>(number, 0));
 }
@@ -73,6 +82,7 @@ database_totals read_totals(sql::connection& db, const sql::statement_set& state
     read_leases(all, db, statements, until);
     read_permits(all, db, statements, until);
     read_queues(all, db, statements, until);
+    read_reaper(all, db, statements, until);
     return all;
 }
 
@@ -100,6 +110,10 @@ std::string to_text(const database_totals& all) {
     out.sample({{"state", "ended"}}, as_value(all.ended_sessions));
     out.begin(database_oldest_expired);
     out.sample({}, as_value(all.oldest_expired_session));
+    if (all.reaper_age) {
+        out.begin(database_reaper_age);
+        out.sample({}, as_value(*all.reaper_age));
+    }
     return out.str();
 }
 

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace rowlock::metrics {
@@ -25,13 +26,15 @@ struct database_totals {
     std::int64_t permits = 0, permits_used = 0;
     std::int64_t live_sessions = 0, expired_sessions = 0, ended_sessions = 0;
     std::chrono::microseconds oldest_expired_session{0};
+    std::optional<std::chrono::microseconds>
+        reaper_age{};  ///< since the last round; none: no round yet
 };
 
 /// Reads the queues alone. One round trip.
 /// @param db of our own (lease_protocol::set_up): the statements compare with its clock
 void read_queues(database_totals& into, sql::connection& db, const sql::statement_set& statements,
                  sql::deadline until);
-/// Four round trips. Each reads tables from end to end.
+/// Five round trips. Each reads tables from end to end.
 [[nodiscard]] database_totals read_totals(sql::connection& db, const sql::statement_set& statements,
                                           sql::deadline until);
 

@@ -159,6 +159,9 @@ inline constexpr metric database_oldest_expired{
     "rowlock_database_oldest_expired_session_seconds", type::gauge, "", "seconds",
     "How long ago the first of the expired sessions expired; 0 if there is none. It grows if no "
     "reaper runs."};
+inline constexpr metric database_reaper_age{
+    "rowlock_database_reaper_round_age_seconds", type::gauge, "", "seconds",
+    "Since a reaper last ended a round; absent if none has."};
 inline constexpr metric database_doctor{"rowlock_database_doctor_verdict", type::gauge, "check",
                                         "verdict",
                                         "What `rowlock doctor` finds: 0 ok, 1 warn, 2 fail."};

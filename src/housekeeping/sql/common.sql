@@ -5,6 +5,10 @@
 update rowlock_token_floor set settled = floor
  where id = 1 and settled < floor and raised_at <= {now} - $1
 
+-- statement record_round
+-- A reaper has ended a round, for people.
+update rowlock_token_floor set reaped_at = {now} where id = 1
+
 -- statement raise_floor
 -- Raises the floor over the tokens of rows that will be deleted, once the last raise has settled.
 -- Committed before any deletion.

@@ -30,6 +30,10 @@ select count(*), coalesce(max(l.token + (l.successor is not null)::int), 0)
    and l.changed_at <= clock_timestamp() - $1::bigint::float8 * interval '1 microsecond'
    and not exists (select from rowlock_waiter w where w.name = l.name)
 
+-- statement record_round
+-- A reaper has ended a round, for people.
+update rowlock_token_floor set reaped_at = clock_timestamp() where id = 1
+
 -- statement raise_floor
 -- Raises the floor over the tokens of rows that will be deleted, once the last raise has settled.
 -- Durable and committed before any deletion.

@@ -48,6 +48,11 @@ select 1, count(case when not {hold_over} and m.expires_at > {now} then 1 end),
   from rowlock_permit s left join rowlock_session m on m.id = s.session
  where s.kind = 1 and s.base is null
 
+-- statement reaper_age
+-- How long ago a reaper last ended a round, in µs.
+-- → NULL: none has
+select {now} - f.reaped_at from rowlock_token_floor f where f.id = 1
+
 -- statement session_totals
 -- The sessions by state, and how long ago the first of the expired ones expired, in µs. A client that meets an expired
 -- session ends it; a reaper meets all of them.

@@ -43,6 +43,12 @@ select k.kind,
        (select coalesce(sum(p.used), 0)::bigint from rowlock_semaphore p where p.kind = 0 and k.kind = 0)
   from (values (0), (1)) as k (kind)
 
+-- statement reaper_age
+-- How long ago a reaper last ended a round, in µs.
+-- → NULL: none has
+select (extract(epoch from clock_timestamp() - f.reaped_at) operator(pg_catalog.*) 1000000)::bigint
+  from rowlock_token_floor f where f.id = 1
+
 -- statement session_totals
 -- The sessions by state, and how long ago the first of the expired ones expired, in µs. A client that meets an
 -- expired session ends it; a reaper meets all of them.

@@ -1,0 +1,1 @@
+alter table rowlock_token_floor drop column reaped_at;
