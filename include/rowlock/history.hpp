@@ -75,7 +75,7 @@ struct history_record {
     std::string host;      ///< likewise
     std::string program;   ///< likewise
     std::int64_t pid = 0;  ///< of the session's process
-    std::string note;      ///< of the hold
+    std::string note;      ///< of the hold; of one that was forced, who ended it
     std::string db_user;   ///< the database login; empty on SQLite
     history_of of = history_of::lease;  ///< the kind of lock
     /// Of a hold of a semaphore or shared_mutex after the change, of a queue entry, or the

@@ -133,10 +133,12 @@ private:
         return to_text(std::chrono::floor<std::chrono::milliseconds>(end - known->second));
     }
 
-    /// For a hold that was broken: the login of the client that did.
+    /// For a hold that was broken: who did it, which is its note then, and by which login.
     static std::string note_of(const history_record& one) {
-        if (one.kind != history_kind::forced || one.db_user.empty()) return one.note;
-        return fmt::format("by {}{}{}", one.db_user, one.note.empty() ? "" : ", ", one.note);
+        if (one.kind != history_kind::forced) return one.note;
+        if (one.note.empty()) return one.db_user.empty() ? "" : "by login " + one.db_user;
+        return fmt::format("by {}{}", one.note,
+                           one.db_user.empty() ? "" : " (login " + one.db_user + ")");
     }
 
     std::map<session_id, std::string> clients_{};

@@ -85,6 +85,7 @@ private:
     template <typename Action>
     void step(std::string_view doing, const Action& action);
     void apply_policies();
+    void record_round();
     template <typename Look, typename Ask>
     void request_overdue(const std::string& past, const Look& look, const Ask& ask);
     void request_overdue_leases(const std::string& past, const std::string& last);

@@ -80,9 +80,13 @@ reap_report reaper_round::run() {
     step("deleting old generations of latches and barriers",
          [&] { sql::unless_out_of_reach([&] { delete_old_rounds(); }); });
     step("deleting old history", [&] { report_.history_deleted = delete_old_history(); });
-    // Another reaper that has the row records a round, too.
-    if (!stop_.stop_requested()) unless_locked([&] { return run_with(record_round_).affected(); });
+    if (!stop_.stop_requested()) sql::unless_out_of_reach([&] { record_round(); });
     return report_;
+}
+
+/// For people. Another reaper that has the row locked records a round, too.
+void reaper_round::record_round() {
+    unless_locked([&] { return run_with(record_round_).affected(); });
 }
 
 std::int64_t reaper_round::delete_one_by_one(const sql::statement& what,

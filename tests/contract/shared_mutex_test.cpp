@@ -280,7 +280,7 @@ TEST_CASE("an upgrade is granted to no hold that was released or ended by force"
             page.protocol().served(page.db(), "page", one, grant_id{11}, soon()).value().token;
         SUBCASE("ended by force") {
             std::optional<protocol::hold_id> whom;
-            CHECK(page.protocol().force_release(page.db(), "page", token, whom, soon()));
+            CHECK(page.protocol().force_release(page.db(), "page", token, "", whom, soon()));
             CHECK(page.protocol().sweep(page.db(), "page", soon()) == permits_for(upgradeable));
         }
         SUBCASE("released") {

@@ -74,7 +74,7 @@ std::optional<milliseconds> lease_admin::request_release(const lock_name& name,
 }
 
 bool lease_admin::force_release(const lock_name& name, std::optional<fencing_token> only) {
-    protocol::victim whom;
+    protocol::victim whom{.by = name_of(context_)};
     const bool freed = read([&](sql::connection& db, sql::deadline until) {
         const bool done =
             only ? context_.leases.force_release_of(db, name.str(), only->value(), whom, until)

@@ -21,13 +21,16 @@ struct request_terms {
     }
 };
 
+/// This client, for people.
+inline std::string name_of(const client_context& context) {
+    return context.options.program + ", pid " + std::to_string(::getpid()) + " on " +
+           base::host_name();
+}
+
 /// A request without a time names no one: its holder loses the lock.
 inline request_terms terms_of(const client_context& context, const request_options& options) {
     if (options.within == std::chrono::milliseconds{0}) return {};
-    return {.within = options.within,
-            .asked_by = context.options.program + ", pid " + std::to_string(::getpid()) + " on " +
-                        base::host_name(),
-            .reason = options.reason};
+    return {.within = options.within, .asked_by = name_of(context), .reason = options.reason};
 }
 
 }  // namespace rowlock::detail

@@ -98,7 +98,8 @@ std::optional<std::chrono::milliseconds> semaphore_admin::request_release(
 bool semaphore_admin::force_release(const lock_name& name, fencing_token holder) {
     std::optional<protocol::hold_id> whom;
     return on_connection([&](sql::connection& db, sql::deadline until) {
-        if (!context_.semaphores.force_release(db, name.str(), holder.value(), whom, until)) {
+        if (!context_.semaphores.force_release(db, name.str(), holder.value(), name_of(context_),
+                                               whom, until)) {
             return false;
         }
         context_.notify_holder(db, whom->session, until);

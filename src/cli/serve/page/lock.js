@@ -98,7 +98,7 @@ function holdsIn(records) {
 const endings = { open: "still held", released: "released", expired: "ended with its session or deadline", forced: "broken" };
 
 function holdText(one) {
-  const by = one.by && (one.by.host || one.by.db_user) ? ` by ${one.by.host ? client(one.by) : visible(one.by.db_user)}` : "";
+  const by = one.by?.note || one.by?.db_user ? ` by ${visible(one.by.note ?? one.by.db_user)}` : "";
   return `${endings[one.how]}${by}`;
 }
 

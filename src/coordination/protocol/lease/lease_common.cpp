@@ -234,8 +234,9 @@ bool common_lease_protocol::force_release(sql::connection& db, std::string_view 
             continue;
         }
         if (seen.free) return false;
-        whom = {.token = seen.token, .session = seen.session};
-        if (evict(db, name, seen, until)) return true;
+        whom.token = seen.token;
+        whom.session = seen.session;
+        if (evict(db, name, seen, whom.by, until)) return true;
     }
 }
 
@@ -249,8 +250,9 @@ bool common_lease_protocol::force_release_of(sql::connection& db, std::string_vi
     }
     if (seen.token != token) return whom.token.has_value();
     if (seen.free) return false;
-    whom = {.token = token, .session = seen.session};
-    const bool done = evict(db, name, seen, until);
+    whom.token = token;
+    whom.session = seen.session;
+    const bool done = evict(db, name, seen, whom.by, until);
     whom.token.reset();
     return done;
 }
@@ -261,12 +263,14 @@ bool common_lease_protocol::is_durable(sql::connection& /*db*/, std::string_view
 }
 
 bool common_lease_protocol::evict(sql::connection& db, std::string_view name,
-                                  const lease_probe& seen, sql::deadline until) const {
+                                  const lease_probe& seen, std::string_view by,
+                                  sql::deadline until) const {
     // Lease first: a wait for a fenced transaction must not hold the session's row, or its
     // heartbeats would wait too. reclaim() locks in the opposite order; the database detects a
     // cycle of the two, and the call is repeated.
     sql::transaction_scope transaction{db, until};
-    if (!changed_one(run(db, force_release_, until, name, seen.token, seen.session))) {
+    if (!changed_one(run(db, force_release_, until, name, seen.token, seen.session,
+                         sql::text_or_null(by)))) {
         return false;
     }
     run(db, bump_revision_, until, seen.session);

@@ -100,7 +100,7 @@ private:
                                                             rowlock::grant_id as,
                                                             sql::deadline until) const;
     bool evict(sql::connection& db, std::string_view name, const lease_probe& seen,
-               sql::deadline until) const;
+               std::string_view by, sql::deadline until) const;
 
     const sql::statement heartbeat_, session_state_, end_expired_session_, end_session_,
         delete_session_, bump_revision_, extend_session_, wake_address_, probe_, release_,

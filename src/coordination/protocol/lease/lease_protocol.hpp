@@ -140,6 +140,7 @@ struct session_state {
 
 /// The holder that a forced release targets, kept across its attempts.
 struct victim {
+    std::string by{};                     ///< who does it, for people
     std::optional<std::int64_t> token{};  ///< set by the first
     session_id session{};                 ///< of the latest that was, or may have been, evicted
 };

@@ -478,14 +478,16 @@ std::optional<requested_release> common_semaphore_protocol::request_release(
 /// durable, and with it those before it. The lock makes an upgrade whose client has confirmed it
 /// visible to the statement that ends the hold.
 bool common_semaphore_protocol::force_release(sql::connection& db, std::string_view name,
-                                              std::int64_t token, std::optional<hold_id>& whom,
+                                              std::int64_t token, std::string_view by,
+                                              std::optional<hold_id>& whom,
                                               sql::deadline until) const {
     const bool again = whom.has_value();
     if (!again) whom = hold_to_end(db, name, token, until);
     if (!whom) return false;
     sql::transaction_scope transaction{db, until};
     sql::run(db, lock_hold_, until, name, whom->grant_id, whom->session);
-    const auto done = sql::run(db, end_, until, name, whom->grant_id, whom->session);
+    const auto done =
+        sql::run(db, end_, until, name, whom->grant_id, whom->session, sql::text_or_null(by));
     if (done.affected() == 0 && !again) {
         whom.reset();
         return false;

@@ -79,7 +79,8 @@ public:
         sql::connection& db, std::string_view name, std::int64_t token, const release_terms& terms,
         sql::deadline until) const override;
     bool force_release(sql::connection& db, std::string_view name, std::int64_t token,
-                       std::optional<hold_id>& whom, sql::deadline until) const override;
+                       std::string_view by, std::optional<hold_id>& whom,
+                       sql::deadline until) const override;
     [[nodiscard]] hold_state recheck(sql::connection& db, std::string_view name, session_id session,
                                      grant_id grant_id, sql::deadline until) const override;
     [[nodiscard]] bool exists(sql::connection& db, std::string_view name, counter_kind kind,

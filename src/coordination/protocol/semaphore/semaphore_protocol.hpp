@@ -254,8 +254,10 @@ public:
     /// Ends the grant with that token: its fences fail from then on. Returns false if it is over.
     /// sweep() and grant_next() follow. Six round trips.
     /// @param whom what is ended; kept across the attempts of one call: empty at the first
+    /// @param by who does it, for people
     virtual bool force_release(sql::connection& db, std::string_view name, std::int64_t token,
-                               std::optional<hold_id>& whom, sql::deadline until) const = 0;
+                               std::string_view by, std::optional<hold_id>& whom,
+                               sql::deadline until) const = 0;
 
     // For people; one round trip each.
     [[nodiscard]] virtual bool exists(sql::connection& db, std::string_view name, counter_kind kind,

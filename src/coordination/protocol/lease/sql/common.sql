@@ -13,10 +13,11 @@ update rowlock_lease
 select token from rowlock_lease where name = $1 and session = $2 and grant_id = $3
 
 -- statement force_release
--- Takes a lease from its holder, compare-and-set; the token rises, so the holder's fences fail.
--- $1 name  $2 probed token  $3 probed session
+-- Takes a lease from its holder, compare-and-set; the token rises, so the holder's fences fail. The note of the free
+-- row is who did it: a history records it.
+-- $1 name  $2 probed token  $3 probed session  $4 by whom, or NULL
 update rowlock_lease
-   set token = token + 1, session = null, grant_id = null, thread = null, note = null,
+   set token = token + 1, session = null, grant_id = null, thread = null, note = $4,
        acquired_at = null, deadline = null, changed_at = {now}
  where name = $1 and token = $2 and session = $3
 

@@ -204,8 +204,10 @@ update rowlock_permit
 -- judgement finds it over (hold_over), and any client may sweep it. A fence has the row locked: then this waits for that
 -- transaction. The hold is locked before (lock_permit), and bump_revision follows. 0 says that it was ended by force.
 -- An upgrade that is committed later is not believed: its client reads the hold afterwards (recheck_permit).
--- $1 name  $2 grant id  $3 session
-update rowlock_permit set deadline = 0 where name = $1 and (grant_id = $2 or base = $2) and session = $3
+-- The note becomes who did it: a history records it.
+-- $1 name  $2 grant id  $3 session  $4 by whom, or NULL
+update rowlock_permit set deadline = 0, note = coalesce($4, note)
+ where name = $1 and (grant_id = $2 or base = $2) and session = $3
 
 -- statement extend_permit
 -- Sets a hold's own deadline to so long from now, unless that has passed. The transaction has locked the hold

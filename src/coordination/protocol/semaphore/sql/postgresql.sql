@@ -255,8 +255,9 @@ update rowlock_permit s
 -- judgement finds it over (hold_over), and any client may sweep it. A fence has the row locked: then this waits for that
 -- transaction. The hold is locked before (lock_permit), and bump_revision follows. 'epoch' says that it was ended by
 -- force. An upgrade that is committed later is not believed: its client reads the hold afterwards (recheck_permit).
--- $1 name  $2 grant id  $3 session
-update rowlock_permit s set deadline = 'epoch'
+-- The note becomes who did it: a history records it.
+-- $1 name  $2 grant id  $3 session  $4 by whom, or NULL
+update rowlock_permit s set deadline = 'epoch', note = coalesce($4::text, s.note)
  where s.name = $1::text and $2::bigint in (s.grant_id, s.base) and s.session = $3::bigint
 
 -- statement recheck_permit
