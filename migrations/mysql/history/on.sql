@@ -89,7 +89,7 @@ drop trigger if exists rowlock_history_lease;
 create trigger rowlock_history_lease after update on rowlock_lease for each row
 if new.session is null and (old.session is not null or new.token <> old.token
                             or new.name <> old.name) then
-    insert into rowlock_history (at, kind, name, token, session, grant_id, db_user)
+    insert into rowlock_history (at, kind, name, token, session, grant_id, note, db_user)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             case
@@ -98,7 +98,7 @@ if new.session is null and (old.session is not null or new.token <> old.token
                 when new.token > old.token then 'forced'
                 when new.acquired_at is not null then 'expired'
                 else 'released' end,
-            new.name, new.token, old.session, old.grant_id, user())
+            new.name, new.token, old.session, old.grant_id, new.note, user())
 ; elseif new.session is not null and (not (new.session <=> old.session) or new.token <> old.token
      or not (new.grant_id <=> old.grant_id) or new.name <> old.name) then
     insert into rowlock_history (kind, at, name, token, session, grant_id, previous_session, ends_at,
