@@ -96,7 +96,7 @@ private:
         std::vector<std::tuple<lock*, grant_id, fencing_token>> upgrades;
         for (std::size_t row = 0; row < rows.rows(); ++row) {
             const kind of = counted ? kind_at(rows, row, 15) : kind::lease;
-            auto one = party_at<hold>(rows, row);
+            auto one = party_at<holder>(rows, row);
             if (!rows.is_null(row, 10)) one.deadline = time_at(rows, row, 10);
             one.expired = rows.integer(row, 11) != 0;
             if (!rows.is_null(row, 12)) one.asked_by = text_at(rows, row, 12);
@@ -112,7 +112,7 @@ private:
         }
         // An upgrade is a row of its own, and no hold of its own.
         for (const auto& [in, base, token] : upgrades) {
-            const auto at = std::ranges::find(in->holds, base, &hold::grant_id);
+            const auto at = std::ranges::find(in->holds, base, &holder::grant_id);
             if (at == in->holds.end()) continue;
             at->mode = rowlock::to_string(lock_mode::exclusive);
             at->token = token;

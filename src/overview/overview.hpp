@@ -33,7 +33,7 @@ struct party {
     const char* mode = nullptr;  ///< of a shared_mutex
 };
 
-struct hold : party {
+struct holder : party {
     fencing_token token{};
     std::optional<time_point> deadline{};   ///< of its own: nothing renews it
     bool expired = false;                   ///< its session has, and the next taker ends that
@@ -50,7 +50,7 @@ struct lock {
     kind of{};
     std::string name{};
     std::int64_t capacity = 0, used = 0;  ///< of a semaphore
-    std::vector<hold> holds{};
+    std::vector<holder> holds{};
     std::vector<entry> queue{};  ///< as it is served
 };
 

@@ -25,7 +25,7 @@ json party_to_json(const overview::party& one) {
     return object;
 }
 
-json hold_to_json(const overview::hold& one) {
+json hold_to_json(const overview::holder& one) {
     json object = party_to_json(one);
     object["token"] = as_text(one.token.value());
     if (one.expired) object["expired"] = true;

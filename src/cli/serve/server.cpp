@@ -159,7 +159,7 @@ server::~server() {
 }
 
 void server::limit() {
-    constexpr std::size_t longest_request = 16 * 1024;
+    constexpr std::size_t longest_request = 16UL * 1024;
     http_.new_task_queue = [] { return new httplib::ThreadPool{threads}; };
     http_.set_payload_max_length(longest_request);
     http_.set_tcp_nodelay(true);
