@@ -2,6 +2,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
+#include "cli/number.hpp"
 #include "cli/text.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/version.hpp>
@@ -11,7 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <csignal>
 #include <cstring>
 #include <functional>
@@ -247,13 +247,11 @@ void add_wait(CLI::App& app, patience& wait, int& busy_exit_code, int least_exit
 }
 
 grant_id to_grant_id(const std::string& text) {
-    std::int64_t number = 0;
-    const char* const end = text.data() + text.size();
-    const auto read = std::from_chars(text.data(), end, number);
-    if (read.ec != std::errc{} || read.ptr != end || number <= 0) {
+    const auto number = to_number(text);
+    if (!number || *number <= 0) {
         throw failure{usage, "GRANT-ID is the second number that `rowlock acquire` printed"};
     }
-    return grant_id{number};
+    return grant_id{*number};
 }
 
 CLI::App& add_command(CLI::App& app, parsed& into, const std::string& name, const std::string& help,

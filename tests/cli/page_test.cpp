@@ -31,11 +31,6 @@ std::unique_ptr<client> client_of(const tool::tables& in, const std::string& pro
                                     options);
 }
 
-void execute(const tool::tables& in, const std::string& sql) {
-    const auto deadline = std::chrono::steady_clock::now() + 10s;
-    rowlock::open(in.url()).connect(deadline)->query(sql, deadline);
-}
-
 std::jthread waiter_of(client& locks, const std::string& name) {
     const auto before = locks.stats().queued;
     std::jthread made{[&locks, name](const std::stop_token& stop) {
@@ -155,11 +150,7 @@ TEST_CASE("the page finds among ten thousand locks, and has no more rows than ar
     const auto in = tool::sqlite_tables();
     const auto locks = client_of(*in);
     const auto held = locks->acquire("first");
-    execute(*in,
-            "with recursive n (i) as (select 1 union all select i + 1 from n where i < 9999) "
-            "insert into rowlock_lease (name, token, session, grant_id, acquired_at, changed_at) "
-            "select 'job/' || i, 1, session, i, acquired_at, changed_at from n, rowlock_lease "
-            "where name = 'first'");
+    tool::add_leases_of_first(*in);
     const tool::serving at{*in};
     page->open(url_of(at));
     CHECK(page->shows("10000\nheld"));
@@ -314,10 +305,10 @@ TEST_CASE("the page says when the database cannot be read, and when its server h
         const tool::serving at{*in};
         page->open(url_of(at));
         REQUIRE(page->shows("nightly"));
-        execute(*in, "alter table rowlock_waiter rename to hidden");
+        tool::execute(*in, "alter table rowlock_waiter rename to hidden");
         CHECK(page->shows("The database could not be read"));
         CHECK(page->text().find("nightly") != std::string::npos);
-        execute(*in, "alter table hidden rename to rowlock_waiter");
+        tool::execute(*in, "alter table hidden rename to rowlock_waiter");
         CHECK(page->hides("The database could not be read"));
     }
     CHECK(page->shows("no connection to rowlock serve"));
@@ -388,10 +379,12 @@ TEST_CASE("pictures" * doctest::skip(std::getenv("ROWLOCK_PICTURES") == nullptr)
     execute(
         *in,
         "update rowlock_lease set acquired_at = acquired_at - (100 + length(name) * 37) * 1000000");
-    execute(*in, "update rowlock_waiter set enqueued_at = enqueued_at - length(name) * 11000000");
-    execute(*in, "update rowlock_permit set acquired_at = acquired_at - length(name) * 13000000");
-    execute(*in, "update rowlock_session set host = program || '-' || (1 + id % 3)");
-    execute(*in, "update rowlock_history set host = program || '-1' where host is not null");
+    tool::execute(*in,
+                  "update rowlock_waiter set enqueued_at = enqueued_at - length(name) * 11000000");
+    tool::execute(*in,
+                  "update rowlock_permit set acquired_at = acquired_at - length(name) * 13000000");
+    tool::execute(*in, "update rowlock_session set host = program || '-' || (1 + id % 3)");
+    tool::execute(*in, "update rowlock_history set host = program || '-1' where host is not null");
     const tool::serving at{*in};
     const std::string folder = std::getenv("ROWLOCK_PICTURES");
     const auto take = [&](const std::string& name, const std::string& where,

@@ -40,11 +40,6 @@ sql::connection_source source_of(const tool::tables& in) {
     return rowlock::open(in.url()).with_tables({.prefix = in.prefix()});
 }
 
-void execute(const tool::tables& in, const std::string& sql) {
-    const auto deadline = std::chrono::steady_clock::now() + 10s;
-    rowlock::open(in.url()).connect(deadline)->query(sql, deadline);
-}
-
 /// The lock of that key; null if it is not there.
 json lock_in(const json& said, const std::string& key) {
     for (const auto& each : said.at("locks")) {
@@ -304,11 +299,7 @@ TEST_CASE("serve reads all of ten thousand locks, and no other than the first ho
     const auto in = tool::sqlite_tables();
     client locks{source_of(*in)};
     const auto held = locks.acquire("first");
-    execute(*in,
-            "with recursive n (i) as (select 1 union all select i + 1 from n where i < 9999) "
-            "insert into rowlock_lease (name, token, session, grant_id, acquired_at, changed_at) "
-            "select 'job/' || i, 1, session, i, acquired_at, changed_at from n, rowlock_lease "
-            "where name = 'first'");
+    tool::add_leases_of_first(*in);
     semaphore limit{locks, "limit"};
     limit.create(50);
     std::vector<permits> all;
@@ -346,12 +337,12 @@ TEST_CASE("serve goes on with what it has while the database cannot be read, and
     const auto held = locks.acquire("a");
     const tool::serving at{*in};
     REQUIRE(at.get("/api/locks").at("locks").size() == 1);
-    execute(*in, "alter table rowlock_waiter rename to hidden");
+    tool::execute(*in, "alter table rowlock_waiter rename to hidden");
     const auto said = [&] { return at.get("/api/locks"); };
     CHECK(tool::eventually([&] { return said().at("problem") != nullptr; }));
     CHECK(said().at("locks").size() == 1);
     CHECK(request{.path = "/metrics"}.status(at) == 503);
-    execute(*in, "alter table hidden rename to rowlock_waiter");
+    tool::execute(*in, "alter table hidden rename to rowlock_waiter");
     CHECK(tool::eventually([&] { return said().at("problem") == nullptr; }));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cli/tool.hpp"
+#include <rowlock/open.hpp>
 
 #include <doctest/doctest.h>
 #include <httplib.h>
@@ -8,6 +9,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -76,5 +78,20 @@ private:
     scratch folder_;
     std::string token_ = "f2c9a0d1e4b7365882aa";
 };
+
+/// On a connection of its own.
+inline void execute(const tables& in, const std::string& sql) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+    rowlock::open(in.url()).connect(deadline)->query(sql, deadline);
+}
+
+/// In a SQLite file: 9 999 more leases of the session that holds "first".
+inline void add_leases_of_first(const tables& in) {
+    execute(in,
+            "with recursive n (i) as (select 1 union all select i + 1 from n where i < 9999) "
+            "insert into rowlock_lease (name, token, session, grant_id, acquired_at, changed_at) "
+            "select 'job/' || i, 1, session, i, acquired_at, changed_at from n, rowlock_lease "
+            "where name = 'first'");
+}
 
 }  // namespace tool

@@ -3,13 +3,13 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/named_locks.hpp"
+#include "cli/number.hpp"
 #include "cli/queue_waiter.hpp"
 #include "cli/text.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -49,11 +49,9 @@ manner manner_named(const std::string& text) {
 }
 
 fencing_token token_named(const std::string& text) {
-    std::int64_t number = 0;
-    const auto* const end = text.data() + text.size();
-    const auto read = std::from_chars(text.data(), end, number);
-    if (read.ec != std::errc{} || read.ptr != end) refuse("token must be a number, as a text");
-    return fencing_token{number};
+    const auto number = to_number(text);
+    if (!number) refuse("token must be a number, as a text");
+    return fencing_token{*number};
 }
 
 order order_in(const std::string& request) {

@@ -1,13 +1,13 @@
 #include "cli/serve/listen_address.hpp"
 
 #include "cli/exit_code.hpp"
+#include "cli/number.hpp"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -54,12 +54,10 @@ std::string listen_address::text(int at) const {
 listen_address parse_listen_address(const std::string& text) {
     auto [host, port] = split(text);
     listen_address found;
-    const char* const end = port.data() + port.size();
-    const auto read = std::from_chars(port.data(), end, found.port);
+    const auto number = to_number(port);
     constexpr int last_port = 65535;
-    if (read.ec != std::errc{} || read.ptr != end || found.port < 0 || found.port > last_port) {
-        refuse(text);
-    }
+    if (!number || *number < 0 || *number > last_port) refuse(text);
+    found.port = static_cast<int>(*number);
     const bool only_port = text.find(':') == std::string::npos;
     found.host = only_port || host == "localhost" ? "127.0.0.1" : host;
     const auto loopback = is_loopback(found.host);

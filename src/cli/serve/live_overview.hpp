@@ -35,9 +35,6 @@ public:
     void stop();
     [[nodiscard]] bool is_stopped();
 
-    /// Rows of one table that are shown.
-    static constexpr std::int64_t most = 50'000;
-
 private:
     using clock = std::chrono::steady_clock;
 

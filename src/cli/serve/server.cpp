@@ -3,6 +3,7 @@
 #include "cli/exit_code.hpp"
 #include "cli/history_json.hpp"
 #include "cli/measure.hpp"
+#include "cli/number.hpp"
 #include "cli/serve/breaking.hpp"
 #include "cli/serve/feed.hpp"
 #include "cli/serve/json_views.hpp"
@@ -16,7 +17,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -104,11 +104,7 @@ const char* type_of(std::string_view path) {
 
 std::int64_t number_in(const httplib::Request& asked, const char* key, std::int64_t otherwise) {
     if (!asked.has_param(key)) return otherwise;
-    const std::string text = asked.get_param_value(key);
-    std::int64_t number = 0;
-    const char* const end = text.data() + text.size();
-    const auto read = std::from_chars(text.data(), end, number);
-    if (read.ec == std::errc{} && read.ptr == end) return number;
+    if (const auto number = to_number(asked.get_param_value(key))) return *number;
     throw failure{usage, fmt::format("{} must be a number", key)};
 }
 
