@@ -155,21 +155,28 @@ void write_program(const std::string& path, const std::string& text) {
     REQUIRE(chmod(path.c_str(), 0755) == 0);
 }
 
-/// A folder in which examples run: `rowlock` uses the test's database, and each command that an
-/// example protects leaves a line in `ran`.
+/// A folder in which examples run: `rowlock` uses the test's database and listens on a free port,
+/// and each command that an example protects leaves a line in `ran`.
 class stage {
 public:
     stage() {
         REQUIRE(mkdir((folder_ / "bin").c_str(), 0755) == 0);
         write_program(folder_ / "bin/rowlock",
                       "#!/bin/sh\n"
-                      "i=$# url=\n"
+                      "i=$# before=\n"
                       "while [ $i -gt 0 ]; do\n"
                       "  word=$1; shift; i=$((i - 1))\n"
-                      "  if [ \"$url\" ]; then word=$EXAMPLE_URL; url=; "
-                      "elif [ \"$word\" = --url ]; then url=1; fi\n"
+                      "  case $before in\n"
+                      "    --url) word=$EXAMPLE_URL ;;\n"
+                      "    --listen) word=${word%:*}:0 ;;\n"
+                      "  esac\n"
+                      "  before=$word\n"
                       "  set -- \"$@\" \"$word\"\n"
                       "done\n"
+                      "case \"$*\" in\n"
+                      "  *--listen*) ;;\n"
+                      "  serve*) set -- \"$@\" --listen 127.0.0.1:0 ;;\n"
+                      "esac\n"
                       "unset ROWLOCK_URL_FILE\n"
                       "ROWLOCK_URL=$EXAMPLE_URL exec " ROWLOCK_TOOL_PATH " \"$@\"\n");
         const std::string leaves_a_trace =
