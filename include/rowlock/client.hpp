@@ -60,6 +60,9 @@ struct holder_info {
     /// Of a lease: its release was asked for, within a time that `remaining` shows. An empty
     /// `asked_by`: at once, by another client, or by a reaper (client::set_max_hold).
     std::optional<release_request> asked{};
+    /// Its client may keep the lease after its release (client_options::retain): whether a thread
+    /// holds it, and which, is known to that client alone. Then `thread` and `note` are empty.
+    bool retained = false;
 };
 
 /// Snapshot of a lock that the database knows.

@@ -127,6 +127,29 @@ struct spin_pauses {
     std::chrono::milliseconds longest{0};
 };
 
+/// Which leases a client keeps after their release, for its own threads.
+///
+/// A client that takes the same free name again and again keeps the database's grant instead of
+/// freeing it. Its next acquire of that name costs no round trip, and has a greater token.
+/// Exclusion and fencing rest on what they rest on without this: the lease stays with the session,
+/// and every token is reserved in the lease's row before it is used. Another client that wants the
+/// lease recalls it: an idle one is given back at once, one in use at its release. Costs of it:
+/// - a client that dies while it keeps an idle lease makes others wait for its ttl, as if it had
+///   died holding it;
+/// - if the recall is lost, another client waits up to `longest` more.
+///
+/// Never kept: a lease that was fenced, has a max_duration, was offered, or was asked for; one of
+/// several, of an election or a periodic run; one that another client waits for, or has waited for
+/// a second ago. Not for a client with a stable `owner`: reclaim() would find idle leases. Releases
+/// are not pipelined.
+struct retain_options {
+    /// How long a lease is kept after the last round trip that found no other client waiting for
+    /// it. 10 ms to 10 s. 1 s bounds the wait for a lost recall, and makes the round trips rare.
+    std::chrono::milliseconds longest{std::chrono::seconds{1}};
+    /// The most leases that are kept at a time. 1 to 100 000.
+    int names = 1024;
+};
+
 /// Options of a client, validated once by its constructor (errc::invalid_options).
 struct client_options {
     /// The session's time to live: how long leases outlive a client that vanishes. 30 s forgives a
@@ -176,6 +199,9 @@ struct client_options {
     std::string owner = {};
     /// Shown to people beside the host name and pid. Empty: the executable's name.
     std::string program = {};
+    /// Keeps leases after their release if set: see retain_options. Unset: every release is written
+    /// to the database.
+    std::optional<retain_options> retain = {};
     /// Called for each event: see event_callback.
     event_callback on_event = {};
     /// The class that a lock's name counts under in metrics::prometheus(), such as "report" for

@@ -51,8 +51,11 @@ shown_lock shown(const lease_info& row) {
     if (row.waiting > 0) one.longest = row.longest_wait;
     if (!row.holder) return one;
     const auto& who = *row.holder;
+    const bool expired = who.remaining <= milliseconds{0};
     one.holder = fmt::format("{}[{}]@{}{}", who.program, who.pid, who.host,
-                             who.remaining <= milliseconds{0} ? " (expired)" : "");
+                             expired        ? " (expired)"
+                             : who.retained ? " (retained)"
+                                            : "");
     one.held = who.held_for;
     return one;
 }

@@ -85,7 +85,8 @@ std::string explain(errc code, const std::string& where) {
                    " cannot be opened; check that it exists and that this user may write it "
                    "and its folder";
         case errc::schema_outdated:
-            return where + " lacks a table or column that this statement needs; run the migrations";
+            return where +
+                   " lacks a table or column that this statement needs: run `rowlock migrate`";
         case errc::unique_violation:
             return where + " already has a row with this key";
         case errc::unsupported:

@@ -19,6 +19,8 @@ enum class counter : unsigned char {
     unknown_outcomes,
     queued,
     handed_over,
+    local_grants,
+    recalls,
     wake_ups,
     polls,
     cancelled,

@@ -125,7 +125,25 @@ const ids every_row{"T1/postgresql",
                     "T15/postgresql",
                     "T15/mariadb",
                     "T15/sqlite",
-                    "T16"};
+                    "T16",
+                    "T17/pair-postgresql",
+                    "T17/postgresql-1",
+                    "T17/postgresql-16",
+                    "T17/recall-postgresql",
+                    "T17/in-turn-postgresql-1",
+                    "T17/in-turn-postgresql-16",
+                    "T17/pair-mariadb",
+                    "T17/mariadb-1",
+                    "T17/mariadb-16",
+                    "T17/recall-mariadb",
+                    "T17/in-turn-mariadb-1",
+                    "T17/in-turn-mariadb-16",
+                    "T17/pair-sqlite",
+                    "T17/sqlite-1",
+                    "T17/sqlite-16",
+                    "T17/recall-sqlite",
+                    "T17/in-turn-sqlite-1",
+                    "T17/in-turn-sqlite-16"};
 
 std::size_t occurrences(const std::string& text, const std::string& part) {
     std::size_t count = 0;

@@ -1,14 +1,18 @@
 // `rowlock policy`: limits on how long a lock is held, and `rowlock reap`, which enforces them.
 
 #include "cli/tool.hpp"
+#include <rowlock/open.hpp>
+#include <rowlock/sql/connection.hpp>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include <chrono>
 #include <string>
 
 namespace {
 
+using namespace std::chrono_literals;
 using nlohmann::json;
 
 bool contains(const std::string& text, const std::string& part) {
@@ -117,7 +121,12 @@ TEST_CASE("show works in tables that have no policies yet, and policy says what 
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         REQUIRE(in->run({"acquire", "--for", "1h", "job"}).code == 0);
-        REQUIRE(in->run({"migrate", "--down-to", "12", "--yes"}).code == 0);
+        const auto rename = [&](const std::string& from, const std::string& to) {
+            const auto until = std::chrono::steady_clock::now() + 20s;
+            rowlock::open(in->url()).connect(until)->query(
+                "alter table " + in->prefix() + from + " rename to " + in->prefix() + to, until);
+        };
+        rename("policy", "later");
         const auto shown = in->run({"show", "job"});
         CHECK(shown.code == 0);
         CHECK(contains(shown.out, "state      held\n"));
@@ -125,7 +134,7 @@ TEST_CASE("show works in tables that have no policies yet, and policy says what 
         const auto refused = in->run({"policy", "job"});
         CHECK(refused.code != 0);
         CHECK(contains(refused.err, "rowlock migrate"));
-        REQUIRE(in->run({"migrate"}).code == 0);
+        rename("later", "policy");
         CHECK(in->run({"policy", "job"}).code == 0);
     }
 }

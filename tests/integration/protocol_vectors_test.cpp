@@ -185,18 +185,18 @@ TEST_CASE("a foreign client refuses the tables that the library refuses") {
     const auto later = [](const std::string& oldest) {
         return "insert into rowlock_migration (version, name, checksum, applied_at, "
                "oldest_library) "
-               "select 18, 'later', '0', applied_at, " +
+               "select 19, 'later', '0', applied_at, " +
                oldest + " from rowlock_migration where version = 1";
     };
-    const std::string no_later = "delete from rowlock_migration where version = 18";
+    const std::string no_later = "delete from rowlock_migration where version = 19";
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const std::string right =
             vectors()["migrations"][std::string{to_string(database.speaks())}][2];
         for (const auto& each :
-             {change{later("17"), no_later, true}, change{later("18"), no_later},
+             {change{later("18"), no_later, true}, change{later("19"), no_later},
               change{later("null"), no_later},
-              change{"update rowlock_migration set version = 99 where version = 17",
-                     "update rowlock_migration set version = 17 where version = 99"},
+              change{"update rowlock_migration set version = 99 where version = 18",
+                     "update rowlock_migration set version = 18 where version = 99"},
               change{"update rowlock_migration set version = 99 where version = 3",
                      "update rowlock_migration set version = 3 where version = 99"},
               change{

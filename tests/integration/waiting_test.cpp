@@ -1099,3 +1099,26 @@ TEST_CASE("a grant between clients costs four statements on PostgreSQL") {
         CHECK(all <= 4 * rounds * 4 + 60);
     }
 }
+
+TEST_CASE("a client that expects a queue which is gone gets the free lease at once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        auto options = database.options({.poll_interval = 1h});
+        options.wake_ups = wakeup_mode::automatic;
+        client one{database.source(), options};
+        client other{database.source(), options};
+        milliseconds waited{0};
+        constexpr int rounds = 20;
+        for (int i = 0; i < rounds; ++i) {
+            auto held = one.acquire("job");
+            auto next = std::async(std::launch::async, [&] { other.acquire("job").release(); });
+            REQUIRE(places(database, 1));
+            held.release();  // to a waiter: its client expects another the next time
+            next.get();
+            const auto began = steady::now();
+            const auto again = one.acquire("job");
+            waited += std::chrono::floor<milliseconds>(steady::now() - began);
+        }
+        // A notified waiter polls after 250 ms.
+        CHECK(waited < rounds * 250ms / 2);
+    }
+}

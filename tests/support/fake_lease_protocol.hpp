@@ -109,6 +109,15 @@ public:
         told(&done, nullptr);
     }
 
+    bool retain(sql::connection& /*db*/, const protocol::grant_to_retain& /*which*/,
+                sql::deadline /*until*/) const override {
+        return false;
+    }
+    bool end_retention(sql::connection& /*db*/, const protocol::grant_to_retain& /*which*/,
+                       const protocol::holding_thread& /*by*/,
+                       sql::deadline /*until*/) const override {
+        return false;
+    }
     std::optional<std::int64_t> find_grant(sql::connection& /*db*/, std::string_view name,
                                            session_id session, grant_id grant_id,
                                            sql::deadline /*until*/) const override {

@@ -25,8 +25,8 @@ public:
         return in_.look([&](rows& /*all*/) { return notified_; });
     }
 
-    void enqueue(sql::connection& /*db*/, const grant_request& request,
-                 sql::deadline /*until*/) const override {
+    std::optional<lease_probe> enqueue(sql::connection& /*db*/, const grant_request& request,
+                                       sql::deadline /*until*/) const override {
         in_.call([&](rows& all) {
             for (const auto& [ticket, each] : all.waiters) {
                 if (each.grant_id == request.grant_id) return;  // a repetition
@@ -37,6 +37,7 @@ public:
                                     std::string{request.thread}, std::string{request.note},
                                     request.deadline_us});
         });
+        return std::nullopt;
     }
 
     std::vector<grant_id> cancel(sql::connection& /*db*/, std::span<const grant_id> grant_ids,
@@ -209,6 +210,10 @@ public:
     void notify_grantee(sql::connection& /*db*/, const handed_over& next,
                         sql::deadline /*until*/) const noexcept override {
         record(next.session);
+    }
+    void recall(sql::connection& /*db*/, session_id session, grant_id /*grant_id*/,
+                sql::deadline /*until*/) const noexcept override {
+        record(session);
     }
     void notify_session(sql::connection& /*db*/, session_id session,
                         sql::deadline /*until*/) const noexcept override {

@@ -31,3 +31,14 @@ TEST_CASE("expired notes make room for others") {
     CHECK(names.size() == 1);
     CHECK(names.has("new", start + 1s + 1ns));
 }
+
+TEST_CASE("a name that is forgotten counts as contended no more") {
+    contended_names names;
+    const contended_names::time start{};
+    names.note("job", start);
+    names.note("other", start);
+    names.forget("job");
+    names.forget("unknown");
+    CHECK_FALSE(names.has("job", start));
+    CHECK(names.has("other", start));
+}

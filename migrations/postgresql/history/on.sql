@@ -14,7 +14,8 @@
 --                     handed_over   … its holder gave it to this waiter
 --                     taken_over    … the one before had ended with its session or by its own deadline
 --                     reclaimed     … of a predecessor's session
---                     renewed       a lease for a script lasts longer, with a new token
+--                     renewed       a lease for a script lasts longer, with a new token, or its client keeps a lease
+--                                   that was released, with tokens for its own threads
 --                     released      the hold has ended; so has every hold of a session that has ended
 --                     expired       the reaper freed what had ended with its session or by its deadline
 --                     forced        the hold was ended by force; a lease's token was used up by that
@@ -83,7 +84,7 @@ begin
                          or not exists (select from rowlock_session s
                                          where s.id = old.session and not s.ended)) then 'taken_over'
         when begins then 'handed_over'
-        when new.session is not null and new.token > old.token and new.deadline <> old.deadline then 'renewed'
+        when new.session is not null and new.token > old.token and (new.deadline <> old.deadline or new.acquired_at <> old.acquired_at) then 'renewed'
         when new.session is not null or old.session is null then 'altered'
         when new.token > old.token then 'forced'
         when new.acquired_at is not null then 'expired'

@@ -12,7 +12,8 @@
 --                     handed_over   … its holder gave it to this waiter
 --                     taken_over    … the one before had ended with its session or by its own deadline
 --                     reclaimed     … of a predecessor's session
---                     renewed       a lease for a script lasts longer, with a new token
+--                     renewed       a lease for a script lasts longer, with a new token, or its client keeps a lease
+--                                   that was released, with tokens for its own threads
 --                     released      the hold has ended; so has every hold of a session that has ended
 --                     expired       the reaper freed what had ended with its session or by its deadline
 --                     forced        the hold was ended by force; a lease's token was used up by that
@@ -87,7 +88,7 @@ begin
                 when new.token = old.token then 'altered'
                 when old.session is null then 'granted'
                 when new.session = old.session and new.grant_id is old.grant_id
-                 and new.deadline <> old.deadline then 'renewed'
+                 and (new.deadline <> old.deadline or new.acquired_at <> old.acquired_at) then 'renewed'
                 when new.session = old.session and new.grant_id is old.grant_id then 'altered'
                 when new.grant_id = old.grant_id then 'reclaimed'
                 when old.deadline <= cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000

@@ -16,6 +16,11 @@ using namespace std::chrono_literals;
 using base::fast_path;
 using std::chrono::microseconds;
 using steady = std::chrono::steady_clock;
+
+/// How long a try waits for a lease that its client may have kept idle. Far longer than it takes:
+/// the wait ends sooner, unless that client cannot be reached.
+constexpr auto recall_takes = 50ms;
+
 using outcome = protocol::attempt::outcome;
 using protocol::hold_kind;
 
@@ -62,6 +67,26 @@ std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_poi
         call.straight_to_queue || permits.is_upgrade() ||
         (call.kind() == hold_kind::permits && waiting_.contended_semaphores().has(name.str()));
     return call.measured(mode_of(permits), [&] { return ask_until_over(call); });
+}
+
+std::shared_ptr<grant> acquirer::acquire_lease(const lock_name& name, steady::time_point until,
+                                               const std::stop_token& stop,
+                                               const acquire_options& options) {
+    if (!context_.retained.enabled()) return acquire(name, until, stop, options);
+    context_.fork.require_same_process();
+    validate(options);
+    const auto began = steady::now();
+    if (stop.stop_requested()) return nullptr;
+    if (auto kept = retention_.take(name, thread_label(), options, until, stop)) {
+        kept->measured->acquired(metrics::acquire_mode::exclusive,
+                                 metrics::acquire_outcome::granted, steady::now() - began);
+        return kept;
+    }
+    auto granted = acquire(name, until, stop, options);
+    if (granted && !options.max_duration && options.queueing == queueing::fair) {
+        granted->may_be_kept = true;
+    }
+    return granted;
 }
 
 std::shared_ptr<grant> acquirer::ask_until_over(acquisition& call) {
@@ -125,16 +150,61 @@ acquirer::answer acquirer::wait_for_holder(acquisition& call, const protocol::le
     context_.count(counter::busy);
     call.contention.forget();
     call.seen_held = true;
+    if (seen.retained && seen.grant_id != call.recalled) {
+        call.to_recall = {.session = seen.session, .grant_id = seen.grant_id};
+    }
+    if (!call.has_time()) {
+        if (seen.retained && !recalled_in_vain(call)) return std::nullopt;
+        if (!call.barging() && call.kind() == hold_kind::lease) {
+            tokens_.remember_held(call.name.str());
+        }
+        return std::shared_ptr<grant>{};
+    }
     if (call.barging()) {
+        if (call.to_recall) recall_now(call);
         if (!sleep_until_probe(call, seen)) return std::shared_ptr<grant>{};
         return std::nullopt;
     }
-    if (!call.has_time()) {
-        if (call.kind() == hold_kind::lease) tokens_.remember_held(call.name.str());
-        return std::shared_ptr<grant>{};
-    }
     if (auto waited = wait_in_queue(call)) return waited;
     return go_on(call);
+}
+
+/// Asks the holder's client for a lease that it may have kept after its release.
+void acquirer::recall(acquisition& call, sql::connection& db, sql::deadline until) const {
+    const auto which = *std::exchange(call.to_recall, std::nullopt);
+    call.recalled = which.grant_id;
+    if (call.ours && which.session == call.ours->id()) {
+        context_.retained.recall(which.grant_id);
+    } else {
+        context_.recall(db, which.session, which.grant_id, until);
+    }
+}
+
+/// The same, on a connection of the pool. What fails is not repeated: it is a hint.
+void acquirer::recall_now(acquisition& call) {
+    if (call.ours && call.to_recall->session == call.ours->id()) {
+        call.recalled = call.to_recall->grant_id;
+        call.to_recall.reset();
+        context_.retained.recall(call.recalled);
+        return;
+    }
+    try {
+        const auto until = std::min(context_.statement_deadline(), steady::now() + 1s);
+        const auto db = connections_.take(until);
+        recall(call, *db, until);
+    } catch (const error&) {
+        call.to_recall.reset();
+    }
+}
+
+/// For a caller that has no queue entry: recalls the lease, and pauses. Returns true if there was
+/// time enough for an idle lease to be given back: it is in use.
+bool acquirer::recalled_in_vain(acquisition& call) {
+    if (!call.recalled_at) call.recalled_at = steady::now();
+    if (call.to_recall) recall_now(call);
+    const auto since = steady::now() - *call.recalled_at;
+    if (since >= recall_takes) return true;
+    return !retries_.pause(std::max<nanoseconds>(since / 2, 1ms), call.stop);
 }
 
 /// Called before the next round of a call; no round begins after the call's time limit.

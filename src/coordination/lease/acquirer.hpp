@@ -3,6 +3,7 @@
 #include "coordination/batch/lease_batches.hpp"
 #include "coordination/batch/permit_batches.hpp"
 #include "coordination/lease/acquisition.hpp"
+#include "coordination/lease/retention.hpp"
 #include "coordination/lease/token_cache.hpp"
 #include "coordination/queue/client_waiters.hpp"
 #include "coordination/session/client_connections.hpp"
@@ -45,6 +46,7 @@ public:
         permit_batches& permits;
         client_waiters& waiting;
         token_cache& tokens;
+        retention& kept;
     };
     explicit acquirer(const surroundings& with)
         : context_{with.context},
@@ -56,7 +58,8 @@ public:
           batches_{with.batches},
           permits_{with.permits},
           waiting_{with.waiting},
-          tokens_{with.tokens} {}
+          tokens_{with.tokens},
+          retention_{with.kept} {}
 
     /// Returns null if `until` passes or a stop is requested first.
     /// @param permits of the semaphore or shared_mutex `name`; none: the lease
@@ -65,6 +68,12 @@ public:
                                    const std::stop_token& stop, const acquire_options& options,
                                    const protocol::wanted_permits& permits = {},
                                    const std::string& shared_label = {}, int priority = 0);
+
+    /// The same for a lease that the client may keep after its release: without a round trip if it
+    /// has kept it.
+    std::shared_ptr<grant> acquire_lease(const lock_name& name, steady::time_point until,
+                                         const std::stop_token& stop,
+                                         const acquire_options& options);
 
     /// Whether a thread of this client holds a lock of that name, of any kind.
     [[nodiscard]] bool holds(const lock_name& name) const;
@@ -110,9 +119,16 @@ private:
     bool sleep_until_probe(acquisition& call, const protocol::lease_probe& seen);
     bool try_again_in_vain(acquisition& call);
 
+    void recall(acquisition& call, sql::connection& db, sql::deadline until) const;
+    void recall_now(acquisition& call);
+    bool recalled_in_vain(acquisition& call);
+
     answer wait_in_queue(acquisition& call);
     std::shared_ptr<waiter> enqueue(acquisition& call, waiting_threads& at, sql::connection& db,
                                     sql::deadline until);
+    void look_once(acquisition& call, waiting_threads& at,
+                   std::optional<protocol::lease_probe> seen, sql::connection& db,
+                   sql::deadline until);
     std::shared_ptr<waiter> expect_waiter(acquisition& call, waiting_threads& at);
     std::shared_ptr<grant> accept_served(const acquisition& call, const waiter& served);
 
@@ -163,6 +179,7 @@ private:
     permit_batches& permits_;
     client_waiters& waiting_;
     token_cache& tokens_;
+    retention& retention_;
 };
 
 }  // namespace rowlock::detail

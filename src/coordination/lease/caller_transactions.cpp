@@ -15,6 +15,10 @@
 #include <rowlock/shared_mutex.hpp>
 #include <rowlock/transaction.hpp>
 
+#include <array>
+#include <functional>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -100,28 +104,72 @@ void caller_transactions::run(sql::connection& db, grant& held, const fence_opti
     require(db.speaks() == context_.speaks(),
             "this connection is to another kind of database than the lease's client: lock and data "
             "must live in one database");
-    require_fenceable(held);
+    // In this order: a release that comes in between keeps the lease for the client only if it was
+    // not fenced, and then this call finds it released.
     held.fenced = true;
+    require_fenceable(held);
     // The server, which may be busy, should time out first: its refusal leaves the connection
     // usable, ours does not.
     constexpr auto grace = 1s;
     const auto until = steady::now() + options.statement_timeout + grace;
-    const claim lease{.name = held.name,
-                      .session = held.session_id,
-                      .token = held.token.value(),
-                      .grant_id = held.grant_id,
-                      .permits = held.kind() == protocol::hold_kind::permits};
     const fence_limits limits{
         .statement = options.statement_timeout,
         .idle = options.max_idle > 0ms ? options.max_idle : context_.options.ttl};
     auto seen = verdict::current;
     try {
         sql::require_transaction(db, "a fence", until);
+        if (held.local && !context_.traits().one_writer) renew_row(held, until);
+        const claim lease{.name = held.name,
+                          .session = held.session_id,
+                          .token = held.row_token,
+                          .grant_id = held.grant_id,
+                          .permits = held.kind() == protocol::hold_kind::permits};
         seen = ((*fencing_).*what)(db, lease, limits, until);
     } catch (const error& failure) {
         throw with_advice(failure);
     }
     if (seen != verdict::current) refuse(db, held, seen, until);
+}
+
+namespace {
+
+/// One mutex for several grants, held over two round trips: only the first fence of a local grant
+/// locks one.
+std::mutex& renewal_of(const grant& held) noexcept {
+    static std::array<std::mutex, 64> all;
+    return all[std::hash<grant_id>{}(held.grant_id) % all.size()];
+}
+
+}  // namespace
+
+/// A local grant has changed no row: in a transaction whose snapshot is older than the grant the
+/// row would be current. So its token is raised in a transaction of its own first. One round trip,
+/// two after a lost reply. On SQLite, which has one writer, no transaction with an old snapshot can
+/// write.
+void caller_transactions::renew_row(grant& held, sql::deadline until) {
+    // Of two first fences of one grant the second finds it done.
+    const std::lock_guard one_at_a_time{renewal_of(held)};
+    if (!held.local) return;
+    const std::int64_t token = held.row_token;
+    held.next_row_token = token + 1;  // a heartbeat may read it before we hear of it
+    const auto db = connections_.take_spare(until);
+    const bool done = context_.leases.end_retention(
+        *db,
+        {.name = held.name,
+         .session = held.session_id,
+         .grant_id = held.grant_id,
+         .token = token,
+         .last_of = token + 1},
+        {.label = held.thread,
+         .note = held.note,
+         .held_for = std::chrono::floor<std::chrono::microseconds>(context_.now() - held.made_at)},
+        until);
+    const auto seen =
+        done ? std::optional{token + 1}
+             : context_.leases.find_grant(*db, held.name, held.session_id, held.grant_id, until);
+    if (seen != token + 1) return;  // it is over: the fence finds out
+    held.row_token = token + 1;
+    held.local = false;
 }
 
 /// Checks what is known without a round trip.

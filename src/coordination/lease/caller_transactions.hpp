@@ -53,6 +53,7 @@ private:
                                                       sql::deadline) const;
 
     void run(sql::connection& db, grant& held, const fence_options& options, step what);
+    void renew_row(grant& held, sql::deadline until);
     void require_fenceable(grant& held);
     [[nodiscard]] standing look_up(const grant& held, sql::deadline until) noexcept;
     [[nodiscard]] bool is_elsewhere(sql::connection& db, sql::deadline until) noexcept;

@@ -72,7 +72,8 @@ engine::engine(sql::connection_source source, client_options options)
                  .batches = batches_,
                  .permits = permit_batches_,
                  .waiting = waiting_,
-                 .tokens = tokens_}},
+                 .tokens = tokens_,
+                 .kept = retention_}},
       releaser_{{.context = context_,
                  .connections = connections_,
                  .sessions = sessions_,
@@ -83,7 +84,12 @@ engine::engine(sql::connection_source source, client_options options)
                  .batches = batches_,
                  .permits = permit_batches_,
                  .waiting = waiting_,
-                 .tokens = tokens_}},
+                 .tokens = tokens_,
+                 .kept = retention_}},
+      retention_{
+          context_, connections_,
+          keeper_,  grants_,
+          waiting_, [this](retention::grants all) { releaser_.release_several_quietly(all); }},
       adopter_{context_, sessions_, retries_, grants_},
       reclaimer_{{.context = context_,
                   .sessions = sessions_,
@@ -196,9 +202,11 @@ std::shared_ptr<mode_holds> engine::shared_mode_holds(
 void engine::close() noexcept {
     sessions_.close();
     reaping_.request_stop();
+    retention_.begin_stop();
     keeper_.begin_stop();
     retries_.close();
     waiting_.begin_close();
+    retention_.join();
     keeper_.finish_stop();
     const auto until = context_.statement_deadline();
     (void)connections_.drain_pipelined(nullptr, until);

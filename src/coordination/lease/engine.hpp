@@ -12,6 +12,7 @@
 #include "coordination/lease/policies.hpp"
 #include "coordination/lease/reclaimer.hpp"
 #include "coordination/lease/releaser.hpp"
+#include "coordination/lease/retention.hpp"
 #include "coordination/lease/semaphore_admin.hpp"
 #include "coordination/lease/token_cache.hpp"
 #include "coordination/queue/client_waiters.hpp"
@@ -58,6 +59,7 @@ public:
     [[nodiscard]] const session_registry& sessions() const noexcept { return sessions_; }
     [[nodiscard]] acquirer& acquires() noexcept { return acquirer_; }
     [[nodiscard]] releaser& releases() noexcept { return releaser_; }
+    [[nodiscard]] retention& kept() noexcept { return retention_; }
     [[nodiscard]] adopter& adoptions() noexcept { return adopter_; }
     [[nodiscard]] reclaimer& reclaims() noexcept { return reclaimer_; }
     [[nodiscard]] lease_admin& admin() noexcept { return admin_; }
@@ -108,6 +110,7 @@ private:
     permit_batches permit_batches_;
     acquirer acquirer_;
     releaser releaser_;
+    retention retention_;
     adopter adopter_;
     reclaimer reclaimer_;
     lease_admin admin_;

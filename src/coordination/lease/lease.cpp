@@ -74,7 +74,7 @@ lease_offer lease::offer() {
     return {.name = grant_->name,
             .session = grant_->session_id,
             .grant_id = grant_->grant_id,
-            .token = grant_->token};
+            .token = fencing_token{grant_->row_token}};
 }
 
 void lease::release() {

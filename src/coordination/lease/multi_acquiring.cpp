@@ -85,6 +85,9 @@ std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<wanted
         auto granted = acquire(first.name, until, stop, options, permits_of(first));
         return granted ? grants{std::move(granted)} : grants{};
     }
+    if (all.kind() == protocol::hold_kind::lease) {
+        for (const auto& each : locks) context_.retained.fetch_back(name_of(each), until, stop);
+    }
     return all.call.measured(metrics::acquire_mode::several, [&] { return ask_until_over(all); });
 }
 
@@ -111,9 +114,11 @@ void acquirer::refuse_reentry(const multi_acquisition& all) const {
     if (!ours) return;
     const auto& shared = mode_holds::shared_labels();
     ours->grants().for_each_held([&](const grant& held) {
+        // The state first: an idle grant gets its next thread's label before it is held.
+        if (held.now != grant::state::held || held.kind() != all.kind()) return;
         const bool by_us = held.thread == all.call.thread ||
                            std::ranges::find(shared, held.thread) != shared.end();
-        if (held.kind() != all.kind() || !by_us || held.now != grant::state::held) return;
+        if (!by_us) return;
         if (std::ranges::find(all.locks, held.name, name_of) == all.locks.end()) return;
         throw error{errc::would_deadlock,
                     "this thread holds \"" + held.name + "\" already: release that first"};

@@ -66,15 +66,38 @@ std::shared_ptr<waiter> acquirer::enqueue(acquisition& call, waiting_threads& at
         }
         return true;
     };
+    std::optional<protocol::lease_probe> seen;
     try {
-        context_.holds(call.kind()).enqueue(db, call.request(), until);
+        seen = context_.holds(call.kind()).enqueue(db, call.request(), until);
     } catch (const error& failure) {
         if (abandon(failure.kind() == errc::outcome_unknown)) throw;
     } catch (...) {
         if (abandon(true)) throw;  // out of memory: the ticket may have been sent
     }
     at.enqueued(*mine);
+    look_once(call, at, seen, db, until);
+    // Not before: a lease that is given back then finds this entry.
+    if (call.to_recall) recall(call, db, until);
     return mine;
+}
+
+/// A call that went straight to the queue expects a holder whose release serves it. If the lease is
+/// free, or idle at its client, no release follows. For any call the lease may be kept since its
+/// attempt.
+void acquirer::look_once(acquisition& call, waiting_threads& at,
+                         std::optional<protocol::lease_probe> seen, sql::connection& db,
+                         sql::deadline until) {
+    if (!seen && !call.contended) return;  // its attempt and its first poll look
+    try {
+        if (!seen) seen = context_.leases.probe(db, call.name.str(), call.ours->id(), until);
+    } catch (...) {
+        return at.poll_soon();
+    }
+    if (seen->free && call.contended) {
+        waiting_.contended().forget(call.name.str());  // there is no queue any more
+        at.poll_soon();
+    }
+    if (seen->retained) call.to_recall = {.session = seen->session, .grant_id = seen->grant_id};
 }
 
 /// The waiter of a ticket that is about to be sent.

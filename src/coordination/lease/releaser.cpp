@@ -19,7 +19,14 @@ using steady = std::chrono::steady_clock;
 }  // namespace
 
 void releaser::release(grant& held) {
-    if (const auto how = begin(held)) finish(held, *how);
+    const auto how = begin(held);
+    if (!how) return;
+    if (how->perhaps_freed || !retention_.keep(held)) {
+        finish(held, *how);
+        return;
+    }
+    held.now = grant::state::released;
+    report_released(held);
 }
 
 /// Returns nullopt if there is nothing to release.
@@ -65,8 +72,8 @@ void releaser::offer(grant& held) {
 bool releaser::hand_over_to(grant& held, protocol::next_waiter heir) {
     const auto how = begin(held);
     if (!how) return false;
-    heir.token = std::max(heir.token, held.token.value() + 1);  // a node may lag behind
-    heir.seen = held.token.value();                             // no other grant is handed over
+    heir.token = std::max(heir.token, held.row_token + 1);  // a node may lag behind
+    heir.seen = held.row_token;                             // no other grant is handed over
     heir.looks_from =
         ticket_no{std::numeric_limits<std::int64_t>::max()};  // the queue's watermark stays
     const auto done = finish(held, *how, &heir);
@@ -95,11 +102,13 @@ releaser::ending releaser::finish(grant& held, begun how, const protocol::next_w
 
 void releaser::release_several(std::span<const std::shared_ptr<grant>> all) {
     std::optional<error> failed;
+    bool unreachable = false;
     const auto without_throwing = [&](const auto& act) {
         try {
             act();
         } catch (const error& failure) {
             if (!failed) failed = failure;
+            unreachable = unreachable || failure.kind() == errc::database_unreachable;
         } catch (const std::exception& failure) {
             if (!failed) failed.emplace(errc::out_of_resources, failure.what());
         }
@@ -135,10 +144,16 @@ void releaser::release_several(std::span<const std::shared_ptr<grant>> all) {
         without_throwing([&] {
             released(*together[i]);
             if (!context_.traits().one_writer) waiting_.lease_freed(together[i]->name);
-            tokens_.remember_free(together[i]->name, together[i]->token.value());
+            tokens_.remember_free(together[i]->name, together[i]->row_token);
         });
     }
-    for (const auto& each : alone) without_throwing([&] { finish(*each.held, each.how); });
+    for (const auto& each : alone) {
+        without_throwing([&] {
+            // As each would be after its own attempts.
+            if (unreachable) return leave_to_heartbeat(*each.held, "the database is unreachable");
+            finish(*each.held, each.how);
+        });
+    }
     if (failed) throw error{*failed};
 }
 
@@ -274,6 +289,10 @@ void releaser::release_quietly(const std::shared_ptr<grant>& held) noexcept {
 void releaser::released(grant& held) {
     grants_.forget(held);
     held.now = grant::state::released;
+    if (!held.given_back) report_released(held);
+}
+
+void releaser::report_released(const grant& held) {
     context_.count(counter::released);
     context_.measure_end(held);
     context_.report(event_kind::lease_released, held);
@@ -290,7 +309,7 @@ void releaser::leave_to_heartbeat(grant& held, const char* why) noexcept {
     held.now = grant::state::released;
     context_.measure_end(held);
     if (!grants_.leave_unanswered(held)) return;  // an ended session holds nothing
-    context_.report(event_kind::outcome_unknown, held, why);
+    if (!held.given_back) context_.report(event_kind::outcome_unknown, held, why);
 }
 
 /// What this call did to the lease. If it freed it a waiter has it, or will be looked for.
@@ -316,7 +335,7 @@ protocol::release_outcome releaser::send(grant& held, bool& unknown,
     const auto cancelling = std::min<milliseconds>(250ms, context_.options.statement_timeout / 4);
     auto done = retries_.repeat(context_.statement_deadline() - cancelling, {}, attempt);
     if (is_lease && done && done->freed && !done->next) {
-        tokens_.remember_free(held.name, held.token.value());
+        tokens_.remember_free(held.name, held.row_token);
     }
     if (unknown) waiting_.freed(held.kind(), held.name, true);
     return done ? *std::move(done) : protocol::release_outcome{};
@@ -401,6 +420,7 @@ std::optional<protocol::handed_over> releaser::hand_over_to(sql::connection& db,
 /// background or by the end of the session.
 bool releaser::send_pipelined(const std::shared_ptr<grant>& held) {
     if (context_.options.releasing != release_mode::pipelined) return false;
+    if (context_.retained.enabled()) return false;
     if (held->kind() != protocol::hold_kind::lease) return false;
     if (!context_.traits().pipelines || held->queued || held->fenced) return false;
     if (waiting_.contended().has(held->name) || !batches_.alone() || !held->held()) return false;
@@ -417,7 +437,7 @@ bool releaser::send_pipelined(const std::shared_ptr<grant>& held) {
         if (const auto alive = owner.lock()) on_pipelined_answer(*held, done, failure);
     };
     try {
-        tokens_.remember_free(held->name, held->token.value());
+        tokens_.remember_free(held->name, held->row_token);
         context_.leases.post_release(**db, held->name, held->session_id, held->grant_id,
                                      context_.statement_deadline(), on_answer);
     } catch (const error& failure) {

@@ -2,6 +2,7 @@
 
 #include "coordination/batch/lease_batches.hpp"
 #include "coordination/batch/permit_batches.hpp"
+#include "coordination/lease/retention.hpp"
 #include "coordination/lease/token_cache.hpp"
 #include "coordination/queue/client_waiters.hpp"
 #include "coordination/session/client_connections.hpp"
@@ -37,6 +38,7 @@ public:
         permit_batches& permits;
         client_waiters& waiting;
         token_cache& tokens;
+        retention& kept;
     };
 
     explicit releaser(const parts& of)
@@ -50,10 +52,11 @@ public:
           batches_{of.batches},
           permits_{of.permits},
           waiting_{of.waiting},
-          tokens_{of.tokens} {}
+          tokens_{of.tokens},
+          retention_{of.kept} {}
 
-    /// One round trip, two where a waiter is expected. A release that fails is repeated by the
-    /// heartbeat.
+    /// One round trip, two where a waiter is expected; none, or one that reserves tokens, if the
+    /// client keeps the lease (retention). A release that fails is repeated by the heartbeat.
     /// @throws error errc::lock_lost if the lease was lost
     void release(grant& held);
     /// Releases a lease to this waiter of its queue, which may overtake others there, or, if that
@@ -124,6 +127,7 @@ private:
     void on_pipelined_answer(grant& held, const sql::result* done, const error* failure) noexcept;
     [[nodiscard]] protocol::hold_state recheck(const grant& held);
     void released(grant& held);
+    void report_released(const grant& held);
     void deny(grant& held);
     void leave_to_heartbeat(grant& held, const char* why) noexcept;
 
@@ -138,6 +142,7 @@ private:
     permit_batches& permits_;
     client_waiters& waiting_;
     token_cache& tokens_;
+    retention& retention_;
 };
 
 }  // namespace rowlock::detail

@@ -12,6 +12,11 @@ void contended_names::note(const std::string& name, time now) {
     until_[name] = now + memory;
 }
 
+void contended_names::forget(const std::string& name) {
+    const std::lock_guard lock{mutex_};
+    until_.erase(name);
+}
+
 bool contended_names::has(const std::string& name, time now) const {
     const std::lock_guard lock{mutex_};
     return has_locked(name, now);

@@ -16,6 +16,8 @@ public:
     using time = steady::time_point;
 
     void note(const std::string& name, time now = steady::now());
+    /// There is no reason to expect another.
+    void forget(const std::string& name);
     [[nodiscard]] bool has(const std::string& name, time now) const;
     /// The same now. Reads the clock only if a name is noted.
     [[nodiscard]] bool has(const std::string& name) const;

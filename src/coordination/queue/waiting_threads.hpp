@@ -107,6 +107,9 @@ public:
     [[nodiscard]] bool listens_for(session_id session) const noexcept {
         return loop_.rounds().listening_for() == session;
     }
+    /// Whether a thread that went straight to the queue polls within milliseconds, as wake-ups do
+    /// not name the grant.
+    [[nodiscard]] bool polls_at_once() const noexcept { return !loop_.rounds().names_grants(); }
     /// Threads that wait, without those that gave up and left.
     [[nodiscard]] std::size_t waiting() const { return registry_.waiting(); }
     [[nodiscard]] std::size_t connections() const { return loop_.rounds().connections(); }

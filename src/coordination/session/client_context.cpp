@@ -30,6 +30,7 @@ client_context::client_context(sql::connection_source database, client_options w
       semaphores{*semaphore_protocol_},
       link{{options.ttl, options.margin, options.heartbeat}},
       measured{options.metric_class},
+      retained{options.retain, clock},
       events_{options.on_event} {}
 
 nanoseconds client_context::statement_bound() const {
@@ -56,6 +57,12 @@ void client_context::notify_holder(sql::connection& db, session_id session,
     queues.notify_session(db, session, until);
 }
 
+void client_context::recall(sql::connection& db, session_id session, grant_id grant_id,
+                            sql::deadline until) const noexcept {
+    if (options.wake_ups == wakeup_mode::polling) return;
+    queues.recall(db, session, grant_id, until);
+}
+
 void client_context::pass_on(grant& held, const release_request& request) noexcept {
     try {
         const std::lock_guard lock{held.mutex};
@@ -77,6 +84,7 @@ void client_context::pass_on(grant& held, const release_request& request) noexce
 }
 
 void client_context::measure_end(const grant& over) noexcept {
+    if (over.given_back) return;
     if (over.measured != nullptr) over.measured->held(now() - over.made_at);
 }
 
@@ -96,6 +104,7 @@ bool client_context::lose(grant& lost, loss_reason why, grant::state from) noexc
     auto none = loss_reason::none;
     if (lost.now == from) lost.reason.compare_exchange_strong(none, why);
     if (!lost.now.compare_exchange_strong(from, grant::state::lost)) return false;
+    if (lost.given_back) return true;  // no thread held it
     if (lost.measured != nullptr) lost.measured->lost(lost.reason);
     measure_end(lost);
     if (lost.watched) signals_.deliver(lost.lost_signal);

@@ -11,6 +11,7 @@
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "coordination/session/grant.hpp"
 #include "coordination/session/link_timing.hpp"
+#include "coordination/session/retained_leases.hpp"
 #include "metrics/counters.hpp"
 #include "metrics/measurements.hpp"
 #include "sql/database_traits.hpp"
@@ -61,6 +62,7 @@ public:
     const protocol::semaphore_protocol& semaphores;
     link_timing link;
     metrics::measurements measured;
+    retained_leases retained;
     /// The engine that grants refer to.
     std::weak_ptr<engine> owner{};
 
@@ -104,6 +106,11 @@ public:
     /// it is lost, or we may not read that session's wake-up address, the holder's next heartbeat
     /// finds the change. One round trip, and one more to notify.
     void notify_holder(sql::connection& db, session_id session, sql::deadline until) const noexcept;
+
+    /// Asks the client of a session for a lease that it may keep after its release: a hint. One
+    /// round trip, and one more to notify.
+    void recall(sql::connection& db, session_id session, grant_id grant_id,
+                sql::deadline until) const noexcept;
 
     /// Tells a holder that another client has asked for its release within a time. The first
     /// request is reported, and sends the signal.

@@ -26,21 +26,41 @@ namespace rowlock::detail {
 using std::chrono::nanoseconds;
 
 class engine;
+class retained_lease;
 
 /// One grant of one name to this client: what a lease object points to.
 struct grant {
     /// released_in: freed in a transaction of the caller, whose outcome we do not see.
     /// offered: another client may take it over at any time.
-    enum class state : unsigned char { held, released_in, offered, releasing, released, lost };
+    /// idle: kept by this client after a release; no thread holds it.
+    enum class state : unsigned char {
+        held,
+        released_in,
+        offered,
+        releasing,
+        released,
+        lost,
+        idle
+    };
 
     std::string name;
     std::string thread;                    ///< the acquiring thread's label, for deadlock detection
     std::atomic<std::int64_t> permits{0};  ///< as far as is known; 0: it is a lease
     rowlock::grant_id base{};  ///< of an upgrade that was reclaimed: the hold that it was added to
+    std::string note{};        ///< of a lease that its client had kept; else only its row has it
     fencing_token token;
+    /// Of its row: the last token that is reserved for this grant. `token`, unless the client may
+    /// keep the lease after its release.
+    std::atomic<std::int64_t> row_token{0};
+    std::atomic<std::int64_t> next_row_token{0};  ///< a statement is under way that sets it
     rowlock::grant_id grant_id{};
     rowlock::session_id session_id{};
-    bool queued = false;               ///< granted through the queue: others may still wait there
+    bool may_be_kept = false;             ///< after its release (client_options::retain)
+    std::atomic<bool> given_back{false};  ///< no thread holds it: its end is no release
+    /// Made by this client of a lease that it had kept: no row has changed since.
+    std::atomic<bool> local{false};
+    std::shared_ptr<retained_lease> kept_as{};  ///< what it was, or may be, kept as
+    std::atomic<bool> queued{false};   ///< granted through the queue: others may still wait there
     std::atomic<bool> fenced{false};   ///< a transaction of the caller may have its row locked
     std::atomic<bool> offered{false};  ///< once: another client may know the grant
     std::atomic<bool> taken_over{false};  ///< another client has adopted it

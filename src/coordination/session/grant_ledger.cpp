@@ -39,6 +39,21 @@ void grant_ledger::hold(const std::shared_ptr<grant>& granted) {
     known.granted = granted;
 }
 
+bool grant_ledger::succeed(const std::shared_ptr<grant>& next) noexcept {
+    const std::lock_guard lock{mutex_};
+    const auto known = entries_.find(next->grant_id);
+    if (known == entries_.end() || known->second.now != state::held) return false;
+    known->second.granted = next;
+    return true;
+}
+
+std::shared_ptr<grant> grant_ledger::find(grant_id grant_id) const {
+    const std::lock_guard lock{mutex_};
+    const auto known = entries_.find(grant_id);
+    if (known == entries_.end() || known->second.now != state::held) return nullptr;
+    return known->second.granted;
+}
+
 bool grant_ledger::knows(grant_id grant_id) const {
     const std::lock_guard lock{mutex_};
     const auto now = state_of(grant_id);
@@ -61,7 +76,9 @@ std::size_t grant_ledger::held_count() const {
 
 std::size_t grant_ledger::leases() const {
     return count([](const entry& known) {
-        return known.now == state::held && known.granted->now != grant::state::lost;
+        if (known.now != state::held) return false;
+        const auto now = known.granted->now.load();
+        return now != grant::state::lost && now != grant::state::idle && !known.granted->given_back;
     });
 }
 
@@ -74,8 +91,9 @@ bool grant_ledger::has_holder(nanoseconds now) const {
 
 bool grant_ledger::holds_for(const std::string& thread) const {
     return any([&](const entry& known) {
-        return known.now == state::held && known.granted->thread == thread &&
-               known.granted->now == grant::state::held;
+        // The state first: an idle grant gets the label of its next thread before it is held.
+        return known.now == state::held && known.granted->now == grant::state::held &&
+               known.granted->thread == thread;
     });
 }
 

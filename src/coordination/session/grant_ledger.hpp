@@ -53,6 +53,11 @@ public:
     void forget(grant_id grant_id) noexcept;  ///< neither pending nor held any more
     /// Allocates only if the id is absent; if that throws, nothing has changed.
     void hold(const std::shared_ptr<grant>& granted);
+    /// A lease object, or the client, stands for the same grant from now on. Returns false if that
+    /// id is not held.
+    bool succeed(const std::shared_ptr<grant>& next) noexcept;
+    /// The lease object, or what the client keeps, that stands for a held id now; or null.
+    [[nodiscard]] std::shared_ptr<grant> find(grant_id grant_id) const;
     /// Whether it is pending or held.
     [[nodiscard]] bool knows(grant_id grant_id) const;
     [[nodiscard]] std::vector<std::shared_ptr<grant>> held() const;
@@ -66,7 +71,7 @@ public:
     }
     /// Includes lost grants while their rows may still be ours.
     [[nodiscard]] std::size_t held_count() const;
-    /// Excludes lost grants.
+    /// Excludes lost grants, and those that no thread holds.
     [[nodiscard]] std::size_t leases() const;
     /// Whether the holder of any grant, lost or not, may still work under it: it has not reported
     /// that it stopped.

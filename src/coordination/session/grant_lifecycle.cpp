@@ -19,6 +19,7 @@ std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, gr
     made->thread = std::move(thread);
     made->permits = permits;
     made->token = fencing_token{token};
+    made->row_token = token;
     made->grant_id = grant_id;
     made->session_id = ours.id();
     made->session_trust = ours.trust();
@@ -45,6 +46,30 @@ std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, gr
     }
     hooks_.on_deadline();
     return made;
+}
+
+std::shared_ptr<grant> grant_lifecycle::succeed(const grant& before, std::int64_t token,
+                                                std::int64_t row_token,
+                                                std::shared_ptr<retained_lease> kept_as) {
+    const auto ours = sessions_.current(before.session_id);
+    if (!ours) return nullptr;
+    auto next = std::make_shared<grant>();
+    next->name = before.name;
+    next->token = fencing_token{token};
+    next->row_token = row_token;
+    next->local = true;
+    next->grant_id = before.grant_id;
+    next->session_id = before.session_id;
+    next->may_be_kept = true;
+    next->kept_as = std::move(kept_as);
+    next->session_trust = before.session_trust;
+    next->made_at = before.made_at;
+    next->measured = before.measured;
+    next->owner = before.owner;
+    next->clock = before.clock;
+    next->stopped = true;  // no holder
+    next->now = grant::state::idle;
+    return ours->grants().succeed(next) ? next : nullptr;
 }
 
 void grant_lifecycle::forget(const grant& ended) noexcept {
@@ -80,6 +105,11 @@ void grant_lifecycle::end_by(const std::shared_ptr<grant>& held, const release_r
 }
 
 bool grant_lifecycle::deny(grant& believed, grant::state from) noexcept {
+    auto idle = grant::state::idle;
+    if (believed.now.compare_exchange_strong(idle, grant::state::lost)) {
+        if (const auto ours = sessions_.current(believed.session_id)) leave_denied(*ours, believed);
+        return true;
+    }
     if (!context_.lose(believed, loss_reason::forced_release, from)) return false;
     if (const auto ours = sessions_.current(believed.session_id)) leave_denied(*ours, believed);
     return true;

@@ -44,6 +44,10 @@ public:
                                 std::optional<std::chrono::microseconds> max_duration,
                                 std::string thread, std::int64_t permits = 0,
                                 std::optional<std::chrono::microseconds> whole = {});
+    /// The next grant of a lease that this client keeps: idle, with the next token. Null if the
+    /// session is over. No other thread may end the grant before it meanwhile.
+    std::shared_ptr<grant> succeed(const grant& before, std::int64_t token, std::int64_t row_token,
+                                   std::shared_ptr<retained_lease> kept_as);
     /// The database confirmed that the grant is over.
     void forget(const grant& ended) noexcept;
 

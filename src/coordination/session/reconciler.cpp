@@ -37,10 +37,24 @@ bool is_requested(const grant& held, const protocol::session_lease& row, nanosec
     return believed == base::alarm::never || ends < believed + held.deadline_margin.load();
 }
 
-/// Whether the rows that were read have this grant. @param tokens by grant id
-bool is_there(const std::unordered_map<grant_id, std::int64_t>& tokens, const grant& one) {
-    const auto found = tokens.find(one.grant_id);
-    return found != tokens.end() && found->second == one.token.value();
+/// The tokens of rows, by grant id.
+using row_tokens = std::unordered_map<grant_id, std::int64_t>;
+
+/// What this client knows of the rows before it reads them. A fence may raise a token meanwhile.
+row_tokens tokens_of(const std::vector<std::shared_ptr<grant>>& held) {
+    row_tokens all;
+    for (const auto& each : held) all.emplace(each->grant_id, each->row_token);
+    return all;
+}
+
+/// Whether the rows that were read have this grant.
+/// @param known before they were read
+bool is_there(const row_tokens& rows, const row_tokens& known, const grant& one) {
+    const auto found = rows.find(one.grant_id);
+    if (found == rows.end()) return false;
+    const auto before = known.find(one.grant_id);
+    return found->second == one.row_token || found->second == one.next_row_token ||
+           (before != known.end() && found->second == before->second);
 }
 
 }  // namespace
@@ -68,29 +82,31 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
         const auto kind = found.kind;
         const auto& row = found.hold;
         if (!row.deadline_us) continue;
-        const auto granted = std::ranges::find_if(
+        const bool known = std::ranges::any_of(
             held, [&](const auto& each) { return each->grant_id == row.grant_id; });
-        if (granted == held.end()) {
+        if (!known) {
             all_known = all_known && !ours.grants().knows(row.grant_id);
             continue;
         }
+        const auto granted = current(ours, row.grant_id);
+        if (!granted) continue;
         if (row.forced) {
-            static_cast<void>(grants_.deny(**granted));
+            static_cast<void>(grants_.deny(*granted));
             continue;
         }
         if (row.asked) {
             const std::chrono::microseconds left{*row.deadline_us};
-            grants_.end_by(*granted, *row.asked, sent, left - longest_clock_step,
-                           is_requested(**granted, row, read));
+            grants_.end_by(granted, *row.asked, sent, left - longest_clock_step,
+                           is_requested(*granted, row, read));
             continue;
         }
         const bool requested =
-            kind == hold_kind::permits ? row.requested : is_requested(**granted, row, read);
-        if (!requested || !context_.lose_with_offers(**granted, loss_reason::release_requested)) {
+            kind == hold_kind::permits ? row.requested : is_requested(*granted, row, read);
+        if (!requested || !context_.lose_with_offers(*granted, loss_reason::release_requested)) {
             continue;
         }
         // A release that came in between has found the grant lost.
-        if ((*granted)->stopped) grants_.clear_row(**granted);
+        if (granted->stopped) grants_.clear_row(*granted);
     }
     return all_known;
 }
@@ -111,6 +127,13 @@ void reconciler::compare_if_wanted(session& ours, sql::connection& db, sql::dead
     }
 }
 
+/// What stands for a grant that the rows say is over, or is to end. A kept lease changes hands
+/// under one grant id; from the recall on it does not.
+std::shared_ptr<grant> reconciler::current(const session& ours, grant_id which) {
+    context_.retained.recall(which);
+    return ours.grants().find(which);
+}
+
 /// A change by hand moves no revision. Every third heartbeat therefore reads the rows of the held
 /// leases by name, and those of permits: one that its row no longer shows is detected within five.
 /// A row that seems not to be ours triggers the full comparison, which reads again.
@@ -119,11 +142,12 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
     if (++ours.beats_since_read < beats_between) return;
     ours.beats_since_read = 0;
     const auto held = ours.grants().held();
+    const auto known = tokens_of(held);
     std::vector<std::string> names;
     for (const auto& each : held) {
         if (each->kind() == hold_kind::lease) names.push_back(each->name);
     }
-    std::unordered_map<grant_id, std::int64_t> tokens;
+    row_tokens tokens;
     if (!names.empty()) {
         for (const auto& row : context_.queues.held_of(db, ours.id(), names, until)) {
             tokens.emplace(row.grant_id, row.granted.token);
@@ -137,7 +161,10 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
     for (const auto& each : held) {
         const auto now = each->now.load();
         const bool counts = now == grant::state::held || now == grant::state::offered;
-        if (counts && !is_there(tokens, *each)) want();
+        // Of a lease that is kept the next grant may have taken this one's place.
+        const bool gone = each->kept_as && !tokens.contains(each->grant_id) &&
+                          ours.grants().knows(each->grant_id);
+        if (gone || (counts && !is_there(tokens, known, *each))) want();
     }
 }
 
@@ -145,8 +172,8 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
 /// have a smaller token than ours.
 void reconciler::raise_floor_past(const grant& lost, sql::connection& db, sql::deadline until) {
     const auto seen = context_.leases.probe(db, lost.name, lost.session_id, until);
-    if (seen.token >= lost.token.value()) return;
-    context_.leases.lift_floor(db, lost.token.value(), until);
+    if (seen.token >= lost.row_token) return;
+    context_.leases.lift_floor(db, lost.row_token, until);
 }
 
 /// A task that did not fit into its time is retried soon, with twice the time. Only where that time
@@ -164,18 +191,24 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
     if (!reclaiming) return want();
     // Copied before the rows are read: a grant that is newer than the read is not judged by it.
     const auto held = ours.grants().held();
+    const auto known = tokens_of(held);
     // Queue entries first: one that is served before it is cancelled then appears among the leases.
     cancel_orphans(ours, db, until);
     const auto rows = rows_of(ours, db, until);
-    std::unordered_map<grant_id, std::int64_t> tokens;
+    row_tokens tokens;
     for (const auto& row : rows) {
         if (!row.hold.forced) tokens.emplace(row.hold.grant_id, row.hold.token);
     }
     // First the work that needs no row of the table: the statements below may wait for a lock.
     std::vector<std::shared_ptr<grant>> lost;
     for (const auto& granted : held) {
-        if (is_there(tokens, *granted)) continue;
-        if (grants_.taken_over(*granted) || grants_.deny(*granted)) lost.push_back(granted);
+        if (is_there(tokens, known, *granted)) continue;
+        if (grants_.taken_over(*granted) || grants_.deny(*granted)) {
+            lost.push_back(granted);
+        } else if (!tokens.contains(granted->grant_id)) {
+            const auto now = current(ours, granted->grant_id);
+            if (now && now != granted && grants_.deny(*now)) lost.push_back(now);
+        }
     }
     for (const auto& each : lost) {
         if (each->kind() == hold_kind::lease) raise_floor_past(*each, db, until);

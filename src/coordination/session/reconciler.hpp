@@ -50,6 +50,7 @@ private:
     void resolve(session& ours, const unresolved_grant& unknown, sql::connection& db,
                  sql::deadline until);
     void compare_if_wanted(session& ours, sql::connection& db, sql::deadline until);
+    [[nodiscard]] std::shared_ptr<grant> current(const session& ours, grant_id which);
     void compare_held(session& ours, sql::connection& db, sql::deadline until);
     void compare(session& ours, sql::connection& db, sql::deadline until);
     void cancel_orphans(session& ours, sql::connection& db, sql::deadline until);

@@ -16,7 +16,8 @@ exists (select 1 from rowlock_waiter w {join} rowlock_session m
 -- fragment probe
 -- The columns that protocol::lease_probe reads, of lease l, named $1, and its session s. The queue is read only if
 -- the lease is free. An expired holder blocks the lease until it is ended, and no longer: from then on the
--- waiters for the free lease keep it from others.
+-- waiters for the free lease keep it from others. The last column: whether the holder's client may keep the lease after
+-- its release.
 l.name is not null,
 l.token,
 {free},
@@ -24,7 +25,8 @@ l.grant_id,
 l.session,
 coalesce(s.expires_at <= {now}, 0) and not {free},
 coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now},
-case when {free} then {waited} else 0 end
+case when {free} then {waited} else 0 end,
+coalesce(l.retained = l.grant_id, 0)
 
 -- fragment info
 -- The columns that read_info reads, for people: the name n.name, its lease l, the holder s and the
@@ -46,7 +48,8 @@ coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now},
 (select count(*) {queue}),
 {now} - (select min(w.enqueued_at) {queue}),
 case when l.asked_for = l.grant_id then coalesce(l.asked_by, '') end,
-l.reason
+l.reason,
+coalesce(l.retained = l.grant_id, 0)
 
 -- fragment queue
 -- The live waiters of the name n.name. One step into the index by (name, ticket) if there are none.

@@ -69,8 +69,9 @@ exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
 -- fragment probe
 -- The columns that protocol::lease_probe reads, of lease l, named $1, and its session s. The queue is read only if
 -- the lease is free. An expired holder blocks the lease until it is ended, and no longer: from then on the
--- waiters for the free lease keep it from others. The last column: 1 = the queue has a waiter, 2 = and that
--- waiter is promised the next token, so that no other may pass it.
+-- waiters for the free lease keep it from others. The last column but one: 1 = the queue has a waiter, 2 = and
+-- that waiter is promised the next token, so that no other may pass it. The last: whether the holder's client may keep
+-- the lease after its release.
 (l.name is not null)::int as present,
 l.token as token,
 {free}::int as free,
@@ -78,7 +79,8 @@ l.grant_id as grant_id,
 l.session as session,
 (coalesce(s.expires_at <= clock_timestamp(), false) and not {free})::int as expired,
 (extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint as remaining,
-case when not {free} then 0 when {reserved_for} is not null then 2 else {waited}::int end as waited
+case when not {free} then 0 when {reserved_for} is not null then 2 else {waited}::int end as waited,
+coalesce(l.retained = l.grant_id, false)::int as retained
 
 -- fragment entry_states
 -- The state of the queue entries `mine`, from a WITH on; the columns read_entries reads: whether my
@@ -142,7 +144,8 @@ s.pid,
 q.waiting,
 (extract(epoch from clock_timestamp() - q.since) operator(pg_catalog.*) 1000000)::bigint,
 case when l.asked_for = l.grant_id then coalesce(l.asked_by, '') end,
-l.reason
+l.reason,
+coalesce(l.retained = l.grant_id, false)::int
 
 -- fragment queue
 -- To be joined to n: how many live waiters n.name has, and since when the first of them waits. One step

@@ -33,7 +33,7 @@ std::vector<bool> probing_batch_protocol::held(sql::connection& db,
     }
     std::vector<bool> found(names.size());
     std::transform(probes.begin(), probes.end(), found.begin(), [](const lease_probe& seen) {
-        return seen.present && !seen.free && !seen.holder_expired;
+        return seen.present && !seen.free && !seen.holder_expired && !seen.retained;
     });
     return found;
 }

@@ -41,9 +41,10 @@ public:
     virtual std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
                                                    session_id session, grant_id grant_id,
                                                    sql::deadline until) const = 0;
-    /// Adds a queue entry, and touches nothing else.
-    virtual void enqueue(sql::connection& db, const grant_request& request,
-                         sql::deadline until) const = 0;
+    /// Adds a queue entry, and changes nothing else. Returns what it has seen of the lease: see
+    /// queue_protocol::enqueue.
+    virtual std::optional<lease_probe> enqueue(sql::connection& db, const grant_request& request,
+                                               sql::deadline until) const = 0;
     /// Cancels queue entries; returns those that this call deleted.
     virtual std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
                                          sql::deadline until) const = 0;

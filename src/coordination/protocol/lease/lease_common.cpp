@@ -40,6 +40,7 @@ lease_info read_info(const sql::result& rows, std::size_t row) {
     holder.held_for = in_milliseconds(rows.maybe_integer(row, 12));
     holder.remaining = in_milliseconds(rows.maybe_integer(row, 13));
     holder.asked = read_request(rows, row, 16);
+    holder.retained = rows.integer(row, 18) != 0;
     return info;
 }
 
@@ -64,6 +65,8 @@ common_lease_protocol::common_lease_protocol(const sql::statement_set& statement
       wake_address_{statements("wake_address")},
       probe_{statements("probe")},
       release_{statements("release")},
+      retain_{statements("retain")},
+      end_retention_{statements("end_retention")},
       find_grant_{statements("find_grant")},
       confirm_grant_{statements("confirm_grant")},
       session_leases_{statements("session_leases")},
@@ -160,6 +163,19 @@ void common_lease_protocol::post_release(sql::connection& db, std::string_view n
 
 const sql::statement& common_lease_protocol::release_on(const sql::connection& /*db*/) const {
     return release_;
+}
+
+bool common_lease_protocol::retain(sql::connection& db, const grant_to_retain& which,
+                                   sql::deadline until) const {
+    return changed_one(run(db, retain_, until, which.name, which.session, which.grant_id,
+                           which.token, which.last_of));
+}
+
+bool common_lease_protocol::end_retention(sql::connection& db, const grant_to_retain& which,
+                                          const holding_thread& by, sql::deadline until) const {
+    return changed_one(run(db, end_retention_, until, which.name, which.session, which.grant_id,
+                           sql::text_or_null(by.label), sql::text_or_null(by.note),
+                           by.held_for.count(), which.token, which.last_of));
 }
 
 std::optional<std::int64_t> common_lease_protocol::find_grant(sql::connection& db,

@@ -38,6 +38,10 @@ public:
     void post_release(sql::connection& db, std::string_view name, session_id session,
                       grant_id grant_id, sql::deadline until,
                       const sql::posted_answer& answer) const override;
+    bool retain(sql::connection& db, const grant_to_retain& which,
+                sql::deadline until) const override;
+    bool end_retention(sql::connection& db, const grant_to_retain& which, const holding_thread& by,
+                       sql::deadline until) const override;
     std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
                                            session_id session, grant_id grant_id,
                                            sql::deadline until) const override;
@@ -103,10 +107,10 @@ private:
                std::string_view by, sql::deadline until) const;
 
     const sql::statement heartbeat_, session_state_, end_expired_session_, end_session_,
-        delete_session_, bump_revision_, extend_session_, wake_address_, probe_, release_,
-        find_grant_, confirm_grant_, session_leases_, force_release_, lock_lease_, shorten_lease_,
-        lease_deadline_, predecessors_, reclaim_lease_, adopt_lease_, adopted_lease_, renew_lease_,
-        inspect_, list_, queue_, lift_floor_;
+        delete_session_, bump_revision_, extend_session_, wake_address_, probe_, release_, retain_,
+        end_retention_, find_grant_, confirm_grant_, session_leases_, force_release_, lock_lease_,
+        shorten_lease_, lease_deadline_, predecessors_, reclaim_lease_, adopt_lease_,
+        adopted_lease_, renew_lease_, inspect_, list_, queue_, lift_floor_;
 };
 
 /// The answer to an attempt that granted nothing, by what it saw.

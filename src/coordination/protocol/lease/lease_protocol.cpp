@@ -23,6 +23,7 @@ lease_probe read_lease(const sql::result& rows, std::size_t row) {
     seen.remaining = std::chrono::microseconds{rows.maybe_integer(row, 8).value_or(0)};
     seen.waited = rows.integer(row, 9) != 0;
     seen.promised = rows.integer(row, 9) == 2;
+    seen.retained = !seen.free && rows.maybe_integer(row, 10).value_or(0) != 0;
     return seen;
 }
 

@@ -73,6 +73,7 @@ struct lease_probe {
     std::chrono::microseconds remaining{0};  ///< until the holder expires
     bool waited = false;                     ///< free, but a live waiter is queued
     bool promised = false;                   ///< the next token, to a waiter: no client passes it
+    bool retained = false;                   ///< its client may have no thread that holds it
     /// Whether an acquire could succeed.
     [[nodiscard]] bool takeable(bool barging) const {
         return free && !promised && (barging || !waited);
@@ -136,6 +137,22 @@ struct session_lease {
 struct session_state {
     bool live;
     std::int64_t revision;
+};
+
+/// The thread that holds a lease which its client may keep after the release.
+struct holding_thread {
+    std::string_view label;
+    std::string_view note;
+    std::chrono::microseconds held_for;
+};
+
+/// A grant that its client is about to keep after its release.
+struct grant_to_retain {
+    std::string_view name;
+    session_id session;
+    rowlock::grant_id grant_id;
+    std::int64_t token;    ///< of its row
+    std::int64_t last_of;  ///< the last token of the block that is reserved for it
 };
 
 /// The holder that a forced release targets, kept across its attempts.
@@ -235,6 +252,16 @@ public:
     virtual void post_release(sql::connection& db, std::string_view name, session_id session,
                               grant_id grant_id, sql::deadline until,
                               const sql::posted_answer& answer) const = 0;
+    /// Keeps a grant for its client beyond a release, with the tokens up to `last_of`. Returns
+    /// false if another client waits for it or asks for its release, or it is over: release it.
+    /// After a lost reply release it, too. One round trip.
+    [[nodiscard]] virtual bool retain(sql::connection& db, const grant_to_retain& which,
+                                      sql::deadline until) const = 0;
+    /// The opposite, while a thread holds the grant: its row names that thread again. `last_of` is
+    /// the row's new token. Returns false if the row has another token or grant. One round trip; it
+    /// waits for a transaction that has fenced the grant.
+    virtual bool end_retention(sql::connection& db, const grant_to_retain& which,
+                               const holding_thread& by, sql::deadline until) const = 0;
     /// The token of a grant whose reply was lost, made durable; two round trips.
     virtual std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
                                                    session_id session, grant_id grant_id,

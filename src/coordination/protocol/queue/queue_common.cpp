@@ -79,15 +79,23 @@ common_queue_protocol::common_queue_protocol(const queue_parts& of)
       deadlocks_{of.statements("deadlocks")},
       restore_lease_{of.statements("restore_lease")} {}
 
-void common_queue_protocol::enqueue(sql::connection& db, const grant_request& request,
-                                    sql::deadline until) const {
+std::optional<lease_probe> common_queue_protocol::enqueue(sql::connection& db,
+                                                          const grant_request& request,
+                                                          sql::deadline until) const {
     try {
-        run(db, enqueue_, until, request.name, request.session, request.grant_id,
-            sql::text_or_null(request.thread), sql::text_or_null(request.note), request.deadline_us,
-            sql::text_or_null(request.blocks), request.priority);
+        const auto row =
+            run(db, enqueue_, until, request.name, request.session, request.grant_id,
+                sql::text_or_null(request.thread), sql::text_or_null(request.note),
+                request.deadline_us, sql::text_or_null(request.blocks), request.priority);
+        if (row.empty()) return std::nullopt;
+        return lease_probe{.free = row.integer(0, 0) != 0,
+                           .grant_id = row.maybe_integer<grant_id>(0, 3).value_or(grant_id{}),
+                           .session = row.maybe_integer<session_id>(0, 2).value_or(session_id{}),
+                           .retained = row.integer(0, 1) != 0};
     } catch (const error& failure) {
         // A repetition. A statement without a conflict clause reports it as an error.
         if (failure.kind() != errc::unique_violation) throw;
+        return std::nullopt;
     }
 }
 
@@ -173,6 +181,19 @@ void common_queue_protocol::notify_session(sql::connection& db, session_id sessi
     } catch (...) {
         // The connection broke, the secret may not be read, or there is no memory. The change is
         // committed.
+    }
+}
+
+void common_queue_protocol::recall(sql::connection& db, session_id session, grant_id grant_id,
+                                   sql::deadline until) const noexcept {
+    try {
+        const auto holder = leases_.change_of(db, session, until);
+        if (!holder) return;
+        const auto message = wakeup::encode_recall(grant_id, holder->to.secret);
+        if (by_datagram_ && post(holder->to, message)) return;
+        notify(db, holder->to, message, until);
+    } catch (...) {
+        // As above: the session gives the lease back in a while.
     }
 }
 

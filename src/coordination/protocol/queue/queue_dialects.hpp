@@ -29,8 +29,8 @@ struct queue_parts {
 /// elsewhere what is read of a grant survives a crash of the server.
 class common_queue_protocol : public queue_protocol {
 public:
-    void enqueue(sql::connection& db, const grant_request& request,
-                 sql::deadline until) const override;
+    std::optional<lease_probe> enqueue(sql::connection& db, const grant_request& request,
+                                       sql::deadline until) const override;
     queue_entries entries_of(sql::connection& db, session_id session,
                              sql::deadline until) const override;
     std::optional<queue_grant> served(sql::connection& db, std::string_view name,
@@ -54,6 +54,8 @@ public:
                                           sql::deadline until) const override;
     void notify_grantee(sql::connection& db, const handed_over& next,
                         sql::deadline until) const noexcept override;
+    void recall(sql::connection& db, session_id session, grant_id grant_id,
+                sql::deadline until) const noexcept override;
     void notify_session(sql::connection& db, session_id session,
                         sql::deadline until) const noexcept override;
 

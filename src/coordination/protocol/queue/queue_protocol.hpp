@@ -113,11 +113,13 @@ public:
     queue_protocol(const queue_protocol&) = delete;
     queue_protocol& operator=(const queue_protocol&) = delete;
 
-    /// Adds a queue entry. Touches the waiter table alone: the holder's fenced transaction may lock
-    /// the lease row for long. One round trip, asynchronous commit where there is one. After a lost
-    /// reply use another grant id and cancel this one: it may have been served already.
-    virtual void enqueue(sql::connection& db, const grant_request& request,
-                         sql::deadline until) const = 0;
+    /// Adds a queue entry. Locks rows of the waiter table alone: the holder's fenced transaction
+    /// may lock the lease row for long. One round trip, asynchronous commit where there is one.
+    /// After a lost reply use another grant id and cancel this one: it may have been served
+    /// already. Returns `free`, `retained`, `session` and `grant_id` of the lease as it was then,
+    /// if the statement reads it (PostgreSQL).
+    virtual std::optional<lease_probe> enqueue(sql::connection& db, const grant_request& request,
+                                               sql::deadline until) const = 0;
 
     /// Cancels queue entries; returns those that this call deleted. Ask find_grant about the
     /// others: they were served, or never inserted. After deleting the first entry of a queue the
@@ -264,6 +266,11 @@ public:
     /// MySQL cannot reach a session that does not wait.
     virtual void notify_session(sql::connection& db, session_id session,
                                 sql::deadline until) const noexcept = 0;
+
+    /// Asks a session for a lease that it may keep after its release, by the same ways. A hint:
+    /// without it the session gives the lease back a while later.
+    virtual void recall(sql::connection& db, session_id session, grant_id grant_id,
+                        sql::deadline until) const noexcept = 0;
 
 protected:
     queue_protocol() = default;

@@ -190,8 +190,9 @@ std::optional<std::int64_t> common_semaphore_protocol::find_grant(sql::connectio
     return found ? std::optional{found->token} : std::nullopt;
 }
 
-void common_semaphore_protocol::enqueue(sql::connection& db, const grant_request& request,
-                                        sql::deadline until) const {
+std::optional<lease_probe> common_semaphore_protocol::enqueue(sql::connection& db,
+                                                              const grant_request& request,
+                                                              sql::deadline until) const {
     require_permits(request);
     const auto send = [&](const sql::statement& how, const auto&... ticket) {
         sql::run(db, how, until, request.name, request.session, request.grant_id,
@@ -201,12 +202,16 @@ void common_semaphore_protocol::enqueue(sql::connection& db, const grant_request
                  sql::text_or_null(request.blocks), ticket...);
     };
     try {
-        if (!request.permits.is_upgrade()) return send(enqueue_);
-        send(enqueue_upgrade_, upgrade_ticket(request.grant_id));
+        if (request.permits.is_upgrade()) {
+            send(enqueue_upgrade_, upgrade_ticket(request.grant_id));
+        } else {
+            send(enqueue_);
+        }
     } catch (const error& failure) {
         // A repetition. A statement without a conflict clause reports it as an error.
         if (failure.kind() != errc::unique_violation) throw;
     }
+    return std::nullopt;
 }
 
 release_outcome common_semaphore_protocol::release(sql::connection& db, std::string_view name,

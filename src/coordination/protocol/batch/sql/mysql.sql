@@ -32,14 +32,15 @@ update rowlock_lease
 -- not come back: names_with_waiters reports whether it has waiters.
 -- $1 my session  $2 … $17 names; may repeat
 -- → the floor, whether my session lives, name, token, whether it may be granted, its grant id, its
---   session, whether that has expired, its time left in µs, whether it has a waiter. One row with NULLs
---   if no name has a row.
+--   session, whether that has expired, its time left in µs, whether it has a waiter, whether its client may keep
+--   it after its release. One row with NULLs if no name has a row.
 select f.floor,
        (select count(*) from rowlock_session m where m.id = $1 and {live}),
        l.name, l.token, {free}, l.grant_id, l.session,
        coalesce(s.expires_at <= {now}, 0) and not {free},
        coalesce(least(s.expires_at, l.deadline), s.expires_at) - {now},
-       case when {free} then {waited_here} else 0 end
+       case when {free} then {waited_here} else 0 end,
+       coalesce(l.retained = l.grant_id, 0)
   from rowlock_token_floor f
        left join rowlock_lease l force index (primary)
               on l.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)

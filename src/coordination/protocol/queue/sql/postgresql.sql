@@ -1,17 +1,26 @@
 -- statement enqueue
--- Adds a queue entry. The waiter table alone is touched: the holder's fenced transaction may lock the lease's
+-- Adds a queue entry. The waiter table alone is written or locked: the holder's fenced transaction may lock the lease's
 -- row for long. The commit is asynchronous: a grant that rests on this ticket is durable and makes the ticket
 -- so; if a crash loses the ticket first, its owner finds it gone and takes another. The ticket is drawn
 -- before it commits, so overlapping enqueues may become visible in either order; one that was answered before
 -- another was sent has the lower ticket.
+-- The lease is read in the same snapshot, for a client that has not looked at it before. A release that commits
+-- after that checks for waiters itself.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 labels of what else it blocks, or NULL  $8 priority of a candidate
+-- → whether the lease is free, whether its client may keep it after its release, its session, its grant id
 with c as materialized (
-         select set_config('synchronous_commit', 'off', true))
-insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority)
-select $1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_timestamp(), $7::text, $8::bigint
-  from c
-on conflict (grant_id) do nothing
+         select set_config('synchronous_commit', 'off', true)),
+     e as (
+         insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority)
+         select $1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_timestamp(), $7::text,
+                $8::bigint
+           from c
+         on conflict (grant_id) do nothing)
+select {free}::int, coalesce(l.retained = l.grant_id, false)::int, l.session, l.grant_id
+  from (values (1)) as one
+       left join rowlock_lease l on l.name = $1::text
+       left join rowlock_session s on s.id = l.session
 
 -- statement cancel
 -- Cancels queue entries; durable, since a ticket that came back after a crash would be granted with no thread

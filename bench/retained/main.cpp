@@ -1,0 +1,179 @@
+// Leases that a client keeps after their release (T17): pairs of acquire and release of one client,
+// recalls by another, and two clients in turn; each beside a client that keeps nothing.
+#include "common/measure.hpp"
+#include "common/ours.hpp"
+#include "common/postgresql.hpp"
+#include "throughput/contestants.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace bench {
+namespace {
+
+using namespace std::chrono_literals;
+using steady = std::chrono::steady_clock;
+
+std::shared_ptr<rowlock::client> client_of(const tables& where, bool keeps) {
+    rowlock::client_options own;
+    if (keeps) own.retain = rowlock::retain_options{};
+    return std::make_shared<rowlock::client>(where.source(), own);
+}
+
+void pair(rowlock::client& locks, const rowlock::lock_name& name) {
+    locks.acquire(name).release();
+}
+
+contestant pairs(const tables& where, bool keeps, int threads) {
+    const auto locks = client_of(where, keeps);
+    return line_up(keeps ? "kept" : "plain", threads,
+                   [&](int i) { return our_lease(locks, (keeps ? "kept/" : "") + name_of(i)); });
+}
+
+/// Two clients that take one lock in turn, so many pairs each.
+class in_turn final : public worker {
+public:
+    in_turn(const tables& where, bool keeps, int pairs)
+        : one_{client_of(where, keeps)},
+          another_{client_of(where, keeps)},
+          pairs_{pairs},
+          name_{keeps ? "kept in turn" : "in turn"} {}
+    void turn() override {
+        for (const auto& each : {one_, another_}) {
+            for (int i = 0; i < pairs_; ++i) pair(*each, name_);
+        }
+    }
+
+private:
+    std::shared_ptr<rowlock::client> one_, another_;
+    const int pairs_;
+    const rowlock::lock_name name_;
+};
+
+void compare(findings& found, const std::string& id, std::vector<contestant> all, double target,
+             const round_options& rounds) {
+    const auto seen = take_turns(all, rounds);
+    for (std::size_t i = 0; i < all.size(); ++i) tell(found, id, all[i], seen[i]);
+    found.add({.id = id,
+               .ours = seen[1].per_second,
+               .theirs = seen[0].per_second,
+               .unit = "turns/s",
+               .target = target});
+}
+
+std::vector<contestant> both(const std::function<contestant(bool keeps)>& make) {
+    std::vector<contestant> all;
+    all.push_back(make(false));
+    all.push_back(make(true));
+    return all;
+}
+
+/// A pair on a kept name, without a clock around each; beside a std::mutex.
+void measure_pair(findings& found, const std::string& id, const tables& where) {
+    constexpr int count = 200'000;
+    const auto locks = client_of(where, true);
+    const rowlock::lock_name name{"pair"};
+    for (int i = 0; i < count; ++i) pair(*locks, name);  // the blocks of tokens grow
+    std::vector<double> times;
+    for (int round = 0; round < 5; ++round) {
+        times.push_back(duration_us([&] {
+                            for (int i = 0; i < count; ++i) pair(*locks, name);
+                        }) /
+                        count);
+    }
+    std::mutex mutex;
+    const double plain = duration_us([&] {
+                             for (int i = 0; i < count; ++i) const std::lock_guard lock{mutex};
+                         }) /
+                         count;
+    found.note(fmt::format("{}: a pair of std::mutex takes {:.3f} us", id, plain));
+    found.add(
+        {.id = id, .ours = median(times), .unit = "us", .side = wanted::at_most, .target = 1.0});
+}
+
+/// How long the other client's acquire takes while the lease is idle.
+double recall_us(rowlock::client& keeper, rowlock::client& other, const rowlock::lock_name& name) {
+    // A stay that saved less would make the next one rarer.
+    const auto local = keeper.stats().local_grants;
+    while (keeper.stats().local_grants < local + 20) pair(keeper, name);
+    return duration_us([&] { static_cast<void>(other.acquire(name)); });
+}
+
+/// From the holder's release to the waiter's return.
+double hand_over_us(rowlock::client& holder, rowlock::client& waiter,
+                    const rowlock::lock_name& name) {
+    auto held = holder.acquire(name);
+    auto waited = std::async(std::launch::async, [&] {
+        const auto next = waiter.acquire(name);
+        return steady::now();
+    });
+    while (holder.inspect(name)->waiting == 0) std::this_thread::yield();
+    std::this_thread::sleep_for(3ms);  // the holder sees the waiter before its release
+    const auto released = steady::now();
+    held.release();
+    return std::chrono::duration<double, std::micro>(waited.get() - released).count();
+}
+
+void measure_recall(findings& found, const std::string& id, const tables& where, int times) {
+    const auto keeper = client_of(where, true);
+    const auto plain = client_of(where, false);
+    const auto other = client_of(where, false);
+    const rowlock::lock_name idle{"idle"}, held{"held"};
+    std::vector<double> recalls, hand_overs;
+    for (int i = 0; i < times; ++i) {
+        recalls.push_back(recall_us(*keeper, *other, idle));
+        hand_overs.push_back(hand_over_us(*plain, *other, held));
+    }
+    found.note(fmt::format("{}: p90 of a recall {:.0f} us, of a hand-over {:.0f} us", id,
+                           quantile(recalls, 0.9), quantile(hand_overs, 0.9)));
+    found.add({.id = id,
+               .ours = quantile(recalls, 0.5),
+               .theirs = quantile(hand_overs, 0.5),
+               .unit = "us",
+               .side = wanted::at_most,
+               .target = 1.5});
+}
+
+void measure(const program_options& common, const std::vector<std::string>& databases,
+             const throughput_options& options, findings& found) {
+    const auto rounds = rounds_of(common, options);
+    const temporary_folder folder;
+    for (const std::string& each : databases) {
+        std::string url = "sqlite:" + (folder.path() / "locks.db").string();
+        if (each == "postgresql") url = need(postgresql_url(), "PostgreSQL");
+        if (each == "mariadb") url = need(mariadb_url(), "MariaDB");
+        const tables where{url};
+        measure_pair(found, fmt::format("T17/pair-{}", each), where);
+        for (const int threads : {1, 16}) {
+            compare(found, fmt::format("T17/{}-{}", each, threads),
+                    both([&](bool keeps) { return pairs(where, keeps, threads); }),
+                    threads == 1 ? 100 : 20, rounds);
+        }
+        measure_recall(found, fmt::format("T17/recall-{}", each), where, common.quick ? 20 : 100);
+        for (const int in_a_row : {1, 16}) {
+            compare(found, fmt::format("T17/in-turn-{}-{}", each, in_a_row), both([&](bool keeps) {
+                        return line_up(keeps ? "kept" : "plain", 1, [&](int) {
+                            return std::make_unique<in_turn>(where, keeps, in_a_row);
+                        });
+                    }),
+                    0.9, rounds);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+    return bench::run_on_databases(
+        argc, argv, "Measures leases that a client keeps after their release.", bench::measure);
+}

@@ -1,0 +1,1 @@
+alter table rowlock_lease drop column retained;

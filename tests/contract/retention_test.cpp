@@ -1,0 +1,660 @@
+// Leases that a client keeps after their release, for its own threads (client_options::retain).
+// shows: promise-21, fault-dead-keeper
+
+#include "support/event_log.hpp"
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::interception;
+using support::kind_of;
+using support::soon;
+
+namespace {
+
+/// Polls so seldom that only a recall and a wake-up end a wait in time.
+client_options plain(const support::lock_database& database) {
+    auto options = database.options({.poll_interval = 1h});
+    options.wake_ups = wakeup_mode::automatic;  // by datagram, as between clients on one machine
+    return options;
+}
+
+/// Keeps leases for so long that a test which waits for that fails.
+client_options keeping(const support::lock_database& database,
+                       std::chrono::milliseconds longest = 10s) {
+    auto options = plain(database);
+    options.retain = retain_options{.longest = longest};
+    return options;
+}
+
+bool is_kept(client& locks, const std::string& name) {
+    const auto seen = locks.inspect(name);
+    return seen && seen->holder && seen->holder->retained;
+}
+
+/// Takes and releases the lease until the client keeps it. Returns the latest token.
+std::int64_t until_kept(client& locks, const std::string& name) {
+    std::int64_t token = 0;
+    for (int i = 0; i < 20 && !is_kept(locks, name); ++i) {
+        token = locks.acquire(name).token().value();
+    }
+    REQUIRE(is_kept(locks, name));
+    return token;
+}
+
+std::int64_t entries(support::lock_database& database) {
+    return database.number("select count(*) from rowlock_waiter");
+}
+
+std::int64_t row_token(support::lock_database& database, const std::string& name) {
+    return database.number("select token from rowlock_lease where name = '" + name + "'");
+}
+
+/// A call of another client, which waits.
+class waiting_acquire {
+public:
+    waiting_acquire(client& locks, const std::string& name)
+        : lease_{std::async(std::launch::async,
+                            [&locks, name] { return locks.try_acquire_for(name, 30s); })} {}
+    [[nodiscard]] bool has_it(std::chrono::milliseconds within = 5s) {
+        return lease_.wait_for(within) == std::future_status::ready;
+    }
+    lease get() { return std::move(*lease_.get()); }
+
+private:
+    std::future<std::optional<lease>> lease_;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "a lease that one client takes again and again costs no round trips, and its tokens rise") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), keeping(database)};
+        client other{database.source(), plain(database)};
+        std::int64_t last = until_kept(locks, "job");
+        network.statements = 0;
+        for (int i = 0; i < 200; ++i) {
+            auto held = locks.acquire("job", {.note = "pair"});
+            REQUIRE(held.held());
+            REQUIRE(held.token().value() > last);
+            last = held.token().value();
+            held.release();
+            REQUIRE_FALSE(held.held());
+            REQUIRE(held.token().value() == last);
+        }
+        CHECK(network.statements < 10);  // each reserves a block of tokens
+        CHECK(locks.stats().local_grants >= 190);
+        CHECK(locks.stats().held == 0);
+        CHECK(row_token(database, "job") >= last);
+        const auto seen = other.inspect("job");
+        REQUIRE(seen->holder);
+        CHECK(seen->holder->retained);
+        CHECK(seen->holder->thread.empty());
+    }
+}
+
+TEST_CASE("a client without `retain` keeps nothing (control)") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), plain(database)};
+        { const auto first = locks.acquire("job"); }
+        network.statements = 0;
+        for (int i = 0; i < 20; ++i) {
+            const auto held = locks.acquire("job");
+            CHECK_FALSE(is_kept(locks, "job"));
+        }
+        CHECK(network.statements >= 40);
+        CHECK(locks.stats().local_grants == 0);
+    }
+}
+
+TEST_CASE("another client gets an idle kept lease at once, with a greater token") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client locks{database.source(), keeping(database)};
+        client other{database.source(), plain(database)};
+        const auto last = until_kept(locks, "job");
+        waiting_acquire call{other, "job"};
+        REQUIRE(call.has_it());
+        const auto held = call.get();
+        CHECK(held.token().value() > last);
+        CHECK(locks.stats().recalls == 1);
+        CHECK_FALSE(locks.try_acquire("job"));
+        CHECK_FALSE(is_kept(locks, "job"));
+    }
+}
+
+TEST_CASE("PostgreSQL passes a recall on where there is no datagram") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
+        auto options = keeping(database);
+        options.wake_ups = wakeup_mode::database;
+        client locks{database.source(), options};
+        client other{database.source(), plain(database)};
+        until_kept(locks, "job");
+        // With its next heartbeat, which is due at once, the client listens.
+        REQUIRE(eventually([&] { return locks.stats().heartbeats > 0; }));
+        waiting_acquire call{other, "job"};
+        CHECK(call.has_it());
+        CHECK(locks.stats().recalls == 1);
+    }
+}
+
+TEST_CASE("a kept lease that is in use is handed over at its release, and not before") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client locks{database.source(), keeping(database)};
+        client other{database.source(), plain(database)};
+        until_kept(locks, "job");
+        auto held = locks.acquire("job", {.note = "in use"});
+        const auto local = locks.stats().local_grants;
+        waiting_acquire call{other, "job"};
+        REQUIRE(eventually([&] { return locks.stats().recalls == 1; }));
+        // Its row names the thread that holds it again.
+        REQUIRE(eventually([&] { return !is_kept(other, "job"); }));
+        CHECK(other.inspect("job")->holder->note == "in use");
+        CHECK_FALSE(other.inspect("job")->holder->thread.empty());
+        CHECK_FALSE(call.has_it(50ms));
+        CHECK(held.held());
+        held.release();
+        CHECK(call.has_it());
+        CHECK(call.get().token() > held.token());
+        CHECK(locks.stats().local_grants == local);
+    }
+}
+
+TEST_CASE("a try of another client takes an idle kept lease, and none that is in use") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client locks{database.source(), keeping(database)};
+        client other{database.source(), plain(database)};
+        until_kept(locks, "job");
+        std::optional<lease> taken;
+        // A try waits 50 ms for the recall: more than a loaded machine may need.
+        CHECK(eventually([&] { return (taken = other.try_acquire("job")).has_value(); }, 3s));
+        taken.reset();
+
+        until_kept(locks, "busy");
+        const auto held = locks.acquire("busy");
+        CHECK_FALSE(other.try_acquire("busy"));
+        CHECK_FALSE(other.try_acquire("busy", {.queueing = queueing::barging}));
+        REQUIRE(eventually([&] { return !is_kept(other, "busy"); }));
+        CHECK_FALSE(other.try_acquire("busy"));
+        CHECK(held.held());
+    }
+}
+
+TEST_CASE("a client outside the queue recalls a kept lease, too") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), keeping(database)};
+        client other{database.source(), plain(database)};
+        until_kept(locks, "job");
+        CHECK(other.try_acquire_for("job", 5s, {.queueing = queueing::barging}));
+    }
+}
+
+TEST_CASE("a kept lease is given back when it was not used for a while") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        support::event_log events;
+        auto options = keeping(database, 200ms);
+        options.on_event = events.callback();
+        client locks{database.source(), options};
+        client other{database.source(), plain(database)};
+        until_kept(locks, "job");
+        CHECK(eventually([&] { return !other.is_locked("job"); }));
+        const auto stats = locks.stats();
+        CHECK(stats.acquired == stats.released);
+        CHECK(stats.lost == 0);
+        CHECK(locks.try_acquire("job"));
+    }
+}
+
+TEST_CASE("a lost recall delays another client by no more than `longest`") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), keeping(database, 300ms)};
+        // Neither sends recalls, nor needs a wake-up.
+        client other{database.source(),
+                     database.options({.poll_interval = 20ms, .wake_ups = wakeup_mode::polling})};
+        until_kept(locks, "job");
+        std::atomic<bool> stop{false};
+        std::jthread again{[&] {
+            while (!stop) {
+                if (auto held = locks.try_acquire("job")) held->release();
+            }
+        }};
+        CHECK(other.try_acquire_for("job", 10s));
+        stop = true;
+    }
+}
+
+TEST_CASE(
+    "a client that vanishes with a kept lease blocks others for its ttl, and repeats no token") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), keeping(database)};
+        client other{database.source(), plain(database)};
+        until_kept(locks, "job");
+        const auto last = locks.acquire("job").token().value();
+        const auto session = other.inspect("job")->holder->session;
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        SUBCASE("the tokens are in its row") {
+            database.run("update rowlock_session set expires_at = expires_at - " +
+                         std::string{postgresql ? "interval '1 day'" : "86400000000"} +
+                         " where id = " + to_string(session));
+            const auto held = other.acquire("job");
+            CHECK(held.token().value() > last);
+        }
+        SUBCASE("were they not, another client would get one of them (control)") {
+            database.run("update rowlock_lease set token = 1 where name = 'job'");
+            database.run("update rowlock_session set expires_at = expires_at - " +
+                         std::string{postgresql ? "interval '1 day'" : "86400000000"} +
+                         " where id = " + to_string(session));
+            const auto held = other.acquire("job");
+            CHECK(held.token().value() <= last);
+        }
+    }
+}
+
+TEST_CASE("a ticket that comes before the tokens are reserved gets the lease") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), keeping(database)};
+        client other{database.source(), plain(database)};
+        std::optional<waiting_acquire> call;
+        network.before([&](std::string_view what) {
+            if (what != "retain" || call) return;
+            call.emplace(other, "job");
+            REQUIRE(eventually([&] { return entries(database) == 1; }));
+        });
+        for (int i = 0; i < 20 && !call; ++i) static_cast<void>(locks.acquire("job"));
+        REQUIRE(call);
+        CHECK(call->has_it());
+        CHECK(locks.stats().local_grants == 0);
+    }
+}
+
+TEST_CASE(
+    "a recall that comes before the reply of the statement that reserves tokens is not lost") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), keeping(database)};
+        client other{database.source(), plain(database)};
+        std::optional<waiting_acquire> call;
+        network.after([&](std::string_view what) {
+            if (what != "retain" || call) return;
+            call.emplace(other, "job");
+            REQUIRE(eventually([&] { return locks.stats().recalls == 1; }));
+        });
+        for (int i = 0; i < 20 && !call; ++i) static_cast<void>(locks.acquire("job"));
+        REQUIRE(call);
+        CHECK(call->has_it());
+        CHECK(locks.stats().local_grants == 0);
+    }
+}
+
+TEST_CASE("a lost reply of the statement that reserves tokens leaves the lease free") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), keeping(database)};
+        client other{database.source(), plain(database)};
+        std::atomic<int> lost{0};
+        SUBCASE("it was carried out") {
+            network.after([&](std::string_view what) {
+                if (what == "retain" && lost++ == 0) interception::lose_reply();
+            });
+        }
+        SUBCASE("it was not") {
+            network.before([&](std::string_view what) {
+                if (what == "retain" && lost++ == 0) interception::refuse_to_send();
+            });
+        }
+        std::int64_t last = 0;
+        for (int i = 0; i < 20 && lost == 0; ++i) {
+            auto held = locks.acquire("job");
+            last = held.token().value();
+            held.release();
+        }
+        REQUIRE(lost == 1);
+        CHECK(locks.stats().local_grants == 0);
+        std::optional<lease> taken;
+        REQUIRE(eventually([&] { return (taken = other.try_acquire("job")).has_value(); }));
+        CHECK(taken->token().value() > last);
+    }
+}
+
+TEST_CASE("a fenced lease is not kept, and a fence of a released one is refused") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), keeping(database)};
+        client other{database.source(), plain(database)};
+        until_kept(locks, "job");
+        auto held = locks.acquire("job");
+        const auto db = database.connect();
+        db->query("begin", soon());
+        fence(*db, held);
+        db->query("commit", soon());
+        held.release();
+        CHECK_FALSE(is_kept(other, "job"));
+
+        until_kept(locks, "job");
+        auto over = locks.acquire("job");
+        over.release();
+        CHECK(is_kept(other, "job"));
+        db->query("begin", soon());
+        CHECK(kind_of([&] { fence(*db, over); }) == errc::not_owner);
+        db->query("rollback", soon());
+    }
+}
+
+TEST_CASE("a fence that is about to be sent keeps the lease from the next local grant") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), keeping(database)};
+        until_kept(locks, "job");
+        auto held = locks.acquire("job");
+        interception network;
+        const auto db = network.wrap(database.source()).connect(soon());
+        db->query("begin", soon());
+        bool released = false;
+        network.before([&](std::string_view what) {
+            if (what.find("fence") == std::string_view::npos || released) return;
+            released = true;
+            // Its thread sleeps here; another one releases the lease and takes it again.
+            if (database.speaks() == sql::dialect::sqlite) return;
+            held.release();
+            const auto local = locks.stats().local_grants;
+            const auto next = locks.acquire("job");
+            CHECK(locks.stats().local_grants == local);
+        });
+        if (database.speaks() == sql::dialect::sqlite) {
+            fence(*db, held);  // one writer: nothing comes in between
+        } else {
+            CHECK(kind_of([&] { fence(*db, held); }) == errc::lock_lost);
+        }
+        db->query("rollback", soon());
+    }
+}
+
+TEST_CASE(
+    "a lease that an operator breaks is granted locally no more, once its client has learned of "
+    "it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        support::event_log events;
+        auto options = keeping(database);
+        options.heartbeat = 100ms;
+        options.on_event = events.callback();
+        client locks{database.source(), options};
+        client other{database.source(), plain(database)};
+        const auto last = until_kept(locks, "job");
+        REQUIRE(other.force_release("job"));
+        std::optional<lease> held;
+        REQUIRE(eventually([&] {
+            const auto local = locks.stats().local_grants;
+            held.reset();
+            held = locks.try_acquire("job");
+            return held && locks.stats().local_grants == local;
+        }));
+        CHECK(held->held());
+        CHECK(held->token().value() > last);
+        CHECK(row_token(database, "job") >= held->token().value());
+    }
+}
+
+TEST_CASE("a kept lease whose release is asked for is given back") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        auto options = keeping(database);
+        options.heartbeat = 100ms;
+        client locks{database.source(), options};
+        client other{database.source(), plain(database)};
+        until_kept(locks, "job");
+        const auto seen = other.inspect("job");
+        REQUIRE(other.request_release("job", seen->token, {.within = 1h, .reason = "maintenance"}));
+        CHECK(eventually([&] { return !other.is_locked("job"); }, 5s));
+    }
+}
+
+TEST_CASE("a kept lease that is asked for at once is granted locally no more") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        auto options = keeping(database);
+        options.heartbeat = 100ms;
+        client locks{database.source(), options};
+        client other{database.source(), plain(database)};
+        until_kept(locks, "job");
+        std::jthread busy;
+        std::atomic<bool> stop{false};
+        SUBCASE("while it is idle") {}
+        SUBCASE("while threads take it again and again") {
+            busy = std::jthread{[&] {
+                while (!stop) static_cast<void>(locks.try_acquire("job"));
+            }};
+        }
+        const auto seen = other.inspect("job");
+        REQUIRE(seen);
+        const auto asked = other.request_release("job", seen->token);
+        // Not if it has a later grant by now: then there is nothing to show.
+        if (asked) {
+            const auto session = seen->holder->session;
+            CHECK(eventually([&] {
+                const auto now = other.inspect("job");
+                return !now->holder || now->token != seen->token || !now->holder->retained ||
+                       now->holder->session != session;
+            }));
+        }
+        stop = true;
+    }
+}
+
+TEST_CASE("a lease is kept again after a stay that ended with its session") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        auto options = keeping(database);
+        options.heartbeat = 100ms;
+        client locks{database.source(), options};
+        until_kept(locks, "job");
+        auto held = locks.acquire("job");
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        database.run("update rowlock_session set ended = " +
+                     std::string{postgresql ? "true" : "1"});
+        REQUIRE(eventually([&] { return held.lost().stop_requested(); }));
+        CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
+        until_kept(locks, "job");
+    }
+}
+
+TEST_CASE("a fence of a local grant is refused in a transaction that began before the grant") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql, support::backend::mariadb) {
+        client locks{database.source(), keeping(database)};
+        until_kept(locks, "job");
+        const auto db = database.connect();
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        if (!postgresql) db->query("set transaction isolation level repeatable read", soon());
+        db->query(postgresql ? "begin isolation level repeatable read" : "begin", soon());
+        static_cast<void>(
+            db->query("select count(*) from " + database.prefix() + "session", soon()));
+        { const auto before = locks.acquire("job"); }  // it may write, and commit
+        const auto held = locks.acquire("job");
+        REQUIRE(locks.stats().local_grants >= 2);
+        CHECK(kind_of([&] { fence(*db, held); }) == errc::conflict);
+        db->query("rollback", soon());
+        db->query("begin", soon());
+        CHECK_NOTHROW(fence(*db, held));
+        db->query("commit", soon());
+        CHECK(held.held());
+    }
+}
+
+TEST_CASE("two fences of one local grant at once are both accepted, and its holder stays one") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql, support::backend::mariadb) {
+        client locks{database.source(), keeping(database)};
+        client other{database.source(), plain(database)};
+        for (int i = 0; i < 10; ++i) {
+            until_kept(locks, "job");
+            const auto held = locks.acquire("job");
+            std::atomic<int> ready{0};
+            const auto fenced = [&] {
+                const auto db = database.connect();
+                db->query("begin", soon());
+                ++ready;
+                while (ready < 2) std::this_thread::yield();
+                const auto failed = kind_of([&] { fence(*db, held); });
+                db->query("commit", soon());
+                return failed;
+            };
+            auto one = std::async(std::launch::async, fenced);
+            const auto another = fenced();
+            CHECK(one.get() == errc{});
+            CHECK(another == errc{});
+            CHECK_FALSE(other.try_acquire("job"));
+            CHECK(held.held());
+        }
+    }
+}
+
+TEST_CASE(
+    "a ticket that is committed beside the statement that reserves tokens gets the lease soon") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception theirs;
+        client locks{database.source(), keeping(database)};
+        client other{theirs.wrap(database.source()), plain(database)};
+        auto held = std::make_shared<lease>(locks.acquire("job"));
+        std::atomic<bool> once{false};
+        // Its attempt has found the lease held, and not kept.
+        theirs.before([&](std::string_view what) {
+            if (what != "enqueue" || once.exchange(true)) return;
+            held->release();
+            until_kept(locks, "job");
+        });
+        waiting_acquire call{other, "job"};
+        CHECK(call.has_it());
+    }
+}
+
+TEST_CASE("a try for several leases takes those that its client keeps idle") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), keeping(database)};
+        until_kept(locks, "b");
+        CHECK(eventually([&] { return locks.try_acquire_all({"a", "b"}).has_value(); }, 3s));
+    }
+}
+
+TEST_CASE("a session that is over takes its kept leases along, and reports no loss") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        support::event_log events;
+        auto options = keeping(database);
+        options.heartbeat = 100ms;
+        options.on_event = events.callback();
+        client locks{database.source(), options};
+        const auto last = until_kept(locks, "job");
+        const auto session = locks.inspect("job")->holder->session;
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        database.run("update rowlock_session set ended = " +
+                     std::string{postgresql ? "true" : "1"} + " where id = " + to_string(session));
+        REQUIRE(eventually([&] {
+            return events.has(event_kind::session_ended) || locks.stats().sessions == 2 ||
+                   (static_cast<void>(locks.try_acquire("x")), false);
+        }));
+        const auto held = locks.acquire("job");
+        CHECK(held.held());
+        CHECK(held.token().value() > last);
+        CHECK(locks.stats().lost == 0);
+    }
+}
+
+TEST_CASE("a client takes a lease that it keeps together with others") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), keeping(database)};
+        until_kept(locks, "b");
+        const auto both = locks.acquire_all({"a", "b"});
+        CHECK(both.held());
+    }
+}
+
+TEST_CASE("a cycle through a kept lease in use is found") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        auto options = keeping(database, 500ms);
+        options.poll_interval = 50ms;
+        auto theirs = plain(database);
+        theirs.poll_interval = 50ms;
+        SUBCASE("a recall has its row name the thread") {}
+        SUBCASE("so does the end of the time, if the recall is lost") {
+            theirs.wake_ups = wakeup_mode::polling;
+        }
+        client locks{database.source(), options};
+        client other{database.source(), theirs};
+        until_kept(locks, "x");
+        const auto crossed = [](client& of, const std::string& first, const std::string& second,
+                                std::atomic<int>& ready) {
+            const auto held = of.acquire(first);
+            ++ready;
+            while (ready < 2) std::this_thread::yield();
+            return kind_of([&] { static_cast<void>(of.try_acquire_for(second, 15s)); });
+        };
+        std::atomic<int> ready{0};
+        auto one = std::async(std::launch::async, [&] { return crossed(locks, "x", "y", ready); });
+        const auto two = crossed(other, "y", "x", ready);
+        const auto first = one.get();
+        CHECK((first == errc::deadlock) != (two == errc::deadlock));
+    }
+}
+
+TEST_CASE("threads of two keeping clients and a plain one exclude each other, and tokens rise") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client a{database.source(), keeping(database, 200ms)};
+        client b{database.source(), keeping(database, 200ms)};
+        client c{database.source(), plain(database)};
+        struct name {
+            std::string text;
+            std::atomic<int> inside{0};
+            std::atomic<std::int64_t> token{0};
+        };
+        std::array<name, 3> names{{{"one"}, {"two"}, {"three"}}};
+        std::atomic<int> overlaps{0};
+        std::atomic<int> falls{0};
+        std::atomic<int> grants{0};
+        const auto end = std::chrono::steady_clock::now() + 2s;
+        const auto work = [&](client& locks, std::size_t at, std::chrono::microseconds rest) {
+            for (; std::chrono::steady_clock::now() < end; ++at) {
+                auto& which = names[at % names.size()];
+                // Several in a row, so that leases are kept.
+                for (int i = 0; i < 20; ++i) {
+                    const auto held = locks.try_acquire_for(which.text, 20s);
+                    if (!held) continue;
+                    if (which.inside++ != 0) ++overlaps;
+                    if (which.token.exchange(held->token().value()) >= held->token().value()) {
+                        ++falls;
+                    }
+                    ++grants;
+                    --which.inside;
+                }
+                std::this_thread::sleep_for(rest);
+            }
+        };
+        {
+            std::vector<std::jthread> threads;
+            for (std::size_t i = 0; i < 3; ++i) {
+                threads.emplace_back([&, i] { work(a, i, 0us); });
+                threads.emplace_back([&, i] { work(b, i + 1, 300us); });
+            }
+            threads.emplace_back([&] { work(c, 2, 5ms); });
+        }
+        CHECK(overlaps == 0);
+        CHECK(falls == 0);
+        CHECK(grants > 0);
+        MESSAGE(grants.load() << " grants, " << a.stats().local_grants + b.stats().local_grants
+                              << " of them local, " << a.stats().recalls + b.stats().recalls
+                              << " recalls");
+    }
+}
