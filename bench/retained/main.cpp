@@ -2,7 +2,6 @@
 // recalls by another, and two clients in turn; each beside a client that keeps nothing.
 #include "common/measure.hpp"
 #include "common/ours.hpp"
-#include "common/postgresql.hpp"
 #include "throughput/contestants.hpp"
 
 #include <fmt/format.h>
@@ -148,10 +147,7 @@ void measure(const program_options& common, const std::vector<std::string>& data
     const auto rounds = rounds_of(common, options);
     const temporary_folder folder;
     for (const std::string& each : databases) {
-        std::string url = "sqlite:" + (folder.path() / "locks.db").string();
-        if (each == "postgresql") url = need(postgresql_url(), "PostgreSQL");
-        if (each == "mariadb") url = need(mariadb_url(), "MariaDB");
-        const tables where{url};
+        const tables where{url_of(each, folder)};
         measure_pair(found, fmt::format("T17/pair-{}", each), where);
         for (const int threads : {1, 16}) {
             compare(found, fmt::format("T17/{}-{}", each, threads),

@@ -1,7 +1,6 @@
 // Several locks at once (T12): four leases by one call, beside the same four acquired one by one;
 // and so for modes of shared_mutexes.
 #include "common/ours.hpp"
-#include "common/postgresql.hpp"
 #include "shared/contestants.hpp"
 #include "throughput/contestants.hpp"
 #include <rowlock/multi_mode_lease.hpp>
@@ -136,9 +135,7 @@ void measure(const program_options& common, const std::vector<std::string>& data
     const auto rounds = rounds_of(common, options);
     const temporary_folder folder;
     for (const std::string& each : databases) {
-        std::string url = "sqlite:" + (folder.path() / "locks.db").string();
-        if (each == "postgresql") url = need(postgresql_url(), "PostgreSQL");
-        if (each == "mariadb") url = need(mariadb_url(), "MariaDB");
+        const std::string url = url_of(each, folder);
         compare_all(found, each, url, options, rounds);
     }
 }

@@ -1,7 +1,6 @@
 // Shared locks (T11): readers of one shared_mutex and takers of one semaphore, by leases on names
 // of their own, which do not meet; and how long a writer waits among readers.
 #include "common/ours.hpp"
-#include "common/postgresql.hpp"
 #include "shared/contestants.hpp"
 #include "throughput/contestants.hpp"
 #include <rowlock/semaphore.hpp>
@@ -142,9 +141,7 @@ void measure(const program_options& common, const std::vector<std::string>& data
     const auto rounds = rounds_of(common, options);
     const temporary_folder folder;
     for (const std::string& each : databases) {
-        std::string url = "sqlite:" + (folder.path() / "locks.db").string();
-        if (each == "postgresql") url = need(postgresql_url(), "PostgreSQL");
-        if (each == "mariadb") url = need(mariadb_url(), "MariaDB");
+        const std::string url = url_of(each, folder);
         by_own_names(found, each, url, 16, options, rounds);
         if (each == "postgresql") by_own_names(found, each, url, 64, options, rounds);
         by_clients(found, each, url, 16, options, rounds);

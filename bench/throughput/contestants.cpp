@@ -1,6 +1,7 @@
 #include "throughput/contestants.hpp"
 
 #include "common/ours.hpp"
+#include "common/postgresql.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -30,6 +31,12 @@ round_options rounds_of(const program_options& common, const throughput_options&
         rounds.warm_up = std::min(rounds.warm_up, 5 * rounds.each);
     }
     return rounds;
+}
+
+std::string url_of(const std::string& database, const temporary_folder& folder) {
+    if (database == "postgresql") return need(postgresql_url(), "PostgreSQL");
+    if (database == "mariadb") return need(mariadb_url(), "MariaDB");
+    return "sqlite:" + (folder.path() / "locks.db").string();
 }
 
 std::string name_of(int worker) {

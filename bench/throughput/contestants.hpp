@@ -32,6 +32,9 @@ int run_on_databases(int argc, char** argv, const std::string& about, measure_on
 [[nodiscard]] round_options rounds_of(const program_options& common,
                                       const throughput_options& options);
 
+/// The URL of the database that --database names: a server's, or that of a file in the folder.
+[[nodiscard]] std::string url_of(const std::string& database, const temporary_folder& folder);
+
 /// The name of the lock that only the worker with this number uses.
 [[nodiscard]] std::string name_of(int worker);
 

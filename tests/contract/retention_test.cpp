@@ -69,6 +69,20 @@ std::int64_t row_token(support::lock_database& database, const std::string& name
     return database.number("select token from rowlock_lease where name = '" + name + "'");
 }
 
+/// As if the process of the session had vanished.
+void expire(support::lock_database& database, session_id session) {
+    const bool postgresql = database.speaks() == sql::dialect::postgresql;
+    database.run("update rowlock_session set expires_at = expires_at - " +
+                 std::string{postgresql ? "interval '1 day'" : "86400000000"} +
+                 " where id = " + to_string(session));
+}
+
+/// Ends all sessions, as another client that found them expired.
+void end_sessions(support::lock_database& database) {
+    const bool postgresql = database.speaks() == sql::dialect::postgresql;
+    database.run("update rowlock_session set ended = " + std::string{postgresql ? "true" : "1"});
+}
+
 /// A call of another client, which waits.
 class waiting_acquire {
 public:
@@ -252,19 +266,14 @@ TEST_CASE(
         until_kept(locks, "job");
         const auto last = locks.acquire("job").token().value();
         const auto session = other.inspect("job")->holder->session;
-        const bool postgresql = database.speaks() == sql::dialect::postgresql;
         SUBCASE("the tokens are in its row") {
-            database.run("update rowlock_session set expires_at = expires_at - " +
-                         std::string{postgresql ? "interval '1 day'" : "86400000000"} +
-                         " where id = " + to_string(session));
+            expire(database, session);
             const auto held = other.acquire("job");
             CHECK(held.token().value() > last);
         }
         SUBCASE("were they not, another client would get one of them (control)") {
             database.run("update rowlock_lease set token = 1 where name = 'job'");
-            database.run("update rowlock_session set expires_at = expires_at - " +
-                         std::string{postgresql ? "interval '1 day'" : "86400000000"} +
-                         " where id = " + to_string(session));
+            expire(database, session);
             const auto held = other.acquire("job");
             CHECK(held.token().value() <= last);
         }
@@ -465,9 +474,7 @@ TEST_CASE("a lease is kept again after a stay that ended with its session") {
         client locks{database.source(), options};
         until_kept(locks, "job");
         auto held = locks.acquire("job");
-        const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        database.run("update rowlock_session set ended = " +
-                     std::string{postgresql ? "true" : "1"});
+        end_sessions(database);
         REQUIRE(eventually([&] { return held.lost().stop_requested(); }));
         CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
         until_kept(locks, "job");
@@ -558,10 +565,7 @@ TEST_CASE("a session that is over takes its kept leases along, and reports no lo
         options.on_event = events.callback();
         client locks{database.source(), options};
         const auto last = until_kept(locks, "job");
-        const auto session = locks.inspect("job")->holder->session;
-        const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        database.run("update rowlock_session set ended = " +
-                     std::string{postgresql ? "true" : "1"} + " where id = " + to_string(session));
+        end_sessions(database);
         REQUIRE(eventually([&] {
             return events.has(event_kind::session_ended) || locks.stats().sessions == 2 ||
                    (static_cast<void>(locks.try_acquire("x")), false);

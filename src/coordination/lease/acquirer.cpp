@@ -169,25 +169,25 @@ acquirer::answer acquirer::wait_for_holder(acquisition& call, const protocol::le
     return go_on(call);
 }
 
+/// Recalls a lease that this client keeps itself. Returns false if another client does.
+bool acquirer::recall_own(acquisition& call) const {
+    call.recalled = call.to_recall->grant_id;
+    if (!call.ours || call.to_recall->session != call.ours->id()) return false;
+    context_.retained.recall(call.recalled);
+    call.to_recall.reset();
+    return true;
+}
+
 /// Asks the holder's client for a lease that it may have kept after its release.
 void acquirer::recall(acquisition& call, sql::connection& db, sql::deadline until) const {
+    if (recall_own(call)) return;
     const auto which = *std::exchange(call.to_recall, std::nullopt);
-    call.recalled = which.grant_id;
-    if (call.ours && which.session == call.ours->id()) {
-        context_.retained.recall(which.grant_id);
-    } else {
-        context_.recall(db, which.session, which.grant_id, until);
-    }
+    context_.recall(db, which.session, which.grant_id, until);
 }
 
 /// The same, on a connection of the pool. What fails is not repeated: it is a hint.
 void acquirer::recall_now(acquisition& call) {
-    if (call.ours && call.to_recall->session == call.ours->id()) {
-        call.recalled = call.to_recall->grant_id;
-        call.to_recall.reset();
-        context_.retained.recall(call.recalled);
-        return;
-    }
+    if (recall_own(call)) return;
     try {
         const auto until = std::min(context_.statement_deadline(), steady::now() + 1s);
         const auto db = connections_.take(until);

@@ -119,6 +119,7 @@ private:
     bool sleep_until_probe(acquisition& call, const protocol::lease_probe& seen);
     bool try_again_in_vain(acquisition& call);
 
+    bool recall_own(acquisition& call) const;
     void recall(acquisition& call, sql::connection& db, sql::deadline until) const;
     void recall_now(acquisition& call);
     bool recalled_in_vain(acquisition& call);

@@ -153,17 +153,7 @@ void caller_transactions::renew_row(grant& held, sql::deadline until) {
     const std::int64_t token = held.row_token;
     held.next_row_token = token + 1;  // a heartbeat may read it before we hear of it
     const auto db = connections_.take_spare(until);
-    const bool done = context_.leases.end_retention(
-        *db,
-        {.name = held.name,
-         .session = held.session_id,
-         .grant_id = held.grant_id,
-         .token = token,
-         .last_of = token + 1},
-        {.label = held.thread,
-         .note = held.note,
-         .held_for = std::chrono::floor<std::chrono::microseconds>(context_.now() - held.made_at)},
-        until);
+    const bool done = context_.name_holder(*db, held, token + 1, until);
     const auto seen =
         done ? std::optional{token + 1}
              : context_.leases.find_grant(*db, held.name, held.session_id, held.grant_id, until);

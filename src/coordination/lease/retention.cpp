@@ -103,7 +103,7 @@ bool retention::reserve(grant& held) {
 
 void retention::start() {
     const std::lock_guard lock{mutex_};
-    if (worker_ || closed_) return;
+    if (worker_ || stopping_) return;
     worker_ = std::make_unique<base::worker>(context_.clock, [this] { return step(); });
     keeper_.poke();  // PostgreSQL: with its next heartbeat the session listens for recalls
 }
@@ -191,18 +191,7 @@ bool retention::name_holder(const grant& held) noexcept {
             const auto until =
                 std::min(context_.statement_deadline(), std::chrono::steady_clock::now() + brief);
             const auto db = connections_.take(until);
-            static_cast<void>(context_.leases.end_retention(
-                *db,
-                {.name = held.name,
-                 .session = held.session_id,
-                 .grant_id = held.grant_id,
-                 .token = held.row_token,
-                 .last_of = held.row_token},
-                {.label = held.thread,
-                 .note = held.note,
-                 .held_for =
-                     std::chrono::floor<std::chrono::microseconds>(context_.now() - held.made_at)},
-                until));
+            static_cast<void>(context_.name_holder(*db, held, held.row_token, until));
         }
         context_.retained.answered(held);
         return true;
@@ -215,7 +204,6 @@ void retention::begin_stop() noexcept {
     stopping_ = true;
     context_.retained.close();
     const std::lock_guard lock{mutex_};
-    closed_ = true;
     if (worker_) worker_->stop();
 }
 

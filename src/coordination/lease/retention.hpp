@@ -69,7 +69,6 @@ private:
     const std::function<void(grants)> release_;
     const retained_leases::successor succeed_;
     std::mutex mutex_;
-    bool closed_ = false;
     std::unique_ptr<base::worker> worker_;
     std::atomic<bool> stopping_{false};
     /// Names whose tokens were just reserved, to be checked for waiters then. Guarded by the mutex.

@@ -26,7 +26,7 @@ namespace rowlock::detail {
 using std::chrono::nanoseconds;
 
 class engine;
-class retained_lease;
+struct retained_lease;
 
 /// One grant of one name to this client: what a lease object points to.
 struct grant {

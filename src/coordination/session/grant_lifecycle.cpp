@@ -106,11 +106,8 @@ void grant_lifecycle::end_by(const std::shared_ptr<grant>& held, const release_r
 
 bool grant_lifecycle::deny(grant& believed, grant::state from) noexcept {
     auto idle = grant::state::idle;
-    if (believed.now.compare_exchange_strong(idle, grant::state::lost)) {
-        if (const auto ours = sessions_.current(believed.session_id)) leave_denied(*ours, believed);
-        return true;
-    }
-    if (!context_.lose(believed, loss_reason::forced_release, from)) return false;
+    const bool was_idle = believed.now.compare_exchange_strong(idle, grant::state::lost);
+    if (!was_idle && !context_.lose(believed, loss_reason::forced_release, from)) return false;
     if (const auto ours = sessions_.current(believed.session_id)) leave_denied(*ours, believed);
     return true;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <utility>
 
 namespace rowlock::detail {
@@ -14,6 +15,33 @@ namespace {
 constexpr nanoseconds most_together = 20ms;
 
 }  // namespace
+
+/// The lease of one name that the client may keep. Guarded by its mutex; see retained_leases.
+struct retained_lease {
+    enum class state : unsigned char {
+        absent,  ///< the database's grant, if the client has one, is not kept
+        /// It is about to be: a statement is under way that reserves tokens.
+        reserving,
+        in_use,     ///< a thread holds it
+        idle,       ///< no thread does
+        returning,  ///< a statement is under way that gives it back
+    };
+
+    std::mutex mutex;
+    std::condition_variable_any given_back;
+    state now = state::absent;
+    grant_id kept{};
+    bool recalled = false;   ///< no further local grant: another client wants the lease
+    bool answered = false;   ///< its row names the thread that holds it
+    nanoseconds until{0};    ///< no local grant from then on
+    nanoseconds fresh{0};    ///< from then on a release reserves anew
+    std::int64_t first = 0;  ///< of the tokens that are reserved
+    std::int64_t last = 0;
+    std::int64_t local_grants = 0;  ///< of this stay
+    std::shared_ptr<grant> idle{};
+    std::weak_ptr<grant> holder{};
+    retention_policy policy;
+};
 
 bool retention_policy::released(std::int64_t token, nanoseconds now) noexcept {
     in_a_row_ = token == last_ + 1 ? in_a_row_ + 1 : 1;
@@ -56,10 +84,10 @@ void retained_leases::close() noexcept {
     for (auto& each : shards_) {
         const std::lock_guard lock{each.mutex};
         for (const auto& [name, kept] : each.names) {
-            const std::lock_guard its{kept->mutex_};
-            kept->idle_.reset();
-            kept->now_ = retained_lease::state::absent;
-            kept->given_back_.notify_all();
+            const std::lock_guard its{kept->mutex};
+            kept->idle.reset();
+            kept->now = retained_lease::state::absent;
+            kept->given_back.notify_all();
         }
         each.names.clear();
     }
@@ -74,26 +102,26 @@ std::shared_ptr<grant> retained_leases::take(const std::string& name, std::strin
     if (!enabled_) return nullptr;
     const auto kept = find(name);
     if (!kept) return nullptr;
-    std::unique_lock lock{kept->mutex_};
+    std::unique_lock lock{kept->mutex};
     auto now = clock_.now();
-    const auto is_over = [&] { return kept->recalled_ || now >= kept->until_; };
+    const auto is_over = [&] { return kept->recalled || now >= kept->until; };
     // The thread that gives back has it on its list.
     const auto is_on_its_way = [&] {
-        return kept->now_ == retained_lease::state::returning ||
-               (kept->now_ == retained_lease::state::idle && is_over());
+        return kept->now == retained_lease::state::returning ||
+               (kept->now == retained_lease::state::idle && is_over());
     };
     const auto is_settled = [&] {
         now = clock_.now();
         return !is_on_its_way() || !enabled_;
     };
     if (is_on_its_way() && !wait(*kept, lock, until, stop, is_settled)) return nullptr;
-    if (kept->now_ != retained_lease::state::idle || is_over() || !enabled_) return nullptr;
-    auto granted = kept->idle_;
+    if (kept->now != retained_lease::state::idle || is_over() || !enabled_) return nullptr;
+    auto granted = kept->idle;
     granted->thread = thread;
     granted->note = note;
     granted->made_at = now;
-    kept->idle_.reset();
-    kept->now_ = retained_lease::state::in_use;
+    kept->idle.reset();
+    kept->now = retained_lease::state::in_use;
     granted->stopped = false;
     granted->given_back = true;  // if it is lost meanwhile no caller has received it
     // A thread that declares the session's leases lost closes the trust window first: it sees the
@@ -113,8 +141,8 @@ std::shared_ptr<grant> retained_leases::take(const std::string& name, std::strin
         end(*kept);
         return nullptr;
     }
-    kept->holder_ = granted;
-    ++kept->local_grants_;
+    kept->holder = granted;
+    ++kept->local_grants;
     return granted;
 }
 
@@ -122,15 +150,15 @@ bool retained_leases::keep(const grant& held, const successor& succeed) noexcept
     const auto& kept = held.kept_as;
     if (!kept || !enabled_ || held.fenced || held.requested) return false;
     try {
-        const std::lock_guard lock{kept->mutex_};
-        if (kept->now_ != retained_lease::state::in_use || kept->kept_ != held.grant_id) {
+        const std::lock_guard lock{kept->mutex};
+        if (kept->now != retained_lease::state::in_use || kept->kept != held.grant_id) {
             return false;
         }
-        if (kept->recalled_ || held.token.value() >= kept->last_) return false;
-        if (clock_.now() >= kept->fresh_ || !enabled_) return false;
-        kept->idle_ = succeed(held, held.token.value() + 1, kept->last_, kept);
-        if (!kept->idle_) return false;
-        kept->now_ = retained_lease::state::idle;
+        if (kept->recalled || held.token.value() >= kept->last) return false;
+        if (clock_.now() >= kept->fresh || !enabled_) return false;
+        kept->idle = succeed(held, held.token.value() + 1, kept->last, kept);
+        if (!kept->idle) return false;
+        kept->now = retained_lease::state::idle;
         return true;
     } catch (...) {
         return false;  // no memory
@@ -140,48 +168,50 @@ bool retained_leases::keep(const grant& held, const successor& succeed) noexcept
 std::optional<std::int64_t> retained_leases::begin(grant& held, bool contended) {
     if (!enabled_ || !held.may_be_kept) return std::nullopt;
     const auto kept = held.kept_as ? held.kept_as : find_or_make(held.name);
-    const std::lock_guard lock{kept->mutex_};
-    const bool goes_on =
-        kept->now_ == retained_lease::state::in_use && kept->kept_ == held.grant_id;
+    const std::lock_guard lock{kept->mutex};
+    const bool goes_on = kept->now == retained_lease::state::in_use && kept->kept == held.grant_id;
     // A grant whose end came otherwise: lost, adopted, released in a transaction.
-    if (!goes_on && kept->now_ == retained_lease::state::in_use) end(*kept);
-    if (!goes_on && kept->now_ != retained_lease::state::absent) return std::nullopt;
-    if (contended || held.fenced || held.requested || (goes_on && kept->recalled_)) {
+    if (!goes_on && kept->now == retained_lease::state::in_use) end(*kept);
+    if (!goes_on && kept->now != retained_lease::state::absent) return std::nullopt;
+    if (contended || held.fenced || held.requested || (goes_on && kept->recalled)) {
         if (goes_on) end(*kept);
-        kept->policy_.interrupted();
-        if (contended) kept->policy_.contended(clock_.now());
+        if (contended) {
+            kept->policy.contended(clock_.now());
+        } else {
+            kept->policy.interrupted();
+        }
         return std::nullopt;
     }
     if (!goes_on) {
-        if (!kept->policy_.released(held.row_token, clock_.now())) return std::nullopt;
+        if (!kept->policy.released(held.row_token, clock_.now())) return std::nullopt;
         const std::lock_guard stays{stays_mutex_};
         if (stays_.size() >= static_cast<std::size_t>(options_.names)) return std::nullopt;
         stays_.emplace(held.grant_id, kept);
-        kept->kept_ = held.grant_id;
-        kept->recalled_ = kept->answered_ = false;
-        kept->local_grants_ = 0;
-        kept->first_ = kept->last_ = held.row_token;
+        kept->kept = held.grant_id;
+        kept->recalled = kept->answered = false;
+        kept->local_grants = 0;
+        kept->first = kept->last = held.row_token;
     }
-    kept->now_ = retained_lease::state::reserving;
+    kept->now = retained_lease::state::reserving;
     held.kept_as = kept;
-    return held.row_token + kept->policy_.next_block(held.token.value() - kept->first_);
+    return held.row_token + kept->policy.next_block(held.token.value() - kept->first);
 }
 
 bool retained_leases::kept(const grant& held, std::int64_t last, nanoseconds sent,
                            const successor& succeed) {
     const auto& kept = held.kept_as;
-    const std::lock_guard lock{kept->mutex_};
-    if (kept->now_ != retained_lease::state::reserving || kept->kept_ != held.grant_id) {
+    const std::lock_guard lock{kept->mutex};
+    if (kept->now != retained_lease::state::reserving || kept->kept != held.grant_id) {
         return false;
     }
-    kept->first_ = held.row_token + 1;
-    kept->last_ = last;
-    if (!kept->recalled_ && !held.fenced && enabled_) {
-        kept->until_ = sent + options_.longest;
-        kept->fresh_ = sent + options_.longest / 2;
-        kept->idle_ = succeed(held, kept->first_, last, kept);
-        if (kept->idle_) {
-            kept->now_ = retained_lease::state::idle;
+    kept->first = held.row_token + 1;
+    kept->last = last;
+    if (!kept->recalled && !held.fenced && enabled_) {
+        kept->until = sent + options_.longest;
+        kept->fresh = sent + options_.longest / 2;
+        kept->idle = succeed(held, kept->first, last, kept);
+        if (kept->idle) {
+            kept->now = retained_lease::state::idle;
             return true;
         }
     }
@@ -192,29 +222,28 @@ bool retained_leases::kept(const grant& held, std::int64_t last, nanoseconds sen
 void retained_leases::abandoned(const grant& held) noexcept {
     const auto& kept = held.kept_as;
     if (!kept) return;
-    const std::lock_guard lock{kept->mutex_};
-    if (kept->now_ == retained_lease::state::reserving && kept->kept_ == held.grant_id) {
+    const std::lock_guard lock{kept->mutex};
+    if (kept->now == retained_lease::state::reserving && kept->kept == held.grant_id) {
         end(*kept);
-        kept->policy_.contended(clock_.now());
+        kept->policy.contended(clock_.now());
     }
 }
 
 bool retained_leases::keeps(grant_id grant_id) const noexcept {
     const auto kept = find(grant_id);
     if (!kept) return false;
-    const std::lock_guard lock{kept->mutex_};
-    return kept->kept_ == grant_id && !kept->recalled_;
+    const std::lock_guard lock{kept->mutex};
+    return kept->kept == grant_id && !kept->recalled;
 }
 
 bool retained_leases::recall(grant_id grant_id) noexcept {
     const auto kept = find(grant_id);
     if (!kept) return false;
     {
-        const std::lock_guard lock{kept->mutex_};
-        if (kept->kept_ != grant_id || kept->recalled_) return false;
-        kept->recalled_ = true;
+        const std::lock_guard lock{kept->mutex};
+        if (kept->kept != grant_id || kept->recalled) return false;
+        kept->recalled = true;
     }
-    ++recalls_;
     if (on_work_) on_work_();
     return true;
 }
@@ -223,8 +252,8 @@ void retained_leases::recall_name(const std::string& name) noexcept {
     if (!enabled_) return;
     grant_id its{};
     if (const auto kept = find(name)) {
-        const std::lock_guard lock{kept->mutex_};
-        its = kept->kept_;
+        const std::lock_guard lock{kept->mutex};
+        its = kept->kept;
     }
     if (its != grant_id{}) recall(its);
 }
@@ -236,11 +265,11 @@ void retained_leases::fetch_back(const std::string& name,
     const auto kept = find(name);
     if (!kept) return;
     recall_name(name);
-    std::unique_lock lock{kept->mutex_};
+    std::unique_lock lock{kept->mutex};
     const auto soon = std::chrono::steady_clock::now() + 50ms;
     static_cast<void>(wait(*kept, lock, std::max(until, soon), stop, [&] {
-        return !enabled_ || (kept->now_ != retained_lease::state::returning &&
-                             kept->now_ != retained_lease::state::idle);
+        return !enabled_ || (kept->now != retained_lease::state::returning &&
+                             kept->now != retained_lease::state::idle);
     }));
 }
 
@@ -250,13 +279,13 @@ bool retained_leases::wait(retained_lease& which, std::unique_lock<std::mutex>& 
                            Test test) {
     // A database that is out of reach answers later, or never: the caller then hears so from it.
     const auto longest = std::chrono::steady_clock::now() + 5s;
-    return which.given_back_.wait_until(lock, stop, std::min(until, longest), test);
+    return which.given_back.wait_until(lock, stop, std::min(until, longest), test);
 }
 
 void retained_leases::answered(const grant& holder) noexcept {
     const auto& kept = holder.kept_as;
-    const std::lock_guard lock{kept->mutex_};
-    if (kept->kept_ == holder.grant_id) kept->answered_ = true;
+    const std::lock_guard lock{kept->mutex};
+    if (kept->kept == holder.grant_id) kept->answered = true;
 }
 
 retained_leases::work retained_leases::overdue() {
@@ -273,36 +302,36 @@ retained_leases::work retained_leases::overdue() {
     const auto now = clock_.now();
     const auto together = std::min<nanoseconds>(most_together, options_.longest / 8);
     for (const auto& kept : all) {
-        const std::lock_guard lock{kept->mutex_};
-        if (kept->now_ == retained_lease::state::reserving) {
+        const std::lock_guard lock{kept->mutex};
+        if (kept->now == retained_lease::state::reserving) {
             found.next = std::min<nanoseconds>(found.next, now + options_.longest);
             continue;
         }
-        if (kept->now_ == retained_lease::state::in_use) {
-            auto holder = kept->holder_.lock();
+        if (kept->now == retained_lease::state::in_use) {
+            auto holder = kept->holder.lock();
             if (!holder || holder->now == grant::state::lost ||
                 holder->now == grant::state::released) {
                 end(*kept);  // as in begin()
                 continue;
             }
-            if (kept->answered_) continue;
-            if (!kept->recalled_ && now < kept->until_) {
-                found.next = std::min(found.next, kept->until_);
+            if (kept->answered) continue;
+            if (!kept->recalled && now < kept->until) {
+                found.next = std::min(found.next, kept->until);
                 continue;
             }
             // Without a recall, too, which may have been lost: a search for deadlocks needs it.
-            kept->recalled_ = true;
+            kept->recalled = true;
             found.in_use.push_back(std::move(holder));
             continue;
         }
-        if (kept->now_ != retained_lease::state::idle) continue;
-        if (!kept->recalled_ && now + together < kept->until_) {
-            found.next = std::min(found.next, kept->until_);
+        if (kept->now != retained_lease::state::idle) continue;
+        if (!kept->recalled && now + together < kept->until) {
+            found.next = std::min(found.next, kept->until);
             continue;
         }
-        const auto idle = std::move(kept->idle_);
-        const bool recalled = kept->recalled_;
-        kept->now_ = retained_lease::state::returning;
+        const auto idle = std::move(kept->idle);
+        const bool recalled = kept->recalled;
+        kept->now = retained_lease::state::returning;
         idle->given_back = true;
         idle->may_be_kept = false;
         idle->queued = recalled;  // a waiter is to be expected
@@ -318,8 +347,8 @@ retained_leases::work retained_leases::overdue() {
 
 void retained_leases::returned(const grant& given_back) noexcept {
     const auto& kept = given_back.kept_as;
-    const std::lock_guard lock{kept->mutex_};
-    if (kept->now_ == retained_lease::state::returning && kept->kept_ == given_back.grant_id) {
+    const std::lock_guard lock{kept->mutex};
+    if (kept->now == retained_lease::state::returning && kept->kept == given_back.grant_id) {
         end(*kept);
     }
 }
@@ -355,12 +384,12 @@ std::shared_ptr<retained_lease> retained_leases::find(grant_id grant_id) const n
 
 /// With the mutex of `which` held.
 void retained_leases::end(retained_lease& which) noexcept {
-    which.policy_.ended(which.local_grants_, which.recalled_, which.last_);
-    which.now_ = retained_lease::state::absent;
-    which.idle_.reset();
-    which.holder_.reset();
-    which.given_back_.notify_all();
-    const auto kept = std::exchange(which.kept_, grant_id{});
+    which.policy.ended(which.local_grants, which.recalled, which.last);
+    which.now = retained_lease::state::absent;
+    which.idle.reset();
+    which.holder.reset();
+    which.given_back.notify_all();
+    const auto kept = std::exchange(which.kept, grant_id{});
     const std::lock_guard lock{stays_mutex_};
     stays_.erase(kept);
 }

@@ -8,7 +8,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -61,36 +60,6 @@ private:
     nanoseconds quiet_until_{0};
     int needed_ = least_needed;
     std::int64_t block_ = least_block;
-};
-
-/// The lease of one name that the client may keep. See retained_leases.
-class retained_lease {
-private:
-    friend class retained_leases;
-
-    enum class state : unsigned char {
-        absent,  ///< the database's grant, if the client has one, is not kept
-        /// It is about to be: a statement is under way that reserves tokens.
-        reserving,
-        in_use,     ///< a thread holds it
-        idle,       ///< no thread does
-        returning,  ///< a statement is under way that gives it back
-    };
-
-    std::mutex mutex_;
-    std::condition_variable_any given_back_;
-    state now_ = state::absent;
-    grant_id kept_{};
-    bool recalled_ = false;   ///< no further local grant: another client wants the lease
-    bool answered_ = false;   ///< its row names the thread that holds it
-    nanoseconds until_{0};    ///< no local grant from then on
-    nanoseconds fresh_{0};    ///< from then on a release reserves anew
-    std::int64_t first_ = 0;  ///< of the tokens that are reserved
-    std::int64_t last_ = 0;
-    std::int64_t local_grants_ = 0;  ///< of this stay
-    std::shared_ptr<grant> idle_{};
-    std::weak_ptr<grant> holder_{};
-    retention_policy policy_;
 };
 
 /// The leases that this client keeps after their release, and grants to its own threads: of each
@@ -160,7 +129,6 @@ public:
     /// and waits until it is given back; a call without a time limit of its own for 50 ms.
     void fetch_back(const std::string& name, std::chrono::steady_clock::time_point until,
                     const std::stop_token& stop);
-    [[nodiscard]] std::uint64_t recalls() const noexcept { return recalls_; }
 
     // --- the thread that gives back
     struct work {
@@ -198,7 +166,6 @@ private:
     const base::clock clock_;
     std::atomic<bool> enabled_;
     std::function<void()> on_work_{};
-    std::atomic<std::uint64_t> recalls_{0};
     std::array<shard, shards> shards_;
     mutable std::mutex stays_mutex_;
     std::unordered_map<grant_id, std::shared_ptr<retained_lease>> stays_;  ///< all but `absent`

@@ -247,9 +247,9 @@ update rowlock_lease l
            and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
 
 -- statement end_retention
--- A thread holds the lease, and it will be freed as usual: who holds it, and since when, is on record again. Sent after
--- a recall, and, with a greater token, before the first fence of a local grant: a grant that changed no row would be
--- current in a snapshot that is older than it.
+-- Records which thread holds a lease, and since when; its client no longer keeps the lease after the release. The client
+-- sends this after a recall. It also sends this, with a greater token, before the first fence of a local grant: a local
+-- grant changes no row, so an older snapshot would show it as current.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 for how long it has been held, in µs
 -- $7 the row's token  $8 the new one, or the same
 update rowlock_lease
