@@ -267,11 +267,9 @@ void measure(bench::findings& found, const call_row& row, const bench::round_opt
         both.push_back(line_up(where, row, threads, true));
         both.push_back(line_up(where, row, threads, false));
         const auto seen = bench::take_turns(both, rounds);
-        found.add({.id = fmt::format("{}/{}", row.id, threads),
-                   .ours = seen[0].per_second,
-                   .theirs = seen[1].per_second,
-                   .unit = row.what == call::failed_try ? "tries/s" : "pairs/s",
-                   .target = worth_keeping});
+        found.add(bench::compared(fmt::format("{}/{}", row.id, threads), seen[0], seen[1],
+                                  row.what == call::failed_try ? "tries/s" : "pairs/s",
+                                  worth_keeping));
     }
     held.release();
 }

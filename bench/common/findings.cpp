@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 #include <stdexcept>
+#include <utility>
 
 namespace bench {
 namespace {
@@ -20,7 +22,34 @@ nlohmann::ordered_json rounded(double value) {
                     : std::round(value / step) * step;
 }
 
+nlohmann::ordered_json rounded(const std::optional<double>& value) {
+    return value ? rounded(*value) : nlohmann::ordered_json{};
+}
+
 }  // namespace
+
+finding compared(std::string id, const pace& ours, const pace& theirs, std::string unit,
+                 double target) {
+    return {.id = std::move(id),
+            .ours = ours.per_second,
+            .theirs = theirs.per_second,
+            .unit = std::move(unit),
+            .target = target,
+            .our_cpu = ours.cpu,
+            .their_cpu = theirs.cpu};
+}
+
+finding cpu_compared(std::string id, const cpu_cost& ours, const cpu_cost& theirs, double target) {
+    constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+    return {.id = std::move(id),
+            .ours = ours.total_us().value_or(unknown),
+            .theirs = theirs.total_us().value_or(unknown),
+            .unit = "µs of processor time",
+            .side = wanted::at_most,
+            .target = target,
+            .our_cpu = ours,
+            .their_cpu = theirs};
+}
 
 void findings::add(const finding& row) {
     std::optional<double> ratio;
@@ -30,11 +59,13 @@ void findings::add(const finding& row) {
     nlohmann::ordered_json json;
     json["id"] = row.id;
     json["ours"] = rounded(row.ours);
-    json["theirs"] = row.theirs ? rounded(*row.theirs) : nlohmann::ordered_json{};
+    json["theirs"] = rounded(row.theirs);
     json["unit"] = row.unit;
-    json["ratio"] = ratio ? rounded(*ratio) : nlohmann::ordered_json{};
+    json["ratio"] = rounded(ratio);
     json["target"] = row.target;
     json["met"] = met;
+    json["cpu_ours"] = rounded(row.our_cpu.total_us());
+    json["cpu_theirs"] = rounded(row.their_cpu.total_us());
     rows_.push_back(json);
     fmt::print("{:<24} {:.4g}{} {}, target {} {}: {}\n", row.id, row.ours,
                row.theirs ? fmt::format(" by {:.4g}", *row.theirs) : std::string{}, row.unit,

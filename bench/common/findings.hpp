@@ -1,5 +1,7 @@
 #pragma once
 
+#include "common/measure.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <optional>
@@ -21,7 +23,18 @@ struct finding {
     std::string unit;
     wanted side = wanted::at_least;
     double target = 0;
+    /// Processor time of one operation, where it was measured.
+    cpu_cost our_cpu{};
+    cpu_cost their_cpu{};
 };
+
+/// The row of two contestants that were measured in turns.
+[[nodiscard]] finding compared(std::string id, const pace& ours, const pace& theirs,
+                               std::string unit, double target);
+
+/// The row of the processor time that one operation of each takes: at most `target` times theirs.
+[[nodiscard]] finding cpu_compared(std::string id, const cpu_cost& ours, const cpu_cost& theirs,
+                                   double target);
 
 /// The results of a program, which scripts/bench combines: rows of the table, points of plots, and
 /// notes. Printed at once, written at the end.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstddef>
 #include <exception>
 #include <thread>
@@ -38,10 +39,12 @@ void run_lane(worker& who, const std::atomic<bool>& started, const std::atomic<b
     }
 }
 
-double median_of(const std::vector<pace>& rounds, double pace::*value) {
+/// Not a number if none was measured.
+template <typename Value>
+double median_of(const std::vector<pace>& rounds, Value value) {
     std::vector<double> values;
-    for (const pace& each : rounds) values.push_back(each.*value);
-    return median(std::move(values));
+    for (const pace& each : rounds) values.push_back(value(each));
+    return std::isnan(values.front()) ? values.front() : median(std::move(values));
 }
 
 }  // namespace
@@ -57,6 +60,7 @@ pace run_round(contestant& who, std::chrono::milliseconds duration) {
     std::atomic<bool> started = false;
     std::atomic<bool> stopped = false;
     std::vector<lane> lanes(who.workers.size());
+    const cpu_meter cpu;
     steady_clock::time_point begin;
     steady_clock::time_point end;
     {
@@ -79,6 +83,7 @@ pace run_round(contestant& who, std::chrono::milliseconds duration) {
     pace result;
     result.per_second = static_cast<double>(turns.size()) / seconds;
     if (turns.empty()) return result;
+    result.cpu = cpu.for_each_of(static_cast<double>(turns.size()));
     result.p50_us = quantile(turns, 0.50);
     result.p99_us = quantile(turns, 0.99);
     return result;
@@ -94,8 +99,13 @@ std::vector<pace> take_turns(std::vector<contestant>& contestants, const round_o
     }
     std::vector<pace> medians;
     for (const auto& each : rounds) {
-        medians.push_back({median_of(each, &pace::per_second), median_of(each, &pace::p50_us),
-                           median_of(each, &pace::p99_us)});
+        medians.push_back(
+            {.per_second = median_of(each, [](const pace& it) { return it.per_second; }),
+             .p50_us = median_of(each, [](const pace& it) { return it.p50_us; }),
+             .p99_us = median_of(each, [](const pace& it) { return it.p99_us; }),
+             .cpu = {
+                 .client_us = median_of(each, [](const pace& it) { return it.cpu.client_us; }),
+                 .server_us = median_of(each, [](const pace& it) { return it.cpu.server_us; })}});
     }
     return medians;
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "common/cpu_time.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -32,6 +34,7 @@ struct pace {
     double per_second = 0;  ///< turns of all workers
     double p50_us = 0;      ///< the median of one turn
     double p99_us = 0;
+    cpu_cost cpu{};  ///< of one turn
 };
 
 struct round_options {

@@ -129,11 +129,7 @@ void measure_time(scene& on, int threads, const char* id, const round_options& r
             "{:>7.1f} µs, p99 {:>8.1f} µs",
             threads, both[i].title, seen[i].per_second, seen[i].p50_us, seen[i].p99_us));
     }
-    found.add({.id = id,
-               .ours = seen[0].per_second,
-               .theirs = seen[1].per_second,
-               .unit = "tries/s",
-               .target = 0.8});
+    found.add(compared(id, seen[0], seen[1], "tries/s", 0.8));
 }
 
 /// The server occasionally writes some bytes of its own. One page is added to both sides, so that

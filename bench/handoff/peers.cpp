@@ -46,7 +46,10 @@ void add_rows(bench::findings& found, const std::vector<contest>& contests,
                    .theirs = seen[i].handoff_p50_us,
                    .unit = "µs",
                    .side = bench::wanted::at_most,
-                   .target = redis ? 1.2 : 0.4});
+                   .target = redis ? 1.2 : 0.4,
+                   .our_cpu = seen[0].cpu,
+                   .their_cpu = seen[i].cpu});
+        if (redis) found.add(bench::cpu_compared("T19/hand-off", seen[0].cpu, seen[i].cpu, 1.5));
     }
 }
 

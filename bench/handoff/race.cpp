@@ -51,6 +51,7 @@ struct alignas(64) lane {
     std::atomic<std::uint64_t> grants;
     std::atomic<std::uint64_t> handoffs;
     std::atomic<nanos> longest_wait;
+    std::atomic<nanos> cpu;  ///< of its process, during the race
     char problem[problem_size];
 };
 
@@ -171,6 +172,7 @@ public:
     void run() {
         lane_.ready = true;
         while (track_.started == 0) pause(200us);
+        const auto cpu = bench::own_cpu_time();
         // Every process makes one more acquire after the stop. If one left earlier, others could
         // wait for it (in a ring).
         for (bool last = false; !last;) {
@@ -185,6 +187,7 @@ public:
             track_.released = now();
             who_.release();
         }
+        lane_.cpu = (bench::own_cpu_time() - cpu).count();
     }
 
 private:
@@ -286,6 +289,16 @@ double quantile_us(std::vector<std::uint32_t>& samples, double fraction) {
     return static_cast<double>(*at) / 10;
 }
 
+/// The processor time of the clients. Threads of one process share it: then each lane has all of
+/// it.
+nanoseconds cpu_of(const arena& shared, bool one_process) {
+    nanos sum = 0;
+    for (const lane& each : shared.lanes()) {
+        sum = one_process ? std::max(sum, each.cpu.load()) : sum + each.cpu;
+    }
+    return nanoseconds{sum};
+}
+
 race_result count(const arena& shared, std::uint64_t statements) {
     race_result result;
     std::vector<std::uint32_t> samples;
@@ -332,6 +345,7 @@ race_result run_race(const contest& what, const race_options& options) {
     }
     await_readiness(what, shared, crew);
     const std::uint64_t before = statements_so_far(shared);
+    const bench::cpu_meter servers;
     whole.started = now();
     const auto last = steady_clock::now() + options.duration;
     while (steady_clock::now() < last) {
@@ -342,7 +356,11 @@ race_result run_race(const contest& what, const race_options& options) {
     whole.stopped = now();
     const std::uint64_t statements = statements_so_far(shared) - before;
     await_end(what, shared, crew);
-    return count(shared, statements);
+    race_result result = count(shared, statements);
+    const double grants =
+        result.grants_per_second * std::chrono::duration<double>{options.duration}.count();
+    result.cpu = servers.for_each_of(grants, cpu_of(shared, what.one_process));
+    return result;
 }
 
 void in_child(const std::function<void()>& action) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "common/cpu_time.hpp"
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -51,6 +53,7 @@ struct race_result {
     std::uint64_t most = 0;
     std::chrono::microseconds longest_wait{0};
     std::uint64_t overlaps = 0;  ///< how often two processes held it at once
+    bench::cpu_cost cpu{};       ///< of one grant
 
     [[nodiscard]] double fairness() const {
         return most == 0 ? 0 : static_cast<double>(fewest) / static_cast<double>(most);

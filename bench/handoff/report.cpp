@@ -46,6 +46,13 @@ race_result median_of(const std::vector<race_result>& rounds) {
     result.handoff_p50_us = median_time(rounds, &race_result::handoff_p50_us);
     result.handoff_p99_us = median_time(rounds, &race_result::handoff_p99_us);
     result.statements_per_grant = median(rounds, &race_result::statements_per_grant);
+    // Both values of one round.
+    std::vector<race_result> by_cpu = rounds;
+    const auto middle_cpu = by_cpu.begin() + static_cast<std::ptrdiff_t>((rounds.size() - 1) / 2);
+    std::ranges::nth_element(by_cpu, middle_cpu, {}, [](const race_result& each) {
+        return each.cpu.total_us().value_or(0);
+    });
+    result.cpu = middle_cpu->cpu;
     // Both values of the round with the median fairness, since they belong together.
     std::vector<race_result> by_fairness = rounds;
     const auto middle = by_fairness.begin() + static_cast<std::ptrdiff_t>((rounds.size() - 1) / 2);
@@ -60,17 +67,19 @@ race_result median_of(const std::vector<race_result>& rounds) {
 }
 
 void print_heading() {
-    fmt::print("{:<11} {:>7}  {:<24} {:>8} {:>10} {:>10} {:>10} {:>11} {:>8} {:>12}\n", "database",
-               "clients", "what", "grants/s", "p50 µs", "p99 µs", "statements", "grants each",
-               "fairness", "longest wait");
+    fmt::print("{:<11} {:>7}  {:<24} {:>8} {:>10} {:>10} {:>10} {:>15} {:>11} {:>8} {:>12}\n",
+               "database", "clients", "what", "grants/s", "p50 µs", "p99 µs", "statements",
+               "processor µs", "grants each", "fairness", "longest wait");
 }
 
 void print_row(const std::string& database, int clients, const std::string& title,
                const race_result& result) {
     fmt::print(
-        "{:<11} {:>7}  {:<24} {:>8.0f} {:>10} {:>10} {:>10.2f} {:>11} {:>8.2f} {:>9.1f} ms\n",
+        "{:<11} {:>7}  {:<24} {:>8.0f} {:>10} {:>10} {:>10.2f} {:>15} {:>11} {:>8.2f} {:>9.1f} "
+        "ms\n",
         database, clients, title, result.grants_per_second, shown(result.handoff_p50_us),
         shown(result.handoff_p99_us), result.statements_per_grant,
+        fmt::format("{:.0f} + {:.0f}", result.cpu.client_us, result.cpu.server_us),
         fmt::format("{}-{}", result.fewest, result.most), result.fairness(),
         static_cast<double>(result.longest_wait.count()) / 1000);
     std::fflush(stdout);

@@ -43,6 +43,28 @@ private:
     std::uint64_t turns_ = 0;
 };
 
+// KEYS: the lock (a hash of owner and depth). ARGV: owner, lease in ms. Returns 1 if granted.
+constexpr const char* hash_acquire = R"(
+if redis.call('exists', KEYS[1]) == 1 and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+    return -redis.call('pttl', KEYS[1])
+end
+redis.call('hincrby', KEYS[1], ARGV[1], 1)
+redis.call('pexpire', KEYS[1], ARGV[2])
+return 1
+)";
+
+// KEYS: as above, and the channel. ARGV: owner, lease in ms. Returns 1 if it is free.
+constexpr const char* hash_release = R"(
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return -1 end
+if redis.call('hincrby', KEYS[1], ARGV[1], -1) > 0 then
+    redis.call('pexpire', KEYS[1], ARGV[2])
+    return 0
+end
+redis.call('del', KEYS[1])
+redis.call('publish', KEYS[2], 0)
+return 1
+)";
+
 // KEYS: the lock (a hash), the hold. ARGV: reader, lease in ms. Returns 1 if granted.
 constexpr const char* read_acquire = R"(
 local mode = redis.call('hget', KEYS[1], 'mode')
@@ -156,6 +178,27 @@ void need_one(const redis_session::reply& answer, const char* what) {
     if (answer->type == REDIS_REPLY_INTEGER && answer->integer == 1) return;
     throw std::runtime_error{std::string{"Redis: "} + what};
 }
+
+class hash_worker final : public worker {
+public:
+    hash_worker(const std::string& socket, const std::string& name)
+        : session_{socket},
+          acquire_{session_.load(hash_acquire)},
+          release_{session_.load(hash_release)},
+          lock_{"{" + name + "}"},
+          channel_{lock_ + ":channel"},
+          owner_{fmt::format("{}:{}", ::getpid(), name)} {}
+
+    void turn() override {
+        need_one(session_.run({"EVALSHA", acquire_, "1", lock_, owner_, "30000"}), "not granted");
+        need_one(session_.run({"EVALSHA", release_, "2", lock_, channel_, owner_, "30000"}),
+                 "not released");
+    }
+
+private:
+    redis_session session_;
+    std::string acquire_, release_, lock_, channel_, owner_;
+};
 
 class read_worker final : public worker {
 public:
@@ -316,6 +359,10 @@ handoff::contest redis_fair_queue(const std::string& socket, const std::string& 
     return {"Redis, fair queue", [=](const handoff::entrant& who) {
                 return std::make_unique<fair_contender>(socket, tag, who);
             }};
+}
+
+std::unique_ptr<worker> redis_hash_lock(const std::string& socket, const std::string& name) {
+    return std::make_unique<hash_worker>(socket, name);
 }
 
 std::unique_ptr<worker> redis_read_lock(const std::string& socket, const std::string& name,

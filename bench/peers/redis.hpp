@@ -43,6 +43,11 @@ private:
 [[nodiscard]] std::unique_ptr<worker> redis_lock(const std::string& socket,
                                                  const std::string& name);
 
+/// A hash with the owner's depth that expires. Scripts take it, once more for its owner, and give
+/// it back, and tell the waiters' channel.
+[[nodiscard]] std::unique_ptr<worker> redis_hash_lock(const std::string& socket,
+                                                      const std::string& name);
+
 /// A read/write lock as its readers use it: a hash with the mode and a count for each reader, and a
 /// key for each hold that expires with it.
 [[nodiscard]] std::unique_ptr<worker> redis_read_lock(const std::string& socket,

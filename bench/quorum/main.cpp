@@ -67,11 +67,7 @@ void measure(const program_options& common, findings& found) {
                           [&](int) { return std::make_unique<quorum_pairs>(several); }));
     const auto seen = take_turns(all, rounds_of(common, {}));
     for (std::size_t i = 0; i < all.size(); ++i) tell(found, "T16", all[i], seen[i]);
-    found.add({.id = "T16",
-               .ours = seen[1].per_second,
-               .theirs = seen[0].per_second,
-               .unit = "pairs/s",
-               .target = 0.1});
+    found.add(compared("T16", seen[1], seen[0], "pairs/s", 0.1));
 }
 
 }  // namespace

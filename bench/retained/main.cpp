@@ -62,11 +62,7 @@ void compare(findings& found, const std::string& id, std::vector<contestant> all
              const round_options& rounds) {
     const auto seen = take_turns(all, rounds);
     for (std::size_t i = 0; i < all.size(); ++i) tell(found, id, all[i], seen[i]);
-    found.add({.id = id,
-               .ours = seen[1].per_second,
-               .theirs = seen[0].per_second,
-               .unit = "turns/s",
-               .target = target});
+    found.add(compared(id, seen[1], seen[0], "turns/s", target));
 }
 
 std::vector<contestant> both(const std::function<contestant(bool keeps)>& make) {

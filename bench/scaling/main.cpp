@@ -6,7 +6,6 @@
 #include "handoff/rounds.hpp"
 #include "peers/redis.hpp"
 #include "peers/zookeeper.hpp"
-#include "scaling/cpu_time.hpp"
 #include "throughput/contestants.hpp"
 
 #include <CLI/CLI.hpp>
@@ -16,10 +15,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,87 +57,27 @@ constexpr const char* with_zookeeper = "ZooKeeper";
 
 // --- free locks ----------------------------------------------------------------------------------
 
-struct subject {
-    contestant who;
-    std::optional<pid_t> server;  ///< empty: its processor time is not measured
-};
-
 /// Each with so many threads, which have a lock each. The peers have a connection for each thread.
-std::vector<subject> subjects_of(const tables& where, int threads) {
-    std::vector<subject> result;
-    const auto database = server_process("postgresql");
-    auto shared = ours(where, threads, {});
-    shared.title = one_client;
-    result.push_back({std::move(shared), database});
-    result.push_back({line_up(a_client_each, threads,
-                              [&](int i) {
-                                  return our_lease(
-                                      std::make_shared<rowlock::client>(where.source()),
-                                      name_of(i) + "-own");
-                              }),
-                      database});
-    const auto redis = [&](const char* title, const std::string& socket, const char* server) {
+std::vector<contestant> contestants_of(const tables& where, int threads) {
+    std::vector<contestant> result;
+    result.push_back(ours(where, threads, {}));
+    result.back().title = one_client;
+    result.push_back(line_up(a_client_each, threads, [&](int i) {
+        return our_lease(std::make_shared<rowlock::client>(where.source()), name_of(i) + "-own");
+    }));
+    const auto redis = [&](const char* title, const std::string& socket) {
         if (socket.empty()) return;
         result.push_back(
-            {line_up(title, threads, [&](int i) { return redis_lock(socket, name_of(i)); }),
-             server_process(server)});
+            line_up(title, threads, [&](int i) { return redis_lock(socket, name_of(i)); }));
     };
-    redis(redis_with_fsync, redis_always_socket(), "redis-always");
-    redis(redis_in_memory, redis_socket(), "redis");
+    redis(redis_with_fsync, redis_always_socket());
+    redis(redis_in_memory, redis_socket());
     if (!zookeeper_host().empty()) {
-        result.push_back(
-            {line_up(with_zookeeper, threads,
-                     [](int i) { return zookeeper_lock(zookeeper_host(), name_of(i)); }),
-             server_process("zookeeper")});
+        result.push_back(line_up(with_zookeeper, threads, [](int i) {
+            return zookeeper_lock(zookeeper_host(), name_of(i));
+        }));
     }
     return result;
-}
-
-constexpr double not_measured = std::numeric_limits<double>::quiet_NaN();
-
-/// Of one round; microseconds of processor time for a pair.
-struct cost {
-    double pairs_per_second = 0;
-    double client_us = not_measured;
-    double server_us = not_measured;
-};
-
-cost run_with_cost(subject& what, std::chrono::milliseconds duration) {
-    const auto server = [&] { return what.server ? cpu_time_of(*what.server) : 0ns; };
-    const auto server_before = server();
-    const auto client_before = own_cpu_time();
-    const auto before = std::chrono::steady_clock::now();
-    cost result{.pairs_per_second = run_round(what.who, duration).per_second};
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - before;
-    const double pairs = result.pairs_per_second * took.count();
-    const auto of_pair = [pairs](std::chrono::duration<double, std::micro> time) {
-        return time.count() / pairs;
-    };
-    result.client_us = of_pair(own_cpu_time() - client_before);
-    if (what.server) result.server_us = of_pair(server() - server_before);
-    return result;
-}
-
-/// The medians of the rounds, in which the subjects alternate.
-std::vector<cost> take_turns(std::vector<subject>& subjects, const round_options& options) {
-    std::vector<std::vector<cost>> rounds(subjects.size());
-    for (subject& each : subjects) (void)run_round(each.who, options.warm_up);
-    for (int round = 0; round < options.rounds; ++round) {
-        for (std::size_t i = 0; i < subjects.size(); ++i) {
-            rounds[i].push_back(run_with_cost(subjects[i], options.each));
-        }
-    }
-    const auto median_of = [](const std::vector<cost>& all, double cost::*value) {
-        std::vector<double> values;
-        for (const cost& each : all) values.push_back(each.*value);
-        return std::isnan(values.front()) ? not_measured : median(std::move(values));
-    };
-    std::vector<cost> medians;
-    for (const auto& each : rounds) {
-        medians.push_back({median_of(each, &cost::pairs_per_second),
-                           median_of(each, &cost::client_us), median_of(each, &cost::server_us)});
-    }
-    return medians;
 }
 
 void measure_free_locks(const std::vector<int>& numbers, const round_options& rounds,
@@ -150,18 +87,13 @@ void measure_free_locks(const std::vector<int>& numbers, const round_options& ro
     lines client{"client-cpu"};
     lines server{"server-cpu"};
     for (const int threads : numbers) {
-        auto subjects = subjects_of(where, threads);
-        const auto seen = take_turns(subjects, rounds);
-        for (std::size_t i = 0; i < subjects.size(); ++i) {
-            const std::string& title = subjects[i].who.title;
-            found.note(fmt::format(
-                "{:>2} threads  {:<22} {:>8.0f} pairs/s, processor time of a pair: {:>6.1f} µs of "
-                "the client, {:>6} of the server",
-                threads, title, seen[i].pairs_per_second, seen[i].client_us,
-                seen[i].server_us > 0 ? fmt::format("{:.1f} µs", seen[i].server_us) : "unknown"));
-            throughput.add(title, threads, seen[i].pairs_per_second);
-            client.add(title, threads, seen[i].client_us);
-            server.add(title, threads, seen[i].server_us);
+        auto all = contestants_of(where, threads);
+        const auto seen = take_turns(all, rounds);
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            tell(found, "free locks", all[i], seen[i]);
+            throughput.add(all[i].title, threads, seen[i].per_second);
+            client.add(all[i].title, threads, seen[i].cpu.client_us);
+            server.add(all[i].title, threads, seen[i].cpu.server_us);
         }
     }
     throughput.hand_to(found);

@@ -105,11 +105,7 @@ void compare(findings& found, const std::string& id, int threads, Make make,
                           [&](int i) { return std::make_unique<AtOnce>(make(), names_of(i)); }));
     const auto seen = take_turns(all, rounds);
     for (std::size_t i = 0; i < all.size(); ++i) tell(found, id, all[i], seen[i]);
-    found.add({.id = id,
-               .ours = seen[1].per_second,
-               .theirs = seen[0].per_second,
-               .unit = "turns/s",
-               .target = 1.0});
+    found.add(compared(id, seen[1], seen[0], "turns/s", 1.0));
 }
 
 /// One thread; then threads with a client each, as in as many processes. (Threads of one client

@@ -49,11 +49,8 @@ void by_own_names(findings& found, const std::string& database, const std::strin
     const auto id = fmt::format("T11/{}-{}", database, threads);
     for (std::size_t i = 0; i < all.size(); ++i) tell(found, id, all[i], seen[i]);
     const auto row = [&](const char* what, std::size_t which, double target) {
-        found.add({.id = fmt::format("T11/{}-{}-{}", what, database, threads),
-                   .ours = seen[which].per_second,
-                   .theirs = seen[0].per_second,
-                   .unit = "turns/s",
-                   .target = target});
+        found.add(compared(fmt::format("T11/{}-{}-{}", what, database, threads), seen[which],
+                           seen[0], "turns/s", target));
     };
     row("readers", 1, 0.5);
     row("sharing", 2, 3);
@@ -75,11 +72,7 @@ void by_clients(findings& found, const std::string& database, const std::string&
     const auto seen = take_turns(all, rounds);
     const auto id = fmt::format("T11/clients-{}-{}", database, clients);
     for (std::size_t i = 0; i < all.size(); ++i) tell(found, id, all[i], seen[i]);
-    found.add({.id = id,
-               .ours = seen[1].per_second,
-               .theirs = seen[0].per_second,
-               .unit = "turns/s",
-               .target = 0.5});
+    found.add(compared(id, seen[1], seen[0], "turns/s", 0.5));
 }
 
 /// Nine readers, each for a millisecond, and one writer in turns with a pause; 95 % of the grants

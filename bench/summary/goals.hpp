@@ -95,6 +95,21 @@ inline constexpr goal goals[] = {
     {"T17/recall-sqlite", "an acquire that recalls, by a hand-over", wanted::at_most, 1.5},
     {"T17/in-turn-sqlite-1", "two clients in turn, by plain ones", wanted::at_least, 0.9},
     {"T17/in-turn-sqlite-16", "two clients in turn, by plain ones", wanted::at_least, 0.9},
+    {"T18/postgresql-16", "16 clients of a thread, by Redis with fsync, a hash", wanted::at_least,
+     1.2},
+    {"T18/postgresql-64", "64 clients of a thread, by Redis with fsync, a hash", wanted::at_least,
+     1.2},
+    {"T18/mariadb-16", "16 clients of a thread, by ShedLock's statements", wanted::at_least, 1.2},
+    {"T18/mariadb-64", "64 clients of a thread, by ShedLock's statements", wanted::at_least, 1.2},
+    {"T18/sqlite-16", "16 clients of a thread, p99 of a pair by p50", wanted::at_most, 10},
+    {"T18/sqlite-64", "64 clients of a thread, p99 of a pair by p50", wanted::at_most, 10},
+    {"T19/pairs-1", "processor time of a pair, by Redis with fsync", wanted::at_most, 1.5},
+    {"T19/pairs-16", "the same, 16 threads of one client", wanted::at_most, 1.5},
+    {"T19/clients-16", "the same, 16 clients, by a hash", wanted::at_most, 1.5},
+    {"T19/hand-off", "processor time of a hand-off, by Redis' fair queue", wanted::at_most, 1.5},
+    {"T20/heartbeat", "heartbeat, 10 000 sessions by 10", wanted::at_most, 2},
+    {"T20/waiters", "hand-over, 10 000 waiters by 100", wanted::at_most, 2},
+    {"T20/names", "a pair, 1 000 000 names by 100", wanted::at_most, 2},
 };
 
 [[nodiscard]] constexpr const char* sign_of(const goal& of) {

@@ -39,6 +39,8 @@ plot blank(const std::string& name) {
     }
     if (name == "rows") return {"Acquire among idle rows, PostgreSQL", "rows", "p50, µs", {}};
     if (name == "leases") return {"Heartbeat, PostgreSQL", "leases of the client", "p50, µs", {}};
+    if (name == "scale")
+        return {"Cost by size, PostgreSQL", "sessions, names or waiters", "p50, µs", {}};
     if (name == "waiters") {
         return {"Hand-off of a lock held for 1 ms", "threads or processes", "p50, µs", {}};
     }
@@ -71,6 +73,8 @@ json not_measured(const goal& wish) {
     row["ratio"] = nullptr;
     row["target"] = wish.target;
     row["met"] = false;
+    row["cpu_ours"] = nullptr;
+    row["cpu_theirs"] = nullptr;
     return row;
 }
 
@@ -96,18 +100,20 @@ json rows_of(const gathered& all, bool only_measured) {
 
 void print(const json& rows) {
     if (rows.empty()) return;
-    fmt::print("\n{:<24} {:<45} {:>9} {:>9} {:>8} {:>9}  {:<7} {}\n", "target", "what", "ours",
-               "theirs", "ratio", "wanted", "", "unit");
+    fmt::print("\n{:<24} {:<50} {:>9} {:>9} {:>8} {:>9}  {:<7} {:>17}  {}\n", "target", "what",
+               "ours", "theirs", "ratio", "wanted", "", "processor µs", "unit");
     for (const json& row : rows) {
         const std::string id = row.at("id");
         for (const goal& each : goals) {
             if (id != each.id) continue;
             const char* const verdict =
                 row.at("ours").is_null() ? "not run" : (row.at("met") ? "met" : "missed");
-            fmt::print("{:<24} {:<45} {:>9} {:>9} {:>8} {:>9}  {:<7} {}\n", id, each.measure,
-                       shown(row.at("ours")), shown(row.at("theirs")), shown(row.at("ratio")),
-                       fmt::format("{} {}", sign_of(each), each.target), verdict,
-                       row.at("unit").get<std::string>());
+            fmt::print(
+                "{:<24} {:<50} {:>9} {:>9} {:>8} {:>9}  {:<7} {:>17}  {}\n", id, each.measure,
+                shown(row.at("ours")), shown(row.at("theirs")), shown(row.at("ratio")),
+                fmt::format("{} {}", sign_of(each), each.target), verdict,
+                fmt::format("{} / {}", shown(row.at("cpu_ours")), shown(row.at("cpu_theirs"))),
+                row.at("unit").get<std::string>());
         }
     }
 }

@@ -65,10 +65,11 @@ contestant floor_of(floor_table& table, int threads) {
 }
 
 void tell(findings& found, const std::string& where, const contestant& who, const pace& seen) {
-    found.note(fmt::format(
-        "{:<16} {:>2} threads  {:<22} {:>8.0f} a second, p50 {:>7.1f} µs, p99 "
-        "{:>8.1f} µs",
-        where, who.workers.size(), who.title, seen.per_second, seen.p50_us, seen.p99_us));
+    found.note(
+        fmt::format("{:<16} {:>2} threads  {:<22} {:>8.0f} a second, p50 {:>7.1f} µs, p99 "
+                    "{:>8.1f} µs, processor {:>6.1f} + {:>6.1f} µs",
+                    where, who.workers.size(), who.title, seen.per_second, seen.p50_us, seen.p99_us,
+                    seen.cpu.client_us, seen.cpu.server_us));
 }
 
 int run_on_databases(int argc, char** argv, const std::string& about, measure_on* measure) {

@@ -45,7 +45,7 @@ int run_on_databases(int argc, char** argv, const std::string& about, measure_on
                                         const throughput_options& options);
 [[nodiscard]] contestant floor_of(floor_table& table, int threads);
 
-/// Adds a note with a contestant's results.
+/// Adds a note with a contestant's results: processor time of the client and of the server.
 void tell(findings& found, const std::string& where, const contestant& who, const pace& seen);
 
 }  // namespace bench

@@ -22,11 +22,7 @@ void against_floor(findings& found, const std::string& id, double target, const 
     if (url == postgresql_url()) all.push_back(ours_pipelined(where, 1, options));
     const auto seen = take_turns(all, rounds);
     for (std::size_t i = 0; i < all.size(); ++i) tell(found, id, all[i], seen[i]);
-    found.add({.id = id,
-               .ours = seen[0].per_second,
-               .theirs = seen[1].per_second,
-               .unit = "turns/s",
-               .target = target});
+    found.add(compared(id, seen[0], seen[1], "turns/s", target));
 }
 
 void against_sqlite_floor(findings& found, const std::string& id, double target,

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace bench {
@@ -58,11 +59,13 @@ void add_peer_rows(findings& found, const std::map<int, paces>& by_threads) {
     for (const wish& each : wishes) {
         const auto seen = by_threads.find(each.threads);
         if (seen == by_threads.end() || !seen->second.contains(each.peer)) continue;
-        found.add({.id = each.id,
-                   .ours = seen->second.at("rowlock").per_second,
-                   .theirs = seen->second.at(each.peer).per_second,
-                   .unit = "turns/s",
-                   .target = each.target});
+        if (std::string_view{each.id}.starts_with("T2/")) {
+            found.add(cpu_compared(fmt::format("T19/pairs-{}", each.threads),
+                                   seen->second.at("rowlock").cpu, seen->second.at(each.peer).cpu,
+                                   1.5));
+        }
+        found.add(compared(each.id, seen->second.at("rowlock"), seen->second.at(each.peer),
+                           "turns/s", each.target));
     }
 }
 

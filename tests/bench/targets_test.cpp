@@ -52,7 +52,7 @@ std::set<std::string> ids_of(const json& rows) {
         CAPTURE(row.dump());
         std::string keys;
         for (const auto& [key, value] : row.items()) keys += key + " ";
-        CHECK(keys == "id ours theirs unit ratio target met ");
+        CHECK(keys == "id ours theirs unit ratio target met cpu_ours cpu_theirs ");
         CHECK(row["target"].is_number());
         CHECK(row["met"].is_boolean());
         CHECK(ids.insert(row["id"]).second);
@@ -143,7 +143,20 @@ const ids every_row{"T1/postgresql",
                     "T17/sqlite-16",
                     "T17/recall-sqlite",
                     "T17/in-turn-sqlite-1",
-                    "T17/in-turn-sqlite-16"};
+                    "T17/in-turn-sqlite-16",
+                    "T18/postgresql-16",
+                    "T18/postgresql-64",
+                    "T18/mariadb-16",
+                    "T18/mariadb-64",
+                    "T18/sqlite-16",
+                    "T18/sqlite-64",
+                    "T19/pairs-1",
+                    "T19/pairs-16",
+                    "T19/clients-16",
+                    "T19/hand-off",
+                    "T20/heartbeat",
+                    "T20/waiters",
+                    "T20/names"};
 
 std::size_t occurrences(const std::string& text, const std::string& part) {
     std::size_t count = 0;
@@ -219,7 +232,27 @@ TEST_CASE("the files of many acquires and releases are measured") {
     CHECK(found["notes"].size() == 8);  // four in between, for one name and for many
 }
 
+TEST_CASE("the cost by the size of the tables is measured") {
+    if (!has_postgresql()) return;
+    const auto found = found_by(
+        "scale", {"--sessions", "1000", "--names", "10000", "--waiters", "1000", "--count", "20"});
+    CHECK(ids_of(found["rows"]) == ids{"T20/heartbeat", "T20/waiters", "T20/names"});
+    CHECK(found["lines"].size() == 3);
+}
+
 #ifdef ROWLOCK_BENCH_PEERS
+TEST_CASE("clients of one thread each are measured beside the available peers") {
+    const auto of = [&](const std::string& database) {
+        return ids_of(found_by("clients", {"--database", database, "--clients", "2", "--rounds",
+                                           "1", "--milliseconds", "50"})["rows"]);
+    };
+    CHECK(of("sqlite") == ids{"T18/sqlite-2"});
+    if (support::url_of(support::server::mariadb)) CHECK(of("mariadb") == ids{"T18/mariadb-2"});
+    if (!has_postgresql()) return;
+    const bool redis = std::getenv("ROWLOCK_BENCH_REDIS_ALWAYS_SOCKET") != nullptr;
+    CHECK(of("postgresql") == (redis ? ids{"T18/postgresql-2"} : ids{}));
+}
+
 TEST_CASE("free locks and hand-offs are measured beside the available peers") {
     if (!has_postgresql()) return;
     const bool redis = std::getenv("ROWLOCK_BENCH_REDIS_SOCKET") != nullptr;
@@ -235,14 +268,16 @@ TEST_CASE("free locks and hand-offs are measured beside the available peers") {
     const auto locks = found_by("throughput_peers",
                                 {"--threads", "1,16", "--rounds", "1", "--milliseconds", "50"});
     ids wanted;
-    if (redis) wanted.insert({"T2/1-thread", "T2/16-threads", "T3"});
+    if (redis) {
+        wanted.insert({"T2/1-thread", "T2/16-threads", "T3", "T19/pairs-1", "T19/pairs-16"});
+    }
     if (zookeeper) wanted.insert({"T4/1-thread", "T4/16-threads"});
     CHECK(ids_of(locks["rows"]) == wanted);
 
     const auto queues =
         found_by("handoff_peers", {"--clients", "16", "--rounds", "1", "--seconds", "0.5"});
     wanted.clear();
-    if (redis) wanted.insert("T8/redis");
+    if (redis) wanted.insert({"T8/redis", "T19/hand-off"});
     if (zookeeper) wanted.insert("T8/zookeeper");
     CHECK(ids_of(queues["rows"]) == wanted);
 }
@@ -274,7 +309,7 @@ TEST_CASE("the summary has every row, also those without measurements, and draws
     const tool::scratch folder;
     const std::string one = folder / "one.json";
     std::ofstream{one} << R"({"rows": [{"id": "T3", "ours": 1.0, "theirs": 2.0, "unit": "turns/s",
-        "ratio": 0.5, "target": 0.5, "met": true}], "notes": [],
+        "ratio": 0.5, "target": 0.5, "met": true, "cpu_ours": 12.5, "cpu_theirs": null}], "notes": [],
         "lines": [{"plot": "rows", "title": "a < b", "points": [[1, 10.0], [1000, 20.0], [0, 1]]}]})";
     const std::string all = folder / "all.json";
     tool::process running{{std::string{ROWLOCK_BENCH_FOLDER} + "/summary", one, "--json", all,

@@ -65,7 +65,7 @@ struct sqlite {
 using versions = std::vector<int>;
 const versions nothing;
 // The library's migrations, there and back.
-constexpr int latest = 18;
+constexpr int latest = 19;
 constexpr int after_latest = latest + 1;
 
 versions up_to(int last) {
@@ -557,6 +557,37 @@ TEST_CASE_TEMPLATE("of eight threads that migrate at once only one applies the m
         CHECK(failed == 0);
         CHECK(schema_status(db->source()).version == target);
     }
+}
+
+TEST_CASE("PostgreSQL: migration 19 drops the checks of hot tables, and no other") {
+    const auto db = scratch_database::make(rowlock::sql::dialect::postgresql);
+    if (!db) return;
+    const auto connection = db->source().connect(soon());
+    const auto checks = [&] {
+        return std::string{
+            connection
+                ->query("select coalesce(string_agg(conname, ' ' order by conname), '') from "
+                        "pg_constraint "
+                        "where contype = 'c' and conrelid in ('rowlock_lease'::regclass, "
+                        "'rowlock_session'::regclass, 'rowlock_semaphore'::regclass, "
+                        "'rowlock_permit'::regclass, 'rowlock_permit_waiter'::regclass)",
+                        soon())
+                .text(0, 0)};
+    };
+    migrate(db->source(), {}, 18);
+    const std::string before = checks();
+    CHECK(before ==
+          "rowlock_lease_token_check rowlock_permit_permits_check "
+          "rowlock_permit_waiter_permits_check rowlock_semaphore_capacity_check "
+          "rowlock_semaphore_check rowlock_semaphore_kind_check rowlock_semaphore_used_check "
+          "rowlock_session_id_check rowlock_session_ttl_us_check");
+    connection->query(
+        "alter table rowlock_lease add constraint short_notes check (length(note) < 99)", soon());
+    migrate(db->source(), {}, 19);
+    CHECK(checks() == "rowlock_semaphore_used_check short_notes");
+    connection->query("alter table rowlock_lease drop constraint short_notes", soon());
+    migrate(db->source(), {}, 18);
+    CHECK(checks() == before);
 }
 
 TEST_CASE_TEMPLATE("of eight processes that migrate at once only one applies the migrations",

@@ -195,8 +195,8 @@ TEST_CASE("a foreign client refuses the tables that the library refuses") {
         for (const auto& each :
              {change{later("18"), no_later, true}, change{later("19"), no_later},
               change{later("null"), no_later},
-              change{"update rowlock_migration set version = 99 where version = 18",
-                     "update rowlock_migration set version = 18 where version = 99"},
+              change{"update rowlock_migration set version = 99 where version = 19",
+                     "update rowlock_migration set version = 19 where version = 99"},
               change{"update rowlock_migration set version = 99 where version = 3",
                      "update rowlock_migration set version = 3 where version = 99"},
               change{

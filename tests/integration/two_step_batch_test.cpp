@@ -10,6 +10,7 @@
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
+#include "support/servers.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -222,6 +223,32 @@ TEST_CASE("an ended or expired session reacquires nothing") {
         }
         CHECK_FALSE(self.reacquire("job", grant_id{11}, known));
         CHECK(held(database) == 0);
+    }
+}
+
+TEST_CASE(
+    "MariaDB: a lease is reacquired on the session's server alone, or on any of its cluster") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        const group_session self{database, session_id{1}};
+        auto known = self.acquire_and_free("job");
+        const std::string number{
+            self.db().query("select cast(@@global.server_id as char)", soon()).text(0, 0)};
+        auto request = self.request("job", grant_id{11});
+        for (const std::string& other :
+             {std::string{"mariadb::4711"}, "mariadb::" + number + "1"}) {
+            request.server = other;
+            CHECK_FALSE(database.batches().reacquire(self.db(), request, known, soon()));
+        }
+        const bool mariadb = !support::mysql_alone();
+        for (const std::string& same :
+             {"mariadb:uid:" + number, std::string{"galera:a cluster"}, std::string{}}) {
+            request.server = same;
+            CHECK(database.batches().reacquire(self.db(), request, known, soon()) == mariadb);
+            if (mariadb) {
+                REQUIRE(self.free("job", grant_id{11}));
+                ++known;
+            }
+        }
     }
 }
 

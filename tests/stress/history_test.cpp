@@ -287,6 +287,31 @@ TEST_CASE(
     CHECK(other_tokens(of({seen(11, 2, 10, 20)}), truth).size() == 1);
 }
 
+TEST_CASE(
+    "C1, C2: the tokens of a kept lease are its grant's, up to the last renewal and to its end") {
+    const auto truth = ledger{}
+                           .add(granted, 1, 1, 11)    // at 10
+                           .add(renewed, 1, 17, 11)   // at 20
+                           .add(renewed, 1, 81, 11)   // at 30
+                           .add(released, 1, 81, 11)  // at 40
+                           .add(granted, 2, 82, 22)   // at 50
+                           .all;
+    CHECK(overlapping_holds(truth).empty());
+    CHECK(falling_tokens(truth).empty());
+    const auto kept = of({seen(11, 1, 10, 19), seen(11, 2, 21, 22), seen(11, 17, 31, 32),
+                          seen(11, 18, 33, 40), seen(22, 82, 50, 60)});
+    CHECK(beliefs_beyond_records(kept, truth).empty());
+    CHECK(other_tokens(kept, truth).empty());
+    for (const auto& wrong : {seen(11, 82, 31, 32), seen(22, 81, 51, 52), seen(22, 83, 51, 52)}) {
+        CHECK(other_tokens(of({wrong}), truth).size() == 1);
+    }
+    CHECK(beliefs_beyond_records(of({seen(11, 18, 29, 31)}), truth).size() == 1);  // too early
+    CHECK(beliefs_beyond_records(of({seen(11, 18, 33, 41)}), truth).size() == 1);  // given back
+    CHECK(overlapping_holds(ledger{}.add(granted, 1, 1, 11).add(renewed, 2, 9, 22).all).size() ==
+          1);
+    CHECK(falling_tokens(ledger{}.add(granted, 1, 3, 11).add(renewed, 1, 3, 11).all).size() == 1);
+}
+
 TEST_CASE("C3: an update that is lost, overwritten or stale is found") {
     const std::vector<guarded_write> good{
         {"a", 1, 0, 1}, {"a", 3, 1, 2}, {"a", 3, 2, 3, false}, {"a", 4, 3, 4}, {"b", 2, 0, 1}};

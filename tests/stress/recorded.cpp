@@ -1,6 +1,7 @@
 #include "stress/recorded.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -86,6 +87,13 @@ public:
 
     void see(const record& one) {
         using enum history_kind;
+        if (one.kind == renewed) {
+            if (!holder_ || holder_->grant_id != one.grant_id) {
+                add("renewed by another than the holder: " + of(one));
+            }
+            holder_ = &one;
+            return;
+        }
         if (one.kind == altered) {
             add("changed by other means: " + of(one));
         } else if (one.kind == handed_over || one.kind == taken_over || one.kind == reclaimed) {
@@ -136,26 +144,40 @@ struct span_of_time {
     micros end = never;
 };
 
+using recorded_spans = std::map<std::pair<rowlock::grant_id, std::int64_t>, span_of_time>;
+
 /// The time of each hold, by grant id and token: until the next change of its name, the end of its
-/// session or its own deadline.
-std::map<std::pair<rowlock::grant_id, std::int64_t>, span_of_time> spans(const records& all) {
+/// session or its own deadline. A renewal begins a span beside those of its grant: a client that
+/// keeps the lease gives its threads the tokens up to that of the renewal (client_options::retain).
+recorded_spans spans(const records& all) {
     const auto sessions = ends_of_sessions(all);
-    std::map<std::pair<rowlock::grant_id, std::int64_t>, span_of_time> found;
-    std::unordered_map<std::string, span_of_time*> last;
+    recorded_spans found;
+    std::unordered_map<std::string, std::vector<span_of_time*>> last;
     for (const auto& each : all) {
         if (each.name.empty() || each.ticket != rowlock::ticket_no{}) continue;
         auto& open = last[each.name];
-        if (open) open->end = std::min(open->end, each.at);
-        open = nullptr;
-        if (!begins_a_hold(each.kind)) continue;
+        if (each.kind != history_kind::renewed) {
+            for (auto* const span : open) span->end = std::min(span->end, each.at);
+            open.clear();
+            if (!begins_a_hold(each.kind)) continue;
+        }
         auto& span = found[{each.grant_id, each.token}];
         span.begin = each.at;
         if (each.ends_at != 0) span.end = each.ends_at;
         const auto over = sessions.find(each.session);
         if (over != sessions.end()) span.end = std::min(span.end, over->second.dead);
-        open = &span;
+        open.push_back(&span);
     }
     return found;
+}
+
+/// That of the token itself, or of the renewal whose tokens it is one of; null if there is neither.
+const span_of_time* span_of(const recorded_spans& held, rowlock::grant_id grant,
+                            std::int64_t token) {
+    const auto at = held.lower_bound({grant, token});
+    if (at == held.end() || at->first.first != grant) return nullptr;
+    const bool of_a_block = at != held.begin() && std::prev(at)->first.first == grant;
+    return at->first.second == token || of_a_block ? &at->second : nullptr;
 }
 
 /// The log is written 0.6 s later at most (three times wal_writer_delay).
@@ -234,17 +256,16 @@ violations beliefs_beyond_records(const history& all, const records& truth, micr
     for (const auto& each : all.holds) {
         if (each.db_begin == 0 || all.forced.contains(each.grant_id)) continue;
         if (told_before_a_crash(each, faults)) continue;
-        const auto span = held.find({each.grant_id, each.token});
+        const auto* const span = span_of(held, each.grant_id, each.token);
         const std::string what = each.name + " token " + std::to_string(each.token) +
                                  " of process " + std::to_string(each.process);
-        if (span == held.end()) {
+        if (span == nullptr) {
             found.push_back("a hold that was never recorded: " + what);
-        } else if (each.db_begin < span->second.begin - slack ||
-                   each.db_end > span->second.end + slack) {
+        } else if (each.db_begin < span->begin - slack || each.db_end > span->end + slack) {
             found.push_back("believed beyond what is recorded: " + what + ", from " +
-                            std::to_string(each.db_begin - span->second.begin) +
-                            " us after its begin to " +
-                            std::to_string(each.db_end - span->second.end) + " us after its end");
+                            std::to_string(each.db_begin - span->begin) +
+                            " us after its begin to " + std::to_string(each.db_end - span->end) +
+                            " us after its end");
         }
     }
     return found;
@@ -286,7 +307,9 @@ violations falling_tokens(const records& all) {
         const bool another = each.kind == history_kind::altered &&
                              each.grant_id != std::exchange(last[each.name], each.grant_id);
         if (begins_a_hold(each.kind)) last[each.name] = each.grant_id;
-        if ((begins_a_hold(each.kind) || another) && each.token <= top) {
+        const bool rises =
+            begins_a_hold(each.kind) || another || each.kind == history_kind::renewed;
+        if (rises && each.token <= top) {
             found.push_back("a token that is not greater than " + std::to_string(top) + ": " +
                             of(each));
         } else if (each.token < top && each.kind != history_kind::deleted) {
@@ -299,14 +322,10 @@ violations falling_tokens(const records& all) {
 
 violations other_tokens(const history& all, const records& truth,
                         const std::vector<fault>& faults) {
-    std::unordered_map<rowlock::grant_id, std::set<std::int64_t>> tokens;  // by grant id
-    for (const auto& each : truth) {
-        if (begins_a_hold(each.kind)) tokens[each.grant_id].insert(each.token);
-    }
+    const auto recorded = spans(truth);
     violations found;
     for (const auto& each : all.holds) {
-        const auto known = tokens.find(each.grant_id);
-        if (known != tokens.end() && known->second.contains(each.token)) continue;
+        if (span_of(recorded, each.grant_id, each.token) != nullptr) continue;
         if (told_before_a_crash(each, faults)) continue;
         found.push_back(each.name + ": a holder was given token " + std::to_string(each.token) +
                         ", which its grant never had");

@@ -25,7 +25,7 @@ records recording::read() const {
                                            "(extract(epoch from ends_at) * 1000000)::bigint"
                                          : "at, ends_at";
     std::unordered_map<std::string_view, history_kind> kinds;
-    for (int i = 0; i <= static_cast<int>(history_kind::session_expired); ++i) {
+    for (int i = 0; i <= static_cast<int>(history_kind::renewed); ++i) {
         const auto kind = static_cast<history_kind>(i);
         kinds[rowlock::to_string(kind)] = kind;
     }

@@ -613,6 +613,8 @@ TEST_CASE("a released migration never changes, not even in a comment") {
         {"postgresql/17", "d0bd820337329f2d"}, {"mysql/17", "b6297a289aa0d5c4"},
         {"sqlite/17", "a5397dc04f4e4631"},     {"postgresql/18", "432272895514b105"},
         {"mysql/18", "432272895514b105"},      {"sqlite/18", "15345eed3b885dd6"},
+        {"postgresql/19", "48c5ff799c940dd4"}, {"mysql/19", "d63a24971d4dc491"},
+        {"sqlite/19", "d63a24971d4dc491"},
     };
     for (const auto which : dialects) {
         for (const auto& step : rowlock::schema::library_catalog(which).numbered) {

@@ -100,7 +100,8 @@ struct acquisition {
                 .barging = barging(),
                 .permits = permits,
                 .blocks = blocks,
-                .priority = priority};
+                .priority = priority,
+                .server = ours->server()};
     }
 
     /// Makes the call, and measures how long that takes. `make` returns grants, or none.

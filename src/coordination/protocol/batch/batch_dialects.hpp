@@ -1,6 +1,7 @@
 #pragma once
 
 #include "coordination/protocol/batch/batch_protocol.hpp"
+#include "sql/run_statement.hpp"
 #include "sql/statements.hpp"
 #include <rowlock/ids.hpp>
 
@@ -15,7 +16,7 @@ namespace rowlock::protocol {
 [[nodiscard]] std::unique_ptr<const batch_protocol> make_sqlite_batches(
     const sql::statement_set& statements, const lease_protocol& leases);
 
-/// The operation that is the same on PostgreSQL, MariaDB and SQLite.
+/// The operation that is nearly the same on PostgreSQL, MariaDB and SQLite.
 class common_batch_protocol : public batch_protocol {
 public:
     [[nodiscard]] bool reacquire(sql::connection& db, const grant_request& request,
@@ -24,6 +25,17 @@ public:
 protected:
     explicit common_batch_protocol(const sql::statement_set& statements)
         : reacquire_{statements("reacquire")} {}
+
+    /// @param more the last parameters
+    template <typename... More>
+    [[nodiscard]] bool reacquire_by(sql::connection& db, const grant_request& request,
+                                    std::int64_t known, sql::deadline until,
+                                    const More&... more) const {
+        return run(db, reacquire_, until, request.name, request.session, request.grant_id,
+                   sql::text_or_null(request.thread), sql::text_or_null(request.note),
+                   request.deadline_us, known, more...)
+                   .affected() > 0;
+    }
 
 private:
     const sql::statement reacquire_;

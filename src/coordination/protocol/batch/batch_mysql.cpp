@@ -276,6 +276,13 @@ void insert_at_once(sql::connection& db, const batch_statements& sql, takings_vi
     for (auto& each : some) each.granted = true;
 }
 
+/// The number of a server, or '' if the session may be used on any: it does not identify itself, or
+/// is the node of a cluster.
+std::string_view number_of(std::string_view server) {
+    if (server.empty() || server.starts_with("galera:") || server.starts_with("group:")) return "";
+    return server.substr(server.rfind(':') + 1);
+}
+
 using grants_view = std::span<const granted_name>;
 
 std::string_view name_of(const granted_name& each) {
@@ -366,7 +373,7 @@ public:
                                  std::int64_t known, sql::deadline until) const override {
         if (!sql::facts_of(db, until).mariadb) return false;
         try {
-            return common_batch_protocol::reacquire(db, request, known, until);
+            return reacquire_by(db, request, known, until, number_of(request.server));
         } catch (const error& failure) {
             if (!found_a_lock(failure)) throw;
             return false;

@@ -1,7 +1,6 @@
 #include "coordination/protocol/batch/batch_protocol.hpp"
 
 #include "coordination/protocol/batch/batch_dialects.hpp"
-#include "sql/run_statement.hpp"
 
 #include <algorithm>
 
@@ -9,10 +8,7 @@ namespace rowlock::protocol {
 
 bool common_batch_protocol::reacquire(sql::connection& db, const grant_request& request,
                                       std::int64_t known, sql::deadline until) const {
-    return run(db, reacquire_, until, request.name, request.session, request.grant_id,
-               sql::text_or_null(request.thread), sql::text_or_null(request.note),
-               request.deadline_us, known)
-               .affected() > 0;
+    return reacquire_by(db, request, known, until);
 }
 
 std::vector<std::optional<std::int64_t>> probing_batch_protocol::reacquire_all(

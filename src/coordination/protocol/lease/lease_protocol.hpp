@@ -58,6 +58,7 @@ struct grant_request {
     wanted_permits permits{};
     std::string_view blocks{};  ///< of a queue entry: party_labels.hpp
     std::int64_t priority = 0;  ///< of a queue entry: of a candidate in an election
+    std::string_view server{};  ///< on which the session lives; '': any. For batch_protocol
 };
 
 /// The state of a lease in one snapshot.

@@ -69,5 +69,8 @@ select token, deadline - {now}, deadline - acquired_at, case when asked_for = gr
 -- grant changes no row, so an older snapshot would show it as current.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 for how long it has been held, in µs
 -- $7 the row's token  $8 the new one, or the same
-update rowlock_lease set token = $8, retained = null, thread = $4, note = $5, acquired_at = {now} - $6
+-- acquired_at changes in any case: by that the history knows a change of ours (retain on SQLite has the same).
+update rowlock_lease
+   set token = $8, retained = null, thread = $4, note = $5,
+       acquired_at = {now} - $6 + ({now} - $6 = acquired_at)
  where name = $1 and session = $2 and grant_id = $3 and token = $7

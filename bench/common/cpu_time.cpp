@@ -1,14 +1,15 @@
-#include "scaling/cpu_time.hpp"
+#include "common/cpu_time.hpp"
 
 #include <sys/resource.h>
 
-#include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <string>
 #include <system_error>
 
 namespace bench {
@@ -53,33 +54,48 @@ nanoseconds in_nanoseconds(const timeval& time) {
 
 }  // namespace
 
-std::optional<pid_t> server_process(const std::string& name) {
+std::optional<nanoseconds> server_cpu_time() {
     const char* const all = std::getenv("ROWLOCK_SERVER_PROCESSES");
     std::istringstream pairs{all == nullptr ? "" : all};
+    nanoseconds sum{0};
+    bool any = false;
     for (std::string pair; pairs >> pair;) {
-        if (!pair.starts_with(name + "=")) continue;
-        pid_t process = 0;
-        const char* const number = pair.c_str() + name.size() + 1;
-        if (std::from_chars(number, pair.c_str() + pair.size(), process).ec == std::errc{}) {
-            return process;
-        }
+        any = true;
+        sum += with_descendants(fs::path{"/proc"} / pair.substr(pair.find('=') + 1));
     }
-    return std::nullopt;
-}
-
-nanoseconds cpu_time_of(pid_t process) {
-    const auto time = with_descendants(fs::path{"/proc"} / std::to_string(process));
-    if (time == nanoseconds{0}) {
-        throw std::runtime_error{"there is no processor time of the server's process " +
-                                 std::to_string(process)};
+    if (!any) return std::nullopt;
+    if (sum == nanoseconds{0}) {
+        throw std::runtime_error{"the kernel keeps no account of the servers' processor time"};
     }
-    return time;
+    return sum;
 }
 
 nanoseconds own_cpu_time() {
     rusage used{};
     ::getrusage(RUSAGE_SELF, &used);
     return in_nanoseconds(used.ru_utime) + in_nanoseconds(used.ru_stime);
+}
+
+std::optional<double> cpu_cost::total_us() const {
+    if (std::isnan(client_us)) return std::nullopt;
+    return std::isnan(server_us) ? client_us : client_us + server_us;
+}
+
+cpu_meter::cpu_meter() : server_{server_cpu_time()}, client_{own_cpu_time()} {}
+
+cpu_cost cpu_meter::for_each_of(double operations) const {
+    return for_each_of(operations, own_cpu_time() - client_);
+}
+
+cpu_cost cpu_meter::for_each_of(double operations, nanoseconds client) const {
+    if (operations <= 0) return {};
+    const auto of_one = [&](std::chrono::duration<double, std::micro> time) {
+        return time.count() / operations;
+    };
+    cpu_cost cost{.client_us = of_one(client)};
+    if (const auto now = server_cpu_time(); now && server_)
+        cost.server_us = of_one(*now - *server_);
+    return cost;
 }
 
 }  // namespace bench

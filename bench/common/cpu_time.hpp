@@ -1,0 +1,42 @@
+#pragma once
+
+#include <chrono>
+#include <limits>
+#include <optional>
+
+/// Processor time, by the kernel's account.
+namespace bench {
+
+/// Of one operation, in microseconds. Not a number where it was not measured.
+struct cpu_cost {
+    double client_us = std::numeric_limits<double>::quiet_NaN();  ///< the measuring process itself
+    double server_us = std::numeric_limits<double>::quiet_NaN();
+
+    /// The sum. Without a server that was measured, as with SQLite, that of the client.
+    /// Empty if there is none.
+    [[nodiscard]] std::optional<double> total_us() const;
+};
+
+/// Of this process, without its children.
+[[nodiscard]] std::chrono::nanoseconds own_cpu_time();
+
+/// Of all servers that scripts/with-servers has started, with their descendants. Only the one that
+/// is used does more than a timer's work meanwhile. Threads and processes that ended no longer
+/// count. Empty if it started none.
+/// @throws std::runtime_error if the kernel keeps no such account (CONFIG_SCHED_INFO)
+[[nodiscard]] std::optional<std::chrono::nanoseconds> server_cpu_time();
+
+/// Measures from its construction on.
+class cpu_meter {
+public:
+    cpu_meter();
+    [[nodiscard]] cpu_cost for_each_of(double operations) const;
+    /// The same, where other processes are the client.
+    [[nodiscard]] cpu_cost for_each_of(double operations, std::chrono::nanoseconds client) const;
+
+private:
+    std::optional<std::chrono::nanoseconds> server_;
+    std::chrono::nanoseconds client_;
+};
+
+}  // namespace bench

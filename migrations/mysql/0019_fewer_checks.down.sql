@@ -1,0 +1,1 @@
+update rowlock_token_floor set floor = floor;
