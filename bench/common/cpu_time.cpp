@@ -83,19 +83,24 @@ std::optional<double> cpu_cost::total_us() const {
 
 cpu_meter::cpu_meter() : server_{server_cpu_time()}, client_{own_cpu_time()} {}
 
-cpu_cost cpu_meter::for_each_of(double operations) const {
-    return for_each_of(operations, own_cpu_time() - client_);
-}
-
-cpu_cost cpu_meter::for_each_of(double operations, nanoseconds client) const {
+cpu_cost cost_of_one(double operations, nanoseconds client, std::optional<nanoseconds> servers) {
     if (operations <= 0) return {};
     const auto of_one = [&](std::chrono::duration<double, std::micro> time) {
         return time.count() / operations;
     };
     cpu_cost cost{.client_us = of_one(client)};
-    if (const auto now = server_cpu_time(); now && server_)
-        cost.server_us = of_one(*now - *server_);
+    if (servers) cost.server_us = of_one(*servers);
     return cost;
+}
+
+std::optional<nanoseconds> cpu_meter::of_servers() const {
+    const auto now = server_cpu_time();
+    if (!now || !server_) return std::nullopt;
+    return *now - *server_;
+}
+
+cpu_cost cpu_meter::for_each_of(double operations) const {
+    return cost_of_one(operations, own_cpu_time() - client_, of_servers());
 }
 
 }  // namespace bench

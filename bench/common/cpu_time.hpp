@@ -26,13 +26,17 @@ struct cpu_cost {
 /// @throws std::runtime_error if the kernel keeps no such account (CONFIG_SCHED_INFO)
 [[nodiscard]] std::optional<std::chrono::nanoseconds> server_cpu_time();
 
+/// The cost of one of so many operations.
+[[nodiscard]] cpu_cost cost_of_one(double operations, std::chrono::nanoseconds client,
+                                   std::optional<std::chrono::nanoseconds> servers);
+
 /// Measures from its construction on.
 class cpu_meter {
 public:
     cpu_meter();
     [[nodiscard]] cpu_cost for_each_of(double operations) const;
-    /// The same, where other processes are the client.
-    [[nodiscard]] cpu_cost for_each_of(double operations, std::chrono::nanoseconds client) const;
+    /// Of the servers so far; empty if none was started.
+    [[nodiscard]] std::optional<std::chrono::nanoseconds> of_servers() const;
 
 private:
     std::optional<std::chrono::nanoseconds> server_;

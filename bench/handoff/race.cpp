@@ -354,12 +354,13 @@ race_result run_race(const contest& what, const race_options& options) {
         if (crew.failed()) report_failure(what, shared);
     }
     whole.stopped = now();
+    const auto servers_used = servers.of_servers();  // while the clients' processes there live
     const std::uint64_t statements = statements_so_far(shared) - before;
     await_end(what, shared, crew);
     race_result result = count(shared, statements);
     const double grants =
         result.grants_per_second * std::chrono::duration<double>{options.duration}.count();
-    result.cpu = servers.for_each_of(grants, cpu_of(shared, what.one_process));
+    result.cpu = bench::cost_of_one(grants, cpu_of(shared, what.one_process), servers_used);
     return result;
 }
 

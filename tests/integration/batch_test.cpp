@@ -776,3 +776,74 @@ TEST_CASE("a lease that this client released last is reacquired by one short sta
                           database.speaks() == sql::dialect::mysql ? "take" : "acquire"});
     }
 }
+
+// --- the check for waiters that follows a release
+// -------------------------------------------------
+
+namespace {
+
+/// Counts the checks for waiters that the client's loop sends.
+class counted_checks {
+public:
+    explicit counted_checks(interception& network) {
+        network.after([this](std::string_view name) {
+            if (name == "names_with_waiters") ++checks_;
+        });
+    }
+    [[nodiscard]] int sent() const { return checks_; }
+
+private:
+    std::atomic<int> checks_{0};
+};
+
+}  // namespace
+
+TEST_CASE("a lease that its client takes back at once is not checked for waiters in between") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql, support::backend::mariadb) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options()};
+        const counted_checks checks{network};
+        locks.acquire("job").release();
+        REQUIRE(eventually([&] { return checks.sent() > 0; }));  // control: the last release's
+        locks.acquire("job").release();
+        // The check would be due before the statement is sent.
+        network.before([](std::string_view name) {
+            if (name == "reacquire" || name == "take") std::this_thread::sleep_for(100ms);
+        });
+        const int before = checks.sent();
+        REQUIRE(before == 1);
+        auto lease = locks.acquire("job");
+        CHECK(checks.sent() == before);
+        network.before([](std::string_view) {});
+        std::this_thread::sleep_for(50ms);
+        CHECK(checks.sent() == before);
+        lease.release();
+        CHECK(eventually([&] { return checks.sent() == before + 1; }));
+    }
+}
+
+TEST_CASE("a waiter that an acquire meets after a release that missed it is served at once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql, support::backend::mariadb) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options()};
+        const protocol::lease_protocol& leases = database.protocol();
+        const auto db = database.connect();
+        leases.open_session(*db, {session_id{2}, "owner", "host", "program", 1, 60s}, soon());
+        auto lease = locks.acquire("job");
+        std::atomic<bool> missed{false};
+        network.after([&](std::string_view name) {
+            // As if it had been committed after the release's snapshot. No client serves it.
+            if (!name.starts_with("release") || missed.exchange(true)) return;
+            database.queue().enqueue(
+                *db, {"job", session_id{2}, grant_id{22}, "", "", std::nullopt}, soon());
+        });
+        lease.release();
+        REQUIRE(missed);
+        CHECK_FALSE(locks.try_acquire("job"));
+        CHECK(eventually([&] {
+            return database.number(
+                       "select count(*) from rowlock_lease where name = 'job' and session = 2 and "
+                       "grant_id = 22") == 1;
+        }));
+    }
+}

@@ -29,6 +29,29 @@ std::vector<std::string> names_of(const waiter_tasks::due_names& due) {
 
 }  // namespace
 
+TEST_CASE(
+    "a check is taken back once, and the next one wakes the loop only if it sleeps for longer") {
+    fixture at;
+    CHECK_FALSE(at.tasks.take_check("a", 10ms));
+    at.tasks.check_for_waiters("a", 10ms);
+    at.tasks.check_for_waiters("b", 10ms);
+    CHECK(at.work == 1);
+    CHECK(at.tasks.take_check("a", 10ms));
+    CHECK_FALSE(at.tasks.take_check("a", 10ms));
+    CHECK(at.tasks.take_check("b", 10ms));
+    // The loop, which was woken, sleeps until 11 ms, or knows that there is nothing left.
+    at.tasks.check_for_waiters("a", 10ms + 100us);
+    CHECK(at.work == 1);
+    CHECK(at.tasks.next_due() == 15ms + 100us);  // the check before was in vain
+    CHECK(at.tasks.take_check("a", 10ms));
+    CHECK(at.tasks.next_due() == alarm::never);
+    at.tasks.check_for_waiters("a", 12ms);
+    CHECK(at.work == 2);
+    // A transaction that is still open will free it: not taken back.
+    at.tasks.check_for_a_while("a", 12ms);
+    CHECK_FALSE(at.tasks.take_check("a", 10ms));
+}
+
 TEST_CASE("released leases are checked together, a millisecond after the first") {
     fixture at;
     CHECK(at.tasks.next_due() == alarm::never);

@@ -109,12 +109,36 @@ bool acquirer::holds(const lock_name& name) const {
         all, [&](const auto& each) { return each->name == name.str() && each->held(); });
 }
 
+/// The check for waiters that an earlier release of the lease has left to the waiters' loop, while
+/// an attempt asks for them as well. A client that takes a lease again and again would make one for
+/// each release.
+class acquirer::owed_check {
+public:
+    owed_check(client_waiters& waiting, const acquisition& call)
+        : waiting_{waiting},
+          name_{call.name.str()},
+          owed_{call.kind() == hold_kind::lease && !call.barging() && waiting.take_check(name_)} {}
+    owed_check(const owed_check&) = delete;
+    owed_check& operator=(const owed_check&) = delete;
+    ~owed_check() {
+        if (owed_) waiting_.check_now(name_);
+    }
+    /// No client waited for the lease when it was granted.
+    void settled() noexcept { owed_ = false; }
+
+private:
+    client_waiters& waiting_;
+    const std::string& name_;
+    bool owed_;
+};
+
 /// One round.
 acquirer::answer acquirer::ask(acquisition& call) {
     if (std::exchange(call.straight_to_queue, false)) {
         if (auto waited = wait_in_queue(call)) return waited;
         return go_on(call);
     }
+    owed_check owed{waiting_, call};
     const auto made = retries_.repeat(limits_of(call), call.stop, [&](sql::deadline end) {
         if (!std::exchange(call.alone, true)) {
             if (const auto shared = attempt_together(call, end)) return *shared;
@@ -123,6 +147,7 @@ acquirer::answer acquirer::ask(acquisition& call) {
         return attempt_alone(call, *db, end);
     });
     if (!made) return std::shared_ptr<grant>{};
+    if (made->what == outcome::granted) owed.settled();
     return after_attempt(call, *made);
 }
 

@@ -89,6 +89,7 @@ private:
     /// Of one round of a call: the lease, null if the caller's time is up or a stop was requested,
     /// or nullopt: ask again.
     using answer = std::optional<std::shared_ptr<grant>>;
+    class owed_check;
 
     std::shared_ptr<grant> ask_until_over(acquisition& call);
     grants ask_until_over(multi_acquisition& all);

@@ -38,6 +38,13 @@ std::vector<std::pair<std::string, task>> task_list::take_due(nanoseconds now) {
     return taken;
 }
 
+bool task_list::take(const std::string& name) {
+    const auto planned = tasks_.find(name);
+    if (planned == tasks_.end() || planned->second.again > 0) return false;
+    tasks_.erase(planned);
+    return true;
+}
+
 nanoseconds task_list::next_due() const noexcept {
     nanoseconds next = base::alarm::never;
     for (const auto& [name, when] : tasks_) next = std::min(next, when.at);

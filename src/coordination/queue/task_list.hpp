@@ -32,6 +32,8 @@ public:
     void repeat(std::string name, const task& done, nanoseconds now);
     /// Removes the tasks that are due, and returns them.
     [[nodiscard]] std::vector<std::pair<std::string, task>> take_due(nanoseconds now);
+    /// Removes the task of a name, unless it is repeated. Returns whether there was one.
+    [[nodiscard]] bool take(const std::string& name);
     /// When the next task is due; never if there is none.
     [[nodiscard]] nanoseconds next_due() const noexcept;
 

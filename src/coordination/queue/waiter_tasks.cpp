@@ -32,10 +32,19 @@ void waiter_tasks::check_for_waiters(std::string_view name, nanoseconds now) {
                               : now < vain_check_ + together_again ? together_in_vain
                                                                    : together;
     const nanoseconds at = now + delay;
-    // Most often another name has just been released.
-    const bool is_first = at < checks_.next_due();
     checks_.plan(std::string{name}, {at});
-    if (is_first) on_work_();
+    // Most often another name has just been released, or this one before: then the loop wakes
+    // anyway.
+    if (at >= wakes_at_) return;
+    wakes_at_ = at;
+    on_work_();
+}
+
+bool waiter_tasks::take_check(std::string_view name, nanoseconds now) {
+    const guard lock{mutex_};
+    if (!checks_.take(std::string{name})) return false;
+    vain_check_ = now;  // most often it is granted
+    return true;
 }
 
 void waiter_tasks::check_now(const std::string& name, nanoseconds now) {
@@ -93,6 +102,7 @@ nanoseconds waiter_tasks::next_due() const noexcept {
     nanoseconds next =
         std::min({to_serve_.next_due(), semaphores_to_serve_.next_due(), checks_.next_due()});
     for (const auto& each : unverified_) next = std::min(next, each.at);
+    wakes_at_ = next;
     return next;
 }
 

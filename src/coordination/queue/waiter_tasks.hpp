@@ -41,8 +41,13 @@ public:
     // --- plan
     /// A commit that has returned freed a lease: it is checked for waiters.
     void check_for_waiters(std::string_view name, nanoseconds now);
-    /// The same, at once. For the loop's thread: does not wake it.
+    /// The same, at once. Does not wake the loop, whose thread most often is the caller.
     void check_now(const std::string& name, nanoseconds now);
+    /// Takes back the check that a release has planned, for a client that is about to acquire the
+    /// lease itself by a statement that asks for waiters: if that is granted, no waiter was there
+    /// after the release, and the next release plans its own. Returns whether there was one:
+    /// check_now() if it is not granted.
+    [[nodiscard]] bool take_check(std::string_view name, nanoseconds now);
     /// A transaction that is still open will free it soon: checks several times.
     void check_for_a_while(std::string_view name, nanoseconds now);
     /// The lease is free, or may be: it is granted to the next waiter. For the loop's thread.
@@ -60,7 +65,8 @@ public:
     void read_served() noexcept;
 
     // --- take
-    /// When the next task is due; 0 if at once, never if there is none.
+    /// When the next task is due; 0 if at once, never if there is none. For the loop's thread,
+    /// before it sleeps: checks that are planned for later do not wake it.
     [[nodiscard]] nanoseconds next_due() const noexcept;
     [[nodiscard]] bool take_read_served() noexcept;
     [[nodiscard]] due_names take_checks(nanoseconds now);
@@ -103,7 +109,9 @@ private:
     const std::function<void()> on_work_;
     mutable std::mutex mutex_;
     task_list checks_;
-    nanoseconds vain_check_{0};  ///< when a check found no waiter
+    nanoseconds vain_check_{0};  ///< when a check found no waiter, or was taken back
+    mutable nanoseconds wakes_at_ =
+        base::alarm::never;  ///< when the loop does so, as far as is known here
     task_list to_serve_;
     task_list semaphores_to_serve_;
     std::vector<session_id> ended_;

@@ -76,12 +76,13 @@ select l.token, (extract(epoch from l.deadline - clock_timestamp()) operator(pg_
  where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
 
 -- statement names_with_waiters
--- Which of these names have a live waiter. Reads only.
+-- Which of these names have a live waiter. Reads only. Most often it is one name sixteen times: each is asked for once.
 -- $1 … $16 names; may repeat
-select distinct n.name
-  from pg_catalog.unnest(array[$1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text,
-                   $9::text, $10::text, $11::text, $12::text, $13::text, $14::text, $15::text,
-                   $16::text]) as n(name)
+select n.name
+  from (select distinct u.name
+          from pg_catalog.unnest(array[$1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text,
+                   $8::text, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text, $15::text,
+                   $16::text]) as u(name) offset 0) n
  where {waited_n}
 
 -- statement queues_of_session
@@ -306,10 +307,11 @@ select (u.name is not null)::int, c.session, c.grant_id, case when u.session is 
 -- $1 session  $2 … $17 names; may repeat
 with gone as (
          delete from rowlock_session where id = $1::bigint)
-select distinct n.name
-  from pg_catalog.unnest(array[$2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text,
+select n.name
+  from (select distinct u.name
+          from pg_catalog.unnest(array[$2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text,
                    $10::text, $11::text, $12::text, $13::text, $14::text, $15::text, $16::text,
-                   $17::text]) as n(name)
+                   $17::text]) as u(name) offset 0) n
  where {waited_n}
 
 -- statement hand_over_to
