@@ -29,27 +29,57 @@ std::vector<std::string> names_of(const waiter_tasks::due_names& due) {
 
 }  // namespace
 
-TEST_CASE(
-    "a check is taken back once, and the next one wakes the loop only if it sleeps for longer") {
+TEST_CASE("a check is deferred once, and withdrawn or hastened unless it was planned anew") {
     fixture at;
-    CHECK_FALSE(at.tasks.take_check("a", 10ms));
+    CHECK_FALSE(at.tasks.defer_check("a", 10ms));
+    at.tasks.check_for_waiters("a", 10ms);
+    const auto first = at.tasks.defer_check("a", 10ms);
+    REQUIRE(first);
+    CHECK_FALSE(at.tasks.defer_check("a", 10ms));  // by another attempt
+    CHECK(at.tasks.next_due() == 30ms);
+    CHECK(at.tasks.hasten_check("a", *first, 12ms));
+    CHECK_FALSE(at.tasks.defer_check("a", 12ms));  // the loop has it first
+    CHECK(names_of(at.tasks.take_checks(12ms)) == std::vector<std::string>{"a"});
+    CHECK_FALSE(at.tasks.hasten_check("a", *first, 12ms));
+
+    at.tasks.check_for_waiters("a", 40ms);
+    const auto second = at.tasks.defer_check("a", 40ms);
+    REQUIRE(second);
+    at.tasks.check_for_waiters("a", 41ms);  // by a later release
+    at.tasks.withdraw_check("a", *second, 41ms);
+    CHECK(at.tasks.next_due() == 42ms);
+    const auto third = at.tasks.defer_check("a", 41ms);
+    REQUIRE(third);
+    at.tasks.withdraw_check("a", *third, 41ms);
+    CHECK(at.tasks.next_due() == alarm::never);
+}
+
+TEST_CASE("a check that waits for an open transaction is not deferred, to its last repetition") {
+    fixture at;
+    at.tasks.check_for_a_while("a", 0ms);
+    nanoseconds now{0};
+    while (at.tasks.next_due() != alarm::never) {
+        CHECK_FALSE(at.tasks.defer_check("a", now));
+        now = at.tasks.next_due();
+        at.tasks.checked(at.tasks.take_checks(now), false, now);
+    }
+    CHECK(now > 1s);
+}
+
+TEST_CASE("a planned check wakes the loop only if that sleeps for longer") {
+    fixture at;
     at.tasks.check_for_waiters("a", 10ms);
     at.tasks.check_for_waiters("b", 10ms);
     CHECK(at.work == 1);
-    CHECK(at.tasks.take_check("a", 10ms));
-    CHECK_FALSE(at.tasks.take_check("a", 10ms));
-    CHECK(at.tasks.take_check("b", 10ms));
-    // The loop, which was woken, sleeps until 11 ms, or knows that there is nothing left.
-    at.tasks.check_for_waiters("a", 10ms + 100us);
+    const auto one = at.tasks.defer_check("a", 10ms);
+    REQUIRE(one);
+    at.tasks.withdraw_check("a", *one, 10ms);
+    at.tasks.check_for_waiters("a", 10ms + 100us);  // later than the loop wakes
     CHECK(at.work == 1);
-    CHECK(at.tasks.next_due() == 15ms + 100us);  // the check before was in vain
-    CHECK(at.tasks.take_check("a", 10ms));
+    (void)at.tasks.take_checks(1s);
     CHECK(at.tasks.next_due() == alarm::never);
-    at.tasks.check_for_waiters("a", 12ms);
+    at.tasks.check_for_waiters("a", 2s);
     CHECK(at.work == 2);
-    // A transaction that is still open will free it: not taken back.
-    at.tasks.check_for_a_while("a", 12ms);
-    CHECK_FALSE(at.tasks.take_check("a", 10ms));
 }
 
 TEST_CASE("released leases are checked together, a millisecond after the first") {

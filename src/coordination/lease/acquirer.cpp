@@ -3,6 +3,7 @@
 #include "base/ablation.hpp"
 #include "base/jitter.hpp"
 #include "coordination/lease/validation.hpp"
+#include "coordination/queue/waiting_threads.hpp"
 #include "sql/too_many_connections.hpp"
 #include <rowlock/error.hpp>
 
@@ -114,22 +115,25 @@ bool acquirer::holds(const lock_name& name) const {
 /// each release.
 class acquirer::owed_check {
 public:
-    owed_check(client_waiters& waiting, const acquisition& call)
-        : waiting_{waiting},
+    owed_check(const client_waiters& waiting, const acquisition& call)
+        : at_{call.kind() == hold_kind::lease && !call.barging() ? waiting.made() : nullptr},
           name_{call.name.str()},
-          owed_{call.kind() == hold_kind::lease && !call.barging() && waiting.take_check(name_)} {}
+          number_{at_ ? at_->defer_check(name_) : std::nullopt} {}
     owed_check(const owed_check&) = delete;
     owed_check& operator=(const owed_check&) = delete;
     ~owed_check() {
-        if (owed_) waiting_.check_now(name_);
+        if (number_) at_->hasten_check(name_, *number_);
     }
     /// No client waited for the lease when it was granted.
-    void settled() noexcept { owed_ = false; }
+    void settle() {
+        if (number_) at_->withdraw_check(name_, *number_);
+        number_.reset();
+    }
 
 private:
-    client_waiters& waiting_;
+    const std::shared_ptr<waiting_threads> at_;
     const std::string& name_;
-    bool owed_;
+    std::optional<std::uint64_t> number_;
 };
 
 /// One round.
@@ -138,17 +142,22 @@ acquirer::answer acquirer::ask(acquisition& call) {
         if (auto waited = wait_in_queue(call)) return waited;
         return go_on(call);
     }
+    const auto made = attempt(call);
+    return made ? after_attempt(call, *made) : std::shared_ptr<grant>{};
+}
+
+/// Returns nullopt if the caller's time is up.
+std::optional<protocol::attempt> acquirer::attempt(acquisition& call) {
     owed_check owed{waiting_, call};
-    const auto made = retries_.repeat(limits_of(call), call.stop, [&](sql::deadline end) {
+    auto made = retries_.repeat(limits_of(call), call.stop, [&](sql::deadline end) {
         if (!std::exchange(call.alone, true)) {
             if (const auto shared = attempt_together(call, end)) return *shared;
         }
         const auto db = connections_.take(end);
         return attempt_alone(call, *db, end);
     });
-    if (!made) return std::shared_ptr<grant>{};
-    if (made->what == outcome::granted) owed.settled();
-    return after_attempt(call, *made);
+    if (made && made->what == outcome::granted) owed.settle();
+    return made;
 }
 
 acquirer::answer acquirer::after_attempt(acquisition& call, const protocol::attempt& made) {

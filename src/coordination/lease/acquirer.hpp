@@ -94,6 +94,7 @@ private:
     std::shared_ptr<grant> ask_until_over(acquisition& call);
     grants ask_until_over(multi_acquisition& all);
     answer ask(acquisition& call);
+    std::optional<protocol::attempt> attempt(acquisition& call);
     answer after_attempt(acquisition& call, const protocol::attempt& made);
     answer wait_for_holder(acquisition& call, const protocol::lease_probe& seen);
     answer go_on(acquisition& call);

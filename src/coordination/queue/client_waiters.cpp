@@ -42,14 +42,6 @@ void client_waiters::lease_freed(const std::string& name, bool reply_lost) noexc
     }
 }
 
-void client_waiters::check_now(const std::string& name) noexcept {
-    try {
-        if (const auto at = made()) at->check_now(name);
-    } catch (...) {
-        // As above.
-    }
-}
-
 void client_waiters::lease_freed_soon(const std::string& name) noexcept {
     try {
         threads()->lease_freed_soon(name);

@@ -47,12 +47,6 @@ public:
     [[nodiscard]] bool listens_for(session_id session) const noexcept override;
     void while_unchanged(const std::function<void(bool)>& use) override;
 
-    /// See waiter_tasks::take_check.
-    [[nodiscard]] bool take_check(const std::string& name) {
-        const auto at = made();
-        return at && at->take_check(name);
-    }
-    void check_now(const std::string& name) noexcept;
     /// A transaction that is still open will free the lease soon.
     void lease_freed_soon(const std::string& name) noexcept;
     [[nodiscard]] contended_names& contended() noexcept { return contended_; }

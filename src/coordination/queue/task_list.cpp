@@ -13,8 +13,11 @@ task task::postponed(nanoseconds now) const noexcept {
 
 void task_list::plan(std::string name, task when) {
     const auto [entry, added] = tasks_.try_emplace(std::move(name), when);
-    if (added) return;
     auto& planned = entry->second;
+    planned.number = ++numbers_;
+    planned.deferred = false;
+    if (added) return;
+    planned.lasting = planned.lasting || when.lasting;
     planned.at = std::min(planned.at, when.at);
     planned.again = std::max(planned.again, when.again);
     if (when.again > 0) planned.pause = when.pause;
@@ -22,7 +25,7 @@ void task_list::plan(std::string name, task when) {
 
 void task_list::repeat(std::string name, const task& done, nanoseconds now) {
     if (done.again == 0) return;
-    plan(std::move(name), {now + 2 * done.pause, 2 * done.pause, done.again - 1});
+    plan(std::move(name), {now + 2 * done.pause, 2 * done.pause, done.again - 1, done.lasting});
 }
 
 std::vector<std::pair<std::string, task>> task_list::take_due(nanoseconds now) {
@@ -38,10 +41,31 @@ std::vector<std::pair<std::string, task>> task_list::take_due(nanoseconds now) {
     return taken;
 }
 
-bool task_list::take(const std::string& name) {
+task* task_list::find(const std::string& name, std::uint64_t number) {
     const auto planned = tasks_.find(name);
-    if (planned == tasks_.end() || planned->second.again > 0) return false;
-    tasks_.erase(planned);
+    return planned != tasks_.end() && planned->second.number == number ? &planned->second : nullptr;
+}
+
+std::optional<std::uint64_t> task_list::defer(const std::string& name, nanoseconds until) {
+    const auto planned = tasks_.find(name);
+    if (planned == tasks_.end()) return std::nullopt;
+    auto& which = planned->second;
+    if (which.deferred || which.lasting) return std::nullopt;
+    which.deferred = true;
+    which.at = std::max(which.at, until);
+    return which.number;
+}
+
+bool task_list::withdraw(const std::string& name, std::uint64_t number) {
+    if (find(name, number) == nullptr) return false;
+    tasks_.erase(name);
+    return true;
+}
+
+bool task_list::hasten(const std::string& name, std::uint64_t number, nanoseconds at) {
+    auto* const which = find(name, number);
+    if (which == nullptr) return false;
+    which->at = std::min(which->at, at);
     return true;
 }
 

@@ -3,6 +3,8 @@
 #include "base/clock.hpp"
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -17,6 +19,9 @@ struct task {
     nanoseconds at;
     nanoseconds pause{0};  ///< before the latest repetition
     int again = 0;         ///< repetitions that are left
+    bool lasting = false;  ///< a transaction that is still open is waited for
+    bool deferred = false;
+    std::uint64_t number = 0;  ///< of the plan; task_list numbers them
 
     /// After a failed attempt, with a longer pause each time.
     [[nodiscard]] task postponed(nanoseconds now) const noexcept;
@@ -32,8 +37,13 @@ public:
     void repeat(std::string name, const task& done, nanoseconds now);
     /// Removes the tasks that are due, and returns them.
     [[nodiscard]] std::vector<std::pair<std::string, task>> take_due(nanoseconds now);
-    /// Removes the task of a name, unless it is repeated. Returns whether there was one.
-    [[nodiscard]] bool take(const std::string& name);
+    /// Defers the task of a name to this time, once. Returns the number of its plan; nullopt if
+    /// there is none, or it was deferred before, or is lasting.
+    [[nodiscard]] std::optional<std::uint64_t> defer(const std::string& name, nanoseconds until);
+    /// Removes a task, unless it has been planned anew. Returns false if it did nothing.
+    bool withdraw(const std::string& name, std::uint64_t number);
+    /// Makes it due at this time, unless it has been planned anew. Returns false if it did nothing.
+    bool hasten(const std::string& name, std::uint64_t number, nanoseconds at);
     /// When the next task is due; never if there is none.
     [[nodiscard]] nanoseconds next_due() const noexcept;
 
@@ -42,7 +52,10 @@ public:
     [[nodiscard]] auto end() const noexcept { return tasks_.end(); }
 
 private:
+    [[nodiscard]] task* find(const std::string& name, std::uint64_t number);
+
     std::unordered_map<std::string, task> tasks_;
+    std::uint64_t numbers_ = 0;
 };
 
 }  // namespace rowlock::detail

@@ -15,6 +15,8 @@ using namespace std::chrono_literals;
 constexpr nanoseconds together = 1ms;
 constexpr nanoseconds together_in_vain = 5ms;
 constexpr nanoseconds together_again = 10ms;
+/// An attempt to acquire has most often been answered by then, also where many clients ask.
+constexpr nanoseconds attempt_takes = 20ms;
 
 void add(std::vector<session_id>& sessions, session_id id) noexcept {
     try {
@@ -40,11 +42,19 @@ void waiter_tasks::check_for_waiters(std::string_view name, nanoseconds now) {
     on_work_();
 }
 
-bool waiter_tasks::take_check(std::string_view name, nanoseconds now) {
+std::optional<std::uint64_t> waiter_tasks::defer_check(const std::string& name, nanoseconds now) {
     const guard lock{mutex_};
-    if (!checks_.take(std::string{name})) return false;
-    vain_check_ = now;  // most often it is granted
-    return true;
+    return checks_.defer(name, now + attempt_takes);
+}
+
+void waiter_tasks::withdraw_check(const std::string& name, std::uint64_t number, nanoseconds now) {
+    const guard lock{mutex_};
+    if (checks_.withdraw(name, number)) vain_check_ = now;
+}
+
+bool waiter_tasks::hasten_check(const std::string& name, std::uint64_t number, nanoseconds now) {
+    const guard lock{mutex_};
+    return checks_.hasten(name, number, now);
 }
 
 void waiter_tasks::check_now(const std::string& name, nanoseconds now) {
@@ -55,7 +65,7 @@ void waiter_tasks::check_now(const std::string& name, nanoseconds now) {
 void waiter_tasks::check_for_a_while(std::string_view name, nanoseconds now) {
     constexpr int times = 9;  // repetitions; the last one after two seconds
     const guard lock{mutex_};
-    checks_.plan(std::string{name}, {now + 2ms, 2ms, times});
+    checks_.plan(std::string{name}, {now + 2ms, 2ms, times, true});
     on_work_();
 }
 

@@ -43,11 +43,16 @@ public:
     void check_for_waiters(std::string_view name, nanoseconds now);
     /// The same, at once. Does not wake the loop, whose thread most often is the caller.
     void check_now(const std::string& name, nanoseconds now);
-    /// Takes back the check that a release has planned, for a client that is about to acquire the
-    /// lease itself by a statement that asks for waiters: if that is granted, no waiter was there
-    /// after the release, and the next release plans its own. Returns whether there was one:
-    /// check_now() if it is not granted.
-    [[nodiscard]] bool take_check(std::string_view name, nanoseconds now);
+    /// For a client that is about to acquire the lease itself, by a statement that asks for
+    /// waiters: defers the check that a release has planned, for as long as a statement usually
+    /// takes. Once: a check is not deferred by one attempt after the other. Returns its number, if
+    /// there is one.
+    [[nodiscard]] std::optional<std::uint64_t> defer_check(const std::string& name,
+                                                           nanoseconds now);
+    /// It was granted: no waiter was there after the release, and the next release plans its own.
+    void withdraw_check(const std::string& name, std::uint64_t number, nanoseconds now);
+    /// It was not: the check is due. Returns whether the loop must be woken.
+    [[nodiscard]] bool hasten_check(const std::string& name, std::uint64_t number, nanoseconds now);
     /// A transaction that is still open will free it soon: checks several times.
     void check_for_a_while(std::string_view name, nanoseconds now);
     /// The lease is free, or may be: it is granted to the next waiter. For the loop's thread.
@@ -109,7 +114,7 @@ private:
     const std::function<void()> on_work_;
     mutable std::mutex mutex_;
     task_list checks_;
-    nanoseconds vain_check_{0};  ///< when a check found no waiter, or was taken back
+    nanoseconds vain_check_{0};  ///< when a check found no waiter, or was withdrawn
     mutable nanoseconds wakes_at_ =
         base::alarm::never;  ///< when the loop does so, as far as is known here
     task_list to_serve_;

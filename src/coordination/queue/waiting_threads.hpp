@@ -84,13 +84,15 @@ public:
     void handed_over(const protocol::handed_over& next);
     /// A commit that has returned freed a lease.
     void lease_freed(std::string_view name) { tasks_.check_for_waiters(name, parts_.now()); }
-    /// See waiter_tasks::take_check.
-    [[nodiscard]] bool take_check(std::string_view name) {
-        return tasks_.take_check(name, parts_.now());
+    /// See waiter_tasks, as the next two.
+    [[nodiscard]] std::optional<std::uint64_t> defer_check(const std::string& name) {
+        return tasks_.defer_check(name, parts_.now());
     }
-    void check_now(const std::string& name) {
-        tasks_.check_now(name, parts_.now());
-        alarm_.poke();
+    void withdraw_check(const std::string& name, std::uint64_t number) {
+        tasks_.withdraw_check(name, number, parts_.now());
+    }
+    void hasten_check(const std::string& name, std::uint64_t number) {
+        if (tasks_.hasten_check(name, number, parts_.now())) alarm_.poke();
     }
     /// A commit that has returned freed permits of a semaphore.
     void permits_freed(std::string_view name) { tasks_.serve_permits(name, parts_.now()); }
