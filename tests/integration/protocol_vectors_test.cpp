@@ -182,21 +182,25 @@ TEST_CASE("a foreign client refuses the tables that the library refuses") {
         std::string make, undo;
         bool accepted = false;
     };
-    const auto later = [](const std::string& oldest) {
+    // Of the page, and so of the library.
+    const auto latest_number = vectors()["migrations"]["sqlite"].size();
+    const std::string latest = std::to_string(latest_number);
+    const std::string next = std::to_string(latest_number + 1);
+    const auto later = [&](const std::string& oldest) {
         return "insert into rowlock_migration (version, name, checksum, applied_at, "
-               "oldest_library) "
-               "select 19, 'later', '0', applied_at, " +
-               oldest + " from rowlock_migration where version = 1";
+               "oldest_library) select " +
+               next + ", 'later', '0', applied_at, " + oldest +
+               " from rowlock_migration where version = 1";
     };
-    const std::string no_later = "delete from rowlock_migration where version = 19";
+    const std::string no_later = "delete from rowlock_migration where version = " + next;
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const std::string right =
             vectors()["migrations"][std::string{to_string(database.speaks())}][2];
         for (const auto& each :
-             {change{later("18"), no_later, true}, change{later("19"), no_later},
+             {change{later(latest), no_later, true}, change{later(next), no_later},
               change{later("null"), no_later},
-              change{"update rowlock_migration set version = 99 where version = 19",
-                     "update rowlock_migration set version = 19 where version = 99"},
+              change{"update rowlock_migration set version = 99 where version = " + latest,
+                     "update rowlock_migration set version = " + latest + " where version = 99"},
               change{"update rowlock_migration set version = 99 where version = 3",
                      "update rowlock_migration set version = 3 where version = 99"},
               change{
