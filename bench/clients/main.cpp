@@ -1,7 +1,6 @@
 // Free locks, taken and released by many clients of one thread each (T18): nothing is shared
 // between them, as between as many processes. Beside the floors, and the peers with a connection
 // each.
-#include "common/ours.hpp"
 #include "peers/redis.hpp"
 #include "peers/shedlock.hpp"
 #include "throughput/contestants.hpp"
@@ -9,26 +8,11 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include <memory>
 #include <string>
 #include <vector>
 
 namespace bench {
 namespace {
-
-contestant a_client_each(const tables& where, int clients) {
-    return line_up("rowlock", clients, [&](int i) {
-        return our_lease(std::make_shared<rowlock::client>(where.source()), name_of(i));
-    });
-}
-
-/// Measures them in turns. Returns the paces in the same order.
-std::vector<pace> compare(findings& found, const std::string& id, std::vector<contestant> all,
-                          const round_options& rounds) {
-    const auto seen = take_turns(all, rounds);
-    for (std::size_t i = 0; i < all.size(); ++i) tell(found, id, all[i], seen[i]);
-    return seen;
-}
 
 void on_postgresql(findings& found, int clients, const round_options& rounds) {
     const std::string url = need(postgresql_url(), "PostgreSQL");
@@ -43,7 +27,7 @@ void on_postgresql(findings& found, int clients, const round_options& rounds) {
             return redis_hash_lock(redis_always_socket(), name_of(i));
         }));
     }
-    const auto seen = compare(found, id, std::move(all), rounds);
+    const auto seen = measured(found, id, all, rounds);
     if (seen.size() < 3) return;
     found.add(compared(id, seen[0], seen[2], "pairs/s", 1.2));
     if (clients == 16) found.add(cpu_compared("T19/clients-16", seen[0].cpu, seen[2].cpu, 1.5));
@@ -60,7 +44,7 @@ void on_mariadb(findings& found, int clients, const round_options& rounds) {
     all.push_back(floor_of(*floor, clients));
     all.push_back(
         line_up("ShedLock's statements", clients, [&](int i) { return tasks->task(name_of(i)); }));
-    const auto seen = compare(found, id, std::move(all), rounds);
+    const auto seen = measured(found, id, all, rounds);
     found.add(compared(id, seen[0], seen[2], "pairs/s", 1.2));
 }
 
@@ -73,15 +57,14 @@ void on_sqlite(findings& found, int clients, const round_options& rounds) {
     std::vector<contestant> all;
     all.push_back(a_client_each(where, clients));
     all.push_back(floor_of(*floor, clients));
-    const auto seen = compare(found, id, std::move(all), rounds);
+    const auto seen = measured(found, id, all, rounds);
     found.add({.id = id,
                .ours = seen[0].p99_us,
                .theirs = seen[0].p50_us,
                .unit = "µs, p99 by p50",
                .side = wanted::at_most,
                .target = 10,
-               .our_cpu = seen[0].cpu,
-               .their_cpu = {}});
+               .our_cpu = seen[0].cpu});
 }
 
 void measure(const program_options& common, const std::vector<std::string>& databases,
@@ -101,21 +84,15 @@ void measure(const program_options& common, const std::vector<std::string>& data
 
 int main(int argc, char** argv) {
     std::vector<int> numbers{16, 64};
-    std::vector<std::string> databases{"postgresql", "mariadb", "sqlite"};
-    bench::throughput_options options;
-    return bench::run_program(
+    return bench::run_on_databases(
         argc, argv, "Measures free locks of many clients with one thread each.",
-        [&](const bench::program_options& common, bench::findings& found) {
-            bench::measure(common, databases, numbers, options, found);
-        },
+        [&](const bench::program_options& common, const std::vector<std::string>& databases,
+            const bench::throughput_options& options,
+            bench::findings& found) { bench::measure(common, databases, numbers, options, found); },
         [&](CLI::App& app) {
             app.add_option("--clients", numbers, "Clients")
                 ->delimiter(',')
                 ->check(CLI::Range(1, 500))
                 ->capture_default_str();
-            app.add_option("--database", databases, "postgresql, mariadb, sqlite; all if not given")
-                ->delimiter(',')
-                ->transform(CLI::IsMember({"postgresql", "mariadb", "sqlite"}));
-            bench::add_throughput_options(app, options);
         });
 }

@@ -299,7 +299,8 @@ nanoseconds cpu_of(const arena& shared, bool one_process) {
     return nanoseconds{sum};
 }
 
-race_result count(const arena& shared, std::uint64_t statements) {
+race_result count(const arena& shared, std::uint64_t statements, nanoseconds clients,
+                  std::optional<nanoseconds> servers) {
     race_result result;
     std::vector<std::uint32_t> samples;
     std::uint64_t grants = 0;
@@ -325,6 +326,7 @@ race_result count(const arena& shared, std::uint64_t statements) {
     result.longest_wait =
         std::chrono::duration_cast<std::chrono::microseconds>(nanoseconds{longest});
     result.overlaps = whole.overlaps;
+    result.cpu = bench::cost_of_one(static_cast<double>(grants), clients, servers);
     return result;
 }
 
@@ -357,11 +359,7 @@ race_result run_race(const contest& what, const race_options& options) {
     const auto servers_used = servers.of_servers();  // while the clients' processes there live
     const std::uint64_t statements = statements_so_far(shared) - before;
     await_end(what, shared, crew);
-    race_result result = count(shared, statements);
-    const double grants =
-        result.grants_per_second * std::chrono::duration<double>{options.duration}.count();
-    result.cpu = bench::cost_of_one(grants, cpu_of(shared, what.one_process), servers_used);
-    return result;
+    return count(shared, statements, cpu_of(shared, what.one_process), servers_used);
 }
 
 void in_child(const std::function<void()>& action) {

@@ -11,13 +11,17 @@
 namespace handoff {
 namespace {
 
+/// The round with the median of a value.
+template <typename Value>
+race_result middle_by(std::vector<race_result> rounds, Value value) {
+    const auto middle = rounds.begin() + static_cast<std::ptrdiff_t>((rounds.size() - 1) / 2);
+    std::ranges::nth_element(rounds, middle, {}, value);
+    return *middle;
+}
+
 template <typename T>
 T median(const std::vector<race_result>& rounds, T race_result::*value) {
-    std::vector<T> values;
-    for (const race_result& each : rounds) values.push_back(each.*value);
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-    std::ranges::nth_element(values, middle);
-    return *middle;
+    return middle_by(rounds, value).*value;
 }
 
 /// The median of the rounds with measurements.
@@ -46,19 +50,13 @@ race_result median_of(const std::vector<race_result>& rounds) {
     result.handoff_p50_us = median_time(rounds, &race_result::handoff_p50_us);
     result.handoff_p99_us = median_time(rounds, &race_result::handoff_p99_us);
     result.statements_per_grant = median(rounds, &race_result::statements_per_grant);
-    // Both values of one round.
-    std::vector<race_result> by_cpu = rounds;
-    const auto middle_cpu = by_cpu.begin() + static_cast<std::ptrdiff_t>((rounds.size() - 1) / 2);
-    std::ranges::nth_element(by_cpu, middle_cpu, {}, [](const race_result& each) {
-        return each.cpu.total_us().value_or(0);
-    });
-    result.cpu = middle_cpu->cpu;
-    // Both values of the round with the median fairness, since they belong together.
-    std::vector<race_result> by_fairness = rounds;
-    const auto middle = by_fairness.begin() + static_cast<std::ptrdiff_t>((rounds.size() - 1) / 2);
-    std::ranges::nth_element(by_fairness, middle, {}, &race_result::fairness);
-    result.fewest = middle->fewest;
-    result.most = middle->most;
+    // Values that belong together are those of one round.
+    result.cpu = middle_by(rounds, [](const race_result& each) {
+                     return each.cpu.total_us().value_or(0);
+                 }).cpu;
+    const auto fair = middle_by(rounds, &race_result::fairness);
+    result.fewest = fair.fewest;
+    result.most = fair.most;
     for (const race_result& each : rounds) {
         result.longest_wait = std::max(result.longest_wait, each.longest_wait);
         result.overlaps += each.overlaps;

@@ -44,8 +44,7 @@ void measure(const program_options& common, findings& found) {
     std::vector<contestant> all;
     all.push_back(line_up("ShedLock's statements", 1, [&](int) { return table->task("job"); }));
     all.push_back(line_up("run_once", 1, [&](int) { return std::make_unique<our_task>(locks); }));
-    const auto seen = take_turns(all, rounds_of(common, {}));
-    for (std::size_t i = 0; i < all.size(); ++i) tell(found, "T14", all[i], seen[i]);
+    const auto seen = measured(found, "T14", all, rounds_of(common, {}));
     found.add(compared("T14", seen[1], seen[0], "runs/s", 0.3));
 }
 

@@ -65,8 +65,7 @@ void measure(const program_options& common, findings& found) {
     all.push_back(line_up("one lease", 1, [&](int) { return std::make_unique<lease_pairs>(one); }));
     all.push_back(line_up("a quorum of three", 1,
                           [&](int) { return std::make_unique<quorum_pairs>(several); }));
-    const auto seen = take_turns(all, rounds_of(common, {}));
-    for (std::size_t i = 0; i < all.size(); ++i) tell(found, "T16", all[i], seen[i]);
+    const auto seen = measured(found, "T16", all, rounds_of(common, {}));
     found.add(compared("T16", seen[1], seen[0], "pairs/s", 0.1));
 }
 

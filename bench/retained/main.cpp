@@ -60,8 +60,7 @@ private:
 
 void compare(findings& found, const std::string& id, std::vector<contestant> all, double target,
              const round_options& rounds) {
-    const auto seen = take_turns(all, rounds);
-    for (std::size_t i = 0; i < all.size(); ++i) tell(found, id, all[i], seen[i]);
+    const auto seen = measured(found, id, all, rounds);
     found.add(compared(id, seen[1], seen[0], "turns/s", target));
 }
 

@@ -173,7 +173,7 @@ void measure_names(findings& found, const std::string& url, int largest, int cou
     report(found, "acquire and release, by names", "T20/names", seen, 2);
 }
 
-/// Ten waiters a name. Each operation hands a lease to its next waiter, who was added before.
+/// Each name has ten waiters. An operation adds one, and hands the lease to the first.
 void measure_waiters(findings& found, const std::string& url, int largest, int count) {
     const auto at = std::make_unique<town>(url);
     constexpr int sessions = 100;

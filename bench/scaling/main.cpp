@@ -50,7 +50,7 @@ private:
 };
 
 constexpr const char* one_client = "rowlock, one client";
-constexpr const char* a_client_each = "rowlock, a client each";
+constexpr const char* a_client_for_each = "rowlock, a client each";
 constexpr const char* redis_with_fsync = "Redis, fsync always";
 constexpr const char* redis_in_memory = "Redis, in memory";
 constexpr const char* with_zookeeper = "ZooKeeper";
@@ -62,9 +62,8 @@ std::vector<contestant> contestants_of(const tables& where, int threads) {
     std::vector<contestant> result;
     result.push_back(ours(where, threads, {}));
     result.back().title = one_client;
-    result.push_back(line_up(a_client_each, threads, [&](int i) {
-        return our_lease(std::make_shared<rowlock::client>(where.source()), name_of(i) + "-own");
-    }));
+    result.push_back(a_client_each(where, threads, "-own"));
+    result.back().title = a_client_for_each;
     const auto redis = [&](const char* title, const std::string& socket) {
         if (socket.empty()) return;
         result.push_back(
@@ -88,9 +87,8 @@ void measure_free_locks(const std::vector<int>& numbers, const round_options& ro
     lines server{"server-cpu"};
     for (const int threads : numbers) {
         auto all = contestants_of(where, threads);
-        const auto seen = take_turns(all, rounds);
+        const auto seen = measured(found, "free locks", all, rounds);
         for (std::size_t i = 0; i < all.size(); ++i) {
-            tell(found, "free locks", all[i], seen[i]);
             throughput.add(all[i].title, threads, seen[i].per_second);
             client.add(all[i].title, threads, seen[i].cpu.client_us);
             server.add(all[i].title, threads, seen[i].cpu.server_us);
@@ -111,7 +109,7 @@ std::vector<handoff::contest> contests_of(const handoff::lease_options& ours,
         result.push_back(std::move(what));
     };
     add(one_client, handoff::leases_of_one_client(ours));
-    add(a_client_each, handoff::leases(ours));
+    add(a_client_for_each, handoff::leases(ours));
     if (!redis_always_socket().empty()) {
         add(redis_with_fsync, redis_fair_queue(redis_always_socket(), tag));
     }

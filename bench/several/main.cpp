@@ -103,8 +103,7 @@ void compare(findings& found, const std::string& id, int threads, Make make,
                           [&](int i) { return std::make_unique<OneByOne>(make(), names_of(i)); }));
     all.push_back(line_up("at once", threads,
                           [&](int i) { return std::make_unique<AtOnce>(make(), names_of(i)); }));
-    const auto seen = take_turns(all, rounds);
-    for (std::size_t i = 0; i < all.size(); ++i) tell(found, id, all[i], seen[i]);
+    const auto seen = measured(found, id, all, rounds);
     found.add(compared(id, seen[1], seen[0], "turns/s", 1.0));
 }
 

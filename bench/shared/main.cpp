@@ -45,9 +45,8 @@ void by_own_names(findings& found, const std::string& database, const std::strin
     all.push_back(readers(where, threads, options, 0ms));
     all.push_back(readers(where, threads, options, 20ms));
     all.push_back(takers(where, threads, options));
-    const auto seen = take_turns(all, rounds);
     const auto id = fmt::format("T11/{}-{}", database, threads);
-    for (std::size_t i = 0; i < all.size(); ++i) tell(found, id, all[i], seen[i]);
+    const auto seen = measured(found, id, all, rounds);
     const auto row = [&](const char* what, std::size_t which, double target) {
         found.add(compared(fmt::format("T11/{}-{}-{}", what, database, threads), seen[which],
                            seen[0], "turns/s", target));
@@ -69,9 +68,8 @@ void by_clients(findings& found, const std::string& database, const std::string&
     }));
     all.push_back(
         line_up("semaphore", clients, [&](int) { return taker_of(client_for(where, options)); }));
-    const auto seen = take_turns(all, rounds);
     const auto id = fmt::format("T11/clients-{}-{}", database, clients);
-    for (std::size_t i = 0; i < all.size(); ++i) tell(found, id, all[i], seen[i]);
+    const auto seen = measured(found, id, all, rounds);
     found.add(compared(id, seen[1], seen[0], "turns/s", 0.5));
 }
 

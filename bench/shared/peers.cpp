@@ -39,10 +39,9 @@ void measure(const program_options& common, const throughput_options& options, f
         all.push_back(line_up("readers, ZooKeeper", threads,
                               [](int) { return zookeeper_read_lock(zookeeper_host(), "page"); }));
     }
-    const auto seen = take_turns(all, rounds_of(common, options));
+    const auto seen = measured(found, "T11/peers", all, rounds_of(common, options));
     std::map<std::string, pace> paces;
     for (std::size_t i = 0; i < all.size(); ++i) {
-        tell(found, "T11/peers", all[i], seen[i]);
         paces[all[i].title] = seen[i];
     }
     const auto compare = [&](const std::string& ours, const std::string& theirs) {

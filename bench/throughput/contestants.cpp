@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 
 namespace bench {
 
@@ -64,6 +65,19 @@ contestant floor_of(floor_table& table, int threads) {
     return line_up("floor", threads, [&](int i) { return table.lease(name_of(i)); });
 }
 
+contestant a_client_each(const tables& where, int clients, const std::string& mark) {
+    return line_up("rowlock", clients, [&](int i) {
+        return our_lease(std::make_shared<rowlock::client>(where.source()), name_of(i) + mark);
+    });
+}
+
+std::vector<pace> measured(findings& found, const std::string& where, std::vector<contestant>& all,
+                           const round_options& rounds) {
+    auto seen = take_turns(all, rounds);
+    for (std::size_t i = 0; i < all.size(); ++i) tell(found, where, all[i], seen[i]);
+    return seen;
+}
+
 void tell(findings& found, const std::string& where, const contestant& who, const pace& seen) {
     found.note(
         fmt::format("{:<16} {:>2} threads  {:<22} {:>8.0f} a second, p50 {:>7.1f} µs, p99 "
@@ -72,7 +86,8 @@ void tell(findings& found, const std::string& where, const contestant& who, cons
                     seen.cpu.client_us, seen.cpu.server_us));
 }
 
-int run_on_databases(int argc, char** argv, const std::string& about, measure_on* measure) {
+int run_on_databases(int argc, char** argv, const std::string& about, const measure_on& measure,
+                     const std::function<void(CLI::App&)>& more) {
     std::vector<std::string> databases{"postgresql", "mariadb", "sqlite"};
     throughput_options options;
     return run_program(
@@ -85,6 +100,7 @@ int run_on_databases(int argc, char** argv, const std::string& about, measure_on
                 ->delimiter(',')
                 ->transform(CLI::IsMember({"postgresql", "mariadb", "sqlite"}));
             add_throughput_options(app, options);
+            if (more) more(app);
         });
 }
 

@@ -6,8 +6,10 @@
 #include "common/tables.hpp"
 #include "floors/floors.hpp"
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -24,10 +26,13 @@ struct throughput_options {
 
 void add_throughput_options(CLI::App& app, throughput_options& options);
 
-using measure_on = void(const program_options& common, const std::vector<std::string>& databases,
-                        const throughput_options& options, findings& found);
+using measure_on =
+    std::function<void(const program_options& common, const std::vector<std::string>& databases,
+                       const throughput_options& options, findings& found)>;
 /// The main of a program that measures on each of the databases which its option --database names.
-int run_on_databases(int argc, char** argv, const std::string& about, measure_on* measure);
+/// @param more adds the program's own options
+int run_on_databases(int argc, char** argv, const std::string& about, const measure_on& measure,
+                     const std::function<void(CLI::App&)>& more = {});
 
 [[nodiscard]] round_options rounds_of(const program_options& common,
                                       const throughput_options& options);
@@ -44,6 +49,16 @@ int run_on_databases(int argc, char** argv, const std::string& about, measure_on
 [[nodiscard]] contestant ours_pipelined(const tables& where, int threads,
                                         const throughput_options& options);
 [[nodiscard]] contestant floor_of(floor_table& table, int threads);
+
+/// A rowlock client for each thread, as in as many processes.
+/// @param mark ends the names of their locks
+[[nodiscard]] contestant a_client_each(const tables& where, int clients,
+                                       const std::string& mark = {});
+
+/// Measures them in turns, and adds a note with the results of each. Returns the paces in their
+/// order.
+std::vector<pace> measured(findings& found, const std::string& where, std::vector<contestant>& all,
+                           const round_options& rounds);
 
 /// Adds a note with a contestant's results: processor time of the client and of the server.
 void tell(findings& found, const std::string& where, const contestant& who, const pace& seen);

@@ -20,8 +20,7 @@ void against_floor(findings& found, const std::string& id, double target, const 
     all.push_back(ours(where, 1, options));
     all.push_back(floor_of(floor, 1));
     if (url == postgresql_url()) all.push_back(ours_pipelined(where, 1, options));
-    const auto seen = take_turns(all, rounds);
-    for (std::size_t i = 0; i < all.size(); ++i) tell(found, id, all[i], seen[i]);
+    const auto seen = measured(found, id, all, rounds);
     found.add(compared(id, seen[0], seen[1], "turns/s", target));
 }
 

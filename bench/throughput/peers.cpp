@@ -35,10 +35,9 @@ paces among_peers(findings& found, int threads, const tables& where, floor_table
         all.push_back(line_up("ZooKeeper", threads,
                               [](int i) { return zookeeper_lock(zookeeper_host(), name_of(i)); }));
     }
-    const auto seen = take_turns(all, rounds);
+    const auto seen = measured(found, "peers", all, rounds);
     paces result;
     for (std::size_t i = 0; i < all.size(); ++i) {
-        tell(found, "peers", all[i], seen[i]);
         result[all[i].title] = seen[i];
     }
     return result;

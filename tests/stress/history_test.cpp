@@ -307,6 +307,11 @@ TEST_CASE(
     }
     CHECK(beliefs_beyond_records(of({seen(11, 18, 29, 31)}), truth).size() == 1);  // too early
     CHECK(beliefs_beyond_records(of({seen(11, 18, 33, 41)}), truth).size() == 1);  // given back
+    // A lease that is reclaimed keeps its grant id, and no token in between was granted.
+    const auto taken =
+        ledger{}.add(granted, 1, 1, 11).session(session_ended, 1).add(reclaimed, 2, 5, 11, 1).all;
+    CHECK(other_tokens(of({seen(11, 1, 10, 19), seen(11, 5, 31, 32)}), taken).empty());
+    CHECK(other_tokens(of({seen(11, 3, 31, 32)}), taken).size() == 1);
     CHECK(overlapping_holds(ledger{}.add(granted, 1, 1, 11).add(renewed, 2, 9, 22).all).size() ==
           1);
     CHECK(falling_tokens(ledger{}.add(granted, 1, 3, 11).add(renewed, 1, 3, 11).all).size() == 1);

@@ -142,6 +142,7 @@ private:
 struct span_of_time {
     micros begin = 0;
     micros end = never;
+    bool renewed = false;  ///< also of the tokens since the record before
 };
 
 using recorded_spans = std::map<std::pair<rowlock::grant_id, std::int64_t>, span_of_time>;
@@ -163,6 +164,7 @@ recorded_spans spans(const records& all) {
         }
         auto& span = found[{each.grant_id, each.token}];
         span.begin = each.at;
+        span.renewed = each.kind == history_kind::renewed;
         if (each.ends_at != 0) span.end = each.ends_at;
         const auto over = sessions.find(each.session);
         if (over != sessions.end()) span.end = std::min(span.end, over->second.dead);
@@ -176,8 +178,9 @@ const span_of_time* span_of(const recorded_spans& held, rowlock::grant_id grant,
                             std::int64_t token) {
     const auto at = held.lower_bound({grant, token});
     if (at == held.end() || at->first.first != grant) return nullptr;
-    const bool of_a_block = at != held.begin() && std::prev(at)->first.first == grant;
-    return at->first.second == token || of_a_block ? &at->second : nullptr;
+    if (at->first.second == token) return &at->second;
+    const bool begun = at != held.begin() && std::prev(at)->first.first == grant;
+    return begun && at->second.renewed ? &at->second : nullptr;
 }
 
 /// The log is written 0.6 s later at most (three times wal_writer_delay).

@@ -25,7 +25,10 @@ void task_list::plan(std::string name, task when) {
 
 void task_list::repeat(std::string name, const task& done, nanoseconds now) {
     if (done.again == 0) return;
-    plan(std::move(name), {now + 2 * done.pause, 2 * done.pause, done.again - 1, done.lasting});
+    plan(std::move(name), {.at = now + 2 * done.pause,
+                           .pause = 2 * done.pause,
+                           .again = done.again - 1,
+                           .lasting = done.lasting});
 }
 
 std::vector<std::pair<std::string, task>> task_list::take_due(nanoseconds now) {

@@ -17,10 +17,10 @@ using std::chrono::nanoseconds;
 /// When a task is due, and how it is repeated.
 struct task {
     nanoseconds at;
-    nanoseconds pause{0};  ///< before the latest repetition
-    int again = 0;         ///< repetitions that are left
-    bool lasting = false;  ///< a transaction that is still open is waited for
-    bool deferred = false;
+    nanoseconds pause{0};      ///< before the latest repetition
+    int again = 0;             ///< repetitions that are left
+    bool lasting = false;      ///< a transaction that is still open is waited for
+    bool deferred = false;     ///< by an attempt of its client: once
     std::uint64_t number = 0;  ///< of the plan; task_list numbers them
 
     /// After a failed attempt, with a longer pause each time.

@@ -65,7 +65,8 @@ void waiter_tasks::check_now(const std::string& name, nanoseconds now) {
 void waiter_tasks::check_for_a_while(std::string_view name, nanoseconds now) {
     constexpr int times = 9;  // repetitions; the last one after two seconds
     const guard lock{mutex_};
-    checks_.plan(std::string{name}, {now + 2ms, 2ms, times, true});
+    checks_.plan(std::string{name},
+                 {.at = now + 2ms, .pause = 2ms, .again = times, .lasting = true});
     on_work_();
 }
 
@@ -104,7 +105,7 @@ void waiter_tasks::read_served() noexcept {
     on_work_();
 }
 
-nanoseconds waiter_tasks::next_due() const noexcept {
+nanoseconds waiter_tasks::next_due() noexcept {
     const guard lock{mutex_};
     if (read_served_ || !ended_.empty() || !with_permits_.empty() || !with_entries_.empty()) {
         return nanoseconds{0};

@@ -72,7 +72,7 @@ public:
     // --- take
     /// When the next task is due; 0 if at once, never if there is none. For the loop's thread,
     /// before it sleeps: checks that are planned for later do not wake it.
-    [[nodiscard]] nanoseconds next_due() const noexcept;
+    [[nodiscard]] nanoseconds next_due() noexcept;
     [[nodiscard]] bool take_read_served() noexcept;
     [[nodiscard]] due_names take_checks(nanoseconds now);
     /// The checks were made: plans their repetitions.
@@ -114,9 +114,8 @@ private:
     const std::function<void()> on_work_;
     mutable std::mutex mutex_;
     task_list checks_;
-    nanoseconds vain_check_{0};  ///< when a check found no waiter, or was withdrawn
-    mutable nanoseconds wakes_at_ =
-        base::alarm::never;  ///< when the loop does so, as far as is known here
+    nanoseconds vain_check_{0};                  ///< when a check found no waiter, or was withdrawn
+    nanoseconds wakes_at_ = base::alarm::never;  ///< the loop, as far as is known here
     task_list to_serve_;
     task_list semaphores_to_serve_;
     std::vector<session_id> ended_;

@@ -18,8 +18,9 @@
 -- the same as no row changed. MySQL supports neither: there acquire probes first.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 the token it was released at
--- $8 the number of our session's server, or '' if any server will do: fragment here in cheap. The server prepares
--- subqueries anew with each execution, and that fragment, with one of its own, took a seventh of the time of a pair.
+-- $8 the number of our session's server, or '' if any server will do: what fragment here asks, by a parameter. The
+-- server prepares subqueries anew with each execution, and that fragment, with one of its own, took a seventh of the time
+-- of a pair.
 set statement innodb_lock_wait_timeout = 0 for
 update rowlock_lease
    set token = token + 1, session = $2, grant_id = $3, thread = $4, note = $5,
