@@ -53,8 +53,12 @@ void stop_and_wake(trial& in, support::lock_database& database, int count,
     fault::write_table written{database};
     std::vector<fault::holder_role> parts;
     for (int i = 0; i < count; ++i) {
-        parts.push_back(
-            {.name = name_of(i), .ttl = ttl, .poll = poll, .table = written.name(), .gap = ttl});
+        parts.push_back({.name = name_of(i),
+                         .ttl = ttl,
+                         .poll = poll,
+                         .table = written.name(),
+                         .gap = ttl,
+                         .keeps = in.keeps()});
     }
     fault::holders stopped{database, parts};
     line_of_successors line{database, count};
@@ -114,7 +118,8 @@ const fault::on_databases f1{{.id = "F1",
                               .bound = lost_bound,
                               .run = stop_holders,
                               .control_inside = true,
-                              .neighbours = fault::beside::few}};
+                              .neighbours = fault::beside::few,
+                              .with_kept_leases = true}};
 
 // --- F2 ----------------------------------------------------------------------------------------
 
@@ -129,10 +134,17 @@ void pause_for(trial& in, support::lock_database& database, milliseconds pause) 
         const int count = std::min(left, at_once);
         std::vector<fault::holder_role> parts;
         for (int i = 0; i < count; ++i) {
-            parts.push_back({.name = name_of(i), .ttl = long_ttl, .poll = poll});
+            parts.push_back(
+                {.name = name_of(i), .ttl = long_ttl, .poll = poll, .keeps = in.keeps()});
         }
         fault::holders stopped{database, parts};
         line_of_successors line{database, count};
+        const auto row_token = [&](int i) {
+            return database.number("select token from rowlock_lease where name = '" + name_of(i) +
+                                   "'");
+        };
+        std::vector<std::int64_t> tokens;
+        for (int i = 0; i < count; ++i) tokens.push_back(row_token(i));
         // At different moments between two heartbeats.
         std::vector<std::jthread> pausing;
         for (int i = 0; i < count; ++i) {
@@ -147,15 +159,14 @@ void pause_for(trial& in, support::lock_database& database, milliseconds pause) 
         std::this_thread::sleep_for(long_ttl / 3);  // a heartbeat later
         for (int i = 0; i < count; ++i) {
             const auto each = static_cast<std::size_t>(i);
-            const auto token = database.number("select token from rowlock_lease where name = '" +
-                                               name_of(i) + "'");
+            const auto token = row_token(i);
             stopped.end(each);
             const auto diary = stopped.diary(each);
             in.made();
             in.must(diary.lost == 0, "lost() fired");
             in.must(diary.held_at_the_end, "held() was false");
             in.must(diary.end == "ok", "the release said " + diary.end);
-            in.must(token == diary.token, "the token changed");
+            in.must(token == tokens[each] && token >= diary.token, "the token changed");
             in.must(line.next(i).lease->token().value() > diary.token, "the token did not grow");
         }
     }
@@ -169,9 +180,8 @@ const fault::on_databases f2{
      .full_rounds = 100,
      .run = [](trial& in,
                support::lock_database& database) { pause_for(in, database, short_pause); },
-     .control =
-         [](trial& in, support::lock_database& database) {
-             pause_for(in, database, long_ttl * 5 / 4);
-         }}};
+     .control = [](trial& in,
+                   support::lock_database& database) { pause_for(in, database, long_ttl * 5 / 4); },
+     .with_kept_leases = true}};
 
 }  // namespace

@@ -55,7 +55,8 @@ void kill_holders_of(trial& in, support::lock_database& database, milliseconds i
         const int count = std::min(left, at_once);
         std::vector<fault::holder_role> parts;
         for (int i = 0; i < count; ++i) {
-            parts.push_back({.name = name_of(i), .ttl = its_ttl, .poll = poll});
+            parts.push_back(
+                {.name = name_of(i), .ttl = its_ttl, .poll = poll, .keeps = in.keeps()});
         }
         fault::holders doomed{database, parts};
         rowlock::client locks{database.source(), database.options({.poll_interval = poll})};
@@ -93,7 +94,8 @@ const fault::on_databases f3{
      .run = [](trial& in, support::lock_database& database) { kill_holders_of(in, database, ttl); },
      // Shows that the bound is measured: a session with a longer ttl is detected too late.
      .control = [](trial& in,
-                   support::lock_database& database) { kill_holders_of(in, database, 2 * ttl); }}};
+                   support::lock_database& database) { kill_holders_of(in, database, 2 * ttl); },
+     .with_kept_leases = true}};
 
 // --- F4 ----------------------------------------------------------------------------------------
 

@@ -107,11 +107,16 @@ void check_row_session(trial& in, rowlock::row_session& session, support::shop& 
 void kill_every_second(trial& in, support::lock_database& database) {
     support::shop shop{database};
     const auto stock = shop.stock("A1");
-    rowlock::client locks{database.source(), database.options({.ttl = 3s})};
+    rowlock::client locks{database.source(), in.options(database.options({.ttl = 3s}))};
     std::vector<rowlock::lease> leases;
-    for (const char* name : {"a", "b", "c"}) leases.push_back(locks.acquire(name));
+    for (const char* name : {"a", "b", "c"}) leases.push_back(in.hold(locks, name));
+    const auto row_token = [&](const rowlock::lease& of) {
+        return database.number(
+            "select token from rowlock_lease where session is not null and name = '" + of.name() +
+            "'");
+    };
     std::vector<std::int64_t> tokens;
-    for (const auto& each : leases) tokens.push_back(each.token().value());
+    for (const auto& each : leases) tokens.push_back(row_token(each));
     rowlock::advisory_client advisory{database.source(),
                                       {.check_period = check_period, .statement_timeout = 1s}};
     for (int i = 0; i < in.rounds(); ++i) {
@@ -148,10 +153,7 @@ void kill_every_second(trial& in, support::lock_database& database) {
     in.must(locks.stats().sessions == 1, "a session was lost");
     for (std::size_t i = 0; i < leases.size(); ++i) {
         in.must(leases[i].held(), "a lease is not held");
-        in.must(database.number("select token from rowlock_lease where session is not null and "
-                                "name = '" +
-                                leases[i].name() + "'") == tokens[i],
-                "a token changed");
+        in.must(row_token(leases[i]) == tokens[i], "a token changed");
     }
 }
 
@@ -162,7 +164,8 @@ const fault::on_databases f7{{.id = "F7",
                               .full_rounds = 300,
                               .run = kill_every_second,
                               .control_inside = true,
-                              .neighbours = fault::beside::few}};
+                              .neighbours = fault::beside::few,
+                              .with_kept_leases = true}};
 
 // --- F8 ----------------------------------------------------------------------------------------
 
@@ -183,16 +186,18 @@ rowlock::sql::connection_source through(const support::tcp_relay& relay,
 /// A client behind a relay that drops one or both directions.
 class victim {
 public:
-    victim(support::lock_database& database, int number, support::tcp_relay::direction hole)
+    victim(const trial& in, support::lock_database& database, int number,
+           support::tcp_relay::direction hole)
         : name_{"job-" + std::to_string(number)},
           hole_{hole},
           relay_{contract::address_of(is_postgresql(database) ? support::server::postgresql
                                                               : support::server::mariadb)
                      .port},
-          locks_{through(relay_, database),
-                 database.options({.ttl = ttl, .statement_timeout = statement_timeout})},
+          locks_{
+              through(relay_, database),
+              in.options(database.options({.ttl = ttl, .statement_timeout = statement_timeout}))},
           called_{stress::boot_time()},
-          lease_{locks_.acquire(name_)},
+          lease_{in.hold(locks_, name_)},
           acquired_{stress::boot_time()},
           other_{locks_.acquire("other-" + name_)} {}
 
@@ -299,7 +304,7 @@ void swallow(trial& in, support::lock_database& database) {
         std::vector<std::future<successor>> line;
         for (const auto hole : {both, requests, answers}) {
             const int number = round + static_cast<int>(victims.size());
-            victims.push_back(std::make_unique<victim>(database, number, hole));
+            victims.push_back(std::make_unique<victim>(in, database, number, hole));
             line.push_back(std::async(std::launch::async, [&, number] {
                 auto lease = support::acquire_soon(direct, "job-" + std::to_string(number));
                 return successor{std::move(lease), stress::boot_time()};
@@ -329,6 +334,7 @@ const fault::on_databases f8{{.id = "F8",
                               .full_rounds = 120,
                               .run = swallow,
                               .control_inside = true,
-                              .neighbours = fault::beside::few}};
+                              .neighbours = fault::beside::few,
+                              .with_kept_leases = true}};
 
 }  // namespace

@@ -44,10 +44,10 @@ std::unique_ptr<own_server> migrated(server which, support::own_server_settings 
 /// Checks that holders and waiters keep their leases and entries over the restart.
 void restart_with_a_line(trial& in, own_server& one, const ending& how, int round) {
     const auto source = rowlock::open(one.url());
-    rowlock::client holder{source, {.ttl = 30s}};
+    rowlock::client holder{source, in.options({.ttl = 30s})};
     rowlock::client waiter{source, {.ttl = 30s, .poll_interval = poll}};
     const auto name = "restart-" + std::to_string(round);
-    auto held = holder.acquire(name);
+    auto held = in.hold(holder, name);
     // A session that was opened a moment before a crash is lost, and its waiters fail. The grant
     // makes this one durable. Its queue entry need not be.
     { [[maybe_unused]] const auto warm = waiter.acquire(name + "-warm"); }
@@ -72,7 +72,8 @@ void restart(trial& in, server which) {
     const auto one = migrated(which);
     if (!one) return in.skip("the server's programs are missing");
     const auto source = rowlock::open(one->url());
-    fault::users all{{.sources = {source, source}, .options = {.ttl = 6s, .poll_interval = poll}}};
+    fault::users all{
+        {.sources = {source, source}, .options = in.options({.ttl = 6s, .poll_interval = poll})}};
     if (!all.go_on(20, 20s)) throw std::runtime_error{"nothing is granted"};
     for (int i = 0; i < in.rounds(); ++i) {
         restart_with_a_line(in, *one, endings.at(static_cast<std::size_t>(i) % endings.size()), i);
@@ -217,7 +218,8 @@ void add_rows(const char* name, server which) {
                              .full_rounds = 60,
                              .bound = poll,
                              .run = [which](trial& in) { restart(in, which); },
-                             .neighbours = fault::beside::none});
+                             .neighbours = fault::beside::none,
+                             .with_kept_leases = true});
     fault::rows().push_back({.id = with("F12"),
                              .what = "the same with settings that forget commits",
                              .quick_rounds = 1,

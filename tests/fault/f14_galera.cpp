@@ -49,12 +49,12 @@ void check(trial& in, fault::users& all) {
     in.note(std::to_string(all.grants()) + " grants");
 }
 
-fault::users::settings on_all_nodes(const support::galera_cluster& cluster) {
+fault::users::settings on_all_nodes(const trial& in, const support::galera_cluster& cluster) {
     fault::users::settings how;
     for (int node = 0; node < nodes; ++node) {
         how.sources.push_back(rowlock::open(cluster.url_from(node)));
     }
-    how.options = {.ttl = ttl, .poll_interval = poll, .statement_timeout = 2s};
+    how.options = in.options({.ttl = ttl, .poll_interval = poll, .statement_timeout = 2s});
     how.names = 3;
     return how;
 }
@@ -66,12 +66,12 @@ void work_on_three_nodes(trial& in) {
     take_unprotected(in, *cluster);
     for (int i = 0; i < in.rounds(); ++i) {
         {
-            fault::users all{on_all_nodes(*cluster)};
+            fault::users all{on_all_nodes(in, *cluster)};
             if (!in.must(all.go_on(200, 30s), "the users do not go on")) return check(in, all);
             check(in, all);
         }
         {
-            fault::users all{on_all_nodes(*cluster)};
+            fault::users all{on_all_nodes(in, *cluster)};
             if (!in.must(all.go_on(50, 20s), "the users do not go on")) return check(in, all);
             const int cut = (i + 2) % nodes;
             cluster->isolate(cut);
@@ -94,6 +94,7 @@ const fault::registered f14{{.id = "F14/mariadb",
                              .bound = silence + ttl + poll,
                              .run = work_on_three_nodes,
                              .control_inside = true,
-                             .neighbours = fault::beside::none}};
+                             .neighbours = fault::beside::none,
+                             .with_kept_leases = true}};
 
 }  // namespace

@@ -51,7 +51,7 @@ class library_crew {
 public:
     library_crew(trial& in, own_server& at, rowlock::when_cut_off then)
         : in_{in}, then_{then}, holder_{rowlock::open(at.url()), options()} {
-        held_.emplace(holder_.acquire("library"));
+        held_.emplace(in.hold(holder_, "library"));
         for (int i = 0; i < waiters; ++i) {
             clients_.push_back(
                 std::make_unique<rowlock::client>(rowlock::open(at.url()), options()));
@@ -75,7 +75,7 @@ public:
 
 private:
     [[nodiscard]] rowlock::client_options options() const {
-        return {.ttl = ttl, .poll_interval = poll, .when_cut_off = then_};
+        return in_.options({.ttl = ttl, .poll_interval = poll, .when_cut_off = then_});
     }
     std::optional<steady::time_point> wait(int i) {
         try {
@@ -180,7 +180,8 @@ const bool registered = [] {
              .bound = bound,
              .run = [which](trial& in) { sit_out(in, which, rowlock::when_cut_off::requeue); },
              .control = [which](trial& in) { sit_out(in, which, rowlock::when_cut_off::fail); },
-             .neighbours = fault::beside::few});
+             .neighbours = fault::beside::few,
+             .with_kept_leases = true});
     }
     return true;
 }();

@@ -17,7 +17,8 @@ stress::role role_of(const holder_role& part) {
     made.poll_ms = static_cast<int>(part.poll.count());
     made.program = ROWLOCK_FAULT_HOLDER;
     made.words = {"name=" + part.name, "table=" + part.table,
-                  "gap_ms=" + std::to_string(part.gap.count()), "tick_ms=20"};
+                  "gap_ms=" + std::to_string(part.gap.count()), "tick_ms=20",
+                  std::string{"keeps="} + (part.keeps ? "1" : "0")};
     made.environment = part.environment;
     return made;
 }
