@@ -233,18 +233,30 @@ struct call_row {
     call what = call::pair;
     unsigned without = 0;
     rowlock::release_mode releasing = rowlock::release_mode::synchronous;
+    bool retains = false;  ///< client_options::retain, which the side without has not
     std::vector<int> threads{1};
+    bool client_each = false;      ///< both sides have a client for each thread
     bool connection_each = false;  ///< the side without has a connection for each thread
 };
 
-bench::contestant line_up(const bench::tables& where, const call_row& row, int threads,
-                          bool as_it_is) {
+rowlock::client_options options_of(const call_row& row, int threads, bool as_it_is) {
     rowlock::client_options own;
     if (as_it_is) own.releasing = row.releasing;
+    if (as_it_is && row.retains) own.retain = rowlock::retain_options{};
     if (!as_it_is && row.connection_each) own.max_connections = threads;
-    const auto locks = std::make_shared<rowlock::client>(where.source(), own);
+    return own;
+}
+
+bench::contestant line_up(const bench::tables& where, const call_row& row, int threads,
+                          bool as_it_is) {
+    const auto new_client = [&] {
+        return std::make_shared<rowlock::client>(where.source(),
+                                                 options_of(row, threads, as_it_is));
+    };
+    const auto shared = row.client_each ? nullptr : new_client();
     const unsigned paths = as_it_is ? 0 : row.without;
     return bench::line_up(as_it_is ? "as it is" : "without", threads, [&](int i) {
+        const auto locks = shared ? shared : new_client();
         const auto name = fmt::format("bench-{}-{}", as_it_is ? "with" : "without", i);
         auto inner = [&]() -> std::unique_ptr<bench::worker> {
             if (row.what == call::pair) return bench::our_lease(locks, name);
@@ -296,6 +308,17 @@ void measure_calls(bench::findings& found, const bench::round_options& rounds, c
                         .what = call::failed_try,
                         .without = off(fast_path::probe_held),
                         .threads = {1, 16}});
+        rows.push_back({.id = "retained/" + database,
+                        .database = database,
+                        .retains = true,
+                        .threads = {1, 16}});
+    }
+    for (const std::string database : {"postgresql", "mariadb"}) {
+        rows.push_back({.id = "deferred-check/" + database,
+                        .database = database,
+                        .without = off(fast_path::deferred_check),
+                        .threads = {16, 64},
+                        .client_each = true});
     }
     rows.push_back({.id = "pipelined-releases/postgresql",
                     .database = "postgresql",

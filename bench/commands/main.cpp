@@ -52,6 +52,16 @@ std::vector<double> medians_of(const std::vector<command>& commands, int rounds)
     return result;
 }
 
+/// Of a command and of all that it starts.
+cpu_cost cost_of(const command& words, int times, const std::string& what, findings& found) {
+    const cpu_meter cpu{ended_children_cpu_time};
+    for (int i = 0; i < times; ++i) (void)milliseconds_of(words);
+    const auto cost = cpu.for_each_of(times);
+    found.note(
+        fmt::format("{}: processor {:.0f} + {:.0f} µs", what, cost.client_us, cost.server_us));
+    return cost;
+}
+
 command rowlock_run(const tables& where) {
     return {ROWLOCK_TOOL_PATH, "run",   "--url", where.url(), "--prefix",
             where.prefix(),    "bench", "--",    "true"};
@@ -68,7 +78,9 @@ void measure(const program_options& common, int rounds, findings& found) {
                .theirs = seen[1],
                .unit = "ms",
                .side = wanted::at_most,
-               .target = 8});
+               .target = 3,
+               .our_cpu = cost_of(rowlock_run(file), rounds, "rowlock run on SQLite", found),
+               .their_cpu = cost_of(flock, rounds, "flock", found)});
 
     const tables server{need(postgresql_url(), "PostgreSQL")};
     const auto with = medians_of({rowlock_run(server), {"true"}}, rounds);
@@ -78,7 +90,9 @@ void measure(const program_options& common, int rounds, findings& found) {
                .ours = with[0] - with[1],
                .unit = "ms added",
                .side = wanted::at_most,
-               .target = 25});
+               .target = 20,
+               .our_cpu = cost_of(rowlock_run(server), rounds, "rowlock run on PostgreSQL", found),
+               .their_cpu = cost_of({"true"}, rounds, "true alone", found)});
 }
 
 }  // namespace

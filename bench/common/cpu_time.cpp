@@ -1,6 +1,7 @@
 #include "common/cpu_time.hpp"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdint>
@@ -38,8 +39,24 @@ nanoseconds alone(const fs::path& process) {
     return sum;
 }
 
+/// Of the children that it has waited for: the fields cutime and cstime of proc(5), by their places
+/// after the program's name, which may contain spaces.
+nanoseconds ended_children_of(const fs::path& process) {
+    constexpr int fields_before = 13;
+    std::ifstream file{process / "stat"};
+    std::string text;
+    std::getline(file, text);
+    std::istringstream fields{text.substr(text.rfind(')') + 1)};
+    std::string skipped;
+    for (int i = 0; i < fields_before; ++i) fields >> skipped;
+    std::int64_t user = 0;
+    std::int64_t system = 0;
+    if (!(fields >> user >> system)) return nanoseconds{0};
+    return nanoseconds{std::chrono::seconds{user + system}} / ::sysconf(_SC_CLK_TCK);
+}
+
 nanoseconds with_descendants(const fs::path& process) {
-    nanoseconds sum = alone(process);
+    nanoseconds sum = alone(process) + ended_children_of(process);
     for_each_entry(process / "task", [&](const fs::path& thread) {
         std::ifstream children{thread / "children"};
         for (std::string child; children >> child;)
@@ -50,6 +67,12 @@ nanoseconds with_descendants(const fs::path& process) {
 
 nanoseconds in_nanoseconds(const timeval& time) {
     return std::chrono::seconds{time.tv_sec} + std::chrono::microseconds{time.tv_usec};
+}
+
+nanoseconds used_by(int whom) {
+    rusage used{};
+    ::getrusage(whom, &used);
+    return in_nanoseconds(used.ru_utime) + in_nanoseconds(used.ru_stime);
 }
 
 }  // namespace
@@ -71,9 +94,11 @@ std::optional<nanoseconds> server_cpu_time() {
 }
 
 nanoseconds own_cpu_time() {
-    rusage used{};
-    ::getrusage(RUSAGE_SELF, &used);
-    return in_nanoseconds(used.ru_utime) + in_nanoseconds(used.ru_stime);
+    return used_by(RUSAGE_SELF);
+}
+
+nanoseconds ended_children_cpu_time() {
+    return used_by(RUSAGE_CHILDREN);
 }
 
 std::optional<double> cpu_cost::total_us() const {
@@ -81,7 +106,9 @@ std::optional<double> cpu_cost::total_us() const {
     return std::isnan(server_us) ? client_us : client_us + server_us;
 }
 
-cpu_meter::cpu_meter() : server_{server_cpu_time()}, client_{own_cpu_time()} {}
+// Reading the servers' time takes milliseconds, which are not the client's.
+cpu_meter::cpu_meter(client_clock client)
+    : client_time_{client}, server_{server_cpu_time()}, client_{client()} {}
 
 cpu_cost cost_of_one(double operations, nanoseconds client, std::optional<nanoseconds> servers) {
     if (operations <= 0) return {};
@@ -100,7 +127,8 @@ std::optional<nanoseconds> cpu_meter::of_servers() const {
 }
 
 cpu_cost cpu_meter::for_each_of(double operations) const {
-    return cost_of_one(operations, own_cpu_time() - client_, of_servers());
+    const nanoseconds client = client_time_() - client_;  // first: see the constructor
+    return cost_of_one(operations, client, of_servers());
 }
 
 }  // namespace bench

@@ -9,7 +9,7 @@ namespace bench {
 
 /// Of one operation, in microseconds. Not a number where it was not measured.
 struct cpu_cost {
-    double client_us = std::numeric_limits<double>::quiet_NaN();  ///< the measuring process itself
+    double client_us = std::numeric_limits<double>::quiet_NaN();
     double server_us = std::numeric_limits<double>::quiet_NaN();
 
     /// The sum. Without a server that was measured, as with SQLite, that of the client.
@@ -20,9 +20,12 @@ struct cpu_cost {
 /// Of this process, without its children.
 [[nodiscard]] std::chrono::nanoseconds own_cpu_time();
 
+/// Of the children of this process that it has waited for, with those that they waited for.
+[[nodiscard]] std::chrono::nanoseconds ended_children_cpu_time();
+
 /// Of all servers that scripts/with-servers has started, with their descendants. Only the one that
-/// is used does more than a timer's work meanwhile. Threads and processes that ended no longer
-/// count. Empty if it started none.
+/// is used does more than a timer's work meanwhile. Processes that ended count in hundredths of a
+/// second, threads that ended no longer. Empty if it started none.
 /// @throws std::runtime_error if the kernel keeps no such account (CONFIG_SCHED_INFO)
 [[nodiscard]] std::optional<std::chrono::nanoseconds> server_cpu_time();
 
@@ -33,12 +36,15 @@ struct cpu_cost {
 /// Measures from its construction on.
 class cpu_meter {
 public:
-    cpu_meter();
+    using client_clock = std::chrono::nanoseconds (*)();
+    /// @param client ended_children_cpu_time if the clients are commands that this process runs
+    explicit cpu_meter(client_clock client = own_cpu_time);
     [[nodiscard]] cpu_cost for_each_of(double operations) const;
     /// Of the servers so far; empty if none was started.
     [[nodiscard]] std::optional<std::chrono::nanoseconds> of_servers() const;
 
 private:
+    client_clock client_time_;
     std::optional<std::chrono::nanoseconds> server_;
     std::chrono::nanoseconds client_;
 };

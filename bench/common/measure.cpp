@@ -40,10 +40,10 @@ void run_lane(worker& who, const std::atomic<bool>& started, const std::atomic<b
 }
 
 /// Not a number if none was measured.
-template <typename Value>
-double median_of(const std::vector<pace>& rounds, Value value) {
+template <typename Round, typename Value>
+double median_of(const std::vector<Round>& rounds, Value value) {
     std::vector<double> values;
-    for (const pace& each : rounds) values.push_back(value(each));
+    for (const Round& each : rounds) values.push_back(value(each));
     return std::isnan(values.front()) ? values.front() : median(std::move(values));
 }
 
@@ -99,19 +99,24 @@ std::vector<pace> take_turns(std::vector<contestant>& contestants, const round_o
     }
     std::vector<pace> medians;
     for (const auto& each : rounds) {
+        std::vector<cpu_cost> costs;
+        for (const pace& it : each) costs.push_back(it.cpu);
         medians.push_back(
             {.per_second = median_of(each, [](const pace& it) { return it.per_second; }),
              .p50_us = median_of(each, [](const pace& it) { return it.p50_us; }),
              .p99_us = median_of(each, [](const pace& it) { return it.p99_us; }),
-             .cpu = {
-                 .client_us = median_of(each, [](const pace& it) { return it.cpu.client_us; }),
-                 .server_us = median_of(each, [](const pace& it) { return it.cpu.server_us; })}});
+             .cpu = median(costs)});
     }
     return medians;
 }
 
 double median(std::vector<double> values) {
     return quantile(values, 0.5);
+}
+
+cpu_cost median(const std::vector<cpu_cost>& costs) {
+    return {.client_us = median_of(costs, [](const cpu_cost& it) { return it.client_us; }),
+            .server_us = median_of(costs, [](const cpu_cost& it) { return it.server_us; })};
 }
 
 double quantile(std::vector<double>& values, double fraction) {

@@ -55,6 +55,9 @@ struct round_options {
 
 /// @param values must not be empty
 [[nodiscard]] double median(std::vector<double> values);
+/// The medians of both parts.
+/// @param costs must not be empty
+[[nodiscard]] cpu_cost median(const std::vector<cpu_cost>& costs);
 /// @param fraction 0 … 1
 [[nodiscard]] double quantile(std::vector<double>& values, double fraction);
 

@@ -124,10 +124,11 @@ void measure_time(scene& on, int threads, const char* id, const round_options& r
     both.push_back(on.theirs(threads));
     const auto seen = take_turns(both, rounds);
     for (std::size_t i = 0; i < both.size(); ++i) {
-        found.note(fmt::format(
-            "failed try       {:>2} threads  {:<22} {:>8.0f} a second, p50 "
-            "{:>7.1f} µs, p99 {:>8.1f} µs",
-            threads, both[i].title, seen[i].per_second, seen[i].p50_us, seen[i].p99_us));
+        found.note(
+            fmt::format("failed try       {:>2} threads  {:<22} {:>8.0f} a second, p50 "
+                        "{:>7.1f} µs, p99 {:>8.1f} µs, processor {:>6.1f} + {:>6.1f} µs",
+                        threads, both[i].title, seen[i].per_second, seen[i].p50_us, seen[i].p99_us,
+                        seen[i].cpu.client_us, seen[i].cpu.server_us));
     }
     found.add(compared(id, seen[0], seen[1], "tries/s", 0.8));
 }

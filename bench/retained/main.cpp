@@ -77,34 +77,68 @@ void measure_pair(findings& found, const std::string& id, const tables& where) {
     const auto locks = client_of(where, true);
     const rowlock::lock_name name{"pair"};
     for (int i = 0; i < count; ++i) pair(*locks, name);  // the blocks of tokens grow
+    constexpr int rounds = 5;
     std::vector<double> times;
-    for (int round = 0; round < 5; ++round) {
+    const cpu_meter cpu;
+    for (int round = 0; round < rounds; ++round) {
         times.push_back(duration_us([&] {
                             for (int i = 0; i < count; ++i) pair(*locks, name);
                         }) /
                         count);
     }
+    const auto cost = cpu.for_each_of(rounds * count);
     std::mutex mutex;
     const double plain = duration_us([&] {
                              for (int i = 0; i < count; ++i) const std::lock_guard lock{mutex};
                          }) /
                          count;
     found.note(fmt::format("{}: a pair of std::mutex takes {:.3f} us", id, plain));
-    found.add(
-        {.id = id, .ours = median(times), .unit = "us", .side = wanted::at_most, .target = 1.0});
+    found.add({.id = id,
+               .ours = median(times),
+               .unit = "us",
+               .side = wanted::at_most,
+               .target = 1.0,
+               .our_cpu = cost});
 }
 
+enum class measured_by : unsigned char { clock, processor };
+
+/// Operations that other work precedes, each measured by itself.
+struct series {
+    std::vector<double> us{};
+    std::vector<cpu_cost> cpu{};
+
+    /// The time and the processor time are not of the same operations: reading the latter takes
+    /// milliseconds, after which all caches are cold.
+    /// @param timed does one, and returns its time
+    void add(measured_by what, const std::function<double()>& timed) {
+        if (what == measured_by::clock) {
+            us.push_back(timed());
+            return;
+        }
+        const cpu_meter used;
+        static_cast<void>(timed());
+        std::this_thread::sleep_for(5ms);  // other threads finish their part of it
+        cpu.push_back(used.for_each_of(1));
+    }
+};
+
 /// How long the other client's acquire takes while the lease is idle.
-double recall_us(rowlock::client& keeper, rowlock::client& other, const rowlock::lock_name& name) {
+void recall(series& into, measured_by what, rowlock::client& keeper, rowlock::client& other,
+            const rowlock::lock_name& name) {
     // A stay that saved less would make the next one rarer.
     const auto local = keeper.stats().local_grants;
     while (keeper.stats().local_grants < local + 20) pair(keeper, name);
-    return duration_us([&] { static_cast<void>(other.acquire(name)); });
+    into.add(what, [&] {
+        const auto called = steady::now();
+        const auto recalled = other.acquire(name);  // released after the time was taken
+        return std::chrono::duration<double, std::micro>(steady::now() - called).count();
+    });
 }
 
 /// From the holder's release to the waiter's return.
-double hand_over_us(rowlock::client& holder, rowlock::client& waiter,
-                    const rowlock::lock_name& name) {
+void hand_over(series& into, measured_by what, rowlock::client& holder, rowlock::client& waiter,
+               const rowlock::lock_name& name) {
     auto held = holder.acquire(name);
     auto waited = std::async(std::launch::async, [&] {
         const auto next = waiter.acquire(name);
@@ -112,9 +146,11 @@ double hand_over_us(rowlock::client& holder, rowlock::client& waiter,
     });
     while (holder.inspect(name)->waiting == 0) std::this_thread::yield();
     std::this_thread::sleep_for(3ms);  // the holder sees the waiter before its release
-    const auto released = steady::now();
-    held.release();
-    return std::chrono::duration<double, std::micro>(waited.get() - released).count();
+    into.add(what, [&] {
+        const auto released = steady::now();
+        held.release();
+        return std::chrono::duration<double, std::micro>(waited.get() - released).count();
+    });
 }
 
 void measure_recall(findings& found, const std::string& id, const tables& where, int times) {
@@ -122,19 +158,23 @@ void measure_recall(findings& found, const std::string& id, const tables& where,
     const auto plain = client_of(where, false);
     const auto other = client_of(where, false);
     const rowlock::lock_name idle{"idle"}, held{"held"};
-    std::vector<double> recalls, hand_overs;
-    for (int i = 0; i < times; ++i) {
-        recalls.push_back(recall_us(*keeper, *other, idle));
-        hand_overs.push_back(hand_over_us(*plain, *other, held));
+    series recalls, hand_overs;
+    for (const auto what : {measured_by::clock, measured_by::processor}) {
+        for (int i = 0; i < times; ++i) {
+            recall(recalls, what, *keeper, *other, idle);
+            hand_over(hand_overs, what, *plain, *other, held);
+        }
     }
     found.note(fmt::format("{}: p90 of a recall {:.0f} us, of a hand-over {:.0f} us", id,
-                           quantile(recalls, 0.9), quantile(hand_overs, 0.9)));
+                           quantile(recalls.us, 0.9), quantile(hand_overs.us, 0.9)));
     found.add({.id = id,
-               .ours = quantile(recalls, 0.5),
-               .theirs = quantile(hand_overs, 0.5),
+               .ours = quantile(recalls.us, 0.5),
+               .theirs = quantile(hand_overs.us, 0.5),
                .unit = "us",
                .side = wanted::at_most,
-               .target = 1.5});
+               .target = 1.5,
+               .our_cpu = median(recalls.cpu),
+               .their_cpu = median(hand_overs.cpu)});
 }
 
 void measure(const program_options& common, const std::vector<std::string>& databases,

@@ -41,12 +41,12 @@ void measure(const program_options& common, const std::vector<std::string>& data
     for (const std::string& each : databases) {
         if (each == "postgresql") {
             const auto floor = postgresql_floor(need(postgresql_url(), "PostgreSQL"));
-            against_floor(found, "T1/postgresql", 0.92, postgresql_url(), *floor, options, rounds);
+            against_floor(found, "T1/postgresql", 0.95, postgresql_url(), *floor, options, rounds);
         } else if (each == "mariadb") {
             const auto floor = mariadb_floor(need(mariadb_url(), "MariaDB"));
             against_floor(found, "T1/mariadb", 0.90, mariadb_url(), *floor, options, rounds);
         } else {
-            against_sqlite_floor(found, "T1/sqlite-full", 0.85, "full", options, rounds);
+            against_sqlite_floor(found, "T1/sqlite-full", 0.95, "full", options, rounds);
             against_sqlite_floor(found, "T1/sqlite-normal", 0.5, "normal", options, rounds);
         }
     }

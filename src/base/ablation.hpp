@@ -7,7 +7,7 @@
 namespace rowlock::base {
 
 /// Fast paths whose benefit bench/ablation measures by switching them off one at a time. Those that
-/// have a client option (wake_ups, releasing) are not here.
+/// have a client option (wake_ups, releasing, retain) are not here.
 enum class fast_path : unsigned char {
     reacquire,        ///< a free name is acquired by the token that this client freed it with
     batches,          ///< concurrent calls of one client share statements
@@ -15,6 +15,7 @@ enum class fast_path : unsigned char {
     prefetched_next,  ///< the holder looks up the next waiter before it releases
     reserved_token,   ///< PostgreSQL: that waiter's token is durable before the release
     single_text,      ///< MySQL and MariaDB: the hand-over's transaction in one round trip
+    deferred_check,   ///< an acquire defers the check for waiters that its client's release planned
 };
 
 #ifdef ROWLOCK_ABLATION

@@ -118,7 +118,8 @@ public:
     owed_check(const client_waiters& waiting, const acquisition& call)
         : at_{call.kind() == hold_kind::lease && !call.barging() ? waiting.made() : nullptr},
           name_{call.name.str()},
-          number_{at_ ? at_->defer_check(name_) : std::nullopt} {}
+          number_{at_ && uses(fast_path::deferred_check) ? at_->defer_check(name_) : std::nullopt} {
+    }
     owed_check(const owed_check&) = delete;
     owed_check& operator=(const owed_check&) = delete;
     ~owed_check() {
