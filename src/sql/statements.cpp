@@ -58,12 +58,23 @@ written_map read_statements(dialect which) {
     return all;
 }
 
+template <dialect which>
+const written_map& read_once() {
+    static const written_map all = read_statements(which);
+    return all;
+}
+
+/// Those of the other dialects are not read: most processes use one.
 const written_map& statements_of(dialect which) {
-    static const written_map postgresql = read_statements(dialect::postgresql);
-    static const written_map mysql = read_statements(dialect::mysql);
-    static const written_map sqlite = read_statements(dialect::sqlite);
-    if (which == dialect::postgresql) return postgresql;
-    return which == dialect::mysql ? mysql : sqlite;
+    switch (which) {
+        case dialect::postgresql:
+            return read_once<dialect::postgresql>();
+        case dialect::mysql:
+            return read_once<dialect::mysql>();
+        case dialect::sqlite:
+            break;
+    }
+    return read_once<dialect::sqlite>();
 }
 
 using fragment_map = std::map<std::string, std::string, std::less<>>;

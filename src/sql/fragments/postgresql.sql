@@ -82,6 +82,15 @@ l.session as session,
 case when not {free} then 0 when {reserved_for} is not null then 2 else {waited}::int end as waited,
 coalesce(l.retained = l.grant_id, false)::int as retained
 
+-- fragment glance
+-- The columns of protocol::lease_glance: whether lease l, with its session s, may be granted, its grant id, its session,
+-- whether its client may keep it after its release, and what is left of it in µs.
+{free}::int,
+l.grant_id,
+l.session,
+coalesce(l.retained = l.grant_id, false)::int,
+(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
+
 -- fragment entry_states
 -- The state of the queue entries `mine`, from a WITH on; the columns read_entries reads: whether my
 -- session $1 lives; name, grant id, ticket, position (0: my session is dead), whether the lease may be
