@@ -20,12 +20,13 @@ using support::eventually;
 
 namespace {
 
-/// Doubles numbers. The first call waits until it is let go.
+/// Doubles numbers. The first call waits until it is let go, and so does one for `hangs`.
 struct doubling {
     using numbers = rowlock::detail::batcher<int, int>;
 
-    explicit doubling(std::size_t calls = 1, std::size_t most = 32)
-        : sums{calls, most, [this](std::span<numbers::item* const> asked) { answer(asked); }} {}
+    explicit doubling(std::size_t calls = 1, std::size_t most = 32, std::size_t few = 1)
+        : sums{calls, most, [this](std::span<numbers::item* const> asked) { answer(asked); }, few} {
+    }
 
     void answer(std::span<numbers::item* const> asked) {
         bool first = false;
@@ -34,8 +35,10 @@ struct doubling {
             first = sizes.empty();
             sizes.push_back(asked.size());
         }
+        const bool waits =
+            first || std::ranges::any_of(asked, [&](auto* each) { return each->call == hangs; });
         ++begun;
-        if (first) let_go.get_future().wait();
+        if (waits) released.wait();
         const auto is = [](int number) {
             return [number](const auto* each) { return each->call == number; };
         };
@@ -62,7 +65,9 @@ struct doubling {
     std::vector<std::size_t> sizes;
     std::atomic<int> begun{0};
     std::atomic<int> asking{0};
+    std::atomic<int> hangs{-1};
     std::promise<void> let_go;
+    std::shared_future<void> released{let_go.get_future()};
     numbers sums;
 };
 
@@ -86,6 +91,37 @@ TEST_CASE("requests during a call share the next one, up to its size") {
     CHECK(first.get() == 2);
     for (int number = 2; auto& each : others) CHECK(each.get() == 2 * number++);
     CHECK(of.sizes == std::vector<std::size_t>{1, 3, 2});
+}
+
+TEST_CASE("a few threads call each for itself at once") {
+    doubling of{1, 32, 2};
+    auto first = of.hold_up();
+    CHECK(of.ask(2).get() == 4);  // beside the first, which is still under way
+    CHECK_FALSE(of.sums.alone());
+    of.let_go.set_value();
+    CHECK(first.get() == 2);
+    CHECK(of.sums.alone());
+    CHECK(of.sizes == std::vector<std::size_t>{1, 1});
+}
+
+TEST_CASE("more threads than a few share calls") {
+    doubling of{1, 32, 2};
+    auto first = of.hold_up();
+    of.hangs = 7;
+    auto beside = of.ask(7);
+    REQUIRE(eventually([&] { return of.begun == 2; }));
+    of.hangs = 8;
+    auto leader = of.ask(8);  // the third: the first of a batch
+    REQUIRE(eventually([&] { return of.begun == 3; }));
+    std::vector<std::future<std::optional<int>>> others;
+    for (const int number : {2, 3, 4}) others.push_back(of.ask(number));
+    REQUIRE(eventually([&] { return of.sums.pending() == 3; }));
+    of.let_go.set_value();
+    CHECK(first.get() == 2);
+    CHECK(beside.get() == 14);
+    CHECK(leader.get() == 16);
+    for (int number = 2; auto& each : others) CHECK(each.get() == 2 * number++);
+    CHECK(of.sizes == std::vector<std::size_t>{1, 1, 1, 3});
 }
 
 TEST_CASE("a failed call fails for all requests of its batch, and for no other") {

@@ -18,11 +18,11 @@
 
 namespace rowlock::detail {
 
-/// Threads that make the same kind of request at the same time share one call. A thread that
-/// arrives alone calls immediately. Threads that arrive during a call form a batch; its first
-/// member makes the next call on behalf of all. Threads that were answered together wait for each
-/// other. (Group commit: DeWitt et al., "Implementation Techniques for Main Memory Database
-/// Systems", 1984.)
+/// Threads that make the same kind of request at the same time share one call. A few, for which
+/// there are connections, call each for itself at once, until more come together. Threads
+/// that arrive during a call form a batch; its first member makes the next call on behalf of all.
+/// Threads that were answered together wait for each other. (Group commit: DeWitt et al.,
+/// "Implementation Techniques for Main Memory Database Systems", 1984.)
 ///
 /// Thread-safe. No mutex is held during a call.
 template <typename Call, typename Answer>
@@ -38,9 +38,10 @@ public:
     /// Answers items; an exception is rethrown to every thread whose item has no answer yet.
     using sender = std::function<void(std::span<item* const>)>;
 
-    /// @param calls concurrent calls  @param most items per call
-    batcher(std::size_t calls, std::size_t most, sender send)
-        : calls_{calls}, most_{most}, send_{std::move(send)} {}
+    /// @param calls concurrent calls for batches  @param most items per call
+    /// @param few so many threads call each for itself
+    batcher(std::size_t calls, std::size_t most, sender send, std::size_t few = 1)
+        : calls_{calls}, most_{most}, few_{few}, send_{std::move(send)} {}
     batcher(const batcher&) = delete;
     batcher& operator=(const batcher&) = delete;
     ~batcher() = default;
@@ -49,7 +50,8 @@ public:
     /// if a call has been under way for longer: a hanging call delays no other thread.
     std::optional<Answer> submit(Call what, steady::duration patience) {
         member mine{{std::move(what)}};
-        if (!base::uses(base::fast_path::batches)) {
+        const presence here{inside_};
+        if (!base::uses(base::fast_path::batches) || are_few(here.with_others)) {
             item* const alone = &mine;
             send_({&alone, 1});
             return result_of(mine);
@@ -69,7 +71,7 @@ public:
     /// Whether a caller would be alone now, as the last one was.
     [[nodiscard]] bool alone() const {
         const std::lock_guard lock{mutex_};
-        return under_way_ == 0 && expected_ <= 1;
+        return inside_ == 0 && under_way_ == 0 && expected_ <= 1;
     }
 
     /// Threads that wait for a call to begin.
@@ -88,6 +90,26 @@ private:
         std::mutex mutex{};
         std::condition_variable changed{};
     };
+
+    /// Counts a thread in submit().
+    struct presence {
+        explicit presence(std::atomic<std::size_t>& of) : inside{of}, with_others{++of} {}
+        presence(const presence&) = delete;
+        presence& operator=(const presence&) = delete;
+        ~presence() { --inside; }
+        std::atomic<std::size_t>& inside;
+        const std::size_t with_others;
+    };
+
+    /// Threads that a batch has answered come back one after the other: the first of them are few,
+    /// and yet no reason to end batches. So it takes more threads to begin them than to go on.
+    bool are_few(std::size_t inside) {
+        if (few_ <= 1) return false;
+        const std::lock_guard lock{mutex_};
+        crowded_ = crowded_ || inside > few_;
+        if (!crowded_ && inside == 1) expected_ = 1;
+        return !crowded_;
+    }
 
     static std::optional<Answer> result_of(member& mine) {
         if (mine.failure && !mine.answer && !mine.left_out) std::rethrow_exception(mine.failure);
@@ -196,6 +218,7 @@ private:
             took_ = took;
             if (pending_.empty()) {
                 --under_way_;
+                if (expected_ <= few_ / 2) crowded_ = false;
                 return;
             }
             next = pending_.front();
@@ -209,9 +232,12 @@ private:
 
     const std::size_t calls_;
     const std::size_t most_;
+    const std::size_t few_;
     const sender send_;
+    std::atomic<std::size_t> inside_{0};
     mutable std::mutex mutex_;
     std::size_t under_way_ = 0;
+    bool crowded_ = false;        ///< more than a few threads have met
     bool collecting_ = false;     ///< the first thread of a call waits for the others
     std::size_t expected_ = 0;    ///< size of the last batch
     steady::duration took_{0};    ///< duration of the last call

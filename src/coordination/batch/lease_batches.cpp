@@ -16,6 +16,14 @@ constexpr auto patience = 20ms;
 /// Concurrent batches per operation. One at a time forms larger batches and does more.
 constexpr std::size_t calls_at_once = 1;
 
+/// A thread that has a connection of its own gains nothing by waiting for others, unless there are
+/// many of them; or the file has one writer, for which a batch saves commits.
+std::size_t few_of(const client_context& context) {
+    constexpr int most = 4;
+    if (context.shares_connection() || context.traits().one_writer) return 1;
+    return static_cast<std::size_t>(std::min(context.options.max_connections, most));
+}
+
 }  // namespace
 
 lease_batches::lease_batches(client_context& context, client_connections& connections,
@@ -25,11 +33,11 @@ lease_batches::lease_batches(client_context& context, client_connections& connec
       waiting_{waiting},
       protocol_{protocol::make_batch_protocol(context.statements, context.leases)},
       acquires_{calls_at_once, protocol::batch_protocol::most,
-                [this](auto asked) { send_acquires(asked); }},
+                [this](auto asked) { send_acquires(asked); }, few_of(context)},
       releases_{calls_at_once, protocol::batch_protocol::most,
-                [this](auto asked) { send_releases(asked); }},
+                [this](auto asked) { send_releases(asked); }, few_of(context)},
       probes_{calls_at_once, protocol::batch_protocol::most,
-              [this](auto asked) { send_probes(asked); }} {}
+              [this](auto asked) { send_probes(asked); }, few_of(context)} {}
 
 std::optional<protocol::attempt> lease_batches::acquire(const protocol::grant_request& request,
                                                         std::optional<std::int64_t> known,
