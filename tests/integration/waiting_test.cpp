@@ -1100,6 +1100,61 @@ TEST_CASE("a grant between clients costs four statements on PostgreSQL") {
     }
 }
 
+namespace {
+
+/// How many statements of this name four clients send that take one lock in turn, for each grant.
+double sent_for_a_grant(support::lock_database& database, client_options options,
+                        std::string_view name) {
+    constexpr int clients = 4, rounds = 40;
+    interception network;
+    std::atomic<int> sent{0};
+    network.before([&](std::string_view what) {
+        if (what == name) ++sent;
+    });
+    options.ttl = 60s;
+    std::vector<std::unique_ptr<client>> all;
+    for (int i = 0; i < clients; ++i) {
+        all.push_back(std::make_unique<client>(network.wrap(database.source()), options));
+    }
+    std::latch start{clients};
+    std::vector<std::future<void>> threads;
+    for (const auto& each : all) {
+        threads.push_back(std::async(std::launch::async, [&] {
+            start.arrive_and_wait();
+            for (int i = 0; i < rounds; ++i) {
+                const auto lease = acquire_soon(*each, "job");
+                std::this_thread::sleep_for(1ms);
+            }
+        }));
+    }
+    for (auto& each : threads) each.get();
+    return static_cast<double>(sent) / (clients * rounds);
+}
+
+}  // namespace
+
+// shows: wake-ups
+TEST_CASE("a waiter that wake-ups have reached before does not poll as soon as it waits") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::sqlite) {
+        auto options = database.options({.poll_interval = 10s});
+        SUBCASE("by datagram") {
+            options.wake_ups = wakeup_mode::automatic;
+        }
+        SUBCASE("by the database") {
+            options.wake_ups = wakeup_mode::database;
+        }
+        // A client on SQLite that is not told by name watches the file, and polls at each commit.
+        if (database.which() == support::backend::sqlite &&
+            options.wake_ups == wakeup_mode::database) {
+            continue;
+        }
+        CHECK(sent_for_a_grant(database, options, "entries") < 0.8);
+        options.wake_ups = wakeup_mode::polling;
+        options.poll_interval = 20ms;
+        CHECK(sent_for_a_grant(database, options, "entries") > 0.8);  // control
+    }
+}
+
 TEST_CASE("a client that expects a queue which is gone gets the free lease at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         auto options = database.options({.poll_interval = 1h});

@@ -92,6 +92,14 @@ public:
         return in_.call([&](rows& all) { return look_at(all, name, session); });
     }
 
+    lease_glance glance(sql::connection& /*db*/, std::string_view name,
+                        sql::deadline /*until*/) const override {
+        return in_.call([&](rows& all) -> lease_glance {
+            const auto seen = look_at(all, name, session_id{});
+            return {seen.free, seen.grant_id, seen.session, seen.retained, seen.remaining};
+        });
+    }
+
     bool release(sql::connection& /*db*/, std::string_view name, session_id session,
                  grant_id grant_id, sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {

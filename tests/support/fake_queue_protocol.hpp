@@ -25,8 +25,8 @@ public:
         return in_.look([&](rows& /*all*/) { return notified_; });
     }
 
-    std::optional<lease_probe> enqueue(sql::connection& /*db*/, const grant_request& request,
-                                       sql::deadline /*until*/) const override {
+    std::optional<lease_glance> enqueue(sql::connection& /*db*/, const grant_request& request,
+                                        sql::deadline /*until*/) const override {
         in_.call([&](rows& all) {
             for (const auto& [ticket, each] : all.waiters) {
                 if (each.grant_id == request.grant_id) return;  // a repetition

@@ -173,10 +173,37 @@ TEST_CASE("polls follow the start of a sleep soon, then with pauses four times a
     CHECK(pause_after(impatient, found_at(50), wakeup::new_sleep) == 10ms);
 }
 
+TEST_CASE("polls of a sleep that began without one do not follow each other at once") {
+    poll_pacing pacing{interval};
+    CHECK(pause_after(pacing, found_at(1), wakeup::sleep) == 12ms);
+    CHECK(pause_after(pacing, found_at(1), wakeup::sleep) == 48ms);
+}
+
 TEST_CASE("a sleep that follows another one is polled later") {
     poll_pacing pacing{interval};
     pacing.before_sleep(start, true);
     CHECK(pacing.due() == start + 12ms);
+}
+
+TEST_CASE("a wake-up that is not read in time is polled for") {
+    poll_pacing pacing{interval};
+    make_poll(pacing, start, 1ms, found_at(1), wakeup::notification);
+    pacing.about_to_read(start + 12ms);
+    pacing.about_to_read(start + 15ms);
+    CHECK(pacing.due() == start + 12ms);
+    SUBCASE("read") {
+        pacing.was_read();
+        CHECK(pacing.due() == start + interval);
+    }
+    SUBCASE("read, while another poll was planned") {
+        pacing.no_later_than(start + 14ms);
+        pacing.was_read();
+        CHECK(pacing.due() == start + 14ms);
+    }
+    SUBCASE("a poll comes first") {
+        make_poll(pacing, start + 5ms, 1ms, found_at(1), wakeup::notification);
+        CHECK(pacing.due() == start + 5ms + interval);
+    }
 }
 
 TEST_CASE("each new sleep is taken once, also if others followed it") {

@@ -130,7 +130,7 @@ private:
     std::shared_ptr<waiter> enqueue(acquisition& call, waiting_threads& at, sql::connection& db,
                                     sql::deadline until);
     void look_once(acquisition& call, waiting_threads& at,
-                   std::optional<protocol::lease_probe> seen, sql::connection& db,
+                   std::optional<protocol::lease_glance> seen, sql::connection& db,
                    sql::deadline until);
     std::shared_ptr<waiter> expect_waiter(acquisition& call, waiting_threads& at);
     std::shared_ptr<grant> accept_served(const acquisition& call, const waiter& served);

@@ -8,11 +8,21 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
 
 namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// The longest time until a first poll, which reads when a holder expires.
+constexpr auto latest_first_poll = 250ms;
+
+}  // namespace
 
 /// Enqueues and waits. Returns nullopt if the queue entry was lost (ask again), null if the
 /// caller's time is up or a stop was requested.
@@ -66,7 +76,7 @@ std::shared_ptr<waiter> acquirer::enqueue(acquisition& call, waiting_threads& at
         }
         return true;
     };
-    std::optional<protocol::lease_probe> seen;
+    std::optional<protocol::lease_glance> seen;
     try {
         seen = context_.holds(call.kind()).enqueue(db, call.request(), until);
     } catch (const error& failure) {
@@ -85,19 +95,23 @@ std::shared_ptr<waiter> acquirer::enqueue(acquisition& call, waiting_threads& at
 /// free, or idle at its client, no release follows. For any call the lease may be kept since its
 /// attempt.
 void acquirer::look_once(acquisition& call, waiting_threads& at,
-                         std::optional<protocol::lease_probe> seen, sql::connection& db,
+                         std::optional<protocol::lease_glance> seen, sql::connection& db,
                          sql::deadline until) {
     if (!seen && !call.contended) return;  // its attempt and its first poll look
+    protocol::lease_glance now;
     try {
-        if (!seen) seen = context_.leases.probe(db, call.name.str(), call.ours->id(), until);
+        now = seen ? *seen : context_.leases.glance(db, call.name.str(), until);
     } catch (...) {
         return at.poll_soon();
     }
-    if (seen->free && call.contended) {
+    if (now.free && call.contended) {
         waiting_.contended().forget(call.name.str());  // there is no queue any more
         at.poll_soon();
     }
-    if (seen->retained) call.to_recall = {.session = seen->session, .grant_id = seen->grant_id};
+    if (now.retained) call.to_recall = {.session = now.session, .grant_id = now.grant_id};
+    if (call.contended && !now.free && now.remaining < latest_first_poll) {
+        at.poll_within(std::max<nanoseconds>(now.remaining, 0ns) + 1ms);
+    }
 }
 
 /// The waiter of a ticket that is about to be sent.

@@ -20,8 +20,10 @@ constexpr nanoseconds cycle_stands = 100ms;
 void deadlock_breaker::check(session& ours, const std::vector<std::shared_ptr<waiter>>& queued,
                              nanoseconds began, poll_result& found) {
     if (parts_.context.options.deadlock_detection == deadlock_detection::off) return;
-    const bool possible =
-        std::ranges::any_of(queued, [&](const auto& each) { return blocks(*each, ours); });
+    // One that was served meanwhile holds the lease itself.
+    const bool possible = std::ranges::any_of(queued, [&](const auto& each) {
+        return !parts_.registry.is_over(*each) && blocks(*each, ours);
+    });
     if (!possible) return;
     const auto cycles = modes_are_used(queued)
                             ? parts_.context.semaphores.deadlocks(*link_, ours.id(), link_.soon())

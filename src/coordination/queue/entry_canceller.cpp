@@ -76,12 +76,16 @@ void entry_canceller::answer(const std::shared_ptr<waiter>& which, bool deleted)
     if (registry.is_over(*which)) return;
     if (!deleted && registry.has_left(*which)) {
         deleted = hand_over(which->kind(), which->name, which->ours->id(), which->grant_id);
+        if (deleted) verifier_.trust().missed();
     } else if (!deleted) {
         const nanoseconds sent = parts_.context.now();
         const auto granted =
             parts_.context.holds(which->kind())
                 .served(*link_, which->name, which->ours->id(), which->grant_id, link_.soon());
-        if (granted) return registry.serve(*which, {granted->token, sent, granted->deadline_us});
+        if (granted) {
+            verifier_.trust().missed();
+            return registry.serve(*which, {granted->token, sent, granted->deadline_us});
+        }
     }
     const bool ended = registry.end(*which, waiter::state::cancelled, [&] {
         if (deleted) {

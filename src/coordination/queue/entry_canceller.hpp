@@ -1,5 +1,6 @@
 #pragma once
 
+#include "coordination/queue/grant_verifier.hpp"
 #include "coordination/queue/loop_connection.hpp"
 #include "coordination/queue/loop_parts.hpp"
 #include <rowlock/ids.hpp>
@@ -16,7 +17,8 @@ namespace rowlock::detail {
 /// more. Used by the loop's thread.
 class entry_canceller {
 public:
-    entry_canceller(const loop_parts& parts, loop_connection& link) : parts_{parts}, link_{link} {}
+    entry_canceller(const loop_parts& parts, loop_connection& link, grant_verifier& verifier)
+        : parts_{parts}, link_{link}, verifier_{verifier} {}
 
     /// One round trip for all of leases, one for all of semaphores, and one for each entry that is
     /// gone.
@@ -38,6 +40,7 @@ private:
 
     const loop_parts& parts_;
     loop_connection& link_;
+    grant_verifier& verifier_;
 };
 
 }  // namespace rowlock::detail

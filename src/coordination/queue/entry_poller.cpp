@@ -191,7 +191,7 @@ void entry_poller::ask_after(session& ours, std::vector<std::shared_ptr<waiter>>
     for (std::size_t i = 0; i < missing.size(); ++i) {
         auto& which = *missing[i];
         if (served[i]) {
-            verifier_.set_notified_by_name(false);
+            verifier_.trust().missed();
             parts_.registry.serve(which, {served[i]->token, sent, served[i]->deadline_us});
             continue;
         }
@@ -238,7 +238,7 @@ void entry_poller::committed() {
 /// that is notified by name, or finds it then, after a poll interval at the latest.
 void entry_poller::unwatch_commits() {
     if (!source_.watches_commits() || parts_.registry.empty()) return;
-    const bool by_name = verifier_.notified_by_name();
+    const bool by_name = verifier_.trust().latest() == wakeup_trust::way::message;
     const bool wanted = poll_pacing::should_watch(round_.found.best_position, by_name);
     if (source_.want_commits(wanted)) return;
     nanoseconds rest = parts_.context.options.poll_interval;

@@ -43,7 +43,7 @@ bool grant_verifier::on_message(std::string_view message, bool by_database) {
             parts_.pacing.want();  // a client of an earlier version served it alone
         return !call(*which);
     }
-    notified_by_name_ = true;
+    trust_.woken(which->name, wakeup_trust::way::message);
     // A datagram is sent once the commit was confirmed. A client that may read an SQLite file need
     // not be allowed to write it: there the row is read. And our node of a cluster may show only
     // later what was committed on another, and the grant would be refuted.
@@ -137,6 +137,7 @@ void grant_verifier::read_served_if_woken() {
     if (!parts_.tasks.take_read_served()) return;
     try {
         (void)read_served(*link_, link_.soon());
+        if (parts_.registry.empty()) parts_.pacing.was_read();
     } catch (...) {
         parts_.pacing.want();  // what is really wrong the poll finds
         if (!link_.get()->alive()) throw;
@@ -172,15 +173,16 @@ bool grant_verifier::read_served(sql::connection& db, sql::deadline until) {
     bool is_doubtful = false;
     const nanoseconds sent = parts_.context.now();
     for (const auto& each : parts_.queues().served_of(db, session, names, until)) {
-        const auto found = standing.find(each.grant_id);
-        if (found == standing.end()) continue;  // held before
+        const auto served = standing.find(each.grant_id);
+        if (served == standing.end()) continue;  // held before
+        const auto& which = served->second;
+        trust_.woken(which->name, wakeup_trust::way::interruption);
         if (each.durable) {
-            parts_.registry.serve(*found->second,
-                                  {each.granted.token, sent, each.granted.deadline_us});
+            parts_.registry.serve(*which, {each.granted.token, sent, each.granted.deadline_us});
         } else {
             // The grant we were woken for is most often known to be durable; the wake-up may have
             // come amid the commit of another hand-over.
-            parts_.tasks.verify({found->second, nullptr, 0, parts_.now(), true});
+            parts_.tasks.verify({which, nullptr, 0, parts_.now(), true});
             is_doubtful = true;
         }
     }

@@ -2,10 +2,10 @@
 
 #include "coordination/queue/loop_connection.hpp"
 #include "coordination/queue/loop_parts.hpp"
+#include "coordination/queue/wakeup_trust.hpp"
 #include "coordination/wakeup/wakeup_source.hpp"
 #include <rowlock/sql/connection.hpp>
 
-#include <atomic>
 #include <cstdint>
 #include <string_view>
 
@@ -37,9 +37,9 @@ public:
     /// do: the loop must be woken.
     bool read_served(sql::connection& db, sql::deadline until);
 
-    /// Whether the latest grant came by name, by a message, and not by a poll.
-    [[nodiscard]] bool notified_by_name() const noexcept { return notified_by_name_; }
-    void set_notified_by_name(bool by_name) noexcept { notified_by_name_ = by_name; }
+    /// Whether wake-ups tell of the grants of this client. Any thread.
+    [[nodiscard]] wakeup_trust& trust() noexcept { return trust_; }
+    [[nodiscard]] const wakeup_trust& trust() const noexcept { return trust_; }
 
 private:
     bool call(waiter& which);
@@ -50,7 +50,7 @@ private:
     const loop_parts& parts_;
     loop_connection& link_;
     const wakeup::wakeup_source& source_;
-    bool notified_by_name_ = false;
+    wakeup_trust trust_;
 };
 
 }  // namespace rowlock::detail

@@ -143,7 +143,7 @@ void permit_poller::ask_after(session& ours, waiter& missing) {
     const auto served = parts_.context.semaphores.served(*link_, missing.name, ours.id(),
                                                          missing.grant_id, link_.soon());
     if (served) {
-        verifier_.set_notified_by_name(false);
+        verifier_.trust().missed();
         return parts_.registry.serve(missing, {served->token, sent, served->deadline_us});
     }
     // If it turns up after all, on a server that lags behind, no thread waits for it any more.

@@ -72,7 +72,8 @@ void poll_result::holder_expires(nanoseconds at) noexcept {
 /// other: wanted polls are spaced so that they take at most a third of it.
 nanoseconds poll_pacing::due() const noexcept {
     const guard lock{mutex_};
-    return wanted_ ? std::min(at_, last_ + 3 * cost_) : at_;
+    const nanoseconds at = std::min(at_, unless_read_);
+    return wanted_ ? std::min(at, last_ + 3 * cost_) : at;
 }
 
 void poll_pacing::want() noexcept {
@@ -88,7 +89,7 @@ void poll_pacing::no_later_than(nanoseconds at) noexcept {
 void poll_pacing::begin_poll(nanoseconds now) noexcept {
     const guard lock{mutex_};
     wanted_ = false;
-    at_ = base::alarm::never;
+    at_ = unless_read_ = base::alarm::never;
     last_ = now;
 }
 
@@ -105,10 +106,23 @@ void poll_pacing::end_poll(nanoseconds now, const poll_result& found, wakeup by)
 nanoseconds poll_pacing::next_pause(const poll_result& found, wakeup by) const noexcept {
     if (by == wakeup::notification) return interval_;
     if (by == wakeup::new_sleep) return std::min(interval_, 4 * sleep_begins_within);
-    if (by == wakeup::sleep) return std::min<nanoseconds>(interval_, 4 * pause_);
+    if (by == wakeup::sleep) {
+        return std::min<nanoseconds>(interval_,
+                                     4 * std::max(pause_, nanoseconds{sleep_begins_within}));
+    }
     if (!found.changed && pause_ != 0ns) return std::min(interval_, pause_ + pause_ / 2);
     const auto position = std::min(found.best_position, farthest_paused);
     return std::min<nanoseconds>(interval_, pause_per_position * position);
+}
+
+void poll_pacing::about_to_read(nanoseconds poll_by) noexcept {
+    const guard lock{mutex_};
+    unless_read_ = std::min(unless_read_, poll_by);
+}
+
+void poll_pacing::was_read() noexcept {
+    const guard lock{mutex_};
+    unless_read_ = base::alarm::never;
 }
 
 /// A wake-up cannot end a sleep that has not begun yet: the client polls when it has, and again

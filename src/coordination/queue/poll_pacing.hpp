@@ -70,6 +70,12 @@ public:
     /// The poll has ended: plans the next.
     void end_poll(nanoseconds now, const poll_result& found, wakeup by) noexcept;
 
+    /// A wake-up came, and what it tells of is about to be read: a poll is due then, unless
+    /// was_read() comes first.
+    void about_to_read(nanoseconds poll_by) noexcept;
+    /// All threads that waited were served.
+    void was_read() noexcept;
+
     /// A sleep in the server is about to begin.
     /// @param again it follows another that was not interrupted, after a moment
     void before_sleep(nanoseconds now, bool again) noexcept;
@@ -97,10 +103,11 @@ private:
     const nanoseconds interval_;
     mutable std::mutex mutex_;
     bool wanted_ = false;
-    nanoseconds at_ = base::alarm::never;  ///< when to poll, unless wanted earlier
-    nanoseconds last_{0};                  ///< when the latest poll began
-    nanoseconds cost_{0};                  ///< how long the latest complete poll took
-    nanoseconds pause_{0};                 ///< planned after it
+    nanoseconds at_ = base::alarm::never;           ///< when to poll, unless wanted earlier
+    nanoseconds unless_read_ = base::alarm::never;  ///< the same, while a wake-up is being read
+    nanoseconds last_{0};                           ///< when the latest poll began
+    nanoseconds cost_{0};                           ///< how long the latest complete poll took
+    nanoseconds pause_{0};                          ///< planned after it
     bool new_sleep_ = false;
 };
 

@@ -84,7 +84,7 @@ void waiter_rounds::run() {
     };
     read_wakeups();
     if (parts_.registry.empty()) source_->rest();
-    if (next_due() > parts_.now() && !is_deaf()) return;
+    if (next_due() > parts_.now() && !is_deaf() && !must_sleep()) return;
     connect();
     for (const auto each : tasks) {
         if (stopping_) return;
@@ -115,7 +115,7 @@ void waiter_rounds::attend(std::shared_ptr<session> ours) {
     current_ = {attended_->id(), {attended_, &attended_->address()}, {}};
     if (attended_->mailbox() != nullptr) current_.box = {attended_, attended_->mailbox()};
     mail_.attend(current_.box);
-    verifier_.set_notified_by_name(false);
+    verifier_.trust().start_anew();
 }
 
 /// PostgreSQL: on a shared connection the loop listens for holders, too, whether or not a thread
@@ -146,6 +146,7 @@ void waiter_rounds::connect() {
 }
 
 void waiter_rounds::disconnect() noexcept {
+    verifier_.trust().start_anew();
     source_->detach();
     link_.close();
 }
@@ -165,6 +166,21 @@ void waiter_rounds::drop_broken_connection(const error& failure) noexcept {
     disconnect();
     parts_.connections.broke();
     parts_.pacing.want();  // to receive notifications again, too
+}
+
+bool waiter_rounds::must_sleep() const noexcept {
+    const auto waiting = parts_.registry.waiting_session();
+    return waiting != session_id{} && source_->must_sleep_for(waiting);
+}
+
+/// A poll then is for what no wake-up tells of, as a cycle, and for wake-ups that fail.
+nanoseconds waiter_rounds::first_poll_after(const std::string& name) const noexcept {
+    constexpr nanoseconds if_named = 250ms;
+    /// The next client to release the lease may be one that reaches this one in no way.
+    constexpr nanoseconds if_woken = 50ms;
+    const bool woken = verifier_.trust().expects(name);
+    const nanoseconds first = names_grants() ? if_named : woken ? if_woken : rush;
+    return std::min<nanoseconds>(first, parts_.context.options.poll_interval);
 }
 
 std::size_t waiter_rounds::connections() const noexcept {
@@ -191,17 +207,18 @@ void waiter_rounds::on_sleep(bool again) {
 /// is none, the loop reads with its next round.
 void waiter_rounds::on_woken() noexcept {
     // A connection that has died unnoticed costs the read its whole deadline, in which nothing
-    // wakes us. Most often another poll is due before this one, and replaces it.
+    // wakes us.
     constexpr nanoseconds read_takes = 12ms;
     parts_.context.count(counter::wake_ups);
     if (parts_.registry.empty()) return;
-    parts_.pacing.no_later_than(parts_.now() + read_takes);
+    parts_.pacing.about_to_read(parts_.now() + read_takes);
     wake_loop_();
     try {
         if (const auto calling = parts_.connections.take_idle()) {
             const auto until = std::min<sql::deadline>(
                 link_.soon(), std::chrono::steady_clock::now() + idle_deadline);
             if (verifier_.read_served(**calling, until)) wake_loop_();
+            if (parts_.registry.empty()) parts_.pacing.was_read();
             return;
         }
     } catch (...) {
@@ -211,6 +228,7 @@ void waiter_rounds::on_woken() noexcept {
 }
 
 void waiter_rounds::on_doubt() noexcept {
+    verifier_.trust().start_anew();
     parts_.pacing.want();
     wake_loop_();
 }

@@ -61,6 +61,12 @@ public:
     [[nodiscard]] session_id listening_for() const noexcept { return source_->listening_for(); }
     /// Whether it listens, and the database notifies each grant by name.
     [[nodiscard]] bool names_grants() const noexcept { return source_->names_grants(); }
+    /// How long a waiter in a queue of this name, which moves, waits for its first poll. A wake-up
+    /// that told of the latest grant most likely tells of the next one, too.
+    [[nodiscard]] nanoseconds first_poll_after(const std::string& name) const noexcept;
+    /// Whether a thread waits, and the sleep in the server (MySQL) that could be interrupted for it
+    /// is to be begun, or to go on.
+    [[nodiscard]] bool must_sleep() const noexcept;
     [[nodiscard]] std::size_t connections() const noexcept;
 
 private:
@@ -85,7 +91,7 @@ private:
     loop_connection link_;
     std::unique_ptr<wakeup::wakeup_source> source_;  ///< never null
     grant_verifier verifier_{parts_, link_, *source_};
-    entry_canceller canceller_{parts_, link_};
+    entry_canceller canceller_{parts_, link_, verifier_};
     lease_granter granter_{parts_, link_, verifier_};
     entry_poller poller_{parts_, link_, verifier_, *source_};
 };

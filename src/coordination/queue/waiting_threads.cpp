@@ -9,9 +9,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Before the first poll of an entry in a queue that moves.
-constexpr nanoseconds first_poll = 250ms;
-
 /// How long a thread that gives up waits to learn what became of its entry.
 constexpr auto patience = 40ms;
 
@@ -57,13 +54,15 @@ void waiting_threads::enqueued(waiter& which) {
 
 bool waiting_threads::wait(const std::shared_ptr<waiter>& which, steady::time_point until,
                            const std::stop_token& stop) {
-    // A notified waiter polls only for what is never notified: a dead holder, a cycle.
-    const bool later = which->contended && loop_.rounds().names_grants() && !which->holds_others;
-    if (later) report_position(parts_.context, *which, 0);
     const auto end = std::min(until, steady::now() + longest_wait);
     if (which->contended) {
-        const auto over_soon =
-            std::min<steady::time_point>(end, steady::now() + (later ? first_poll : rush));
+        const auto now = steady::now();
+        const auto first =
+            which->holds_others ? rush : loop_.rounds().first_poll_after(which->name);
+        if (first > rush) report_position(parts_.context, *which, 0);
+        if (loop_.rounds().must_sleep()) alarm_.poke();
+        // A call with a time limit polls before it gives up: it notes whether wake-ups fail.
+        const auto over_soon = std::min<steady::time_point>(now + (end - now) / 2, now + first);
         if (registry_.wait(*which, over_soon, stop)) return true;
         poll_soon();
     }
@@ -94,6 +93,11 @@ void waiting_threads::session_lost(session_id id, loss_reason why) noexcept {
         // No memory for the message.
     }
     registry_.session_lost(id, over ? &*over : nullptr);
+}
+
+void waiting_threads::poll_within(nanoseconds time) noexcept {
+    pacing_.no_later_than(parts_.now() + time);
+    alarm_.poke();
 }
 
 void waiting_threads::poll_soon() noexcept {

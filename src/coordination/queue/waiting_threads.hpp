@@ -108,6 +108,8 @@ public:
     }
     /// Something changed that has no known name: all entries are polled.
     void poll_soon() noexcept;
+    /// The holder of a lease that a thread waits for expires by then: all entries are polled.
+    void poll_within(nanoseconds time) noexcept;
     /// A statement of another thread may have read notifications; or a new session's mailbox is to
     /// be read.
     void listen_again() const noexcept { alarm_.poke(); }
@@ -117,9 +119,6 @@ public:
     [[nodiscard]] bool listens_for(session_id session) const noexcept {
         return loop_.rounds().listening_for() == session;
     }
-    /// Whether a thread that went straight to the queue polls within milliseconds, as wake-ups do
-    /// not name the grant.
-    [[nodiscard]] bool polls_at_once() const noexcept { return !loop_.rounds().names_grants(); }
     /// Threads that wait, without those that gave up and left.
     [[nodiscard]] std::size_t waiting() const { return registry_.waiting(); }
     [[nodiscard]] std::size_t connections() const { return loop_.rounds().connections(); }

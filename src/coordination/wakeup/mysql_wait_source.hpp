@@ -4,6 +4,7 @@
 #include "coordination/wakeup/wakeup_source.hpp"
 #include <rowlock/ids.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -26,6 +27,7 @@ public:
     void rest() noexcept override;
     void stop() noexcept override;
     [[nodiscard]] kind wakes(session_id session) const noexcept override;
+    [[nodiscard]] bool must_sleep_for(session_id waiting) const noexcept override;
     [[nodiscard]] std::size_t connections() const noexcept override;
 
 private:
@@ -34,7 +36,7 @@ private:
     void start();
 
     const source_parts parts_;
-    bool may_sleep_;
+    std::atomic<bool> may_sleep_;
     std::int64_t wait_lock_ = 0;  ///< that the connection has, 0: none …
     session_id lock_session_{};   ///< … for a sleep of this session
     mutable std::mutex mutex_;    ///< guards the pointer, while the thread is made

@@ -38,6 +38,11 @@ void mysql_wait_thread::pause() noexcept {
     wanted_ = {};
 }
 
+session_id mysql_wait_thread::sleeps_for() const noexcept {
+    const std::lock_guard lock{mutex_};
+    return wanted_.session;
+}
+
 void mysql_wait_thread::stop() noexcept {
     const std::lock_guard lock{mutex_};
     stopping_ = true;
@@ -53,6 +58,7 @@ void mysql_wait_thread::run() noexcept {
         // A released wait lock is not taken again; the next one has another number.
         if (wanted_.session == session_id{} || wanted_.wait_lock == opened_) {
             asleep_for_ = session_id{};
+            slept_to_its_end_ = false;
             changed_.wait(lock);
             continue;
         }

@@ -47,6 +47,8 @@ public:
     /// Sleeps in the wait for a wait lock that is held. A sleep under way goes on to its end.
     void sleep_for(session_id session, std::int64_t wait_lock) noexcept;
     void pause() noexcept;  ///< no thread waits: no further sleep for now
+    /// The session of the latest sleep_for(), 0 after pause().
+    [[nodiscard]] session_id sleeps_for() const noexcept;
     /// The session whose sleep is under way or about to be, so that it can be woken, or 0.
     [[nodiscard]] session_id asleep_for() const noexcept { return asleep_for_; }
     [[nodiscard]] bool connected() const noexcept { return connected_; }
@@ -66,7 +68,7 @@ private:
     void doubt() noexcept;
 
     const surroundings around_;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::condition_variable changed_;
     place wanted_;
     bool stopping_ = false;

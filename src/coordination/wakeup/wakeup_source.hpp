@@ -94,6 +94,11 @@ public:
     [[nodiscard]] virtual bool watches_commits() const noexcept { return false; }
     /// Turns these reports on or off. Returns whether they are on now.
     virtual bool want_commits(bool wanted);
+    /// Whether the session could be woken from a sleep in the server, and listen() is to begin it,
+    /// or to see that it goes on. Any thread.
+    [[nodiscard]] virtual bool must_sleep_for(session_id /*waiting*/) const noexcept {
+        return false;
+    }
     /// Connections that the source has of its own. Any thread.
     [[nodiscard]] virtual std::size_t connections() const noexcept { return 0; }
 };

@@ -43,8 +43,8 @@ public:
                                                    sql::deadline until) const = 0;
     /// Adds a queue entry, and changes nothing else. Returns what it has seen of the lease: see
     /// queue_protocol::enqueue.
-    virtual std::optional<lease_probe> enqueue(sql::connection& db, const grant_request& request,
-                                               sql::deadline until) const = 0;
+    virtual std::optional<lease_glance> enqueue(sql::connection& db, const grant_request& request,
+                                                sql::deadline until) const = 0;
     /// Cancels queue entries; returns those that this call deleted.
     virtual std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
                                          sql::deadline until) const = 0;

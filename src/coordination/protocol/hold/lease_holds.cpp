@@ -17,8 +17,8 @@ public:
                                            sql::deadline until) const override {
         return leases_.find_grant(db, name, session, grant_id, until);
     }
-    std::optional<lease_probe> enqueue(sql::connection& db, const grant_request& request,
-                                       sql::deadline until) const override {
+    std::optional<lease_glance> enqueue(sql::connection& db, const grant_request& request,
+                                        sql::deadline until) const override {
         return queues_.enqueue(db, request, until);
     }
     std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,

@@ -46,6 +46,15 @@ lease_info read_info(const sql::result& rows, std::size_t row) {
 
 }  // namespace
 
+lease_glance read_glance(const sql::result& row) {
+    if (row.integer(0, 0) != 0) return {.free = true};
+    return {.free = false,
+            .grant_id = row.integer<grant_id>(0, 1),
+            .session = row.integer<session_id>(0, 2),
+            .retained = row.integer(0, 3) != 0,
+            .remaining = std::chrono::microseconds{row.integer(0, 4)}};
+}
+
 attempt judge(const lease_probe& seen, bool barging) {
     if (!seen.session_live) return {attempt::outcome::session_dead, 0, seen};
     if (!seen.takeable(barging)) return {attempt::outcome::held, 0, seen};
@@ -64,6 +73,7 @@ common_lease_protocol::common_lease_protocol(const sql::statement_set& statement
       extend_session_{statements("extend_session")},
       wake_address_{statements("wake_address")},
       probe_{statements("probe")},
+      glance_{statements("glance")},
       release_{statements("release")},
       retain_{statements("retain")},
       end_retention_{statements("end_retention")},
@@ -136,6 +146,12 @@ attempt common_lease_protocol::acquire_by(const sql::statement& acquire, sql::co
         return judge(probe(db, request.name, request.session, until), request.barging);
     }
     return judge(read_probe(row), request.barging);
+}
+
+lease_glance common_lease_protocol::glance(sql::connection& db, std::string_view name,
+                                           sql::deadline until) const {
+    const auto row = run(db, glance_, until, name);
+    return row.empty() ? lease_glance{.free = true} : read_glance(row);
 }
 
 lease_probe common_lease_protocol::probe(sql::connection& db, std::string_view name,

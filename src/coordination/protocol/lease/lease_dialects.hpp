@@ -31,6 +31,8 @@ public:
                         sql::deadline until) const override;
     bool extend_session(sql::connection& db, session_id session, std::chrono::microseconds ttl,
                         sql::deadline until) const override;
+    lease_glance glance(sql::connection& db, std::string_view name,
+                        sql::deadline until) const override;
     lease_probe probe(sql::connection& db, std::string_view name, session_id session,
                       sql::deadline until) const override;
     bool release(sql::connection& db, std::string_view name, session_id session, grant_id grant_id,
@@ -107,9 +109,9 @@ private:
                std::string_view by, sql::deadline until) const;
 
     const sql::statement heartbeat_, session_state_, end_expired_session_, end_session_,
-        delete_session_, bump_revision_, extend_session_, wake_address_, probe_, release_, retain_,
-        end_retention_, find_grant_, confirm_grant_, session_leases_, force_release_, lock_lease_,
-        shorten_lease_, lease_deadline_, predecessors_, reclaim_lease_, adopt_lease_,
+        delete_session_, bump_revision_, extend_session_, wake_address_, probe_, glance_, release_,
+        retain_, end_retention_, find_grant_, confirm_grant_, session_leases_, force_release_,
+        lock_lease_, shorten_lease_, lease_deadline_, predecessors_, reclaim_lease_, adopt_lease_,
         adopted_lease_, renew_lease_, inspect_, list_, queue_, lift_floor_;
 };
 

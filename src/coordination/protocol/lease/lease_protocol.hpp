@@ -81,6 +81,18 @@ struct lease_probe {
     }
 };
 
+/// Whose a lease is, where no more is asked.
+struct lease_glance {
+    bool free = false;
+    rowlock::grant_id grant_id{};            ///< of the holder, if it is not free
+    session_id session{};                    ///< of the holder
+    bool retained = false;                   ///< its client may have no thread that holds it
+    std::chrono::microseconds remaining{0};  ///< until the holder expires
+};
+
+/// Reads the columns of `glance`.
+[[nodiscard]] lease_glance read_glance(const sql::result& row);
+
 /// Reads the columns of `acquire` and `probe` from the second on.
 [[nodiscard]] lease_probe read_probe(const sql::result& row);
 /// Reads only the lease's columns, from the fourth on: `row` contains a lease.
@@ -245,6 +257,9 @@ public:
                             sql::deadline until) const = 0;
     virtual lease_probe probe(sql::connection& db, std::string_view name, session_id session,
                               sql::deadline until) const = 0;
+    /// One round trip, cheaper than that of probe().
+    virtual lease_glance glance(sql::connection& db, std::string_view name,
+                                sql::deadline until) const = 0;
     /// Returns false if the row is not, or no longer, this grant.
     virtual bool release(sql::connection& db, std::string_view name, session_id session,
                          grant_id grant_id, sql::deadline until) const = 0;

@@ -79,19 +79,16 @@ common_queue_protocol::common_queue_protocol(const queue_parts& of)
       deadlocks_{of.statements("deadlocks")},
       restore_lease_{of.statements("restore_lease")} {}
 
-std::optional<lease_probe> common_queue_protocol::enqueue(sql::connection& db,
-                                                          const grant_request& request,
-                                                          sql::deadline until) const {
+std::optional<lease_glance> common_queue_protocol::enqueue(sql::connection& db,
+                                                           const grant_request& request,
+                                                           sql::deadline until) const {
     try {
         const auto row =
             run(db, enqueue_, until, request.name, request.session, request.grant_id,
                 sql::text_or_null(request.thread), sql::text_or_null(request.note),
                 request.deadline_us, sql::text_or_null(request.blocks), request.priority);
         if (row.empty()) return std::nullopt;
-        return lease_probe{.free = row.integer(0, 0) != 0,
-                           .grant_id = row.maybe_integer<grant_id>(0, 3).value_or(grant_id{}),
-                           .session = row.maybe_integer<session_id>(0, 2).value_or(session_id{}),
-                           .retained = row.integer(0, 1) != 0};
+        return read_glance(row);
     } catch (const error& failure) {
         // A repetition. A statement without a conflict clause reports it as an error.
         if (failure.kind() != errc::unique_violation) throw;

@@ -29,8 +29,8 @@ struct queue_parts {
 /// elsewhere what is read of a grant survives a crash of the server.
 class common_queue_protocol : public queue_protocol {
 public:
-    std::optional<lease_probe> enqueue(sql::connection& db, const grant_request& request,
-                                       sql::deadline until) const override;
+    std::optional<lease_glance> enqueue(sql::connection& db, const grant_request& request,
+                                        sql::deadline until) const override;
     queue_entries entries_of(sql::connection& db, session_id session,
                              sql::deadline until) const override;
     std::optional<queue_grant> served(sql::connection& db, std::string_view name,

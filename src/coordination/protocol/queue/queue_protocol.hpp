@@ -116,10 +116,9 @@ public:
     /// Adds a queue entry. Locks rows of the waiter table alone: the holder's fenced transaction
     /// may lock the lease row for long. One round trip, asynchronous commit where there is one.
     /// After a lost reply use another grant id and cancel this one: it may have been served
-    /// already. Returns `free`, `retained`, `session` and `grant_id` of the lease as it was then,
-    /// if the statement reads it (PostgreSQL).
-    virtual std::optional<lease_probe> enqueue(sql::connection& db, const grant_request& request,
-                                               sql::deadline until) const = 0;
+    /// already. Returns the lease as it was then, if the statement reads it (PostgreSQL).
+    virtual std::optional<lease_glance> enqueue(sql::connection& db, const grant_request& request,
+                                                sql::deadline until) const = 0;
 
     /// Cancels queue entries; returns those that this call deleted. Ask find_grant about the
     /// others: they were served, or never inserted. After deleting the first entry of a queue the

@@ -190,9 +190,9 @@ std::optional<std::int64_t> common_semaphore_protocol::find_grant(sql::connectio
     return found ? std::optional{found->token} : std::nullopt;
 }
 
-std::optional<lease_probe> common_semaphore_protocol::enqueue(sql::connection& db,
-                                                              const grant_request& request,
-                                                              sql::deadline until) const {
+std::optional<lease_glance> common_semaphore_protocol::enqueue(sql::connection& db,
+                                                               const grant_request& request,
+                                                               sql::deadline until) const {
     require_permits(request);
     const auto send = [&](const sql::statement& how, const auto&... ticket) {
         sql::run(db, how, until, request.name, request.session, request.grant_id,

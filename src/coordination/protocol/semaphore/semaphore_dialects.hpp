@@ -28,8 +28,8 @@ public:
     std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
                                            session_id session, grant_id grant_id,
                                            sql::deadline until) const override;
-    std::optional<lease_probe> enqueue(sql::connection& db, const grant_request& request,
-                                       sql::deadline until) const override;
+    std::optional<lease_glance> enqueue(sql::connection& db, const grant_request& request,
+                                        sql::deadline until) const override;
     release_outcome release(sql::connection& db, std::string_view name, session_id session,
                             grant_id grant_id, release_hint hint,
                             sql::deadline until) const override;

@@ -63,6 +63,17 @@ select deadline - {now} from rowlock_lease where name = $1 and session = $2
 select token, deadline - {now}, deadline - acquired_at, case when asked_for = grant_id then asked_by end, reason
   from rowlock_lease where name = $1 and session = $2 and grant_id = $3
 
+-- statement glance
+-- Whether a lease is free, and whose it is: what a waiter asks whose ticket was just committed, without the costly rest of
+-- `probe`. Reads only. No row: it has none, and is free.
+-- $1 name
+-- → whether it may be granted, its grant id, its session, whether its client may keep it after its release, what is left
+--   of it in µs
+select {free}, l.grant_id, l.session, coalesce(l.retained = l.grant_id, 0),
+       coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now}
+  from rowlock_lease l left join rowlock_session s on s.id = l.session
+ where l.name = $1
+
 -- statement end_retention
 -- Records which thread holds a lease, and since when; its client no longer keeps the lease after the release. The client
 -- sends this after a recall. It also sends this, with a greater token, before the first fence of a local grant: a local

@@ -78,6 +78,15 @@ select null, (select count(*) from rowlock_session m where m.id = $2::bigint and
 select token from rowlock_lease
  where name = $1::text and session = $2::bigint and grant_id = $3::bigint
 
+-- statement glance
+-- Whether a lease is free, and whose it is: what a waiter asks whose ticket was just committed, without the costly rest of
+-- `probe`. Reads only. No row: it has none, and is free.
+-- $1 name
+-- → {glance}
+select {glance}
+  from rowlock_lease l left join rowlock_session s on s.id = l.session
+ where l.name = $1::text
+
 -- statement confirm_grant
 -- Makes a grant that was found again durable by a later commit of our own. Changes the row, so that there is
 -- something to commit.

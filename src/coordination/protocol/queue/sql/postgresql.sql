@@ -8,7 +8,7 @@
 -- after that checks for waiters itself.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 labels of what else it blocks, or NULL  $8 priority of a candidate
--- → whether the lease is free, whether its client may keep it after its release, its session, its grant id
+-- → {glance}
 with c as materialized (
          select set_config('synchronous_commit', 'off', true)),
      e as (
@@ -17,7 +17,7 @@ with c as materialized (
                 $8::bigint
            from c
          on conflict (grant_id) do nothing)
-select {free}::int, coalesce(l.retained = l.grant_id, false)::int, l.session, l.grant_id
+select {glance}
   from (values (1)) as one
        left join rowlock_lease l on l.name = $1::text
        left join rowlock_session s on s.id = l.session

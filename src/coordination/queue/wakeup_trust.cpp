@@ -1,0 +1,44 @@
+#include "coordination/queue/wakeup_trust.hpp"
+
+#include <algorithm>
+
+namespace rowlock::detail {
+
+void wakeup_trust::woken(std::string_view name, way how) {
+    const std::lock_guard lock{mutex_};
+    if (name != name_) {
+        name_ = name;
+        in_a_row_ = 0;
+    }
+    latest_ = how;
+    ++in_a_row_;
+    if (needed_ > 1 && in_a_row_ >= forgiven_after * needed_) {
+        needed_ /= 2;
+        in_a_row_ = needed_;
+    }
+}
+
+void wakeup_trust::missed() noexcept {
+    const std::lock_guard lock{mutex_};
+    latest_ = way::poll;
+    in_a_row_ = 0;
+    needed_ = std::min(2 * needed_, most_needed);
+}
+
+void wakeup_trust::start_anew() noexcept {
+    const std::lock_guard lock{mutex_};
+    latest_ = way::poll;
+    in_a_row_ = 0;
+}
+
+wakeup_trust::way wakeup_trust::latest() const noexcept {
+    const std::lock_guard lock{mutex_};
+    return latest_;
+}
+
+bool wakeup_trust::expects(std::string_view name) const noexcept {
+    const std::lock_guard lock{mutex_};
+    return latest_ != way::poll && in_a_row_ >= needed_ && name == name_;
+}
+
+}  // namespace rowlock::detail
