@@ -100,7 +100,6 @@ int work(const options& told) {
              .lock_name = "inventory/" + told.suffix,
              .next_sale = std::int64_t{told.worker} * 10'000'000,
              .patience = told.items * 10,
-             .colleagues = told.workers,
              .to_think = std::chrono::milliseconds{told.think}};
     if (!wait_for_gate()) return EXIT_FAILURE;
     find_strategy(told.strategy)->work(me);

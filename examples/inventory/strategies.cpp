@@ -12,11 +12,8 @@ using rowlock::errc;
 
 namespace {
 
-/// One poll about every millisecond by all workers together: quick hand-overs, and a small load.
-rowlock::client_options hurried(const clerk& me) {
-    return {.poll_interval = std::max<std::chrono::milliseconds>(10ms, 1ms * me.colleagues),
-            .max_connections = 1};
-}
+/// Each worker process has one thread.
+const rowlock::client_options one_thread{.max_connections = 1};
 
 // --- none: read, think, write. Two workers that read the same number sell one item twice. -------
 
@@ -28,7 +25,7 @@ void without_a_lock(clerk& me) {
 // --- lease: one process at a time; one that was paused for too long still writes. ---------------
 
 void under_a_lease(clerk& me) {
-    rowlock::client locks{me.database, hurried(me)};
+    rowlock::client locks{me.database, one_thread};
     for (bool more = true; more;) {
         auto lease = locks.acquire(me.lock_name);
         more = me.sell_in_transaction();
@@ -51,7 +48,7 @@ bool sell_if_still_ours(clerk& me, const rowlock::lease& lease) {
 }
 
 void under_a_fence(clerk& me) {
-    rowlock::client locks{me.database, hurried(me)};
+    rowlock::client locks{me.database, one_thread};
     for (bool more = true; more;) {
         try {
             auto lease = locks.acquire(me.lock_name);

@@ -17,7 +17,6 @@ struct clerk {
     std::string lock_name;
     std::int64_t next_sale;                 ///< unique among the workers
     int patience;                           ///< most sales of one worker
-    int colleagues;                         ///< workers in all
     std::chrono::milliseconds to_think{2};  ///< between reading the stock and writing it
 
     void think() const;
