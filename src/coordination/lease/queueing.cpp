@@ -92,12 +92,12 @@ std::shared_ptr<waiter> acquirer::enqueue(acquisition& call, waiting_threads& at
 }
 
 /// A call that went straight to the queue expects a holder whose release serves it. If the lease is
-/// free, or idle at its client, no release follows. For any call the lease may be kept since its
-/// attempt.
+/// free, or idle at its client, no release follows. Any call may find that the client has kept the
+/// lease since the attempt, and recalls it.
 void acquirer::look_once(acquisition& call, waiting_threads& at,
                          std::optional<protocol::lease_glance> seen, sql::connection& db,
                          sql::deadline until) {
-    if (!seen && !call.contended) return;  // its attempt and its first poll look
+    if (!seen && call.kind() != protocol::hold_kind::lease) return;  // its first poll looks
     protocol::lease_glance now;
     try {
         now = seen ? *seen : context_.leases.glance(db, call.name.str(), until);
