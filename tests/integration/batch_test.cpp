@@ -494,7 +494,7 @@ namespace {
 /// statement of each kind. Single statements are delayed for long enough that the others form a
 /// batch.
 struct crowd {
-    static constexpr int many = 8;
+    static constexpr int many = 16;
 
     explicit crowd(support::lock_database& database, client_options options = {})
         : locks{network.wrap(database.source()), database.options(std::move(options))} {
