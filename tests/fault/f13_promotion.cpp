@@ -22,7 +22,7 @@ constexpr milliseconds poll = 500ms;
 constexpr std::int64_t raise = std::int64_t{1} << 32;
 /// Grants that a lagging standby never hears of; of kept leases more than their blocks have tokens.
 constexpr int unheard = 60;
-constexpr int unheard_of_blocks = 3000;
+constexpr int unheard_of_blocks = 6000;
 
 /// With `lag` the standby has stopped receiving for a while before the primary dies.
 void fail_over(trial& in, server which, bool lag, bool named) {
