@@ -8,22 +8,11 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
 
 namespace rowlock::detail {
-namespace {
-
-using namespace std::chrono_literals;
-
-/// The longest time until a first poll, which reads when a holder expires.
-constexpr auto latest_first_poll = 250ms;
-
-}  // namespace
-
 /// Enqueues and waits. Returns nullopt if the queue entry was lost (ask again), null if the
 /// caller's time is up or a stop was requested.
 acquirer::answer acquirer::wait_in_queue(acquisition& call) {
@@ -109,9 +98,7 @@ void acquirer::look_once(acquisition& call, waiting_threads& at,
         at.poll_soon();
     }
     if (now.retained) call.to_recall = {.session = now.session, .grant_id = now.grant_id};
-    if (call.contended && !now.free && now.remaining < latest_first_poll) {
-        at.poll_within(std::max<nanoseconds>(now.remaining, 0ns) + 1ms);
-    }
+    if (call.contended && !now.free) at.holder_expires_in(now.remaining);
 }
 
 /// The waiter of a ticket that is about to be sent.

@@ -38,6 +38,8 @@ struct loop_parts {
 /// the first poll of an entry whose lease was just handed to another waiter, and the verification
 /// of a grant.
 constexpr nanoseconds rush = std::chrono::microseconds{300};
+/// No first poll comes later: where the database names each grant.
+constexpr nanoseconds latest_first_poll = std::chrono::milliseconds{250};
 
 /// Reports that a thread waits, at this position (0: not known yet).
 void report_position(client_context& context, const waiter& which, std::int64_t position);

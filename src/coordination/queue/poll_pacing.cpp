@@ -86,6 +86,10 @@ void poll_pacing::no_later_than(nanoseconds at) noexcept {
     plan(at);
 }
 
+void poll_pacing::holder_expires(nanoseconds at) noexcept {
+    no_later_than(at + after_expiry);
+}
+
 void poll_pacing::begin_poll(nanoseconds now) noexcept {
     const guard lock{mutex_};
     wanted_ = false;

@@ -64,6 +64,8 @@ public:
     /// Asks for a poll as soon as the cost of the previous one allows.
     void want() noexcept;
     void no_later_than(nanoseconds at) noexcept;
+    /// A poll soon afterwards finds it expired.
+    void holder_expires(nanoseconds at) noexcept;
 
     /// A poll begins, which satisfies all that asked for one. If it fails, call want().
     void begin_poll(nanoseconds now) noexcept;

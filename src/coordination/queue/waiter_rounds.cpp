@@ -175,11 +175,10 @@ bool waiter_rounds::must_sleep() const noexcept {
 
 /// A poll then is for what no wake-up tells of, as a cycle, and for wake-ups that fail.
 nanoseconds waiter_rounds::first_poll_after(const std::string& name) const noexcept {
-    constexpr nanoseconds if_named = 250ms;
     /// The next client to release the lease may be one that reaches this one in no way.
     constexpr nanoseconds if_woken = 50ms;
     const bool woken = verifier_.trust().expects(name);
-    const nanoseconds first = names_grants() ? if_named : woken ? if_woken : rush;
+    const nanoseconds first = names_grants() ? latest_first_poll : woken ? if_woken : rush;
     return std::min<nanoseconds>(first, parts_.context.options.poll_interval);
 }
 

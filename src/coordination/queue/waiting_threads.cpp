@@ -54,9 +54,9 @@ void waiting_threads::enqueued(waiter& which) {
 
 bool waiting_threads::wait(const std::shared_ptr<waiter>& which, steady::time_point until,
                            const std::stop_token& stop) {
-    const auto end = std::min(until, steady::now() + longest_wait);
+    const auto now = steady::now();
+    const auto end = std::min(until, now + longest_wait);
     if (which->contended) {
-        const auto now = steady::now();
         const auto first =
             which->holds_others ? rush : loop_.rounds().first_poll_after(which->name);
         if (first > rush) report_position(parts_.context, *which, 0);
@@ -95,8 +95,9 @@ void waiting_threads::session_lost(session_id id, loss_reason why) noexcept {
     registry_.session_lost(id, over ? &*over : nullptr);
 }
 
-void waiting_threads::poll_within(nanoseconds time) noexcept {
-    pacing_.no_later_than(parts_.now() + time);
+void waiting_threads::holder_expires_in(nanoseconds left) noexcept {
+    if (left >= latest_first_poll) return;
+    pacing_.holder_expires(parts_.now() + left);
     alarm_.poke();
 }
 

@@ -108,8 +108,9 @@ public:
     }
     /// Something changed that has no known name: all entries are polled.
     void poll_soon() noexcept;
-    /// The holder of a lease that a thread waits for expires by then: all entries are polled.
-    void poll_within(nanoseconds time) noexcept;
+    /// The holder of a lease that a thread waits for has so long left: if that is over before the
+    /// thread's first poll, all entries are polled then.
+    void holder_expires_in(nanoseconds left) noexcept;
     /// A statement of another thread may have read notifications; or a new session's mailbox is to
     /// be read.
     void listen_again() const noexcept { alarm_.poke(); }

@@ -38,7 +38,7 @@ wakeup_trust::way wakeup_trust::latest() const noexcept {
 
 bool wakeup_trust::expects(std::string_view name) const noexcept {
     const std::lock_guard lock{mutex_};
-    return latest_ != way::poll && in_a_row_ >= needed_ && name == name_;
+    return in_a_row_ >= needed_ && name == name_;
 }
 
 }  // namespace rowlock::detail

@@ -38,7 +38,7 @@ private:
     mutable std::mutex mutex_;
     std::string name_{};
     way latest_ = way::poll;
-    std::uint32_t in_a_row_ = 0;
+    std::uint32_t in_a_row_ = 0;  ///< grants of that name that wake-ups told of; 0 after a miss
     std::uint32_t needed_ = 1;
 };
 
