@@ -376,6 +376,36 @@ TEST_CASE("PostgreSQL: the end of a session reads only leases with waiters") {
     }
 }
 
+TEST_CASE("PostgreSQL: the rows of held leases are not each compared with each name") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        const protocol_connection hand{database};
+        const auto add = [&](int rows) {
+            database.run(
+                "insert into rowlock_lease (name, token, session, grant_id, changed_at) "
+                "select 'n' || l, l, 1, l, clock_timestamp() from (select generate_series("
+                "(select count(*) from rowlock_lease) + 1, " +
+                std::to_string(rows) + ") l) l");
+        };
+        // A plan for a small table scans it. It stays until the table is analyzed again.
+        add(20);
+        database.run("analyze rowlock_lease");
+        hand.db().query("set plan_cache_mode = force_generic_plan", soon());
+        hand.db().query("prepare held as " + hand.statements()("held_leases").text(), soon());
+        hand.db().query("explain execute held(1, '{n1}')", soon());
+        add(1000);
+        std::string names = "{n1";
+        for (int i = 2; i <= 1000; ++i) names += ",n" + std::to_string(i);
+        const auto plan = hand.db().query(
+            "explain (analyze, costs off, timing off) execute held(1, '" + names + "}')", soon());
+        std::string all;
+        for (std::size_t row = 0; row < plan.rows(); ++row) all.append(plan.text(row, 0)) += '\n';
+        CAPTURE(all);
+        CHECK(all.find("rows=1000") != std::string::npos);
+        CHECK(all.find("ANY") == std::string::npos);
+        CHECK(all.find("Nested Loop") == std::string::npos);
+    }
+}
+
 TEST_CASE("PostgreSQL: the fast paths find that no session waits without reading other queues") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const protocol_connection hand{database};

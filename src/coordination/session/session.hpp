@@ -65,6 +65,8 @@ public:
     int beats_since_compared = 0;
     /// Heartbeats since the rows of the held grants were read.
     int beats_since_read = 0;
+    /// Not before then are they read again.
+    nanoseconds next_read{0};
 
 private:
     const session_id id_;
