@@ -1,6 +1,6 @@
-// Free locks, taken and released by many clients of one thread each (T18): nothing is shared
-// between them, as between as many processes. Beside the floors, and the peers with a connection
-// each.
+// Free locks, taken and released by many clients of one thread each (T18), in this process and in
+// one each. Beside the floors, and the peers with a connection each.
+#include "clients/process_crew.hpp"
 #include "peers/redis.hpp"
 #include "peers/shedlock.hpp"
 #include "throughput/contestants.hpp"
@@ -8,11 +8,45 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace bench {
 namespace {
+
+constexpr const char* by_processes = "-processes";
+
+/// Clients in a process each, in turns with a peer, whose threads share nothing either. Returns
+/// their pace, and the peer's.
+std::vector<pace> of_processes(findings& found, const std::string& id, const tables& where,
+                               int processes, contestant* peer, const round_options& rounds) {
+    process_crew crew{where, processes};
+    (void)crew.run_round(rounds.warm_up);
+    std::vector<pace> ours;
+    std::vector<pace> theirs;
+    for (int i = 0; i < rounds.rounds; ++i) {
+        ours.push_back(crew.run_round(rounds.each));
+        if (peer != nullptr) theirs.push_back(run_round(*peer, rounds.each));
+    }
+    contestant who{.title = "rowlock, processes", .workers = {}};
+    who.workers.resize(static_cast<std::size_t>(processes));
+    std::vector<pace> seen{median(ours)};
+    tell(found, id, who, seen[0]);
+    if (peer != nullptr) {
+        seen.push_back(median(theirs));
+        tell(found, id, *peer, seen[1]);
+    }
+    return seen;
+}
+
+void add_processes(findings& found, const std::string& id, const tables& where, int processes,
+                   contestant& peer, const round_options& rounds) {
+    const auto seen = of_processes(found, id, where, processes, &peer, rounds);
+    found.add(compared(id + by_processes, seen[0], seen[1], "pairs/s", 1.2));
+}
 
 void on_postgresql(findings& found, int clients, const round_options& rounds) {
     const std::string url = need(postgresql_url(), "PostgreSQL");
@@ -31,6 +65,7 @@ void on_postgresql(findings& found, int clients, const round_options& rounds) {
     if (seen.size() < 3) return;
     found.add(compared(id, seen[0], seen[2], "pairs/s", 1.2));
     if (clients == 16) found.add(cpu_compared("T19/clients-16", seen[0].cpu, seen[2].cpu, 1.5));
+    add_processes(found, id, where, clients, all[2], rounds);
 }
 
 void on_mariadb(findings& found, int clients, const round_options& rounds) {
@@ -46,6 +81,17 @@ void on_mariadb(findings& found, int clients, const round_options& rounds) {
         line_up("ShedLock's statements", clients, [&](int i) { return tasks->task(name_of(i)); }));
     const auto seen = measured(found, id, all, rounds);
     found.add(compared(id, seen[0], seen[2], "pairs/s", 1.2));
+    add_processes(found, id, where, clients, all[2], rounds);
+}
+
+finding evenness(std::string id, const pace& seen) {
+    return {.id = std::move(id),
+            .ours = seen.p99_us,
+            .theirs = seen.p50_us,
+            .unit = "µs, p99 by p50",
+            .side = wanted::at_most,
+            .target = 10,
+            .our_cpu = seen.cpu};
 }
 
 /// There is one writer: what counts is that no client waits for much longer than the others.
@@ -58,13 +104,10 @@ void on_sqlite(findings& found, int clients, const round_options& rounds) {
     all.push_back(a_client_each(where, clients));
     all.push_back(floor_of(*floor, clients));
     const auto seen = measured(found, id, all, rounds);
-    found.add({.id = id,
-               .ours = seen[0].p99_us,
-               .theirs = seen[0].p50_us,
-               .unit = "µs, p99 by p50",
-               .side = wanted::at_most,
-               .target = 10,
-               .our_cpu = seen[0].cpu});
+    found.add(evenness(id, seen[0]));
+    all.clear();
+    found.add(
+        evenness(id + by_processes, of_processes(found, id, where, clients, nullptr, rounds)[0]));
 }
 
 void measure(const program_options& common, const std::vector<std::string>& databases,
@@ -84,6 +127,10 @@ void measure(const program_options& common, const std::vector<std::string>& data
 
 int main(int argc, char** argv) {
     std::vector<int> numbers{16, 64};
+    if (argc == 5 && std::string_view{argv[1]} == "--member") {
+        bench::run_as_member({.url = argv[2], .prefix = argv[3], .lock = argv[4]});
+        return 0;
+    }
     return bench::run_on_databases(
         argc, argv, "Measures free locks of many clients with one thread each.",
         [&](const bench::program_options& common, const std::vector<std::string>& databases,

@@ -98,16 +98,17 @@ std::vector<pace> take_turns(std::vector<contestant>& contestants, const round_o
         }
     }
     std::vector<pace> medians;
-    for (const auto& each : rounds) {
-        std::vector<cpu_cost> costs;
-        for (const pace& it : each) costs.push_back(it.cpu);
-        medians.push_back(
-            {.per_second = median_of(each, [](const pace& it) { return it.per_second; }),
-             .p50_us = median_of(each, [](const pace& it) { return it.p50_us; }),
-             .p99_us = median_of(each, [](const pace& it) { return it.p99_us; }),
-             .cpu = median(costs)});
-    }
+    for (const auto& each : rounds) medians.push_back(median(each));
     return medians;
+}
+
+pace median(const std::vector<pace>& rounds) {
+    std::vector<cpu_cost> costs;
+    for (const pace& each : rounds) costs.push_back(each.cpu);
+    return {.per_second = median_of(rounds, [](const pace& it) { return it.per_second; }),
+            .p50_us = median_of(rounds, [](const pace& it) { return it.p50_us; }),
+            .p99_us = median_of(rounds, [](const pace& it) { return it.p99_us; }),
+            .cpu = median(costs)};
 }
 
 double median(std::vector<double> values) {

@@ -58,6 +58,9 @@ struct round_options {
 /// The medians of both parts.
 /// @param costs must not be empty
 [[nodiscard]] cpu_cost median(const std::vector<cpu_cost>& costs);
+/// Of each figure by itself.
+/// @param rounds must not be empty
+[[nodiscard]] pace median(const std::vector<pace>& rounds);
 /// @param fraction 0 … 1
 [[nodiscard]] double quantile(std::vector<double>& values, double fraction);
 

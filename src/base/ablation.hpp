@@ -16,6 +16,8 @@ enum class fast_path : unsigned char {
     reserved_token,   ///< PostgreSQL: that waiter's token is durable before the release
     single_text,      ///< MySQL and MariaDB: the hand-over's transaction in one round trip
     deferred_check,   ///< an acquire defers the check for waiters that its client's release planned
+    late_poll,        ///< a waiter whose client is woken reliably does not poll at once
+    write_turns,      ///< SQLite: writers of a file that is contended take turns
 };
 
 #ifdef ROWLOCK_ABLATION

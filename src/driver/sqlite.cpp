@@ -1,8 +1,12 @@
+#include "base/ablation.hpp"
+#include "base/ascii.hpp"
 #include "driver/lock_pause.hpp"
 #include "driver/placeholders.hpp"
 #include "driver/refusal.hpp"
+#include "driver/sqlite_turns.hpp"
 #include "driver/sqlite_watch.hpp"
 #include "driver/url.hpp"
+#include "sql/lexer.hpp"
 #include <rowlock/driver/sqlite.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/sql/classify.hpp>
@@ -222,6 +226,7 @@ public:
             // SQLite's locks and shared memory are the parent's: leave everything as it is.
             for (auto& [id, kept] : kept_) static_cast<void>(kept.release());
             static_cast<void>(owned_.release());
+            static_cast<void>(turns_.release());
             return;
         }
         if (owned_ == nullptr) return;
@@ -245,6 +250,7 @@ public:
                                                    " parameters, not " +
                                                    std::to_string(parameters.size())};
         }
+        const turn with_others{*this, prepared};
         const reset_after_use guard{prepared};
         bind(prepared, parameters);
         return run(prepared);
@@ -252,9 +258,11 @@ public:
 
     sql::result query(std::string_view text, sql::deadline until) {
         begin_call(until);
-        const statement_handle prepared = prepare(text, 0);
+        statement_handle prepared = prepare(text, 0);
         if (prepared == nullptr) return sql::result{};
-        return run(prepared.get());
+        const turn with_others{*this, prepared.get()};
+        const auto ended = std::move(prepared);  // before the turn
+        return run(ended.get());
     }
 
     void listen(std::string_view /*channel*/, sql::deadline until) override {
@@ -298,7 +306,10 @@ public:
     }
 
     // Excludes what connecting cost.
-    void start_counting() noexcept { round_trips_ = 0; }
+    void start_counting() noexcept {
+        round_trips_ = 0;
+        connected_ = true;
+    }
 
     [[nodiscard]] sql::transaction_state transaction() const noexcept {
         return sqlite3_get_autocommit(handle_) != 0 ? sql::transaction_state::none
@@ -310,6 +321,7 @@ public:
 private:
     static int wait_for_lock(void* self, int attempt) {
         auto& mine = *static_cast<runner*>(self);
+        if (mine.joins_the_writers()) return 1;
         return driver::pause_for_lock(attempt, mine.until_) ? 1 : 0;
     }
 
@@ -320,6 +332,54 @@ private:
         if (steady_clock::now() >= mine.until_) sqlite3_interrupt(mine.handle_);
         return 0;
     }
+
+    // A connection takes turns with other writers from the first time it finds the file locked.
+    [[nodiscard]] bool joins_the_writers() noexcept {
+        if (!may_join_ || turns_ || without_turns_) return false;
+        if (!base::uses(base::fast_path::write_turns)) return false;
+        turns_ = write_turns::open(path_of_file());
+        without_turns_ = turns_ == nullptr;
+        if (turns_) turns_->enter(until_);
+        return turns_ != nullptr;
+    }
+
+    // Whether a statement begins a transaction by taking the write lock, and holds no lock while it
+    // waits for that. Others that write, like PRAGMA and VACUUM, may wait for readers while they
+    // hold one.
+    [[nodiscard]] bool begins_writing(sqlite3_stmt* prepared) const noexcept {
+        if (owned_ == nullptr || !connected_ || sqlite3_stmt_readonly(prepared) != 0 ||
+            sqlite3_txn_state(handle_, nullptr) != SQLITE_TXN_NONE) {
+            return false;
+        }
+        sql::lexer text{sql::dialect::sqlite, sqlite3_sql(prepared)};
+        auto first = text.next();
+        while (first && first->kind != sql::token_kind::word) first = text.next();
+        constexpr std::array<const char*, 6> words{"begin",   "delete", "insert",
+                                                   "replace", "update", "with"};
+        return first && std::ranges::any_of(words, [&](const char* each) {
+                   return ascii::equal_ignoring_case(first->text, each);
+               });
+    }
+
+    // The turn of a statement that begins to write. It lasts until the transaction ends.
+    class turn {
+    public:
+        turn(runner& of, sqlite3_stmt* prepared) noexcept : of_{of} {
+            of_.may_join_ = of_.begins_writing(prepared);
+            if (of_.may_join_ && of_.turns_) of_.turns_->enter(of_.until_);
+        }
+        turn(const turn&) = delete;
+        turn& operator=(const turn&) = delete;
+        ~turn() {
+            of_.may_join_ = false;
+            if (of_.turns_ && sqlite3_txn_state(of_.handle_, nullptr) != SQLITE_TXN_WRITE) {
+                of_.turns_->leave();
+            }
+        }
+
+    private:
+        runner& of_;
+    };
 
     [[nodiscard]] bool in_other_process() const noexcept { return ::getpid() != process_; }
 
@@ -526,6 +586,10 @@ private:
         }
     }
 
+    std::unique_ptr<write_turns> turns_;  // ends its turn after owned_ its transaction
+    bool without_turns_ = false;          // no file for turns can be made
+    bool may_join_ = false;               // the statement that runs begins to write
+    bool connected_ = false;              // the file is known to have a log
     database_handle owned_;
     sqlite3* handle_;
     std::string where_;

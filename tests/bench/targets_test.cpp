@@ -150,6 +150,12 @@ const ids every_row{"T1/postgresql",
                     "T18/mariadb-64",
                     "T18/sqlite-16",
                     "T18/sqlite-64",
+                    "T18/postgresql-16-processes",
+                    "T18/postgresql-64-processes",
+                    "T18/mariadb-16-processes",
+                    "T18/mariadb-64-processes",
+                    "T18/sqlite-16-processes",
+                    "T18/sqlite-64-processes",
                     "T19/pairs-1",
                     "T19/pairs-16",
                     "T19/clients-16",
@@ -246,11 +252,14 @@ TEST_CASE("clients of one thread each are measured beside the available peers") 
         return ids_of(found_by("clients", {"--database", database, "--clients", "2", "--rounds",
                                            "1", "--milliseconds", "50"})["rows"]);
     };
-    CHECK(of("sqlite") == ids{"T18/sqlite-2"});
-    if (support::url_of(support::server::mariadb)) CHECK(of("mariadb") == ids{"T18/mariadb-2"});
+    CHECK(of("sqlite") == ids{"T18/sqlite-2", "T18/sqlite-2-processes"});
+    if (support::url_of(support::server::mariadb)) {
+        CHECK(of("mariadb") == ids{"T18/mariadb-2", "T18/mariadb-2-processes"});
+    }
     if (!has_postgresql()) return;
     const bool redis = std::getenv("ROWLOCK_BENCH_REDIS_ALWAYS_SOCKET") != nullptr;
-    CHECK(of("postgresql") == (redis ? ids{"T18/postgresql-2"} : ids{}));
+    CHECK(of("postgresql") ==
+          (redis ? ids{"T18/postgresql-2", "T18/postgresql-2-processes"} : ids{}));
 }
 
 TEST_CASE("free locks and hand-offs are measured beside the available peers") {

@@ -30,6 +30,7 @@ using namespace rowlock;
 using namespace std::chrono_literals;
 using support::eventually;
 using support::kind_of;
+using support::soon;
 
 namespace {
 
@@ -53,10 +54,6 @@ const std::vector<std::string> hostile_names{
 /// Text that may be a note or an owner, though not a name.
 const std::string hostile_text =
     "\x1b]0;title\x07 \x1b[31m \x01 \x7f \xC2\x9B \r\n\t '\"\\ $1 ? :a";
-
-sql::deadline soon() {
-    return std::chrono::steady_clock::now() + 10s;
-}
 
 /// A folder in which every user may write, like /tmp.
 class open_folder {
@@ -332,6 +329,24 @@ TEST_CASE("no event contains the password, however the connection to the server 
     }
 }
 
+namespace {
+
+/// A connection finds the file locked, and then writes.
+void find_locked(const sql::connection_source& source) {
+    const auto blocked = source.connect(soon());
+    const auto other = source.connect(soon());
+    (void)blocked->query("create table written (a)", soon());
+    (void)other->query("begin immediate", soon());
+    CHECK(kind_of([&] {
+              (void)blocked->query("insert into written values (1)",
+                                   std::chrono::steady_clock::now() + 20ms);
+          }) == errc::timed_out);
+    (void)other->query("rollback", soon());
+    (void)blocked->query("insert into written values (1)", soon());
+}
+
+}  // namespace
+
 // shows: sqlite-files
 TEST_CASE(
     "an SQLite file in a world-writable folder, and its log, are accessible only to their owner") {
@@ -343,12 +358,38 @@ TEST_CASE(
         migrate(source);
         client locks{source};
         const auto lease = locks.acquire("job");
-        for (const auto* const suffix : {"", "-wal", "-shm"}) {
+        find_locked(source);
+        for (const auto* const suffix : {"", "-wal", "-shm", "-turns"}) {
             CAPTURE(std::string{suffix});
             CHECK(mode_of(path + suffix) == 0600);
         }
     }
     ::umask(before);
+}
+
+// shows: sqlite-files
+TEST_CASE("a planted file in the place of an SQLite file's turns is not written to") {
+    for (const auto plant : {+[](const std::string&victim, const std::string&place) {
+                                 std::filesystem::create_symlink(victim, place);
+                             },
+                             +[](const std::string&victim, const std::string&place) {
+                                 std::filesystem::create_hard_link(victim, place);
+                             },
+                             +[](const std::string&, const std::string&place) {
+                                 std::ofstream{place} << "other words";
+                             }}) {
+        const open_folder folder;
+        const std::string path = folder / "locks.db";
+        const std::string victim = folder / "victim";
+        std::ofstream{victim} << "precious";
+        const auto source = open("sqlite:" + path);
+        plant(victim, path + "-turns");
+        find_locked(source);
+        CHECK(contents(victim) == "precious");
+        CHECK((std::filesystem::is_symlink(path + "-turns") ||
+               contents(path + "-turns").find_first_not_of("preciousother words") ==
+                   std::string::npos));
+    }
 }
 
 // shows: sqlite-files

@@ -15,8 +15,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -295,6 +297,69 @@ TEST_CASE("all writers of one SQLite file succeed") {
 
 // SQLite calls its progress handler once more after a statement has committed. An interrupt there
 // would report "timed out, nothing was done" for rows that exist.
+TEST_CASE(
+    "a connection that finds an SQLite file locked takes turns with its writers from then on") {
+    const std::string path = new_path();
+    const auto other = connect(path);
+    auto db = connect(path);
+    const auto turns = [&] {
+        std::array<std::uint32_t, 2> numbers{};
+        std::ifstream file{path + "-turns", std::ios::binary};
+        file.seekg(8);
+        file.read(reinterpret_cast<char*>(numbers.data()), sizeof numbers);
+        return numbers;
+    };
+    using numbers = std::array<std::uint32_t, 2>;  // the next ticket, the one that is served
+    const auto run = [&](const char* text) { (void)db->query(text, soon()); };
+    run("create table t (a unique)");
+    run("insert into t values (1)");
+    CHECK_FALSE(std::filesystem::exists(path + "-turns"));
+
+    (void)other->query("begin immediate", soon());
+    CHECK(kind_of([&] { (void)db->query("insert into t values (2)", clock::now() + 20ms); }) ==
+          errc::timed_out);
+    (void)other->query("commit", soon());
+    CHECK(turns() == numbers{1, 1});
+
+    run("/* a comment */ INSERT into t values (2)");
+    CHECK(turns() == numbers{2, 2});
+    run("select count(*) from t");
+    CHECK(turns() == numbers{2, 2});
+    CHECK(kind_of([&] { run("insert into t values (2)"); }) == errc::unique_violation);
+    CHECK(turns() == numbers{3, 3});
+    run("begin immediate");
+    CHECK(turns() == numbers{4, 3});
+    run("select count(*) from t");
+    run("insert into t values (3)");
+    CHECK(kind_of([&] { run("insert into t values (3)"); }) == errc::unique_violation);
+    CHECK(turns() == numbers{4, 3});
+    run("commit");
+    CHECK(turns() == numbers{4, 4});
+    run("begin");
+    run("insert into t values (4)");
+    CHECK(turns() == numbers{5, 4});
+    run("rollback");
+    CHECK(turns() == numbers{5, 5});
+    // One that holds a snapshot must not wait for others to change it.
+    run("begin");
+    run("select count(*) from t");
+    run("insert into t values (4)");
+    CHECK(turns() == numbers{5, 5});
+    run("rollback");
+    run("pragma journal_mode=wal");
+    run("vacuum");
+    CHECK(turns() == numbers{5, 5});
+    run("begin immediate");
+    CHECK(turns() == numbers{6, 5});
+    CHECK(in_child([&] {
+        db.reset();
+        return true;
+    }));
+    CHECK(turns() == numbers{6, 5});  // the child has none
+    db.reset();
+    CHECK(turns() == numbers{6, 6});
+}
+
 TEST_CASE("a statement that timed out has changed nothing, at any of its instructions") {
     const std::string path = new_path();
     auto until = soon();

@@ -1,5 +1,7 @@
 #include "coordination/queue/wakeup_trust.hpp"
 
+#include "base/ablation.hpp"
+
 #include <algorithm>
 
 namespace rowlock::detail {
@@ -37,6 +39,7 @@ wakeup_trust::way wakeup_trust::latest() const noexcept {
 }
 
 bool wakeup_trust::expects(std::string_view name) const noexcept {
+    if (!base::uses(base::fast_path::late_poll)) return false;
     const std::lock_guard lock{mutex_};
     return in_a_row_ >= needed_ && name == name_;
 }
