@@ -140,18 +140,22 @@ void measure_log(scene& on, int tries, findings& found) {
     constexpr double page = 8192;
     const auto ours = on.ours(1);
     const auto theirs = on.theirs(1);
-    const auto written = [&](worker& who) {
+    const auto written = [&](worker& who, std::vector<cpu_cost>& costs) {
         const auto before = on.row.log_position();
+        const cpu_meter cpu;
         for (int i = 0; i < tries / portions; ++i) who.turn();
+        costs.push_back(cpu.for_each_of(tries / portions));
         return static_cast<double>(on.row.log_position() - before);
     };
+    std::vector<cpu_cost> our_costs;
+    std::vector<cpu_cost> their_costs;
     double our_bytes = 0;
     double their_bytes = 0;
     ours.workers[0]->turn();
     theirs.workers[0]->turn();
     for (int i = 0; i < portions; ++i) {
-        our_bytes += written(*ours.workers[0]);
-        their_bytes += written(*theirs.workers[0]);
+        our_bytes += written(*ours.workers[0], our_costs);
+        their_bytes += written(*theirs.workers[0], their_costs);
     }
     found.note(fmt::format("log of {} failed tries: {} bytes; of as many SELECTs: {} bytes", tries,
                            our_bytes, their_bytes));
@@ -160,7 +164,9 @@ void measure_log(scene& on, int tries, findings& found) {
                .theirs = their_bytes + page,
                .unit = "bytes, one page added to each",
                .side = wanted::at_most,
-               .target = 1.1});
+               .target = 1.1,
+               .our_cpu = median(our_costs),
+               .their_cpu = median(their_costs)});
 }
 
 void measure(const program_options& common, failed_try_options options, findings& found) {

@@ -159,20 +159,23 @@ void measure(const program_options& common, heartbeat_options options, findings&
                         counts[i], seen[i].p50_us, seen[i].p99_us, seen[i].statements_per_beat));
     }
     all.clear();
+    const auto our_cpu = cost_alone(where, counts.back(), options.seconds / 3, found);
+    const auto their_cpu = cost_alone(where, counts.front(), options.seconds / 3, found);
     found.add({.id = "T6/time",
                .ours = seen.back().p50_us,
                .theirs = seen.front().p50_us,
                .unit = "µs",
                .side = wanted::at_most,
                .target = 1.2,
-               .our_cpu = cost_alone(where, counts.back(), options.seconds / 3, found),
-               .their_cpu = cost_alone(where, counts.front(), options.seconds / 3, found)});
+               .our_cpu = our_cpu,
+               .their_cpu = their_cpu});
     // The first and the last heartbeat may be incomplete.
     found.add({.id = "T6/statements",
                .ours = std::round(seen.back().statements_per_beat * 10) / 10,
                .unit = "statements per heartbeat",
                .side = wanted::at_most,
-               .target = 1});
+               .target = 1,
+               .our_cpu = our_cpu});
     found.add_line("leases", "heartbeat", line);
 }
 

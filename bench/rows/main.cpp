@@ -229,7 +229,8 @@ void measure_politeness(archive& full, const rows_options& options, std::int64_t
                .theirs = quantile(quiet, 0.99),
                .unit = "µs",
                .side = wanted::at_most,
-               .target = 2});
+               .target = 2,
+               .our_cpu = at_work.cost_of_pair()});
 }
 
 /// Sends the heartbeats of all those sessions, each every ten seconds, as clients with the default

@@ -86,6 +86,7 @@ void writer_among_readers(findings& found, const std::string& database, const st
     std::atomic<std::int64_t> reads{0};
     std::int64_t longest_wait = 0;
     std::int64_t writes = 0;
+    const cpu_meter cpu;
     {
         std::vector<std::jthread> all;
         for (int i = 0; i < 9; ++i) {
@@ -124,7 +125,8 @@ void writer_among_readers(findings& found, const std::string& database, const st
                .ours = static_cast<double>(longest_wait - longest_read) / 1000,
                .unit = "ms",
                .side = wanted::at_most,
-               .target = 50});
+               .target = 50,
+               .our_cpu = cpu.for_each_of(static_cast<double>(reads + writes))});
 }
 
 void measure(const program_options& common, const std::vector<std::string>& databases,

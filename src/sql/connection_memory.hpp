@@ -21,6 +21,7 @@ struct connection_memory {
     std::optional<server_facts> facts;  ///< facts_of()
     std::optional<std::string> server;  ///< lease_protocol::server_of()
     bool refuses_skip_locked = false;   ///< MariaDB before 10.6
+    bool avoids_scans = false;          ///< PostgreSQL: enable_seqscan is off
     /// mysql_wait::wake(): the grant that it announced last; one for all users of a shared
     /// connection
     std::shared_ptr<std::atomic<grant_id>> wakeup_lock =

@@ -144,6 +144,9 @@ const ids every_row{"T1/postgresql",
                     "T17/recall-sqlite",
                     "T17/in-turn-sqlite-1",
                     "T17/in-turn-sqlite-16",
+                    "T17/inventory-postgresql",
+                    "T17/inventory-mariadb",
+                    "T17/inventory-sqlite",
                     "T18/postgresql-16",
                     "T18/postgresql-64",
                     "T18/mariadb-16",
@@ -230,6 +233,12 @@ TEST_CASE("whole commands are measured") {
     if (!has_postgresql()) return;
     CHECK(ids_of(found_by("commands", {"--rounds", "1"})["rows"]) ==
           ids{"T10/sqlite", "T10/postgresql"});
+}
+
+TEST_CASE("a sale of the inventory example is measured under a lease and under a locked row") {
+    const auto found = found_by(
+        "inventory", {"--database", "sqlite", "--workers", "2", "--items", "10", "--rounds", "1"});
+    CHECK(ids_of(found["rows"]) == ids{"T17/inventory-sqlite"});
 }
 
 TEST_CASE("the files of many acquires and releases are measured") {

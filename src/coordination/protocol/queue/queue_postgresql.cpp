@@ -1,6 +1,7 @@
 #include "base/ablation.hpp"
 #include "coordination/protocol/queue/queue_dialects.hpp"
 #include "sql/array_text.hpp"
+#include "sql/connection_memory.hpp"
 #include "sql/run_statement.hpp"
 #include <rowlock/error.hpp>
 
@@ -21,6 +22,14 @@ std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t 
                        .grant_id = row.integer<grant_id>(0, column + 1),
                        .token = row.integer(0, column + 2),
                        .woken = true};
+}
+
+/// For held_leases, once for a connection. A plan is kept as it was made, so this comes before it.
+void avoid_scans(sql::connection& db, sql::deadline until) {
+    bool& avoids = sql::memory_of(db).avoids_scans;
+    if (avoids || !db.keeps_session_state()) return;
+    db.query("set enable_seqscan = off", until);
+    avoids = true;
 }
 
 /// How many tickets before the last served one a queue scan begins: fragment in_queue.
@@ -111,6 +120,7 @@ public:
                                     sql::deadline until) const override {
         sql::array_text all;
         for (const auto& name : names) all.add(name);
+        avoid_scans(db, until);
         return read_held(run(db, held_leases_, until, session, all.close()));
     }
 
