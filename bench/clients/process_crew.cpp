@@ -12,7 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -109,6 +111,9 @@ pace process_crew::run_round(milliseconds duration) {
         if (!read_all(each.from, turns_us.data() + first, one.turns * sizeof(double))) {
             throw std::runtime_error{"a process has ended"};
         }
+        std::vector<double> own(turns_us.begin() + static_cast<std::ptrdiff_t>(first),
+                                turns_us.end());
+        result.worst_p99_us = std::max(result.worst_p99_us, quantile(own, 0.99));
         cpu += std::chrono::nanoseconds{one.cpu_ns};
         result.per_second += static_cast<double>(one.turns) / one.seconds;
     }

@@ -75,12 +75,14 @@ pace run_round(contestant& who, std::chrono::milliseconds duration) {
     }
     end = steady_clock::now();  // turns that had begun are finished and count
     std::vector<double> turns;
+    pace result;
     for (lane& each : lanes) {
         if (each.failure) std::rethrow_exception(each.failure);
+        if (each.turns_us.empty()) continue;
+        result.worst_p99_us = std::max(result.worst_p99_us, quantile(each.turns_us, 0.99));
         turns.insert(turns.end(), each.turns_us.begin(), each.turns_us.end());
     }
     const double seconds = in_us(end - begin) / 1e6;
-    pace result;
     result.per_second = static_cast<double>(turns.size()) / seconds;
     if (turns.empty()) return result;
     result.cpu = cpu.for_each_of(static_cast<double>(turns.size()));
@@ -108,6 +110,7 @@ pace median(const std::vector<pace>& rounds) {
     return {.per_second = median_of(rounds, [](const pace& it) { return it.per_second; }),
             .p50_us = median_of(rounds, [](const pace& it) { return it.p50_us; }),
             .p99_us = median_of(rounds, [](const pace& it) { return it.p99_us; }),
+            .worst_p99_us = median_of(rounds, [](const pace& it) { return it.worst_p99_us; }),
             .cpu = median(costs)};
 }
 

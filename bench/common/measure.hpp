@@ -34,7 +34,8 @@ struct pace {
     double per_second = 0;  ///< turns of all workers
     double p50_us = 0;      ///< the median of one turn
     double p99_us = 0;
-    cpu_cost cpu{};  ///< of one turn
+    double worst_p99_us = 0;  ///< of the worker with the longest
+    cpu_cost cpu{};           ///< of one turn
 };
 
 struct round_options {

@@ -218,6 +218,7 @@ public:
         : owned_{std::move(own)}, handle_{owned_.get()}, where_{std::move(where)} {
         sqlite3_busy_handler(handle_, &runner::wait_for_lock, this);
         sqlite3_progress_handler(handle_, instructions_per_look, &runner::look_at_clock, this);
+        sqlite3_wal_hook(handle_, &runner::end_turn, this);
     }
     runner(const runner&) = delete;
     runner& operator=(const runner&) = delete;
@@ -231,6 +232,7 @@ public:
         }
         if (owned_ == nullptr) return;
         sqlite3_busy_handler(handle_, nullptr, nullptr);  // so that closing does not wait
+        sqlite3_wal_hook(handle_, nullptr, nullptr);
         sqlite3_progress_handler(handle_, 0, nullptr, nullptr);
     }
 
@@ -334,13 +336,26 @@ private:
     }
 
     // A connection takes turns with other writers from the first time it finds the file locked.
+    // If no file can be made for them (a limit, a full disk), it tries again in a while.
     [[nodiscard]] bool joins_the_writers() noexcept {
-        if (!may_join_ || turns_ || without_turns_) return false;
-        if (!base::uses(base::fast_path::write_turns)) return false;
+        constexpr auto rest = std::chrono::seconds{10};
+        if (!may_join_ || turns_ || !base::uses(base::fast_path::write_turns)) return false;
+        const auto now = steady_clock::now();
+        if (now < next_join_) return false;
         turns_ = write_turns::open(path_of_file());
-        without_turns_ = turns_ == nullptr;
+        next_join_ = now + rest;
         if (turns_) turns_->enter(until_);
         return turns_ != nullptr;
+    }
+
+    // SQLite calls it when a commit has let go of the write lock. Its own hook makes the same
+    // checkpoint, but those who queue would wait for that.
+    static int end_turn(void* self, sqlite3* handle, const char* database, int pages) {
+        constexpr int pages_between_checkpoints = 1000;
+        auto& mine = *static_cast<runner*>(self);
+        if (mine.turns_) mine.turns_->leave();
+        if (pages >= pages_between_checkpoints) sqlite3_wal_checkpoint(handle, database);
+        return SQLITE_OK;
     }
 
     // Whether a statement begins a transaction by taking the write lock, and holds no lock while it
@@ -587,9 +602,9 @@ private:
     }
 
     std::unique_ptr<write_turns> turns_;  // ends its turn after owned_ its transaction
-    bool without_turns_ = false;          // no file for turns can be made
-    bool may_join_ = false;               // the statement that runs begins to write
-    bool connected_ = false;              // the file is known to have a log
+    steady_clock::time_point next_join_{};
+    bool may_join_ = false;   // the statement that runs begins to write
+    bool connected_ = false;  // the file is known to have a log
     database_handle owned_;
     sqlite3* handle_;
     std::string where_;

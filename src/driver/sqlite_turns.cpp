@@ -15,6 +15,8 @@
 #include <climits>
 #include <cstdio>
 #include <exception>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace rowlock::sqlite {
@@ -24,19 +26,20 @@ using std::chrono::steady_clock;
 
 /// The contents of the file. All operations are sequentially consistent.
 struct write_turns::shared {
-    static constexpr std::uint64_t signature = 0x31736e7275742d72;  // "r-turns1"
+    static constexpr std::uint64_t signature = 0x32736e7275742d72;  // "r-turns2"
     /// More waiters than that have no order.
     static constexpr std::uint32_t places = 4096;
 
     std::uint64_t magic;
     std::atomic<std::uint32_t> next;     ///< the ticket that is drawn next
     std::atomic<std::uint32_t> serving;  ///< whose turn it is; the futex
-    /// When that turn began, in ns of CLOCK_MONOTONIC, which all processes share.
-    std::atomic<std::int64_t> began;
-    /// Turns skipped since one ended by itself.
-    std::atomic<std::uint32_t> skipped;
+    /// Of which ticket the turn began, whether its writer has begun it, and when: turn_start.
+    std::atomic<std::uint64_t> start;
     /// The last ticket of each place whose writer has left the queue.
     std::array<std::atomic<std::uint32_t>, places> gone;
+
+    static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
+                  std::atomic<std::uint64_t>::is_always_lock_free);
 
     [[nodiscard]] std::atomic<std::uint32_t>& mark_of(std::uint32_t ticket) noexcept {
         return gone[ticket % places];
@@ -45,8 +48,36 @@ struct write_turns::shared {
 
 namespace {
 
-/// Between two turns that are skipped one after the other: they are most likely of one process.
-constexpr std::chrono::milliseconds next_patience{1};
+/// Between the times at which two waiters behind one another skip a turn.
+constexpr std::chrono::milliseconds apart{1};
+
+/// The value of shared::start. The time is in milliseconds of CLOCK_MONOTONIC, which all processes
+/// share, without its upper bits.
+struct turn_start {
+    std::uint32_t ticket = 0;
+    bool arrived = false;
+    std::uint32_t ms = 0;
+
+    static std::uint32_t ms_of(steady_clock::time_point when) noexcept {
+        const auto whole = std::chrono::floor<std::chrono::milliseconds>(when.time_since_epoch());
+        return static_cast<std::uint32_t>(whole.count()) & 0x7fff'ffffU;
+    }
+    static turn_start unpacked(std::uint64_t bits) noexcept {
+        return {.ticket = static_cast<std::uint32_t>(bits >> 32U),
+                .arrived = (bits & 0x8000'0000U) != 0,
+                .ms = static_cast<std::uint32_t>(bits & 0x7fff'ffffU)};
+    }
+    [[nodiscard]] std::uint64_t packed() const noexcept {
+        return std::uint64_t{ticket} << 32U | (arrived ? 0x8000'0000U : 0U) | ms;
+    }
+    /// Nothing for a time to come: of a machine that was started anew since.
+    [[nodiscard]] std::optional<std::chrono::milliseconds> age(
+        steady_clock::time_point now) const noexcept {
+        const auto passed = (ms_of(now) - ms) & 0x7fff'ffffU;
+        if (passed > 0x3fff'ffffU) return std::nullopt;
+        return std::chrono::milliseconds{passed};
+    }
+};
 
 /// A waiter sleeps on the bit of its ticket, so that a turn wakes one of 32 waiters.
 std::uint32_t bit_of(std::uint32_t ticket) noexcept {
@@ -62,8 +93,7 @@ constexpr long futex_call =
 
 /// The word that the kernel compares.
 std::uint32_t* word(std::atomic<std::uint32_t>& of) noexcept {
-    static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
-                  sizeof of == sizeof(std::uint32_t));
+    static_assert(sizeof of == sizeof(std::uint32_t));
     return reinterpret_cast<std::uint32_t*>(&of);
 }
 
@@ -106,8 +136,12 @@ void make_file(const std::string& path, const struct stat& database, const void*
     if (file < 0) return;
     const bool made = std::cmp_equal(::write(file, bytes, size), size) && give_away(file, database);
     ::close(file);
-    if (!made || ::renameat2(AT_FDCWD, own.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) != 0)
-        ::unlink(own.c_str());
+    // Not every file system can rename without replacing.
+    if (made && ::renameat2(AT_FDCWD, own.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) != 0 &&
+        (errno == EINVAL || errno == ENOSYS)) {
+        (void)::link(own.c_str(), path.c_str());
+    }
+    ::unlink(own.c_str());
 }
 
 /// Returns nullptr if the file is not there, or not to be trusted.
@@ -118,19 +152,22 @@ void* map_file(const std::string& path, const struct stat& database, std::size_t
     if (file < 0) return nullptr;
     // One that was put in its place meanwhile stays open: see is_trusted().
     if (::fstat(file, &found) != 0 || !is_trusted(found, database, size)) return nullptr;
-    void* const mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    // Made when more users could write the database than may now.
+    const mode_t excess = found.st_mode & ~database.st_mode & (S_IWGRP | S_IWOTH);
+    const bool safe = excess == 0 || ::fchmod(file, database.st_mode & 0666) == 0;
+    void* const mapped =
+        safe ? ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
     ::close(file);
     return mapped != MAP_FAILED ? mapped : nullptr;
 }
 
 }  // namespace
 
-std::unique_ptr<write_turns> write_turns::open(const std::string& database,
-                                               nanoseconds patience) noexcept try {
+std::unique_ptr<write_turns> write_turns::open(const char* database, patience how) noexcept try {
     struct stat of_database = {};
-    if (::stat(database.c_str(), &of_database) != 0) return nullptr;
-    const std::string path = database + "-turns";
-    std::unique_ptr<write_turns> made{new write_turns{nullptr, patience}};
+    if (::stat(database, &of_database) != 0) return nullptr;
+    const std::string path = std::string{database} + "-turns";
+    std::unique_ptr<write_turns> made{new write_turns{nullptr, how}};
     void* mapped = map_file(path, of_database, sizeof(shared));
     if (mapped == nullptr) {
         const auto first = std::make_unique<shared>();
@@ -156,41 +193,46 @@ void write_turns::enter(sql::deadline until) noexcept {
     if (inside_) return;
     ticket_ = shared_->next.fetch_add(1);
     inside_ = true;
-    auto now = steady_clock::now();
-    const auto limit = now + (until - now) / 2;
-    for (bool waited = false;; waited = true, now = steady_clock::now()) {
-        const std::uint32_t seen = shared_->serving.load();
-        const std::uint32_t ahead = ticket_ - seen;
-        if (ahead > shared::places && ahead <= UINT32_MAX / 2) {
-            // Damaged numbers, or far too many waiters.
-            std::uint32_t expected = seen;
-            shared_->serving.compare_exchange_strong(expected, ticket_);
-            continue;
+    const time began = steady_clock::now();
+    const time limit = began + (until - began) / 2;
+    std::uint32_t seen = shared_->serving.load();
+    time seen_since = began;
+    for (time now = began;; now = steady_clock::now()) {
+        if (const auto serving = shared_->serving.load(); serving != seen) {
+            seen = serving;
+            seen_since = now;
         }
-        if (ahead == 0 && !waited) shared_->began = now.time_since_epoch().count();
-        if (ahead == 0 || ahead > shared::places) return;  // our turn, or it was skipped
+        const auto ahead = static_cast<std::int32_t>(ticket_ - seen);
+        if (ahead == 0) return begin_turn(ticket_, true);
+        const bool damaged = static_cast<std::int32_t>(seen - shared_->next.load()) > 0;
+        if (ahead < 0 && !damaged) return;  // it was skipped
         if (now >= limit) return give_up();
-        const auto skip = skip_at(ahead, now);
-        if (now >= skip) {
-            advance(seen, end::skipped);
-        } else {
+        const time skip = damaged || std::cmp_greater(ahead, shared::places)
+                              ? now
+                              : skip_at(seen, seen_since, now) + (ahead - 1) * apart;
+        if (now < skip) {
             sleep_on(shared_->serving, seen, bit_of(ticket_), std::min(skip, limit));
+        } else if (std::uint32_t expected = seen;
+                   shared_->serving.compare_exchange_strong(expected, ticket_)) {
+            // Those between have had their time to do so.
+            return begin_turn(ticket_, true);
         }
     }
 }
 
-/// When a waiter may skip the turn: those behind the next one later, so that they do not all wake.
-sql::deadline write_turns::skip_at(std::uint32_t ahead, sql::deadline now) const noexcept {
-    const sql::deadline began{nanoseconds{shared_->began.load()}};
-    if (began > now) return now;  // of a machine that was started anew since
-    const nanoseconds patience = shared_->skipped.load() == 0 ? patience_ : next_patience;
-    return began + patience + (ahead - 1) * next_patience;
+/// When the next waiter may skip a turn.
+/// @param since when we first saw that it was the turn
+write_turns::time write_turns::skip_at(std::uint32_t serving, time since, time now) const noexcept {
+    const auto start = turn_start::unpacked(shared_->start.load());
+    if (start.ticket != serving) return since + patience_.with_writer;
+    const auto age = start.age(now);
+    if (!age) return now;
+    return now - *age + (start.arrived ? patience_.with_turn : patience_.with_writer);
 }
 
 void write_turns::leave() noexcept {
-    if (!inside_) return;
-    inside_ = false;
-    advance(ticket_, end::left);
+    if (!std::exchange(inside_, false)) return;
+    advance();
 }
 
 /// Leaves the queue. Either we see that our turn has come, or the one who gives it to us sees the
@@ -198,26 +240,29 @@ void write_turns::leave() noexcept {
 void write_turns::give_up() noexcept {
     inside_ = false;
     shared_->mark_of(ticket_) = ticket_;
-    if (shared_->serving.load() == ticket_) advance(ticket_, end::left);
+    if (shared_->serving.load() == ticket_) advance();
 }
 
-/// Ends the turn `from`, unless that was done, and passes over those who have left the queue.
-void write_turns::advance(std::uint32_t from, end how) noexcept {
-    for (;;) {
-        std::uint32_t expected = from;
-        if (!shared_->serving.compare_exchange_strong(expected, from + 1)) return;
-        shared_->began = steady_clock::now().time_since_epoch().count();
-        if (how == end::left) {
-            shared_->skipped = 0;
-        } else {
-            shared_->skipped.fetch_add(1);
-        }
-        ++from;
-        if (shared_->next.load() == from) return;  // no waiter
-        if (shared_->mark_of(from).load() != from) break;
-    }
+/// Notes the start of a turn. If the note comes late, it is of another turn, or makes one look
+/// younger or older by as much.
+void write_turns::begin_turn(std::uint32_t whose, bool arrived) noexcept {
+    const turn_start start{
+        .ticket = whose, .arrived = arrived, .ms = turn_start::ms_of(steady_clock::now())};
+    shared_->start = start.packed();
+}
+
+/// Ends our turn, unless it was skipped, and passes over those who have left the queue.
+void write_turns::advance() noexcept {
+    std::uint32_t whose = ticket_;
+    do {
+        std::uint32_t expected = whose;
+        if (!shared_->serving.compare_exchange_strong(expected, whose + 1)) return;
+        ++whose;
+        if (shared_->next.load() == whose) return;  // no waiter
+    } while (shared_->mark_of(whose).load() == whose);
+    begin_turn(whose, false);
     ::syscall(futex_call, word(shared_->serving), FUTEX_WAKE_BITSET, INT_MAX, nullptr, nullptr,
-              bit_of(from));
+              bit_of(whose));
 }
 
 }  // namespace rowlock::sqlite

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <string>
 
 namespace rowlock::sqlite {
 
@@ -15,9 +14,9 @@ namespace rowlock::sqlite {
 /// lock is given to the one that asks at the right moment, so of many writers some starve.
 ///
 /// A turn is a courtesy and protects nothing: SQLite's lock alone excludes. So a turn that lasts
-/// for longer than the patience (a process that was killed or stopped, a long transaction) is
-/// skipped, a writer waits for half of its time at most, and a damaged file costs order, nothing
-/// else.
+/// for longer than the patience (a process that was stopped, a long transaction), or that its
+/// writer does not begin (it was killed), is skipped; a writer waits for half of its time at most;
+/// and a damaged file costs order, nothing else.
 ///
 /// The algorithm is the ticket lock of Reed and Kanodia (Synchronization with Eventcounts and
 /// Sequencers, 1979), with a futex whose bits wake by ticket, and a mark for each ticket whose
@@ -26,14 +25,20 @@ namespace rowlock::sqlite {
 /// One thread at a time.
 class write_turns {
 public:
-    /// More than a commit with a flush to a disk takes.
-    static constexpr std::chrono::milliseconds usual_patience{50};
+    struct patience {
+        /// With a turn that has begun: more than a commit with a flush to a disk takes.
+        std::chrono::milliseconds with_turn{50};
+        /// With a writer that was woken for its turn.
+        std::chrono::milliseconds with_writer{10};
+    };
 
     /// Maps the file beside `database`, and makes it with the mode and owner of the database if
     /// there is none. Returns nullptr if that fails, or if a file of another kind or of a stranger
     /// is in its place: then writers have no order.
-    static std::unique_ptr<write_turns> open(
-        const std::string& database, std::chrono::nanoseconds patience = usual_patience) noexcept;
+    static std::unique_ptr<write_turns> open(const char* database) noexcept {
+        return open(database, patience{});
+    }
+    static std::unique_ptr<write_turns> open(const char* database, patience how) noexcept;
 
     write_turns(const write_turns&) = delete;
     write_turns& operator=(const write_turns&) = delete;
@@ -48,16 +53,16 @@ public:
 
 private:
     struct shared;
-    enum class end : unsigned char { left, skipped };
+    using time = std::chrono::steady_clock::time_point;
 
-    write_turns(shared* mapped, std::chrono::nanoseconds patience) noexcept
-        : shared_{mapped}, patience_{patience} {}
-    void advance(std::uint32_t from, end how) noexcept;
+    write_turns(shared* mapped, patience how) noexcept : shared_{mapped}, patience_{how} {}
+    void begin_turn(std::uint32_t whose, bool arrived) noexcept;
+    void advance() noexcept;
     void give_up() noexcept;
-    [[nodiscard]] sql::deadline skip_at(std::uint32_t ahead, sql::deadline now) const noexcept;
+    [[nodiscard]] time skip_at(std::uint32_t serving, time since, time now) const noexcept;
 
     shared* shared_;
-    const std::chrono::nanoseconds patience_;
+    const patience patience_;
     std::uint32_t ticket_ = 0;
     bool inside_ = false;
 };

@@ -295,8 +295,6 @@ TEST_CASE("all writers of one SQLite file succeed") {
     CHECK(connect(path)->query("select count(*) from t", soon()).integer(0, 0) == 600);
 }
 
-// SQLite calls its progress handler once more after a statement has committed. An interrupt there
-// would report "timed out, nothing was done" for rows that exist.
 TEST_CASE(
     "a connection that finds an SQLite file locked takes turns with its writers from then on") {
     const std::string path = new_path();
@@ -360,6 +358,8 @@ TEST_CASE(
     CHECK(turns() == numbers{6, 6});
 }
 
+// SQLite calls its progress handler once more after a statement has committed. An interrupt there
+// would report "timed out, nothing was done" for rows that exist.
 TEST_CASE("a statement that timed out has changed nothing, at any of its instructions") {
     const std::string path = new_path();
     auto until = soon();

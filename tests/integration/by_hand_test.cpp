@@ -2,16 +2,19 @@
 // shows: promise-5
 
 #include "support/failure.hpp"
+#include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/queues.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <future>
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 using namespace rowlock;
@@ -102,6 +105,38 @@ TEST_CASE("a client detects within five heartbeats that a lease's row was change
         database.run(sqlite ? "delete from rowlock_lease" : "truncate table rowlock_lease");
         CHECK(eventually([&] { return !held.at("untouched").held(); }));
         CHECK(locks.stats().heartbeats - till_now <= 5);
+    }
+}
+
+TEST_CASE("a client with many leases reads their rows three thousand a second at most") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        constexpr int leases = 900;
+        support::interception network;
+        std::mutex mutex;
+        std::vector<std::chrono::steady_clock::time_point> began;
+        std::vector<std::chrono::steady_clock::time_point> ended;
+        const auto note = [&](auto& into) {
+            return [&](std::string_view name) {
+                if (name != "held_leases") return;
+                const std::lock_guard lock{mutex};
+                into.push_back(std::chrono::steady_clock::now());
+            };
+        };
+        network.before(note(began));
+        network.after(note(ended));
+        client locks{network.wrap(database.source()), database.options({.heartbeat = 20ms})};
+        std::vector<lease> held;
+        for (int i = 0; i < leases; ++i) held.push_back(locks.acquire("job " + std::to_string(i)));
+        const auto reads = [&] {
+            const std::lock_guard lock{mutex};
+            return ended.size();
+        };
+        const auto before = reads();
+        REQUIRE(eventually([&] { return reads() >= before + 3; }));
+        const std::lock_guard lock{mutex};
+        for (auto i = before + 1; i < before + 3; ++i) {
+            CHECK(began[i] - ended[i - 1] >= leases * 333us);
+        }
     }
 }
 

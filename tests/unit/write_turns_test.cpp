@@ -46,8 +46,9 @@ public:
 
     [[nodiscard]] std::string path() const { return folder_ + "/locks.db"; }
     [[nodiscard]] std::string turns() const { return path() + "-turns"; }
-    [[nodiscard]] std::unique_ptr<write_turns> open(std::chrono::nanoseconds patience = 1h) const {
-        auto made = write_turns::open(path(), patience);
+    [[nodiscard]] std::unique_ptr<write_turns> open(write_turns::patience how = {
+                                                        .with_turn = 1h, .with_writer = 1h}) const {
+        auto made = write_turns::open(path().c_str(), how);
         REQUIRE(made);
         return made;
     }
@@ -134,11 +135,11 @@ TEST_CASE("writers of an SQLite file take turns in the order in which they came"
 TEST_CASE("a turn of an SQLite writer that does not end is skipped, and its end ends no other's") {
     const file database;
     const auto slow = database.open();
-    const auto second = database.open(5ms);
-    slow->enter(soon());
+    const auto second = database.open({.with_turn = 5ms, .with_writer = 1h});
     const auto from = clock::now();
+    slow->enter(soon());
     second->enter(soon());
-    CHECK(clock::now() - from >= 5ms);
+    CHECK(clock::now() - from >= 4ms);  // the time is kept in whole milliseconds
     CHECK(second->inside());
     slow->leave();
     CHECK(database.read().serving == 1);  // the second one's
@@ -146,19 +147,44 @@ TEST_CASE("a turn of an SQLite writer that does not end is skipped, and its end 
     CHECK(database.read().serving == 2);
 }
 
-TEST_CASE("the turns of an SQLite writer that was killed are skipped") {
+TEST_CASE("the turns of SQLite writers that were killed are skipped together") {
     const file database;
     const auto first = database.open();
     first->enter(soon());
-    process waiter{[&] { database.open()->enter(clock::now() + 1h); }};
-    REQUIRE(eventually([&] { return database.read().next == 2; }));
-    waiter.end();
-    const auto third = database.open(5ms);
+    constexpr int killed = 64;
+    process waiters{[&] {
+        for (int i = 0; i < killed; ++i) {
+            // A thread that ends early would end its turn.
+            std::thread{[&] { database.open().release()->enter(clock::now() + 1h); }}.detach();
+        }
+    }};
+    REQUIRE(eventually([&] { return database.read().next == killed + 1; }));
+    waiters.end();
+    const auto next = database.open({.with_turn = 1h, .with_writer = 5ms});
     first->leave();
-    third->enter(soon());
-    CHECK(database.read().serving == 2);
-    third->leave();
-    CHECK(database.read().serving == 3);
+    const auto from = clock::now();
+    next->enter(soon());
+    CHECK(next->inside());
+    CHECK(database.read().serving == killed + 1);
+    // One patience, and a millisecond for each.
+    CHECK(clock::now() - from < 1s);
+}
+
+TEST_CASE(
+    "a turn of an SQLite writer that has begun is not skipped by the patience with a writer") {
+    const file database;
+    const auto first = database.open();
+    const auto second = database.open();
+    const auto third = database.open({.with_turn = 1h, .with_writer = 1ms});
+    first->enter(soon());
+    auto queued = std::async(std::launch::async, [&] { second->enter(soon()); });
+    REQUIRE(eventually([&] { return database.read().next == 2; }));
+    first->leave();
+    queued.get();
+    CHECK(database.read().serving == 1);
+    third->enter(clock::now() + 200ms);
+    CHECK_FALSE(third->inside());
+    CHECK(database.read().serving == 1);
 }
 
 TEST_CASE("a writer of an SQLite file is woken by another process") {
@@ -232,13 +258,12 @@ TEST_CASE("the turn of a dead SQLite writer is skipped, though each waiter has l
     const file database;
     process owner{[&] {
         // Its destructor would end the turn.
-        auto* const mine = database.open().release();
-        mine->enter(clock::now() + 1h);
+        database.open().release()->enter(clock::now() + 1h);
     }};
     REQUIRE(eventually([&] { return database.read().next == 1; }));
     owner.end();
     CHECK(eventually([&] {
-        const auto one = database.open(50ms);
+        const auto one = database.open({.with_turn = 50ms, .with_writer = 50ms});
         one->enter(clock::now() + 4ms);
         return one->inside();
     }));
@@ -248,29 +273,31 @@ TEST_CASE("damaged turns of an SQLite file cost their order alone") {
     const file database;
     database.open().reset();
     for (const auto numbers : {file::numbers{.next = 7, .serving = 4'000'000'000},
+                               file::numbers{.next = 7, .serving = 2'000'000'000},
                                file::numbers{.next = 4'000'000'000, .serving = 7},
                                file::numbers{.next = 50'000, .serving = 0}}) {
         database.write(numbers);
         const auto one = database.open();
         one->enter(soon());
         CHECK(one->inside());
+        CHECK(database.read().serving == numbers.next);
         one->leave();
-        CHECK_FALSE(one->inside());
+        CHECK(database.read().serving == numbers.next + 1);
     }
-    // Lowered under a waiter.
-    database.write({});
+}
+
+TEST_CASE("a waiter for a turn of an SQLite file goes on when the numbers are set back") {
+    const file database;
     const auto owner = database.open();
-    for (int i = 0; i < 100; ++i) {
-        owner->enter(soon());
-        if (i < 99) owner->leave();
-    }
+    owner->enter(soon());
+    database.write({.next = 100, .serving = 0});
     auto waiter = std::async(std::launch::async, [&] {
-        const auto mine = database.open(5ms);
+        const auto mine = database.open({.with_turn = 300ms, .with_writer = 5ms});
         mine->enter(soon());
         return mine->inside();
     });
     REQUIRE(eventually([&] { return database.read().next == 101; }));
-    database.write({});
+    database.write({.next = 1, .serving = 0});
     CHECK(waiter.get());
 }
 
@@ -302,12 +329,23 @@ TEST_CASE("the file of an SQLite database's turns has the database's mode") {
     }
 }
 
+TEST_CASE("turns that more users may write than the SQLite database are kept from them") {
+    const file database;
+    REQUIRE(::chmod(database.path().c_str(), 0666) == 0);
+    database.open().reset();
+    REQUIRE(::chmod(database.path().c_str(), 0600) == 0);
+    database.open().reset();
+    struct stat found = {};
+    REQUIRE(::stat(database.turns().c_str(), &found) == 0);
+    CHECK((found.st_mode & 0777) == 0600);
+}
+
 TEST_CASE("an SQLite database has no turns where no file for them can be made") {
     CHECK(write_turns::open("/nowhere/locks.db") == nullptr);
     const auto refused = [](const auto& plant) {
         const file database;
         plant(database.path(), database.turns());
-        CHECK(write_turns::open(database.path()) == nullptr);
+        CHECK(write_turns::open(database.path().c_str()) == nullptr);
         CHECK(std::filesystem::file_size(database.path()) == 1);
     };
     refused(
@@ -327,7 +365,7 @@ TEST_CASE("an SQLite database has no turns where the disk has no room for the fi
         ::signal(SIGXFSZ, SIG_IGN);
         const rlimit least{.rlim_cur = 100, .rlim_max = 100};
         return ::setrlimit(RLIMIT_FSIZE, &least) == 0 &&
-               write_turns::open(database.path()) == nullptr;
+               write_turns::open(database.path().c_str()) == nullptr;
     }));
     CHECK_FALSE(std::filesystem::exists(database.turns()));
 }
@@ -341,7 +379,7 @@ TEST_CASE("a link to an SQLite database in the place of its turns costs none of 
     lock.l_type = F_WRLCK;
     lock.l_whence = SEEK_SET;
     REQUIRE(::fcntl(mine, F_SETLK, &lock) == 0);
-    CHECK(write_turns::open(database.path()) == nullptr);
+    CHECK(write_turns::open(database.path().c_str()) == nullptr);
     CHECK(ends_well([&] {  // another process
         const int other = ::open(database.path().c_str(), O_RDWR | O_CLOEXEC);
         return other >= 0 && ::fcntl(other, F_GETLK, &lock) == 0 && lock.l_type == F_WRLCK;

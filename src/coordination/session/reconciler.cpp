@@ -144,7 +144,6 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
     if (++ours.beats_since_read < beats_between || context_.now() < ours.next_read) return;
     const auto held = ours.grants().held();
     ours.beats_since_read = 0;
-    ours.next_read = context_.now() + held.size() * time_of_a_row;
     const auto known = tokens_of(held);
     std::vector<std::string> names;
     for (const auto& each : held) {
@@ -161,6 +160,7 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
             if (!row.forced) tokens.emplace(row.grant_id, row.token);
         }
     }
+    ours.next_read = context_.now() + held.size() * time_of_a_row;
     for (const auto& each : held) {
         const auto now = each->now.load();
         const bool counts = now == grant::state::held || now == grant::state::offered;

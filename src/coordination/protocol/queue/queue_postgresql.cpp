@@ -25,10 +25,15 @@ std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t 
 }
 
 /// For held_leases, once for a connection. A plan is kept as it was made, so this comes before it.
+/// Where it is refused (a proxy), the plan is the server's choice.
 void avoid_scans(sql::connection& db, sql::deadline until) {
     bool& avoids = sql::memory_of(db).avoids_scans;
     if (avoids || !db.keeps_session_state()) return;
-    db.query("set enable_seqscan = off", until);
+    try {
+        db.query("set enable_seqscan = off", until);
+    } catch (const error&) {
+        if (!db.alive()) throw;
+    }
     avoids = true;
 }
 
