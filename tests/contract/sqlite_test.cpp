@@ -358,6 +358,32 @@ TEST_CASE(
     CHECK(turns() == numbers{6, 6});
 }
 
+TEST_CASE(
+    "the log of an SQLite file is checkpointed every thousand pages, with turns and without") {
+    for (const bool turns : {false, true}) {
+        CAPTURE(turns);
+        const std::string path = new_path();
+        const auto db = connect(path);
+        (void)db->query("create table t (a)", soon());
+        if (turns) {
+            const auto other = connect(path);
+            (void)other->query("begin immediate", soon());
+            CHECK(kind_of([&] {
+                      (void)db->query("insert into t values (0)", clock::now() + 20ms);
+                  }) == errc::timed_out);
+            (void)other->query("rollback", soon());
+        }
+        CHECK(std::filesystem::exists(path + "-turns") == turns);
+        CHECK(std::filesystem::file_size(path) < 100'000);
+        (void)db->query("begin immediate", soon());
+        for (int i = 0; i < 1100; ++i) {
+            (void)db->query("insert into t values (zeroblob(4000))", soon());
+        }
+        (void)db->query("commit", soon());
+        CHECK(std::filesystem::file_size(path) > 4'000'000);
+    }
+}
+
 // SQLite calls its progress handler once more after a statement has committed. An interrupt there
 // would report "timed out, nothing was done" for rows that exist.
 TEST_CASE("a statement that timed out has changed nothing, at any of its instructions") {
