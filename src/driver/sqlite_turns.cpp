@@ -30,7 +30,7 @@ struct write_turns::shared {
     /// More waiters than that have no order.
     static constexpr std::uint32_t places = 4096;
 
-    std::uint64_t magic;
+    std::uint64_t magic = 0;
     std::atomic<std::uint32_t> next;     ///< the ticket that is drawn next
     std::atomic<std::uint32_t> serving;  ///< whose turn it is; the futex
     /// Of which ticket the turn began, whether its writer has begun it, and when: turn_start.
