@@ -89,7 +89,7 @@ finding evenness(std::string id, const pace& seen) {
     return {.id = std::move(id),
             .ours = seen.worst_p99_us,
             .theirs = seen.p50_us,
-            .unit = "µs, p99 by p50",
+            .unit = "µs, p99 of the slowest by p50",
             .side = wanted::at_most,
             .target = 10,
             .our_cpu = seen.cpu};

@@ -1,6 +1,7 @@
 #include "driver/sqlite_turns.hpp"
 
 #include "base/identity.hpp"
+#include "driver/monotonic_time.hpp"
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -21,7 +22,6 @@
 
 namespace rowlock::sqlite {
 
-using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
 /// The contents of the file. All operations are sequentially consistent.
@@ -100,11 +100,7 @@ std::uint32_t* word(std::atomic<std::uint32_t>& of) noexcept {
 /// Sleeps while the word is `seen`, until the waker's bit or the time. May end early.
 void sleep_on(std::atomic<std::uint32_t>& of, std::uint32_t seen, std::uint32_t bit,
               sql::deadline until) noexcept {
-    const auto since = std::max<nanoseconds>(until.time_since_epoch(), nanoseconds{0});
-    const auto whole = std::chrono::floor<std::chrono::seconds>(since);
-    timespec at{};
-    at.tv_sec = whole.count();
-    at.tv_nsec = (since - whole).count();
+    const timespec at = driver::monotonic_time(until);
     // FUTEX_WAIT_BITSET's time is absolute, of CLOCK_MONOTONIC.
     ::syscall(futex_call, word(of), FUTEX_WAIT_BITSET, seen, &at, nullptr, bit);
 }

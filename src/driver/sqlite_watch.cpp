@@ -1,5 +1,6 @@
 #include "driver/sqlite_watch.hpp"
 
+#include "driver/monotonic_time.hpp"
 #include <rowlock/error.hpp>
 
 #include <sys/epoll.h>
@@ -172,12 +173,7 @@ void file_watch::listen_to_writers(bool listen) {
 // Also clears a timer that has already expired.
 void file_watch::wake_at(std::optional<time_point> when) const {
     itimerspec at{};
-    if (when) {
-        const auto since = std::max<nanoseconds>(when->time_since_epoch(), 1ns);
-        const auto whole = std::chrono::floor<std::chrono::seconds>(since);
-        at.it_value.tv_sec = whole.count();
-        at.it_value.tv_nsec = (since - whole).count();
-    }
+    if (when) at.it_value = driver::monotonic_time(*when);
     (void)::timerfd_settime(timer_, TFD_TIMER_ABSTIME, &at, nullptr);
 }
 

@@ -22,6 +22,13 @@ using support::soon;
 
 namespace {
 
+/// The lines of a plan.
+std::string lines_of(const sql::result& plan) {
+    std::string all;
+    for (std::size_t row = 0; row < plan.rows(); ++row) all.append(plan.text(row, 0)) += '\n';
+    return all;
+}
+
 using ids = protocol_connection::ids;
 using names = protocol_connection::names;
 
@@ -369,8 +376,7 @@ TEST_CASE("PostgreSQL: the end of a session reads only leases with waiters") {
             text.replace(at, 2, "5");
         }
         const auto plan = hand.db().query("explain " + text, soon());
-        std::string all;
-        for (std::size_t row = 0; row < plan.rows(); ++row) all.append(plan.text(row, 0)) += '\n';
+        const auto all = lines_of(plan);
         CAPTURE(all);
         CHECK(all.find("Seq Scan on " + database.prefix() + "lease") == std::string::npos);
     }
@@ -403,8 +409,7 @@ TEST_CASE("PostgreSQL: the rows of held leases are not each compared with each n
             hand.db().query("explain (analyze, costs off, timing off) execute \"" +
                                 std::string{prepared.text(0, 0)} + "\"(1, '" + names + "}')",
                             soon());
-        std::string all;
-        for (std::size_t row = 0; row < plan.rows(); ++row) all.append(plan.text(row, 0)) += '\n';
+        const auto all = lines_of(plan);
         CAPTURE(all);
         CHECK(all.find("rows=1000") != std::string::npos);
         CHECK(all.find("Seq Scan") == std::string::npos);
@@ -432,10 +437,7 @@ TEST_CASE("PostgreSQL: the fast paths find that no session waits without reading
             hand.db().query("prepare short_way as " + text, soon());
             const auto plan = hand.db().query("explain execute short_way(" + values + ")", soon());
             hand.db().query("deallocate short_way", soon());
-            std::string all;
-            for (std::size_t row = 0; row < plan.rows(); ++row) {
-                all.append(plan.text(row, 0)) += '\n';
-            }
+            const auto all = lines_of(plan);
             CAPTURE(all);
             CHECK(all.find("Seq Scan on " + database.prefix() + "waiter") == std::string::npos);
         }
@@ -467,8 +469,7 @@ TEST_CASE(
             "execute short_way('queue', 1, 11, 0)",
             soon());
         reader->query("rollback", soon());
-        std::string all;
-        for (std::size_t row = 0; row < plan.rows(); ++row) all.append(plan.text(row, 0)) += '\n';
+        const auto all = lines_of(plan);
         CAPTURE(all);
         const auto at = all.find("Buffers: shared hit=");
         REQUIRE(at != std::string::npos);

@@ -72,6 +72,15 @@ mode_t mode_of(const std::string& path) {
     return found.st_mode & 07777;
 }
 
+// A write to the table t waits for another connection's transaction, in vain.
+void find_locked(connection& db, const std::string& path) {
+    const auto other = connect(path);
+    (void)other->query("begin immediate", soon());
+    CHECK(kind_of([&] { (void)db.query("insert into t values (2)", clock::now() + 20ms); }) ==
+          errc::timed_out);
+    (void)other->query("rollback", soon());
+}
+
 // Runs `body` in a forked child; true if it answered true there.
 bool in_child(const std::function<bool()>& body) {
     const pid_t child = ::fork();
@@ -298,7 +307,6 @@ TEST_CASE("all writers of one SQLite file succeed") {
 TEST_CASE(
     "a connection that finds an SQLite file locked takes turns with its writers from then on") {
     const std::string path = new_path();
-    const auto other = connect(path);
     auto db = connect(path);
     const auto turns = [&] {
         std::array<std::uint32_t, 2> numbers{};
@@ -313,10 +321,7 @@ TEST_CASE(
     run("insert into t values (1)");
     CHECK_FALSE(std::filesystem::exists(path + "-turns"));
 
-    (void)other->query("begin immediate", soon());
-    CHECK(kind_of([&] { (void)db->query("insert into t values (2)", clock::now() + 20ms); }) ==
-          errc::timed_out);
-    (void)other->query("commit", soon());
+    find_locked(*db, path);
     CHECK(turns() == numbers{1, 1});
 
     run("/* a comment */ INSERT into t values (2)");
@@ -365,14 +370,7 @@ TEST_CASE(
         const std::string path = new_path();
         const auto db = connect(path);
         (void)db->query("create table t (a)", soon());
-        if (turns) {
-            const auto other = connect(path);
-            (void)other->query("begin immediate", soon());
-            CHECK(kind_of([&] {
-                      (void)db->query("insert into t values (0)", clock::now() + 20ms);
-                  }) == errc::timed_out);
-            (void)other->query("rollback", soon());
-        }
+        if (turns) find_locked(*db, path);
         CHECK(std::filesystem::exists(path + "-turns") == turns);
         CHECK(std::filesystem::file_size(path) < 100'000);
         (void)db->query("begin immediate", soon());
