@@ -36,7 +36,7 @@ std::vector<support::server> servers() {
     return {support::server::postgresql, support::server::mariadb};
 }
 
-const char* to_string(support::server which) {
+std::string to_string(support::server which) {
     return which == support::server::postgresql ? "postgresql" : "mariadb";
 }
 
@@ -70,7 +70,7 @@ std::int64_t floor_of(const std::string& url) {
 std::int64_t use(client& locks, const std::string& name, int times) {
     std::int64_t token = 0;
     for (int i = 0; i < times; ++i) {
-        auto lease = locks.try_acquire_for(name, 20s);
+        auto lease = locks.try_acquire_for(name, 60s);
         if (!lease) throw std::runtime_error{"not granted"};
         token = lease->token().value();
         lease->release();
@@ -79,7 +79,8 @@ std::int64_t use(client& locks, const std::string& name, int times) {
 }
 
 // The servers are killed, which ends their connections at once: no test here waits for the timeout.
-const client_options quick{.ttl = 3s, .poll_interval = 100ms, .statement_timeout = 10s};
+// It is longer than a disk that other tests keep busy has stalled.
+const client_options quick{.ttl = 3s, .poll_interval = 100ms, .statement_timeout = 30s};
 
 /// A URL with the same hosts, the standby first.
 std::string standby_first(const replicated_pair& pair) {
@@ -121,11 +122,16 @@ TEST_CASE("after the promotion of a standby that lagged all leases are lost and 
         CHECK(before == server_of(pair->url()));
         CHECK(before == server_of(standby_first(*pair)));  // the first host that accepts writes
 
+        std::string step = "the primary is killed";
+        INFO(step);
         pair->kill_primary();
         CHECK(kind_of([&] { (void)open(pair->url()).connect(soon()); }) ==
               errc::database_unreachable);
+        step = "the standby is promoted";
         pair->promote();
+        step = "a client takes a lease of the promoted standby";
         const auto token = use(others, "job", 1);
+        step = "both clients have met it";
         CHECK(token > greatest);
         CHECK(token > raise);
         CHECK(eventually([&] { return !kept.held() && !late.held(); }, 5s));

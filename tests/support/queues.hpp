@@ -36,13 +36,12 @@ inline rowlock::lease acquire_soon(rowlock::client& who, const std::string& name
     return std::move(*got);
 }
 
-/// The shortest time of several runs of `action`: a busy machine may delay one run, but hardly all,
-/// and an action that is too slow is so each time.
-template <typename Action>
-std::chrono::steady_clock::duration at_best(std::chrono::steady_clock::duration bound,
-                                            const Action& action) {
+/// The least cost of several runs of `action`, which returns a time or a count: a busy machine may
+/// raise that of one run, but hardly of all, and an action that costs too much does so each time.
+template <typename Cost, typename Action>
+auto at_best(const Cost& bound, const Action& action) {
     constexpr int tries = 10;
-    std::chrono::steady_clock::duration best = action();
+    auto best = action();
     for (int i = 1; i < tries && best >= bound; ++i) best = std::min(best, action());
     return best;
 }

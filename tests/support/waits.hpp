@@ -10,7 +10,7 @@ namespace support {
 /// Now plus a generous bound for one statement, long enough for the slowest machine. The test's own
 /// time limit ends a call that hangs.
 [[nodiscard]] inline rowlock::sql::deadline soon() {
-    return std::chrono::steady_clock::now() + std::chrono::seconds{20};
+    return std::chrono::steady_clock::now() + std::chrono::seconds{60};
 }
 
 /// Waits until `condition` holds, with frequent checks. False after `limit`. For an event in
