@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -49,13 +48,6 @@ std::string url_of(const std::string& database, const bench::temporary_folder& f
     if (database == "postgresql") return bench::need(bench::postgresql_url(), "PostgreSQL");
     if (database == "mariadb") return bench::need(bench::mariadb_url(), "MariaDB");
     return "sqlite:" + (folder.path() / "locks.db").string();
-}
-
-/// The server's URL over TCP, if the usual one leads to a Unix socket.
-std::string tcp_url(const std::string& database) {
-    const char* const found = std::getenv(database == "postgresql" ? "ROWLOCK_TEST_POSTGRESQL_URL"
-                                                                   : "ROWLOCK_TEST_MARIADB_URL");
-    return bench::need(found == nullptr ? "" : found, database + " over TCP");
 }
 
 /// The port in a URL, `scheme://user:password@host:port/database`.
@@ -126,7 +118,7 @@ void measure(bench::findings& found, const hand_over_row& row, const options& ho
     std::string url = url_of(row.database, folder);
     std::optional<support::tcp_relay> relay;
     if (row.round_trip > 0ms) {
-        const server_port server{tcp_url(row.database)};
+        const server_port server{bench::network_url(row.database)};
         relay.emplace(server.number);
         relay->become({.round_trip = row.round_trip});
         url = server.replaced_by(relay->port());

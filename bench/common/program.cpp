@@ -6,7 +6,6 @@
 
 #include <cstdlib>
 #include <exception>
-#include <initializer_list>
 #include <stdexcept>
 
 namespace bench {
@@ -15,12 +14,22 @@ namespace {
 constexpr const char* footer =
     "\nThe servers are those of scripts/with-servers --peers; see there for their variables.\n";
 
-std::string first_of(std::initializer_list<const char*> variables) {
-    for (const char* const each : variables) {
-        const char* const value = std::getenv(each);
-        if (value != nullptr && *value != '\0') return value;
-    }
-    return {};
+std::string variable(const std::string& name) {
+    const char* const value = std::getenv(name.c_str());
+    return value == nullptr ? "" : value;
+}
+
+/// How the variables of a server begin.
+constexpr const char* postgresql = "ROWLOCK_TEST_POSTGRESQL_";
+
+std::string mariadb() {
+    const bool mysql = variable("ROWLOCK_TEST_SERVER") == "mysql";
+    return mysql ? "ROWLOCK_TEST_MYSQL_" : "ROWLOCK_TEST_MARIADB_";
+}
+
+std::string url_of(const std::string& server) {
+    const auto socket = variable(server + "SOCKET_URL");
+    return socket.empty() ? variable(server + "URL") : socket;
 }
 
 }  // namespace
@@ -53,23 +62,28 @@ int run_program(int argc, char** argv, const std::string& description,
 }
 
 std::string postgresql_url() {
-    return first_of({"ROWLOCK_TEST_POSTGRESQL_SOCKET_URL", "ROWLOCK_TEST_POSTGRESQL_URL"});
+    return url_of(postgresql);
 }
 
 std::string mariadb_url() {
-    return first_of({"ROWLOCK_TEST_MARIADB_SOCKET_URL", "ROWLOCK_TEST_MARIADB_URL"});
+    return url_of(mariadb());
+}
+
+std::string network_url(const std::string& database) {
+    return need(variable((database == "postgresql" ? std::string{postgresql} : mariadb()) + "URL"),
+                database + " over TCP");
 }
 
 std::string redis_socket() {
-    return first_of({"ROWLOCK_BENCH_REDIS_SOCKET"});
+    return variable("ROWLOCK_BENCH_REDIS_SOCKET");
 }
 
 std::string redis_always_socket() {
-    return first_of({"ROWLOCK_BENCH_REDIS_ALWAYS_SOCKET"});
+    return variable("ROWLOCK_BENCH_REDIS_ALWAYS_SOCKET");
 }
 
 std::string zookeeper_host() {
-    return first_of({"ROWLOCK_BENCH_ZOOKEEPER"});
+    return variable("ROWLOCK_BENCH_ZOOKEEPER");
 }
 
 std::string need(std::string url, const std::string& server) {

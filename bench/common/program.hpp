@@ -27,7 +27,11 @@ int run_program(int argc, char** argv, const std::string& description,
 /// The URL of a Unix socket if there is one: ROWLOCK_TEST_POSTGRESQL_SOCKET_URL and so on, which
 /// scripts/with-servers sets. Empty if the server is missing.
 [[nodiscard]] std::string postgresql_url();
+/// With ROWLOCK_TEST_SERVER=mysql that of MySQL, in the place of MariaDB's.
 [[nodiscard]] std::string mariadb_url();
+/// The same over TCP, of "postgresql" or "mariadb".
+/// @throws std::runtime_error if there is none
+[[nodiscard]] std::string network_url(const std::string& database);
 /// The Redis of `--peers`. Empty if there is none.
 [[nodiscard]] std::string redis_socket();
 [[nodiscard]] std::string redis_always_socket();

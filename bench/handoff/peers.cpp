@@ -1,5 +1,5 @@
-// A contended lock on PostgreSQL compared with the peers' queues (T8): the time from the release in
-// one process to the grant in the next.
+// A contended lock compared with the peers' queues (T8): the time from the release in one process
+// to the grant in the next.
 #include "common/program.hpp"
 #include "handoff/contests.hpp"
 #include "handoff/report.hpp"
@@ -12,6 +12,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
+#include <list>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,50 +29,103 @@ struct peers_options {
     int rounds = 3;
 };
 
-std::vector<contest> contests_of(const lease_options& ours, const std::string& tag) {
-    std::vector<contest> result{leases(ours)};
-    if (const auto socket = bench::redis_socket(); !socket.empty()) {
-        result.push_back(bench::redis_fair_queue(socket, tag));
-    }
-    if (const auto host = bench::zookeeper_host(); !host.empty()) {
-        result.push_back(bench::zookeeper_queue(host, tag));
-    }
-    return result;
+/// rowlock's contests. "by database": without datagrams and over TCP, as between machines.
+struct ours {
+    const char* name;
+    lease_options how;
+};
+
+std::vector<ours> all_ours(const bench::temporary_folder& folder, const std::string& tag) {
+    const std::string prefix = tag + "_";
+    const auto postgresql = bench::need(bench::postgresql_url(), "PostgreSQL");
+    return {
+        {"postgresql", {.url = postgresql, .prefix = prefix}},
+        {"by-database",
+         {.url = bench::network_url("postgresql"),
+          .prefix = prefix + "tcp_",
+          .wake_ups = rowlock::wakeup_mode::database}},
+        {"mariadb",
+         {.url = bench::need(bench::mariadb_url(), "MariaDB or MySQL"), .prefix = prefix}},
+        {"sqlite", {.url = "sqlite:" + (folder.path() / "locks.db").string(), .prefix = prefix}}};
 }
 
-void add_rows(bench::findings& found, const std::vector<contest>& contests,
-              const std::vector<race_result>& seen) {
-    for (std::size_t i = 1; i < contests.size(); ++i) {
-        const bool redis = contests[i].title.starts_with("Redis");
-        found.add({.id = redis ? "T8/redis" : "T8/zookeeper",
-                   .ours = seen[0].handoff_p50_us,
-                   .theirs = seen[i].handoff_p50_us,
-                   .unit = "µs",
+using results = std::map<std::string, race_result>;
+
+/// The hand-off of `name` beside that of a peer, if that was measured.
+void add_row(bench::findings& found, const results& seen, const std::string& id,
+             const std::string& name, const std::string& peer, double target) {
+    const auto theirs = seen.find(peer);
+    if (theirs == seen.end()) return;
+    const auto& ours = seen.at(name);
+    found.add({.id = id,
+               .ours = ours.handoff_p50_us,
+               .theirs = theirs->second.handoff_p50_us,
+               .unit = "µs",
+               .side = bench::wanted::at_most,
+               .target = target,
+               .our_cpu = ours.cpu,
+               .their_cpu = theirs->second.cpu});
+}
+
+void add_rows(bench::findings& found, const results& seen) {
+    add_row(found, seen, "T8/redis", "postgresql", "redis", 1.2);
+    add_row(found, seen, "T8/by-database", "by-database", "redis", 1.5);
+    add_row(found, seen, "T8/mariadb", "mariadb", "redis", 2);
+    add_row(found, seen, "T8/zookeeper", "postgresql", "zookeeper", 0.4);
+    const auto& postgresql = seen.at("postgresql");
+    found.add({.id = "T8/p99",
+               .ours = postgresql.handoff_p99_us,
+               .theirs = postgresql.handoff_p50_us,
+               .unit = "µs",
+               .side = bench::wanted::at_most,
+               .target = 5,
+               .our_cpu = postgresql.cpu});
+    for (const std::string each : {"postgresql", "mariadb", "sqlite"}) {
+        found.add({.id = "T8/statements-" + each,
+                   .ours = seen.at(each).statements_per_grant,
+                   .unit = "statements",
                    .side = bench::wanted::at_most,
-                   .target = redis ? 1.2 : 0.4,
-                   .our_cpu = seen[0].cpu,
-                   .their_cpu = seen[i].cpu});
-        if (redis) found.add(bench::cpu_compared("T19/hand-off", seen[0].cpu, seen[i].cpu, 1.5));
+                   .target = 4,
+                   .our_cpu = seen.at(each).cpu});
+    }
+    if (const auto redis = seen.find("redis"); redis != seen.end()) {
+        found.add(bench::cpu_compared("T19/hand-off", postgresql.cpu, redis->second.cpu, 1.5));
     }
 }
 
 void run(const bench::program_options& common, peers_options options, bench::findings& found) {
     if (options.seconds == 0) options.seconds = common.quick ? 1.5 : 3;
     const std::string tag = fmt::format("rowlock_bench_{}", ::getpid());
-    lease_options ours;
-    ours.url = bench::need(bench::postgresql_url(), "PostgreSQL");
-    ours.prefix = tag + "_";
-    const auto contests = contests_of(ours, tag);
-    prepared_tables tables{ours};
+    const bench::temporary_folder folder;
+    std::vector<std::string> names;
+    std::vector<contest> contests;
+    std::list<prepared_tables> tables;
+    for (const auto& [name, how] : all_ours(folder, tag)) {
+        tables.emplace_back(how);
+        names.emplace_back(name);
+        contests.push_back(leases(how));
+        contests.back().title = "rowlock, " + names.back();
+    }
+    if (const auto socket = bench::redis_socket(); !socket.empty()) {
+        names.emplace_back("redis");
+        contests.push_back(bench::redis_fair_queue(socket, tag));
+    }
+    if (const auto host = bench::zookeeper_host(); !host.empty()) {
+        names.emplace_back("zookeeper");
+        contests.push_back(bench::zookeeper_queue(host, tag));
+    }
     print_heading();
     race_options race;
     race.duration = std::chrono::milliseconds{static_cast<long>(options.seconds * 1000)};
     for (const int clients : options.clients) {
         race.clients = clients;
-        const auto seen = take_turns("", contests, race, options.rounds);
-        if (clients == judged) add_rows(found, contests, seen);
+        const auto medians = take_turns("", contests, race, options.rounds);
+        if (clients != judged) continue;
+        results seen;
+        for (std::size_t i = 0; i < names.size(); ++i) seen[names[i]] = medians[i];
+        add_rows(found, seen);
     }
-    tables.clear();
+    for (auto& each : tables) each.clear();
 }
 
 void add_options(CLI::App& app, peers_options& options) {

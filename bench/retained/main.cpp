@@ -58,10 +58,12 @@ private:
     const rowlock::lock_name name_;
 };
 
-void compare(findings& found, const std::string& id, std::vector<contestant> all, double target,
+/// Returns the second one's pace.
+pace compare(findings& found, const std::string& id, std::vector<contestant> all, double target,
              const round_options& rounds) {
     const auto seen = measured(found, id, all, rounds);
     found.add(compared(id, seen[1], seen[0], "turns/s", target));
+    return seen[1];
 }
 
 std::vector<contestant> both(const std::function<contestant(bool keeps)>& make) {
@@ -185,9 +187,16 @@ void measure(const program_options& common, const std::vector<std::string>& data
         const tables where{url_of(each, folder)};
         measure_pair(found, fmt::format("T17/pair-{}", each), where);
         for (const int threads : {1, 16}) {
-            compare(found, fmt::format("T17/{}-{}", each, threads),
-                    both([&](bool keeps) { return pairs(where, keeps, threads); }),
-                    threads == 1 ? 100 : 20, rounds);
+            const auto kept =
+                compare(found, fmt::format("T17/{}-{}", each, threads),
+                        both([&](bool keeps) { return pairs(where, keeps, threads); }),
+                        threads == 1 ? 100 : 20, rounds);
+            if (threads == 1) continue;
+            found.add({.id = fmt::format("T17/threads-{}", each),
+                       .ours = kept.per_second,
+                       .unit = "turns/s",
+                       .target = 5'000'000,
+                       .our_cpu = kept.cpu});
         }
         measure_recall(found, fmt::format("T17/recall-{}", each), where, common.quick ? 20 : 100);
         for (const int in_a_row : {1, 16}) {

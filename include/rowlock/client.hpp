@@ -196,7 +196,7 @@ public:
                                                          const acquire_options& options = {}) {
         return acquire_all_until(names, time_point::max(), std::move(stop), options);
     }
-    /// One attempt; empty if another caller holds one of the locks or waits for it.
+    /// One attempt; empty if another holds, keeps (retain_options) or waits for one of the locks.
     [[nodiscard]] std::optional<multi_lease> try_acquire_all(const std::vector<lock_name>& names,
                                                              const acquire_options& options = {});
     /// As try_acquire_for(): waits up to `timeout`, or until `stop` is requested.

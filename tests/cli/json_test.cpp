@@ -234,6 +234,26 @@ TEST_CASE("ls under --json reports on standard output whether there is more") {
     CHECK(printed(*in, "ls", {"ls", "--limit", "1"})["more"] == true);
 }
 
+TEST_CASE("ls and show say that a lease is retained, with and without --json") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        rowlock::client locks{
+            rowlock::open(in->url()).with_tables({.prefix = in->prefix()}),
+            {.retain = rowlock::retain_options{.longest = std::chrono::seconds{10}}}};
+        const auto state = [&] { return printed(*in, "show", {"show", "a"})["state"]; };
+        REQUIRE(tool::eventually([&] {
+            locks.acquire("a").release();
+            return state() == "retained";
+        }));
+        CHECK(printed(*in, "ls", {"ls"})["locks"][0]["state"] == "retained");
+        CHECK(in->run({"ls"}).out.find("retained") != std::string::npos);
+        CHECK(in->run({"show", "a"}).out.find("retained   by its client") != std::string::npos);
+        const auto held = locks.acquire("b");  // control
+        CHECK(printed(*in, "show", {"show", "b"})["state"] == "held");
+        CHECK(in->run({"show", "b"}).out.find("retained") == std::string::npos);
+    }
+}
+
 TEST_CASE("an id beyond 2^53 is exact in a reader that stores numbers as doubles") {
     const auto in = tool::sqlite_tables();
     const auto lease = printed(*in, "acquire", {"acquire", "--for", "1h", "a"});

@@ -128,6 +128,81 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("a mutex and a recursive_mutex lock what their client keeps, without a round trip") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), keeping(database)};
+        const auto lock_again = [&](auto& which) {
+            until_kept(locks, which.name());
+            network.statements = 0;
+            std::int64_t last = 0;
+            for (int i = 0; i < 200; ++i) {
+                const std::lock_guard once{which};
+                REQUIRE(which.held());
+                REQUIRE(which.token().value() > last);
+                last = which.token().value();
+            }
+            CHECK(network.statements < 10);  // each reserves a block of tokens
+            CHECK(is_kept(locks, which.name()));
+        };
+        rowlock::mutex once{locks, "job"};
+        lock_again(once);
+        rowlock::recursive_mutex again{locks, "another job"};
+        lock_again(again);
+        const std::lock_guard outer{again};
+        const std::lock_guard inner{again};
+        CHECK(again.held());
+    }
+}
+
+TEST_CASE("a try by another thread of the client that uses its kept lease fails at once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), keeping(database)};
+        client other{database.source(), plain(database)};
+        until_kept(locks, "job");
+        auto held = locks.acquire("job");
+        std::atomic<int> sent{0};
+        network.before([&](std::string_view) { ++sent; });
+        const auto tries = [](client& which) {
+            return std::async(std::launch::async, [&] { return which.try_acquire("job"); });
+        };
+        const auto busy = locks.stats().busy;
+        for (int i = 0; i < 200; ++i) REQUIRE_FALSE(tries(locks).get());
+        CHECK(sent < 20);  // heartbeats
+        CHECK(locks.stats().busy == busy + 200);
+        CHECK(locks.stats().recalls == 0);
+        held.release();
+        CHECK(is_kept(locks, "job"));
+        // Another client recalls it: the lease is not kept any more, and a try asks the database.
+        held = locks.acquire("job");
+        CHECK_FALSE(other.try_acquire("job"));
+        CHECK(eventually([&] { return locks.stats().recalls == 1; }));
+        const int before = sent;
+        CHECK_FALSE(tries(locks).get());
+        CHECK(sent > before);
+        held.release();
+        CHECK(eventually([&] { return other.try_acquire("job").has_value(); }));
+    }
+}
+
+TEST_CASE("a try finds a kept lease free although a thread that has lost it still uses it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        auto options = keeping(database);
+        options.heartbeat = 100ms;
+        client locks{database.source(), options};
+        until_kept(locks, "job");
+        const auto held = locks.acquire("job");
+        end_sessions(database);
+        CHECK(eventually([&] {
+            return std::async(std::launch::async,
+                              [&] { return locks.try_acquire("job").has_value(); })
+                .get();
+        }));
+        CHECK_FALSE(held.held());
+    }
+}
+
 TEST_CASE("a client without `retain` keeps nothing (control)") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;

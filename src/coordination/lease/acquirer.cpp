@@ -139,6 +139,12 @@ private:
 
 /// One round.
 acquirer::answer acquirer::ask(acquisition& call) {
+    // The database would show our own kept lease, which an attempt recalls.
+    if (!call.has_time() && call.kind() == hold_kind::lease &&
+        context_.retained.in_use(call.name.str())) {
+        context_.count(counter::busy);
+        return std::shared_ptr<grant>{};
+    }
     if (std::exchange(call.straight_to_queue, false)) {
         if (auto waited = wait_in_queue(call)) return waited;
         return go_on(call);

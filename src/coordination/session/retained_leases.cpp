@@ -146,6 +146,19 @@ std::shared_ptr<grant> retained_leases::take(const std::string& name, std::strin
     return granted;
 }
 
+bool retained_leases::in_use(const std::string& name) {
+    if (!enabled_) return false;
+    const auto kept = find(name);
+    if (!kept) return false;
+    const std::lock_guard lock{kept->mutex};
+    const auto now = clock_.now();
+    if (kept->now != retained_lease::state::in_use || kept->recalled || now >= kept->until) {
+        return false;
+    }
+    const auto holder = kept->holder.lock();
+    return holder && holder->now == grant::state::held && holder->session_trust->open(now);
+}
+
 bool retained_leases::keep(const grant& held, const successor& succeed) noexcept {
     const auto& kept = held.kept_as;
     if (!kept || !enabled_ || held.fenced || held.requested) return false;

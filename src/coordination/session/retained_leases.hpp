@@ -101,6 +101,10 @@ public:
                                 std::string_view note, std::chrono::steady_clock::time_point until,
                                 const std::stop_token& stop);
 
+    /// Whether a thread of this client holds a kept lease of that name, and no other client is
+    /// known to want it: then a single attempt fails without asking.
+    [[nodiscard]] bool in_use(const std::string& name);
+
     // --- a release; `held` is `releasing`
     /// Makes the next grant of a lease: see grant_lifecycle::succeed.
     using successor = std::function<std::shared_ptr<grant>(
