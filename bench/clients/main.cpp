@@ -65,7 +65,9 @@ void on_postgresql(findings& found, int clients, const round_options& rounds) {
     if (seen.size() < 3) return;
     found.add(compared(id, seen[0], seen[2], "pairs/s", 1.2));
     if (clients == 16) found.add(cpu_compared("T19/clients-16", seen[0].cpu, seen[2].cpu, 1.5));
-    add_processes(found, id, where, clients, all[2], rounds);
+    auto peer = std::move(all[2]);
+    all.clear();  // closes their connections
+    add_processes(found, id, where, clients, peer, rounds);
 }
 
 void on_mariadb(findings& found, int clients, const round_options& rounds) {
@@ -81,7 +83,9 @@ void on_mariadb(findings& found, int clients, const round_options& rounds) {
         line_up("ShedLock's statements", clients, [&](int i) { return tasks->task(name_of(i)); }));
     const auto seen = measured(found, id, all, rounds);
     found.add(compared(id, seen[0], seen[2], "pairs/s", 1.2));
-    add_processes(found, id, where, clients, all[2], rounds);
+    auto peer = std::move(all[2]);
+    all.clear();  // closes their connections
+    add_processes(found, id, where, clients, peer, rounds);
 }
 
 /// The 99th percentile of the client that waits the longest: a client that starves has few turns.

@@ -18,6 +18,13 @@ void run(::sql::Connection& connection, const std::string& text) {
     statement->execute(text);
 }
 
+/// MySQL knows no RETURNING: there the floor reads the row in a statement of its own.
+bool returns_rows(::sql::Connection& connection) {
+    const std::unique_ptr<::sql::Statement> statement{connection.createStatement()};
+    const std::unique_ptr<::sql::ResultSet> row{statement->executeQuery("select version()")};
+    return row->next() && row->getString(1).asStdString().find("MariaDB") != std::string::npos;
+}
+
 class lease_worker final : public worker {
 public:
     lease_worker(const std::string& url, const std::string& table, const std::string& name)
@@ -25,14 +32,20 @@ public:
         run(*connection_, "set session transaction isolation level read committed");
         // Assignments run from left to right, so the owner, which the others read, comes last.
         const std::string free = "(owner is null or expires_at <= sysdate(6))";
+        const bool returns = returns_rows(*connection_);
         acquire_.reset(connection_->prepareStatement(
             fmt::format("insert into {0} (name, owner, token, expires_at) "
                         "values (?, ?, 1, sysdate(6) + interval 30 second) "
                         "on duplicate key update token = if({1}, token + 1, token), "
                         "owner = if({1}, values(owner), owner), "
-                        "expires_at = if(owner = values(owner), values(expires_at), expires_at) "
-                        "returning owner, token",
-                        table, free)));
+                        "expires_at = if(owner = values(owner), values(expires_at), expires_at)"
+                        "{2}",
+                        table, free, returns ? " returning owner, token" : "")));
+        if (!returns) {
+            read_.reset(connection_->prepareStatement(
+                fmt::format("select owner, token from {} where name = ?", table)));
+            read_->setString(1, name);
+        }
         release_.reset(connection_->prepareStatement(
             fmt::format("update {} set owner = null, expires_at = null "
                         "where name = ? and owner = ? and token = ?",
@@ -44,7 +57,8 @@ public:
     }
 
     void turn() override {
-        const std::unique_ptr<::sql::ResultSet> granted{acquire_->executeQuery()};
+        if (read_) acquire_->executeUpdate();
+        const std::unique_ptr<::sql::ResultSet> granted{(read_ ? read_ : acquire_)->executeQuery()};
         if (!granted->next() || granted->getString(1) != owner_) {
             throw std::runtime_error{"floor: not granted"};
         }
@@ -55,6 +69,7 @@ public:
 private:
     std::shared_ptr<::sql::Connection> connection_;
     std::unique_ptr<::sql::PreparedStatement> acquire_;
+    std::unique_ptr<::sql::PreparedStatement> read_{};  ///< MySQL's
     std::unique_ptr<::sql::PreparedStatement> release_;
     std::string owner_;
 };

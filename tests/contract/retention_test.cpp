@@ -192,14 +192,65 @@ TEST_CASE("a try finds a kept lease free although a thread that has lost it stil
         options.heartbeat = 100ms;
         client locks{database.source(), options};
         until_kept(locks, "job");
+        const auto local = locks.stats().local_grants;
         const auto held = locks.acquire("job");
-        end_sessions(database);
-        CHECK(eventually([&] {
+        REQUIRE(locks.stats().local_grants == local + 1);
+        const auto is_free = [&] {
             return std::async(std::launch::async,
                               [&] { return locks.try_acquire("job").has_value(); })
                 .get();
-        }));
-        CHECK_FALSE(held.held());
+        };
+        REQUIRE_FALSE(is_free());
+        SUBCASE("with its session") {
+            end_sessions(database);
+            CHECK(eventually(is_free, 5s));  // the lease would be kept for ten seconds
+            CHECK(eventually([&] { return !held.held(); }, 5s));
+        }
+        SUBCASE("since its own client freed it") {
+            REQUIRE(locks.force_release("job"));
+            CHECK(is_free());
+        }
+    }
+}
+
+TEST_CASE("tries by another thread do not end the stay of a lease, whenever they come") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), keeping(database, 1s)};
+        until_kept(locks, "job");
+        std::atomic<bool> over{false};
+        auto pairs = std::async(std::launch::async, [&] {
+            while (!over) {
+                if (auto held = locks.try_acquire("job")) held->release();
+            }
+        });
+        const auto end = std::chrono::steady_clock::now() + 1500ms;  // three renewals
+        int vain = 0;
+        while (std::chrono::steady_clock::now() < end) {
+            if (!locks.try_acquire("job")) ++vain;
+        }
+        over = true;
+        pairs.get();
+        CHECK(vain > 0);
+        CHECK(locks.stats().recalls == 0);
+        // The control: such tries of another client.
+        client other{database.source(), plain(database)};
+        CHECK(eventually([&] { return other.try_acquire("job").has_value(); }, 5s));
+        CHECK(locks.stats().recalls > 0);
+    }
+}
+
+TEST_CASE("a client keeps at most as many leases as `names` allows") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        auto options = keeping(database);
+        options.retain->names = 1;
+        client locks{database.source(), options};
+        until_kept(locks, "one");
+        for (int i = 0; i < 20; ++i) locks.acquire("another").release();
+        CHECK_FALSE(is_kept(locks, "another"));
+        CHECK(is_kept(locks, "one"));
+        client other{database.source(), plain(database)};
+        other.acquire("one").release();  // recalls it: there is room again
+        until_kept(locks, "another");
     }
 }
 

@@ -78,10 +78,18 @@ std::shared_ptr<grant> acquirer::acquire_lease(const lock_name& name, steady::ti
     validate(options);
     const auto began = steady::now();
     if (stop.stop_requested()) return nullptr;
-    if (auto kept = retention_.take(name, thread_label(), options, until, stop)) {
-        kept->measured->acquired(metrics::acquire_mode::exclusive,
-                                 metrics::acquire_outcome::granted, steady::now() - began);
-        return kept;
+    const auto kept = retention_.take(name, thread_label(), options, until, stop);
+    if (kept.granted) {
+        kept.granted->measured->acquired(metrics::acquire_mode::exclusive,
+                                         metrics::acquire_outcome::granted, steady::now() - began);
+        return kept.granted;
+    }
+    if (kept.in_use && began >= until) {  // a single attempt, which would recall our own lease
+        context_.count(counter::busy);
+        context_.measured.of(name.str())
+            .acquired(metrics::acquire_mode::exclusive, metrics::acquire_outcome::busy,
+                      steady::now() - began);
+        return nullptr;
     }
     auto granted = acquire(name, until, stop, options);
     if (granted && !options.max_duration && options.queueing == queueing::fair) {
@@ -139,12 +147,6 @@ private:
 
 /// One round.
 acquirer::answer acquirer::ask(acquisition& call) {
-    // The database would show our own kept lease, which an attempt recalls.
-    if (!call.has_time() && call.kind() == hold_kind::lease &&
-        context_.retained.in_use(call.name.str())) {
-        context_.count(counter::busy);
-        return std::shared_ptr<grant>{};
-    }
     if (std::exchange(call.straight_to_queue, false)) {
         if (auto waited = wait_in_queue(call)) return waited;
         return go_on(call);

@@ -82,7 +82,10 @@ bool lease_admin::force_release(const lock_name& name, std::optional<fencing_tok
         if (done) context_.notify_holder(db, whom.session, until);
         return done;
     });
-    if (freed) waiting_.lease_freed(name.str());
+    if (freed) {
+        context_.retained.recall_name(name.str());  // our own threads' next tries ask the database
+        waiting_.lease_freed(name.str());
+    }
     return freed;
 }
 

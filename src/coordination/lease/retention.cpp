@@ -43,17 +43,17 @@ retention::retention(client_context& context, client_connections& connections,
     });
 }
 
-std::shared_ptr<grant> retention::take(const lock_name& name, const std::string& thread,
+retained_leases::taken retention::take(const lock_name& name, const std::string& thread,
                                        const acquire_options& options,
                                        std::chrono::steady_clock::time_point until,
                                        const std::stop_token& stop) {
-    if (options.max_duration || options.queueing == queueing::barging) return nullptr;
-    auto granted = context_.retained.take(name.str(), thread, options.note, until, stop);
-    if (!granted) return nullptr;
+    if (options.max_duration || options.queueing == queueing::barging) return {};
+    auto found = context_.retained.take(name.str(), thread, options.note, until, stop);
+    if (!found.granted) return found;
     context_.count(counter::acquired);
     context_.count(counter::local_grants);
-    context_.report(event_kind::lease_acquired, *granted);
-    return granted;
+    context_.report(event_kind::lease_acquired, *found.granted);
+    return found;
 }
 
 bool retention::keep(grant& held) noexcept {

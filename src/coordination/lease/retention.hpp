@@ -37,9 +37,10 @@ public:
     retention& operator=(const retention&) = delete;
     ~retention() = default;
 
-    /// A kept lease, held by this thread; null if it is not kept. No round trip.
+    /// A kept lease, held by this thread, or whether another thread of this client uses it. No
+    /// round trip.
     /// @param thread of this thread, for deadlock detection
-    std::shared_ptr<grant> take(const lock_name& name, const std::string& thread,
+    retained_leases::taken take(const lock_name& name, const std::string& thread,
                                 const acquire_options& options,
                                 std::chrono::steady_clock::time_point until,
                                 const std::stop_token& stop);

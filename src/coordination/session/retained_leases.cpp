@@ -95,13 +95,13 @@ void retained_leases::close() noexcept {
     stays_.clear();
 }
 
-std::shared_ptr<grant> retained_leases::take(const std::string& name, std::string_view thread,
+retained_leases::taken retained_leases::take(const std::string& name, std::string_view thread,
                                              std::string_view note,
                                              std::chrono::steady_clock::time_point until,
                                              const std::stop_token& stop) {
-    if (!enabled_) return nullptr;
+    if (!enabled_) return {};
     const auto kept = find(name);
-    if (!kept) return nullptr;
+    if (!kept) return {};
     std::unique_lock lock{kept->mutex};
     auto now = clock_.now();
     const auto is_over = [&] { return kept->recalled || now >= kept->until; };
@@ -114,8 +114,10 @@ std::shared_ptr<grant> retained_leases::take(const std::string& name, std::strin
         now = clock_.now();
         return !is_on_its_way() || !enabled_;
     };
-    if (is_on_its_way() && !wait(*kept, lock, until, stop, is_settled)) return nullptr;
-    if (kept->now != retained_lease::state::idle || is_over() || !enabled_) return nullptr;
+    if (is_on_its_way() && !wait(*kept, lock, until, stop, is_settled)) return {};
+    if (kept->now != retained_lease::state::idle || is_over() || !enabled_) {
+        return {.in_use = is_in_use(*kept)};
+    }
     auto granted = kept->idle;
     granted->thread = thread;
     granted->note = note;
@@ -132,31 +134,18 @@ std::shared_ptr<grant> retained_leases::take(const std::string& name, std::strin
         granted->stopped = true;
         granted->now = grant::state::lost;
         end(*kept);
-        return nullptr;
+        return {};
     }
     granted->given_back = false;
     // The heartbeat may have denied it in between.
     if (granted->now != grant::state::held) {
         granted->stopped = true;
         end(*kept);
-        return nullptr;
+        return {};
     }
     kept->holder = granted;
     ++kept->local_grants;
-    return granted;
-}
-
-bool retained_leases::in_use(const std::string& name) {
-    if (!enabled_) return false;
-    const auto kept = find(name);
-    if (!kept) return false;
-    const std::lock_guard lock{kept->mutex};
-    const auto now = clock_.now();
-    if (kept->now != retained_lease::state::in_use || kept->recalled || now >= kept->until) {
-        return false;
-    }
-    const auto holder = kept->holder.lock();
-    return holder && holder->now == grant::state::held && holder->session_trust->open(now);
+    return {.granted = std::move(granted)};
 }
 
 bool retained_leases::keep(const grant& held, const successor& succeed) noexcept {
@@ -395,7 +384,18 @@ std::shared_ptr<retained_lease> retained_leases::find(grant_id grant_id) const n
     return found == stays_.end() ? nullptr : found->second;
 }
 
-/// With the mutex of `which` held.
+/// With the mutex of `which` held, as the next.
+bool retained_leases::is_in_use(const retained_lease& which) const noexcept {
+    if (which.recalled || !enabled_) return false;
+    if (which.now == retained_lease::state::reserving) return true;
+    const auto now = clock_.now();
+    if (which.now != retained_lease::state::in_use || now >= which.until) return false;
+    const auto holder = which.holder.lock();
+    if (!holder || !holder->session_trust->open(now)) return false;
+    const auto state = holder->now.load();
+    return state == grant::state::held || state == grant::state::releasing;
+}
+
 void retained_leases::end(retained_lease& which) noexcept {
     which.policy.ended(which.local_grants, which.recalled, which.last);
     which.now = retained_lease::state::absent;

@@ -95,15 +95,16 @@ public:
     void close() noexcept;
 
     // --- an acquire
-    /// The lease of that name, held by the calling thread; null if it is not kept idle. Waits for a
-    /// lease that is just given back, until then: the database could not grant it yet.
-    std::shared_ptr<grant> take(const std::string& name, std::string_view thread,
-                                std::string_view note, std::chrono::steady_clock::time_point until,
-                                const std::stop_token& stop);
-
-    /// Whether a thread of this client holds a kept lease of that name, and no other client is
-    /// known to want it: then a single attempt fails without asking.
-    [[nodiscard]] bool in_use(const std::string& name);
+    struct taken {
+        std::shared_ptr<grant> granted{};  ///< null if the lease is not kept idle
+        /// Another thread of this client holds it, or its release is under way, and no other client
+        /// is known to want it.
+        bool in_use = false;
+    };
+    /// The lease of that name, held by the calling thread. Waits for a lease that is just given
+    /// back, until then: the database could not grant it yet.
+    taken take(const std::string& name, std::string_view thread, std::string_view note,
+               std::chrono::steady_clock::time_point until, const std::stop_token& stop);
 
     // --- a release; `held` is `releasing`
     /// Makes the next grant of a lease: see grant_lifecycle::succeed.
@@ -162,6 +163,7 @@ private:
     [[nodiscard]] std::shared_ptr<retained_lease> find_or_make(const std::string& name);
     [[nodiscard]] std::shared_ptr<retained_lease> find(grant_id grant_id) const noexcept;
     void end(retained_lease& which) noexcept;
+    [[nodiscard]] bool is_in_use(const retained_lease& which) const noexcept;
     template <typename Test>
     bool wait(retained_lease& which, std::unique_lock<std::mutex>& lock,
               std::chrono::steady_clock::time_point until, const std::stop_token& stop, Test test);
