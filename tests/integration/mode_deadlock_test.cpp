@@ -2,21 +2,27 @@
 // shows: deadlocks
 
 #include "support/failure.hpp"
+#include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/queues.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
 
 #include <atomic>
 #include <future>
+#include <mutex>
 #include <shared_mutex>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
 using namespace rowlock;
 using namespace std::chrono_literals;
+using support::acquire_soon;
 using support::eventually;
 using support::kind_of;
+using support::patience;
 using enum lock_mode;
 
 namespace {
@@ -24,6 +30,35 @@ namespace {
 client_options quick() {
     return {.ttl = 30s, .poll_interval = 200ms};
 }
+
+// A cycle that is not found, or a call that fails, must fail the test and not hang the program: all
+// waits have a limit.
+
+mode_lease acquire_soon(shared_mutex& which, lock_mode mode) {
+    auto got = which.try_acquire_for(mode, patience);
+    if (!got) throw std::runtime_error{"the turn for " + which.name() + " did not come"};
+    return std::move(*got);
+}
+
+void wait_for(std::promise<void>& event) {
+    if (event.get_future().wait_for(patience) != std::future_status::ready) {
+        throw std::runtime_error{"another thread did not come so far"};
+    }
+}
+
+/// Two threads that wait for each other.
+class meeting {
+public:
+    void wait() {
+        ++ready_;
+        if (!eventually([&] { return ready_ == 2; }, patience)) {
+            throw std::runtime_error{"the other thread did not come so far"};
+        }
+    }
+
+private:
+    std::atomic<int> ready_{0};
+};
 
 /// Runs `action` on a thread: true if it returned, false if it was the victim of a deadlock.
 template <typename Action>
@@ -48,20 +83,16 @@ TEST_CASE("a cycle through a shared_mutex and a lease has one victim") {
         SUBCASE("a reader waits for the writer") {
             wanted = shared;
         }
-        std::atomic<int> ready{0};
-        const auto both = [&] {
-            ++ready;
-            while (ready < 2) std::this_thread::yield();
-        };
+        meeting both;
         auto one = attempt([&] {
-            const auto held = theirs.acquire(wanted == exclusive ? shared : exclusive);
-            both();
-            const auto lease = first.acquire("job");
+            const auto held = acquire_soon(theirs, wanted == exclusive ? shared : exclusive);
+            both.wait();
+            const auto lease = acquire_soon(first, "job");
         });
         auto two = attempt([&] {
-            const auto lease = second.acquire("job");
-            both();
-            const auto held = ours.acquire(wanted);
+            const auto lease = acquire_soon(second, "job");
+            both.wait();
+            const auto held = acquire_soon(ours, wanted);
         });
         const int done = int{one.get()} + int{two.get()};
         CHECK(done == 1);
@@ -71,27 +102,57 @@ TEST_CASE("a cycle through a shared_mutex and a lease has one victim") {
     }
 }
 
+// The time of an entry has steps, of a millisecond on SQLite, and each kind of lock counts tickets
+// of its own.
+TEST_CASE("a cycle whose entries have the same time and the same ticket has one victim") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        support::interception network;
+        std::mutex one_at_a_time;
+        const std::string same = " set enqueued_at = (select max(opened_at) from rowlock_session)";
+        network.before([&](std::string_view what) {
+            if (what.find("deadlocks") == std::string_view::npos) return;
+            const std::lock_guard lock{one_at_a_time};
+            database.run("update rowlock_waiter" + same);
+            database.run("update rowlock_permit_waiter" + same);
+        });
+        client first{network.wrap(database.source()), database.options(quick())};
+        client second{network.wrap(database.source()), database.options(quick())};
+        shared_mutex theirs{first, "page"};
+        shared_mutex ours{second, "page"};
+        meeting both;
+        auto one = attempt([&] {
+            const auto held = acquire_soon(theirs, exclusive);
+            both.wait();
+            const auto lease = acquire_soon(first, "job");
+        });
+        auto two = attempt([&] {
+            const auto lease = acquire_soon(second, "job");
+            both.wait();
+            const auto held = acquire_soon(ours, shared);
+        });
+        const int done = int{one.get()} + int{two.get()};
+        CHECK(done == 1);
+        CHECK(first.stats().deadlocks + second.stats().deadlocks == 1);
+    }
+}
+
 TEST_CASE("a cycle of an upgrade that waits for a reader, which waits for its holder, is broken") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client first{database.source(), database.options(quick())};
         client second{database.source(), database.options(quick())};
         shared_mutex theirs{first, "page"};
         shared_mutex ours{second, "page"};
-        std::atomic<int> ready{0};
-        const auto both = [&] {
-            ++ready;
-            while (ready < 2) std::this_thread::yield();
-        };
+        meeting both;
         auto one = attempt([&] {
-            const auto lease = first.acquire("job");
-            auto held = theirs.acquire(upgradeable);
-            both();
+            const auto lease = acquire_soon(first, "job");
+            auto held = acquire_soon(theirs, upgradeable);
+            both.wait();
             held.upgrade();
         });
         auto two = attempt([&] {
-            const auto held = ours.acquire(shared);
-            both();
-            const auto lease = second.acquire("job");
+            const auto held = acquire_soon(ours, shared);
+            both.wait();
+            const auto lease = acquire_soon(second, "job");
         });
         const int done = int{one.get()} + int{two.get()};
         CHECK(done == 1);
@@ -108,17 +169,17 @@ TEST_CASE("a cycle through a writer that waits in line before a reader is broken
         shared_mutex read{reader, "page"};
         shared_mutex write{writer, "page"};
         shared_mutex behind{last, "page"};
-        auto job = last.acquire("job");
+        auto job = acquire_soon(last, "job");
         std::promise<void> read_it;
         std::promise<void> all_wait;
         auto waits_for_job = attempt([&] {
-            const auto held = read.acquire(shared);
+            const auto held = acquire_soon(read, shared);
             read_it.set_value();
-            all_wait.get_future().wait();
-            const auto lease = reader.acquire("job");
+            wait_for(all_wait);
+            const auto lease = acquire_soon(reader, "job");
         });
-        read_it.get_future().wait();
-        auto writes = attempt([&] { const auto held = write.acquire(exclusive); });
+        wait_for(read_it);
+        auto writes = attempt([&] { const auto held = acquire_soon(write, exclusive); });
         REQUIRE(eventually([&] { return write.waiters().size() == 1; }));
         // On this thread, which holds the lease.
         auto reads = std::async(std::launch::async, [&] {
@@ -126,7 +187,7 @@ TEST_CASE("a cycle through a writer that waits in line before a reader is broken
             all_wait.set_value();
         });
         const bool was_victim =
-            kind_of([&] { const auto held = behind.acquire(shared); }) == errc::deadlock;
+            kind_of([&] { const auto held = acquire_soon(behind, shared); }) == errc::deadlock;
         job.release();
         reads.get();
         const bool other_was = !waits_for_job.get();
@@ -154,14 +215,14 @@ TEST_CASE("threads that read under one grant: a cycle through any of them is fou
             const std::shared_lock reading{page};
             joined.set_value();
             write_waits.wait();
-            const auto lease = readers.acquire("job");
+            const auto lease = acquire_soon(readers, "job");
         });
-        joined.get_future().wait();
+        wait_for(joined);
         CHECK(page.inspect()->shared == 1);  // they share a grant
         if (first_leaves) page.unlock_shared();
         auto writes = attempt([&] {
-            const auto lease = writer.acquire("job");
-            const auto held = theirs.acquire(exclusive);
+            const auto lease = acquire_soon(writer, "job");
+            const auto held = acquire_soon(theirs, exclusive);
         });
         REQUIRE(eventually([&] { return theirs.waiters().size() == 1; }));
         writing.set_value();
@@ -185,20 +246,20 @@ TEST_CASE("a thread that has left a grant that others read under is in no cycle 
         std::jthread reads_on{[&] {
             const std::shared_lock reading{page};
             joined.set_value();
-            enough.get_future().wait();
+            wait_for(enough);
         }};
-        joined.get_future().wait();
+        wait_for(joined);
         page.unlock_shared();
         auto writes = attempt([&] {
-            const auto lease = writer.acquire("job");
-            const auto held = theirs.acquire(exclusive);
+            const auto lease = acquire_soon(writer, "job");
+            const auto held = acquire_soon(theirs, exclusive);
         });
         REQUIRE(eventually([&] { return theirs.waiters().size() == 1; }));
         std::jthread ends{[&] {
             std::this_thread::sleep_for(1s);  // a cycle would be found within this time
             enough.set_value();
         }};
-        CHECK(kind_of([&] { const auto lease = readers.acquire("job"); }) == errc{});
+        CHECK(kind_of([&] { const auto lease = acquire_soon(readers, "job"); }) == errc{});
         CHECK(writes.get());
         CHECK(readers.stats().deadlocks + writer.stats().deadlocks == 0);
     }
@@ -211,25 +272,25 @@ TEST_CASE(
         client first{database.source(), database.options(quick())};
         client second{database.source(), database.options(quick())};
         shared_mutex page{first, "page"};
-        auto job = second.acquire("job");
+        auto job = acquire_soon(second, "job");
         std::promise<void> waits;
         std::promise<void> has_report;
         auto one = attempt([&] {
             page.lock_shared();
-            const auto mine = first.acquire("job");  // through the queue
+            const auto mine = acquire_soon(first, "job");  // through the queue
             page.unlock_shared();
             waits.set_value();
-            has_report.get_future().wait();
-            const auto next = first.acquire("report");
+            wait_for(has_report);
+            const auto next = acquire_soon(first, "report");
         });
         REQUIRE(eventually([&] { return second.waiters("job").size() == 1; }));
         job.release();
-        waits.get_future().wait();
+        wait_for(waits);
         CHECK(second.inspect("job")->holder->thread.find("readers") == std::string::npos);
         auto two = attempt([&] {
-            const auto report = second.acquire("report");
+            const auto report = acquire_soon(second, "report");
             has_report.set_value();
-            const auto back = second.acquire("job");
+            const auto back = acquire_soon(second, "job");
         });
         const int done = int{one.get()} + int{two.get()};
         CHECK(done == 1);
@@ -242,20 +303,20 @@ TEST_CASE("an upgrade on another thread than the one that acquired is part of it
         client second{database.source(), database.options(quick())};
         shared_mutex theirs{first, "page"};
         shared_mutex ours{second, "page"};
-        auto hold = theirs.acquire(upgradeable);  // on this thread
+        auto hold = acquire_soon(theirs, upgradeable);  // on this thread
         std::promise<void> reads;
         std::promise<void> has_job;
         auto one = attempt([&] {  // on another
-            const auto lease = first.acquire("job");
+            const auto lease = acquire_soon(first, "job");
             has_job.set_value();
-            reads.get_future().wait();
+            wait_for(reads);
             hold.upgrade();
         });
-        has_job.get_future().wait();
+        wait_for(has_job);
         auto two = attempt([&] {
-            const auto held = ours.acquire(shared);
+            const auto held = acquire_soon(ours, shared);
             reads.set_value();
-            const auto lease = second.acquire("job");
+            const auto lease = acquire_soon(second, "job");
         });
         const int done = int{one.get()} + int{two.get()};
         CHECK(done == 1);

@@ -54,7 +54,7 @@ wait_graph::wait_graph(const sql::result& rows) {
                     .grant_id = rows.maybe_integer<grant_id>(row, 2).value_or(grant_id{}),
                     .session = session,
                     .permits = has_modes ? rows.integer(row, 10) : 0,
-                    .made = {static_cast<std::int64_t>(ticket.value_or(ticket_no{})), 0},
+                    .made = {static_cast<std::int64_t>(ticket.value_or(ticket_no{})), 0, 0},
                     .self = party_of(session, label),
                     .blocked = {},
                     .base = {},
@@ -79,7 +79,7 @@ wait_graph::wait_graph(const sql::result& rows) {
 template <typename PartyOf>
 void wait_graph::read_modes(const sql::result& rows, std::size_t row, vertex& made,
                             PartyOf party_of) {
-    made.made = {rows.integer(row, 11), static_cast<std::int64_t>(made.ticket)};
+    made.made = {rows.integer(row, 11), made.kind, static_cast<std::int64_t>(made.ticket)};
     made.base = rows.maybe_integer<rowlock::grant_id>(row, 12).value_or(rowlock::grant_id{});
     if (made.holds || rows.is_null(row, 13)) return;
     const bool of_readers = rows.text(row, 4).starts_with(label_of_readers);

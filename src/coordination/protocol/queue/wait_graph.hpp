@@ -4,6 +4,7 @@
 #include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -38,8 +39,9 @@ public:
 
 private:
     using party = std::size_t;
-    /// When an entry was made, by one order for all queues.
-    using age = std::pair<std::int64_t, std::int64_t>;
+    /// When an entry was made, by one order for all queues: the time, which two may share, the kind
+    /// of the lock, and the ticket, which is unique within a kind.
+    using age = std::array<std::int64_t, 3>;
     struct vertex {
         std::int64_t kind;  ///< of the lock: 0 a lease, 1 a shared_mutex
         std::string name;
