@@ -71,7 +71,7 @@ public:
         PGresult* const answer = PQexec(handle_, text.c_str());
         const bool rows = PQresultStatus(answer) == PGRES_TUPLES_OK && PQntuples(answer) > 0;
         CHECK_MESSAGE((rows || PQresultStatus(answer) == PGRES_COMMAND_OK),
-                      PQerrorMessage(handle_));
+                      std::string{PQerrorMessage(handle_)});
         std::string cell = rows ? PQgetvalue(answer, 0, 0) : "";
         PQclear(answer);
         return cell;
