@@ -15,11 +15,11 @@
 #include <shared_mutex>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 
 using namespace rowlock;
 using namespace std::chrono_literals;
-using support::acquire_soon;
 using support::eventually;
 using support::kind_of;
 using support::patience;
@@ -31,8 +31,10 @@ client_options quick() {
     return {.ttl = 30s, .poll_interval = 200ms};
 }
 
-// A cycle that is not found, or a call that fails, must fail the test and not hang the program: all
-// waits have a limit.
+// A cycle that is not found, or a call that fails, must fail the test and not hang the program:
+// waits have a limit, except those of an upgrade.
+
+using support::acquire_soon;
 
 mode_lease acquire_soon(shared_mutex& which, lock_mode mode) {
     auto got = which.try_acquire_for(mode, patience);
@@ -70,34 +72,40 @@ std::future<bool> attempt(Action action) {
     });
 }
 
+/// The first has "page" and wants "job", which the second has, and wants "page" in this mode.
+/// Returns how many of them got what they want.
+int cross(client& first, client& second, lock_mode wanted) {
+    shared_mutex theirs{first, "page"};
+    shared_mutex ours{second, "page"};
+    meeting both;
+    auto one = attempt([&] {
+        const auto held = acquire_soon(theirs, wanted == exclusive ? shared : exclusive);
+        both.wait();
+        const auto lease = acquire_soon(first, "job");
+    });
+    auto two = attempt([&] {
+        const auto lease = acquire_soon(second, "job");
+        both.wait();
+        const auto held = acquire_soon(ours, wanted);
+    });
+    return int{one.get()} + int{two.get()};
+}
+
 }  // namespace
 
 TEST_CASE("a cycle through a shared_mutex and a lease has one victim") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client first{database.source(), database.options(quick())};
         client second{database.source(), database.options(quick())};
-        shared_mutex theirs{first, "page"};
-        shared_mutex ours{second, "page"};
         auto wanted = exclusive;
         SUBCASE("a writer waits for the reader") {}
         SUBCASE("a reader waits for the writer") {
             wanted = shared;
         }
-        meeting both;
-        auto one = attempt([&] {
-            const auto held = acquire_soon(theirs, wanted == exclusive ? shared : exclusive);
-            both.wait();
-            const auto lease = acquire_soon(first, "job");
-        });
-        auto two = attempt([&] {
-            const auto lease = acquire_soon(second, "job");
-            both.wait();
-            const auto held = acquire_soon(ours, wanted);
-        });
-        const int done = int{one.get()} + int{two.get()};
+        const int done = cross(first, second, wanted);
         CHECK(done == 1);
         CHECK(first.stats().deadlocks + second.stats().deadlocks == 1);
-        CHECK(ours.inspect()->waiting == 0);
+        CHECK(shared_mutex{second, "page"}.inspect()->waiting == 0);
         CHECK(first.waiters("job").empty());
     }
 }
@@ -117,20 +125,7 @@ TEST_CASE("a cycle whose entries have the same time and the same ticket has one 
         });
         client first{network.wrap(database.source()), database.options(quick())};
         client second{network.wrap(database.source()), database.options(quick())};
-        shared_mutex theirs{first, "page"};
-        shared_mutex ours{second, "page"};
-        meeting both;
-        auto one = attempt([&] {
-            const auto held = acquire_soon(theirs, exclusive);
-            both.wait();
-            const auto lease = acquire_soon(first, "job");
-        });
-        auto two = attempt([&] {
-            const auto lease = acquire_soon(second, "job");
-            both.wait();
-            const auto held = acquire_soon(ours, shared);
-        });
-        const int done = int{one.get()} + int{two.get()};
+        const int done = cross(first, second, shared);
         CHECK(done == 1);
         CHECK(first.stats().deadlocks + second.stats().deadlocks == 1);
     }
