@@ -1,5 +1,5 @@
-// Leases that a client keeps after their release (T17): pairs of acquire and release of one client,
-// recalls by another, and two clients in turn; each beside a client that keeps nothing.
+// Leases that a client retains after their release (T17): pairs of acquire and release of one
+// client, recalls by another, and two clients in turn; each beside a client that keeps nothing.
 #include "common/measure.hpp"
 #include "common/ours.hpp"
 #include "throughput/contestants.hpp"
@@ -73,7 +73,7 @@ std::vector<contestant> both(const std::function<contestant(bool keeps)>& make) 
     return all;
 }
 
-/// A pair on a kept name, without a clock around each; beside a std::mutex.
+/// A pair on a retained name, without a clock around each; beside a std::mutex.
 void measure_pair(findings& found, const std::string& id, const tables& where) {
     constexpr int count = 200'000;
     const auto locks = client_of(where, true);
@@ -128,7 +128,7 @@ struct series {
 /// How long the other client's acquire takes while the lease is idle.
 void recall(series& into, measured_by what, rowlock::client& keeper, rowlock::client& other,
             const rowlock::lock_name& name) {
-    // A stay that saved less would make the next one rarer.
+    // A retention that saved less would make the next one rarer.
     const auto local = keeper.stats().local_grants;
     while (keeper.stats().local_grants < local + 20) pair(keeper, name);
     into.add(what, [&] {
@@ -215,5 +215,5 @@ void measure(const program_options& common, const std::vector<std::string>& data
 
 int main(int argc, char** argv) {
     return bench::run_on_databases(
-        argc, argv, "Measures leases that a client keeps after their release.", bench::measure);
+        argc, argv, "Measures leases that a client retains after their release.", bench::measure);
 }

@@ -1,4 +1,4 @@
-/* A lease that a client keeps after its release (docs/adr/0055), for one name: a keeping client with THREADS threads and
+/* A lease that a client keeps after its release (docs/adr/0055), for one name: a retaining client with THREADS threads and
  * the thread that gives back, and OTHERS other clients that wait in the queue, one round each.
  *
  * In it: local grants, `retain` with its snapshot and its reply, recalls (which may be lost, LOSSY), the end of the time, a
@@ -23,7 +23,7 @@
 #endif
 #define BLOCK 2
 
-/* --- the tables: the row of the lease, tickets by client (0: none), the keeping client's session */
+/* --- the tables: the row of the lease, tickets by client (0: none), the retaining client's session */
 #define KEEPER 1
 byte row_session = 0, row_grant = 0, row_token = 0, row_retained = 0;
 byte ticket[OTHERS + 2] = 0;
@@ -31,7 +31,7 @@ byte next_ticket = 1, next_grant = 1;
 bool keeper_expired = false;
 byte row_shared = 0;  /* transactions that have the row locked by a fence */
 
-/* --- the keeping client */
+/* --- the retaining client */
 mtype = {absent, reserving, in_use, idle};
 mtype now = absent;
 byte kept = 0;
@@ -313,7 +313,7 @@ granted:
     }
 }
 
-/* Another thread fences the lease that a thread of the keeping client holds: marks it, checks that it is held, sends the
+/* Another thread fences the lease that a thread of the retaining client holds: marks it, checks that it is held, sends the
  * fence, which finds the database's grant or not, and commits later, perhaps after the release. */
 proctype fencer() {
 #ifdef FENCE

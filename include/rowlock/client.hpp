@@ -53,14 +53,14 @@ struct holder_info {
     std::string thread{};                   ///< that acquired it
     std::string note{};                     ///< acquire_options::note
     std::int64_t pid = 0;                   ///< of its process
-    std::chrono::milliseconds held_for{0};  ///< since the grant
+    std::chrono::milliseconds held_for{0};  ///< since the grant; `retained`: its renewal
     /// Until the holder's session or the lease's own deadline expires, by the database's clock, if
     /// no further heartbeat comes; negative if past.
     std::chrono::milliseconds remaining{0};
     /// Of a lease: its release was asked for, within a time that `remaining` shows. An empty
     /// `asked_by`: at once, by another client, or by a reaper (client::set_max_hold).
     std::optional<release_request> asked{};
-    /// Its client may keep the lease after its release (client_options::retain): whether a thread
+    /// Its client may retain the lease after a release (client_options::retain): whether a thread
     /// holds it, and which, is known to that client alone. Then `thread` and `note` are empty.
     bool retained = false;
 };
@@ -142,12 +142,12 @@ public:
                                                const acquire_options& options = {}) {
         return acquire_until(name, time_point::max(), std::move(stop), options);
     }
-    /// One attempt; empty if another caller holds the lock or waits for it. A failed attempt writes
-    /// nothing.
+    /// One attempt; empty if another caller holds the lock or waits for it. One round trip; if
+    /// another client retains the lease, several in 50 ms. A failed attempt writes no row.
     [[nodiscard]] std::optional<lease> try_acquire(const lock_name& name,
                                                    const acquire_options& options = {});
-    /// Waits up to `timeout`; empty if the lock was held all that time. A timeout ≤ 0 is one
-    /// attempt. No attempt starts after the limit; a running attempt has its statement_timeout.
+    /// Waits up to `timeout`; empty if the lock was held all that time. A timeout ≤ 0: as
+    /// try_acquire(). No attempt starts after the limit; one that runs has its statement_timeout.
     /// @throws error errc::timed_out if the limit passed before the lock was found held or free; if
     /// the last attempt before the limit failed, its error instead
     template <typename Rep, typename Period>
@@ -216,9 +216,9 @@ public:
 
     /// For a supervised singleton that was restarted: ends the sessions of its predecessors, those
     /// with the same client_options::owner, and takes their leases over with new tokens, in one
-    /// transaction, without waiting for the ttl. Two live processes with one owner would rob each
-    /// other, without the margin. Call it before any acquire. Permits and holds of shared_mutexes
-    /// end with those sessions: reclaim_all() takes them over as well.
+    /// transaction, without waiting for the ttl. Two live processes with one owner would end each
+    /// other's sessions, without the margin. Call it before any acquire. Permits and holds of
+    /// shared_mutexes end with those sessions: reclaim_all() takes them over as well.
     /// @throws error errc::invalid_options without an owner; errc::lock_lost while the margin of a
     /// lease that this client lost still runs and its holder has not stopped
     [[nodiscard]] std::vector<lease> reclaim();
@@ -282,9 +282,9 @@ public:
                                                              fencing_token holder,
                                                              const request_options& options = {});
 
-    /// Takes the lock from its holder at once, although that holder may still be working: the token
-    /// is raised, so that its fenced writes fail at once; it learns of the loss as it does of a
-    /// request. Returns true if the lock was held.
+    /// Takes the lock from its holder at once, without the margin, although that holder may still
+    /// be working. Raises the token, so that the holder's fenced writes fail at once; the holder
+    /// learns of the loss as it does of a request. Returns true if the lock was held.
     bool force_release(const lock_name& name);
     /// Only if the grant with that token, from inspect(), still holds the lock; otherwise returns
     /// false and changes nothing.

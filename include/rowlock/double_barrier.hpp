@@ -117,7 +117,7 @@ public:
         return enter_until(detail::after(timeout), stop);
     }
 
-    /// Breaks the latest generation if it fills. Returns whether it did. Eight round trips.
+    /// Breaks the latest generation if it still fills. Returns whether it did. Eight round trips.
     bool reset();
     /// The latest generation, or that one; empty if there is none. One or two round trips.
     [[nodiscard]] std::optional<barrier_info> inspect(std::int64_t generation = 0);

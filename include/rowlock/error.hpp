@@ -18,8 +18,8 @@ enum class errc {
     invalid_options,       ///< an option or argument is out of range, or two contradict
     invalid_url,           ///< the database URL cannot be understood
     lock_lost,             ///< the lease was held and no longer is
-    not_owner,             ///< unlock by a thread that does not hold the lock
-    would_deadlock,        ///< this thread already holds this non-recursive mutex
+    not_owner,             ///< the caller does not hold the lock, or the object holds nothing
+    would_deadlock,        ///< this thread holds that lock already, and would wait for itself
     deadlock,              ///< a cycle of waiters; this waiter must give way: release, start over
     timed_out,             ///< a deadline passed and nothing was done
     database_unreachable,  ///< no connection; nothing was sent

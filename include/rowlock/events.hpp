@@ -55,7 +55,7 @@ enum class event_kind : unsigned char {
     reconnected,        ///< a connection was replaced
     outcome_unknown,    ///< an acquire or release whose reply was lost; being resolved
     resolved,           ///< that outcome is known now
-    unlock_failed,      ///< a mutex' noexcept unlock() did not succeed; `message` says why
+    unlock_failed,      ///< a noexcept unlock() or destructor failed; `message` says why
     reaped,             ///< `message` holds the counts
     advisory_locked,    ///< by the call that asked for it
     advisory_unlocked,  ///< by its holder

@@ -40,7 +40,7 @@ enum class history_kind : unsigned char {
     session_opened,   ///< a client opened it
     session_ended,    ///< by its client, or by the client that reclaimed its leases
     session_expired,  ///< it was not renewed in time
-    renewed,          ///< a lease for a script lasts longer, with a new token (`rowlock renew`)
+    renewed,  ///< the hold goes on with a greater token: `rowlock renew`, or a retained lease
 };
 /// The name of the enumerator, such as "granted".
 [[nodiscard]] const char* to_string(history_kind kind) noexcept;

@@ -135,8 +135,8 @@ public:
     /// @throws error as join()
     void count_down(std::int64_t generation = 0);
 
-    /// Waits until the latest generation, or that one, is open; for it, or the first one, to begin
-    /// if it has not yet.
+    /// Waits until the generation is open: `generation`, or the latest if 0. If it has not begun,
+    /// waits for it to begin. One round trip a poll: after 4 ms at first, every 250 ms later.
     /// @throws error errc::broken if it is broken, or was deleted long after it was over
     void wait(std::int64_t generation = 0);
     /// The same; false if and only if `stop` was requested first.
@@ -152,7 +152,7 @@ public:
     }
 
     /// Breaks the latest generation if it is closed: for one that will not be finished. Returns
-    /// whether it was. Eight round trips.
+    /// whether it broke one. Eight round trips.
     bool reset();
     /// The latest generation, or that one; empty if there is none. One or two round trips.
     [[nodiscard]] std::optional<latch_info> inspect(std::int64_t generation = 0);

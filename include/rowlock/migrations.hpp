@@ -16,7 +16,7 @@ namespace rowlock {
 struct migration_options {
     /// How long to wait for another process that is migrating, and for each statement.
     std::chrono::milliseconds wait{std::chrono::seconds{60}};
-    /// Called by migrate() before each migration, with its version: for people who wait. It must
+    /// Called by migrate() before each migration, with its version: for a progress display. It must
     /// not throw.
     std::function<void(int version)> on_step = {};
 };

@@ -20,8 +20,8 @@ namespace rowlock {
 /// failures, a busy SQLite file. Contention for a lock is not a failure and is not governed by this
 /// policy.
 struct retry_policy {
-    /// 1 = never repeat. With the back-off below ten attempts take about 5 s: most fail-overs of a
-    /// proxy and every deadlock storm seen in tests are over by then.
+    /// 1 = never repeat. The pauses between ten attempts add up to 2.1 to 4.3 s: most fail-overs of
+    /// a proxy and every deadlock storm seen in tests are over by then.
     int attempts = 10;
     /// First pause; each further one is twice as long, up to max_backoff. 20 ms is a few round
     /// trips.
@@ -31,7 +31,7 @@ struct retry_policy {
     /// Each pause is shortened at random by up to this fraction, so that clients that lost their
     /// connections together do not reconnect together.
     double jitter = 0.5;
-    /// No attempt starts later than this after the first, nor after the caller's own time limit.
+    /// No pause begins later than this after the first attempt, or ends after the caller's limit.
     std::chrono::milliseconds total{std::chrono::seconds{10}};
     /// Replaces all of the above: given the failure, the number of attempts made and the time since
     /// the first, returns the pause before the next attempt, or nullopt to give up. Thread-safe.
@@ -127,26 +127,26 @@ struct spin_pauses {
     std::chrono::milliseconds longest{0};
 };
 
-/// Which leases a client keeps after their release, for its own threads.
+/// Which leases a client retains after their release, for its own threads.
 ///
-/// A client that takes the same free name again and again keeps the database's grant instead of
+/// A client that takes the same free name again and again retains the database's grant instead of
 /// freeing it. Its next acquire of that name costs no round trip, and has a greater token.
-/// Exclusion and fencing rest on what they rest on without this: the lease stays with the session,
-/// and every token is reserved in the lease's row before it is used. Another client that wants the
-/// lease recalls it: an idle one is given back at once, one in use at its release. Costs of it:
-/// - a client that dies while it keeps an idle lease makes others wait for its ttl, as if it had
-///   died holding it;
-/// - if the recall is lost, another client waits up to `longest` more.
+/// Exclusion and fencing work as without this: the lease stays with the session, and the client
+/// reserves each token in the lease's row before it uses it. Another client recalls the lease: an
+/// idle one is given back at once, one in use at its release. A client that dies with an idle lease
+/// makes others wait for its ttl. If a recall is lost, others wait up to `longest` more. Its row
+/// has the last reserved token; only this client knows which of them a thread holds.
 ///
-/// Never kept: a lease that was fenced, has a max_duration, was offered, or was asked for; one of
-/// several, of an election or a periodic run; one that another client waits for, or has waited for
-/// a second ago. Not for a client with a stable `owner`: reclaim() would find idle leases. Releases
-/// are not pipelined.
+/// Never retained: a lease that was fenced, offered or asked for, has a max_duration, or was
+/// acquired with queueing::barging; a lease of acquire_all, an election or a periodic run; one for
+/// which another client waits, or waited at a release in the last second. With a stable `owner` the
+/// client's constructor throws errc::invalid_options: reclaim() would take idle leases. Releases
+/// are not pipelined. A limit of client::set_max_hold() should exceed `longest`.
 struct retain_options {
-    /// How long a lease is kept after the last round trip that found no other client waiting for
-    /// it. 10 ms to 10 s. 1 s bounds the wait for a lost recall, and makes the round trips rare.
+    /// How long a lease is retained after the last round trip that found no other client waiting
+    /// for it. 10 ms to 10 s. 1 s bounds the wait for a lost recall, and makes round trips rare.
     std::chrono::milliseconds longest{std::chrono::seconds{1}};
-    /// The most leases that are kept at a time. 1 to 100 000.
+    /// The most leases that are retained at a time. 1 to 100 000.
     int names = 1024;
 };
 
@@ -184,12 +184,12 @@ struct client_options {
     /// Open connections, besides the one reserved for the heartbeat, and one for a fence that is
     /// refused: its transaction may have locked what all others wait for. Calls beyond this limit
     /// wait for a free connection within their own deadline. Four keep a server's disk busy:
-    /// simultaneous commits share a flush. On SQLite at most two are used: the file has one writer.
+    /// simultaneous commits share a flush. SQLite uses at most two: one writer. 1 to 1 000.
     int max_connections = 4;
     /// One connection for everything: calls, waits and heartbeats alternate on it, a statement at a
     /// time, heartbeats first. For programs that run in many processes at once, such as `rowlock
     /// run`, each waiting for and holding one lease. A heartbeat waits at most 100 ms for a
-    /// statement that waits for a locked row (MySQL: 1 s); if a statement stalls, the client opens
+    /// statement that waits for a locked row (MySQL, MariaDB: 1 s); if one stalls, the client opens
     /// a second connection, which replaces the first. On MySQL and MariaDB the database does not
     /// wake a waiter, and a hand-over from another machine is noticed after up to a poll_interval.
     /// Releases are never pipelined. No effect on SQLite, where a connection is an open file.

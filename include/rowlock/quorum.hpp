@@ -81,7 +81,7 @@ private:
 /// Options of a quorum_client.
 struct quorum_options {
     /// Of the client in each member. Its owner must be empty; ttl at most the quorum's
-    /// (found_quorum). Deadlock detection is off: circles over several members would not be seen.
+    /// (found_quorum). Deadlock detection is off: cycles over several members would not be found.
     client_options member{};
 };
 

@@ -34,8 +34,8 @@ struct reaper_options {
     int batch = 500;
     /// For the reaper's own statements.
     std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
-    /// Called before each step of a round, with what it does, such as "freeing leases": for people
-    /// who wait. From the thread that makes the round. It must not throw.
+    /// Called before each step of a round, with what it does, such as "freeing leases": for a
+    /// progress display. From the thread that makes the round. It must not throw.
     std::function<void(std::string_view doing)> on_step = {};
 };
 

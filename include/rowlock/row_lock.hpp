@@ -29,9 +29,9 @@ public:
         skip_locked,  ///< not at all: an empty answer
     };
 
-    /// Waits up to `limit`, to the millisecond, then errc::timed_out. PostgreSQL and MariaDB wait
-    /// in the server's queue; MySQL supports only whole seconds, so there the library asks again
-    /// every few milliseconds, without a queue.
+    /// Waits up to `limit`, to the millisecond, then errc::timed_out. PostgreSQL, MariaDB and MySQL
+    /// wait in the server's queue. If MySQL's innodb_lock_wait_timeout is shorter, the library
+    /// repeats the statement until `limit`; with innodb_rollback_on_timeout the wait ends then.
     [[nodiscard]] static constexpr row_wait bounded(std::chrono::milliseconds limit) noexcept {
         return {kind::bounded, limit};
     }

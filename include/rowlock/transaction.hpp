@@ -40,8 +40,8 @@ class shared_mutex;
 /// Options of fence().
 struct fence_options {
     /// For the whole call, including its wait for a take-over in progress. Enforced on the server
-    /// too, for drivers that cannot cancel. MySQL (not MariaDB) bounds only the fence itself; there
-    /// release_on_commit() waits for a row as long as the caller's innodb_lock_wait_timeout. As
+    /// too, for drivers that cannot cancel. On MySQL release_on_commit() locks the row by a read
+    /// with this limit first. Up to one minute; the default is that of
     /// client_options::statement_timeout.
     std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
     /// How long the server lets this transaction sit idle before it ends the connection, so that a
@@ -86,9 +86,9 @@ struct fence_options {
 /// lease's row changed meanwhile (the server has then rolled the transaction back); errc::not_owner
 /// for a released, offered or empty lease; errc::invalid_options outside a transaction and on a
 /// connection to another database; errc::schema_outdated if it does not find the tables;
-/// errc::timed_out; errc::deadlock. One round trip. MySQL and MariaDB: three more once per
-/// connection, and one (MySQL: two) where the driver does not tell whether a transaction is open
-/// (Connector/C++). Other threads may use the lease meanwhile, but not the connection.
+/// errc::timed_out; errc::deadlock. One round trip; the first of a retained lease's local grant one
+/// more (not on SQLite). MySQL and MariaDB: three more once a connection, one (MySQL: two) if the
+/// driver tells of no open transaction (Connector/C++). Other threads may use the lease meanwhile.
 void fence(sql::connection& db, const lease& held, const fence_options& options = {});
 
 /// The same with a mutex that the calling thread has locked.

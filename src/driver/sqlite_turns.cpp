@@ -70,11 +70,15 @@ struct turn_start {
     [[nodiscard]] std::uint64_t packed() const noexcept {
         return std::uint64_t{ticket} << 32U | (arrived ? 0x8000'0000U : 0U) | ms;
     }
-    /// Nothing for a time to come: of a machine that was started anew since.
+    /// Nothing for a time to come: of a machine that was started anew since. A turn may have begun
+    /// after the caller read its clock.
     [[nodiscard]] std::optional<std::chrono::milliseconds> age(
         steady_clock::time_point now) const noexcept {
-        const auto passed = (ms_of(now) - ms) & 0x7fff'ffffU;
-        if (passed > 0x3fff'ffffU) return std::nullopt;
+        constexpr std::uint32_t range = 0x8000'0000U;
+        constexpr std::uint32_t just_begun = 1000;
+        const auto passed = (ms_of(now) - ms) % range;
+        if (passed >= range - just_begun) return std::chrono::milliseconds{0};
+        if (passed >= range / 2) return std::nullopt;
         return std::chrono::milliseconds{passed};
     }
 };
@@ -130,7 +134,9 @@ void make_file(const std::string& path, const struct stat& database, const void*
     const std::string own = path + "-" + std::to_string(base::random_id());
     const int file = ::open(own.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file < 0) return;
-    const bool made = std::cmp_equal(::write(file, bytes, size), size) && give_away(file, database);
+    // Durable before it has its name: an empty file after a power cut would never be opened.
+    const bool made = std::cmp_equal(::write(file, bytes, size), size) &&
+                      give_away(file, database) && ::fsync(file) == 0;
     ::close(file);
     // Not every file system can rename without replacing.
     if (made && ::renameat2(AT_FDCWD, own.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) != 0 &&
@@ -222,7 +228,7 @@ write_turns::time write_turns::skip_at(std::uint32_t serving, time since, time n
     const auto start = turn_start::unpacked(shared_->start.load());
     if (start.ticket != serving) return since + patience_.with_writer;
     const auto age = start.age(now);
-    if (!age) return now;
+    if (!age) return since;
     return now - *age + (start.arrived ? patience_.with_turn : patience_.with_writer);
 }
 

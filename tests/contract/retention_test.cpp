@@ -1,4 +1,4 @@
-// Leases that a client keeps after their release, for its own threads (client_options::retain).
+// Leases that a client retains after their release, for its own threads (client_options::retain).
 // shows: promise-21, fault-dead-keeper
 
 #include "support/event_log.hpp"
@@ -9,10 +9,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -128,7 +130,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a mutex and a recursive_mutex lock what their client keeps, without a round trip") {
+TEST_CASE("a mutex and a recursive_mutex lock what their client retains, without a round trip") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()), keeping(database)};
@@ -155,7 +157,7 @@ TEST_CASE("a mutex and a recursive_mutex lock what their client keeps, without a
     }
 }
 
-TEST_CASE("a try by another thread of the client that uses its kept lease fails at once") {
+TEST_CASE("a try by another thread of the client that uses its retained lease fails at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()), keeping(database)};
@@ -186,7 +188,7 @@ TEST_CASE("a try by another thread of the client that uses its kept lease fails 
     }
 }
 
-TEST_CASE("a try finds a kept lease free although a thread that has lost it still uses it") {
+TEST_CASE("a try finds a retained lease free although a thread that has lost it still uses it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         auto options = keeping(database);
         options.heartbeat = 100ms;
@@ -213,7 +215,7 @@ TEST_CASE("a try finds a kept lease free although a thread that has lost it stil
     }
 }
 
-TEST_CASE("tries by another thread do not end the stay of a lease, whenever they come") {
+TEST_CASE("tries by another thread do not end the retention of a lease, whenever they come") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), keeping(database, 1s)};
         until_kept(locks, "job");
@@ -239,7 +241,7 @@ TEST_CASE("tries by another thread do not end the stay of a lease, whenever they
     }
 }
 
-TEST_CASE("a client keeps at most as many leases as `names` allows") {
+TEST_CASE("a client retains at most as many leases as `names` allows") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         auto options = keeping(database);
         options.retain->names = 1;
@@ -254,7 +256,7 @@ TEST_CASE("a client keeps at most as many leases as `names` allows") {
     }
 }
 
-TEST_CASE("a client without `retain` keeps nothing (control)") {
+TEST_CASE("a client without `retain` retains nothing (control)") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()), plain(database)};
@@ -269,7 +271,7 @@ TEST_CASE("a client without `retain` keeps nothing (control)") {
     }
 }
 
-TEST_CASE("another client gets an idle kept lease at once, with a greater token") {
+TEST_CASE("another client gets an idle retained lease at once, with a greater token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), keeping(database)};
         client other{database.source(), plain(database)};
@@ -299,7 +301,7 @@ TEST_CASE("PostgreSQL passes a recall on where there is no datagram") {
     }
 }
 
-TEST_CASE("a kept lease that is in use is handed over at its release, and not before") {
+TEST_CASE("a retained lease that is in use is handed over at its release, and not before") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), keeping(database)};
         client other{database.source(), plain(database)};
@@ -321,7 +323,7 @@ TEST_CASE("a kept lease that is in use is handed over at its release, and not be
     }
 }
 
-TEST_CASE("a try of another client takes an idle kept lease, and none that is in use") {
+TEST_CASE("a try of another client takes an idle retained lease, and none that is in use") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), keeping(database)};
         client other{database.source(), plain(database)};
@@ -341,7 +343,7 @@ TEST_CASE("a try of another client takes an idle kept lease, and none that is in
     }
 }
 
-TEST_CASE("a client outside the queue recalls a kept lease, too") {
+TEST_CASE("a client outside the queue recalls a retained lease, too") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), keeping(database)};
         client other{database.source(), plain(database)};
@@ -350,7 +352,7 @@ TEST_CASE("a client outside the queue recalls a kept lease, too") {
     }
 }
 
-TEST_CASE("a kept lease is given back when it was not used for a while") {
+TEST_CASE("a retained lease is given back when it was not used for a while") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         support::event_log events;
         auto options = keeping(database, 200ms);
@@ -385,7 +387,8 @@ TEST_CASE("a lost recall delays another client by no more than `longest`") {
 }
 
 TEST_CASE(
-    "a client that vanishes with a kept lease blocks others for its ttl, and repeats no token") {
+    "a client that vanishes with a retained lease blocks others for its ttl, and repeats no "
+    "token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), keeping(database)};
         client other{database.source(), plain(database)};
@@ -473,7 +476,7 @@ TEST_CASE("a lost reply of the statement that reserves tokens leaves the lease f
     }
 }
 
-TEST_CASE("a fenced lease is not kept, and a fence of a released one is refused") {
+TEST_CASE("a fenced lease is not retained, and a fence of a released one is refused") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), keeping(database)};
         client other{database.source(), plain(database)};
@@ -549,7 +552,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a kept lease whose release is asked for is given back") {
+TEST_CASE("a retained lease whose release is asked for is given back") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         auto options = keeping(database);
         options.heartbeat = 100ms;
@@ -562,7 +565,7 @@ TEST_CASE("a kept lease whose release is asked for is given back") {
     }
 }
 
-TEST_CASE("a kept lease that is asked for at once is granted locally no more") {
+TEST_CASE("a retained lease that is asked for at once is granted locally no more") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         auto options = keeping(database);
         options.heartbeat = 100ms;
@@ -593,7 +596,7 @@ TEST_CASE("a kept lease that is asked for at once is granted locally no more") {
     }
 }
 
-TEST_CASE("a lease is kept again after a stay that ended with its session") {
+TEST_CASE("a lease is retained again after a retention that ended with its session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         auto options = keeping(database);
         options.heartbeat = 100ms;
@@ -675,7 +678,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a try for several leases takes those that its client keeps idle") {
+TEST_CASE("a try for several leases takes those that its client retains idle") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), keeping(database)};
         until_kept(locks, "b");
@@ -683,7 +686,7 @@ TEST_CASE("a try for several leases takes those that its client keeps idle") {
     }
 }
 
-TEST_CASE("a session that is over takes its kept leases along, and reports no loss") {
+TEST_CASE("a session that is over takes its retained leases along, and reports no loss") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         support::event_log events;
         auto options = keeping(database);
@@ -703,7 +706,7 @@ TEST_CASE("a session that is over takes its kept leases along, and reports no lo
     }
 }
 
-TEST_CASE("a client takes a lease that it keeps together with others") {
+TEST_CASE("a client takes a lease that it retains together with others") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), keeping(database)};
         until_kept(locks, "b");
@@ -712,22 +715,38 @@ TEST_CASE("a client takes a lease that it keeps together with others") {
     }
 }
 
-TEST_CASE("a cycle through a kept lease in use is found") {
+TEST_CASE("a cycle through a retained lease in use is found") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         auto options = keeping(database, 500ms);
         options.poll_interval = 50ms;
         auto theirs = plain(database);
         theirs.poll_interval = 50ms;
+        std::function<void(const lease&)> use = [](const lease&) {};
         SUBCASE("a recall has its row name the thread") {}
         SUBCASE("so does the end of the time, if the recall is lost") {
             theirs.wake_ups = wakeup_mode::polling;
         }
+        SUBCASE("also if it was fenced") {
+            use = [&](const lease& held) {
+                const auto db = database.connect();
+                db->query("begin", soon());
+                fence(*db, held);
+                db->query("commit", soon());
+            };
+        }
+        SUBCASE("also if its fence failed") {
+            use = [&](const lease& held) {
+                const auto db = database.connect();  // without a transaction
+                REQUIRE(kind_of([&] { fence(*db, held); }) == errc::invalid_options);
+            };
+        }
         client locks{database.source(), options};
         client other{database.source(), theirs};
         until_kept(locks, "x");
-        const auto crossed = [](client& of, const std::string& first, const std::string& second,
-                                std::atomic<int>& ready) {
+        const auto crossed = [&](client& of, const std::string& first, const std::string& second,
+                                 std::atomic<int>& ready) {
             const auto held = of.acquire(first);
+            if (&of == &locks) use(held);
             ++ready;
             while (ready < 2) std::this_thread::yield();
             return kind_of([&] { static_cast<void>(of.try_acquire_for(second, 15s)); });
@@ -740,7 +759,189 @@ TEST_CASE("a cycle through a kept lease in use is found") {
     }
 }
 
-TEST_CASE("threads of two keeping clients and a plain one exclude each other, and tokens rise") {
+TEST_CASE("a retained lease that is just given back does not count as held by its client") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        constexpr int count = 80;  // more than are given back by two statements
+        interception network;
+        client locks{network.wrap(database.source()), keeping(database, 1s)};
+        std::vector<std::string> names;
+        for (int i = 0; i < count; ++i) names.push_back("job " + std::to_string(i));
+        const auto holds = [&] {
+            return std::ranges::count_if(names,
+                                         [&](const auto& each) { return locks.holds(each); });
+        };
+        const auto self = std::this_thread::get_id();
+        std::atomic<int> releases{0};
+        std::atomic<std::int64_t> held{0};
+        network.before([&](std::string_view what) {
+            if (std::this_thread::get_id() == self) return;
+            // By then the time of all others is up, and the next step finds them together.
+            if (what.starts_with("release") && releases++ == 0) std::this_thread::sleep_for(1200ms);
+            if (releases > 1) held = std::max<std::int64_t>(held, holds());
+        });
+        for (const auto& each : names) {
+            locks.acquire(each).release();
+            locks.acquire(each).release();
+        }
+        REQUIRE(eventually([&] { return locks.stats().released == 2 * count; }));
+        REQUIRE(eventually([&] {
+            return database.number(
+                       "select count(*) from rowlock_lease where session is not null") == 0;
+        }));
+        CHECK(releases > 2);
+        CHECK(held == 0);
+        network.before({});
+        const auto again = locks.acquire(names.front());
+        CHECK(holds() == 1);  // control
+    }
+}
+
+TEST_CASE("a call does not wait beyond its time for a lease that its client gives back") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), keeping(database, 300ms)};
+        until_kept(locks, "job");
+        const auto self = std::this_thread::get_id();
+        std::atomic<bool> begun{false};
+        std::atomic<bool> let_go{false};
+        std::atomic<int> ours{0};
+        network.before([&](std::string_view what) {
+            if (std::this_thread::get_id() == self) {
+                ++ours;
+            } else if (what.starts_with("release")) {
+                begun = true;
+                support::eventually([&] { return let_go.load(); });
+            }
+        });
+        REQUIRE(eventually([&] { return begun.load(); }));
+        CHECK_FALSE(locks.try_acquire_for("job", 20ms));
+        CHECK(ours == 0);  // no attempt after the limit
+        let_go = true;
+        CHECK(locks.try_acquire_for("job", 10s));
+        network.before({});
+    }
+}
+
+TEST_CASE("a client that retains leases ends in time although their table is locked") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
+        constexpr auto statement = 500ms;
+        auto options = keeping(database, 300ms);
+        options.statement_timeout = statement;
+        options.ttl = 60s;
+        options.heartbeat = 20s;
+        interception network;
+        std::optional<client> locks{std::in_place, network.wrap(database.source()), options};
+        for (int i = 0; i < 8; ++i) until_kept(*locks, "job " + std::to_string(i));
+        std::atomic<bool> begun{false};
+        const auto self = std::this_thread::get_id();
+        network.before([&](std::string_view what) {
+            if (std::this_thread::get_id() != self && what.starts_with("release")) begun = true;
+        });
+        const auto db = database.connect();
+        db->query("begin", soon());
+        db->query("lock table " + database.prefix() + "lease in access exclusive mode", soon());
+        REQUIRE(eventually([&] { return begun.load(); }));
+        const auto began = std::chrono::steady_clock::now();
+        locks.reset();
+        // The statement that runs, one more, and the end of the session; not one for each lease.
+        CHECK(std::chrono::steady_clock::now() - began < 4 * statement + 500ms);
+        db->query("rollback", soon());
+    }
+}
+
+TEST_CASE("a first fence waits for another one of its lease no longer than its time") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql, support::backend::mariadb) {
+        interception network;
+        client locks{network.wrap(database.source()), keeping(database)};
+        until_kept(locks, "job");
+        until_kept(locks, "another");
+        const auto held = locks.acquire("job");
+        const auto another = locks.acquire("another");
+        std::atomic<bool> stalled{false};
+        std::atomic<bool> let_go{false};
+        network.before([&](std::string_view what) {
+            if (what != "end_retention" || stalled.exchange(true)) return;
+            support::eventually([&] { return let_go.load(); });
+        });
+        const auto fenced = [&](const lease& with, std::chrono::milliseconds limit) {
+            const auto db = database.connect();
+            db->query("begin", soon());
+            const auto failed = kind_of([&] { fence(*db, with, {.statement_timeout = limit}); });
+            db->query(failed == errc{} ? "commit" : "rollback", soon());
+            return failed;
+        };
+        auto first = std::async(std::launch::async, [&] { return fenced(held, 10s); });
+        REQUIRE(eventually([&] { return stalled.load(); }));
+        CHECK(fenced(another, 10s) == errc{});
+        CHECK(fenced(held, 100ms) == errc::timed_out);
+        let_go = true;
+        CHECK(first.get() == errc{});
+        CHECK(fenced(held, 10s) == errc{});
+        network.before({});
+    }
+}
+
+TEST_CASE("a retained lease whose holder was lost makes room for others") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        auto options = keeping(database, 200ms);
+        options.heartbeat = 100ms;
+        options.retain->names = 1;
+        client locks{database.source(), options};
+        until_kept(locks, "one");
+        auto held = locks.acquire("one");
+        // The time is up: the row names the holder.
+        REQUIRE(eventually([&] { return !is_kept(locks, "one"); }));
+        end_sessions(database);
+        REQUIRE(eventually([&] { return held.lost().stop_requested(); }));
+        CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
+        // Others are kept for 200 ms from now on.
+        CHECK(eventually([&] {
+            locks.acquire("another").release();
+            return is_kept(locks, "another");
+        }));
+    }
+}
+
+TEST_CASE("each retained lease is looked at for waiters some time after its tokens were reserved") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        using clock = std::chrono::steady_clock;
+        interception network;
+        client locks{network.wrap(database.source()), keeping(database)};
+        until_kept(locks, "job");  // the thread runs by now
+        std::mutex mutex;
+        clock::time_point latest_look{};
+        clock::time_point latest_reserve{};
+        network.before([&](std::string_view what) {
+            const std::lock_guard lock{mutex};
+            if (what == "names_with_waiters") latest_look = clock::now();
+        });
+        network.after([&](std::string_view what) {
+            const std::lock_guard lock{mutex};
+            if (what == "retain") latest_reserve = clock::now();
+        });
+        for (int i = 0; i < 10; ++i) {
+            const auto name = [&](char which) { return which + std::to_string(i); };
+            for (const char which : {'a', 'b'}) locks.acquire(name(which)).release();
+            locks.acquire(name('a')).release();
+            const auto first = [&] {
+                const std::lock_guard lock{mutex};
+                return latest_reserve;
+            }();
+            std::this_thread::sleep_until(first + 4ms);
+            locks.acquire(name('b')).release();
+            CHECK(eventually(
+                [&] {
+                    const std::lock_guard lock{mutex};
+                    return latest_look >= latest_reserve + 5ms - 1ms;
+                },
+                1s));
+        }
+        network.before({});
+        network.after({});
+    }
+}
+
+TEST_CASE("threads of two retaining clients and a plain one exclude each other, and tokens rise") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client a{database.source(), keeping(database, 200ms)};
         client b{database.source(), keeping(database, 200ms)};

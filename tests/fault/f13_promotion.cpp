@@ -20,7 +20,8 @@ using commits = support::replicated_pair::commits;
 constexpr milliseconds ttl = 3s;
 constexpr milliseconds poll = 500ms;
 constexpr std::int64_t raise = std::int64_t{1} << 32;
-/// Grants that a lagging standby never hears of; of kept leases more than their blocks have tokens.
+/// Grants that a lagging standby never hears of; of retained leases more than their blocks have
+/// tokens.
 constexpr int unheard = 60;
 constexpr int unheard_of_blocks = 6000;
 

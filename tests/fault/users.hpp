@@ -37,9 +37,9 @@ public:
 
     /// Grants so far.
     [[nodiscard]] int grants() const noexcept { return grants_; }
-    /// Those of them that clients gave of kept leases.
+    /// Those of them that clients gave of retained leases.
     [[nodiscard]] int local_grants() const;
-    /// Waits for that many more grants, and of kept leases as many. False after `limit`.
+    /// Waits for that many more grants, and of retained leases as many. False after `limit`.
     [[nodiscard]] bool go_on(int more, std::chrono::milliseconds limit) const;
     /// The time of the first grant that was requested after `from`; 0 without one.
     [[nodiscard]] stress::micros first_since(stress::micros from) const;

@@ -90,6 +90,48 @@ TEST_CASE("a lease whose row is locked does not prevent the repetition of anothe
     }
 }
 
+// shows: promise-9
+TEST_CASE("a dead holder whose session's row is locked does not delay waiters for other leases") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client dead{database.source(), database.options({.ttl = 60s})};
+        client other{database.source(), database.options()};
+        // Finds its grants by polls alone: the poll looks at the dead holder first.
+        client waiter{database.source(),
+                      database.options({.poll_interval = 50ms, .wake_ups = wakeup_mode::polling})};
+        const auto a = dead.acquire("a");
+        auto b = other.acquire("b");
+        auto first =
+            std::async(std::launch::async, [&] { return support::acquire_soon(waiter, "a"); });
+        REQUIRE(support::places(database, 1));
+        auto second =
+            std::async(std::launch::async, [&] { return support::acquire_soon(waiter, "b"); });
+        REQUIRE(support::places(database, 2));
+        const auto id = to_string(a.session_id());
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        const auto blocker = database.connect();
+        blocker->query(postgresql ? "set idle_in_transaction_session_timeout = 0"
+                                  : "set @limits = 'none' /*M! , idle_transaction_timeout = 0 */",
+                       soon());
+        blocker->query("begin", soon());
+        blocker->query("update " + database.prefix() + "session set expires_at = expires_at - " +
+                           (postgresql ? "interval '1 day'" : "86400000000") + " where id = " + id,
+                       soon());
+        blocker->query("commit", soon());
+        blocker->query("begin", soon());
+        blocker->query(
+            "select id from " + database.prefix() + "session where id = " + id + " for update",
+            soon());
+        const auto polls = waiter.stats().polls;
+        REQUIRE(eventually([&] { return waiter.stats().polls > polls + 1; }));
+        b.release();
+        CHECK(second.wait_for(10s) == std::future_status::ready);
+        CHECK(first.wait_for(0s) != std::future_status::ready);
+        blocker->query("rollback", soon());
+        CHECK(first.get().held());
+        CHECK(second.get().held());
+    }
+}
+
 // shows: promise-6
 TEST_CASE("a reclaim that fails half-way keeps no lease that its caller did not get") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {

@@ -382,6 +382,118 @@ TEST_CASE("control: without that check the waiter is not served") {
     }
 }
 
+// On PostgreSQL and SQLite a release looks for waiters itself.
+// shows: promise-9
+TEST_CASE("a client that is destroyed while it serves one queue hands the other leases over, too") {
+    if (support::lock_database database{support::backend::mariadb}; database.there()) {
+        constexpr std::size_t count = 3;
+        const std::array<std::string, count> names{"a", "b", "c"};
+        interception network;
+        std::optional<client> holder{std::in_place, network.wrap(database.source()),
+                                     database.options()};
+        interception theirs;
+        client waiter{theirs.wrap(database.source()), database.options()};
+        std::vector<lease> held;
+        std::vector<std::future<void>> waiting;
+        auto another = holder->acquire("another");
+        for (const auto& each : names) held.push_back(holder->acquire(each));
+        for (std::size_t i = 0; i < count; ++i) {
+            waiting.push_back(std::async(std::launch::async,
+                                         [&, i] { acquire_soon(waiter, names[i]).release(); }));
+            REQUIRE(places(database, static_cast<std::int64_t>(i) + 1));
+        }
+        // A poll would serve the free leases, too.
+        std::atomic<bool> polls{false};
+        theirs.before([&](std::string_view what) {
+            if (what == "entries") support::eventually([&] { return polls.load(); });
+        });
+        // The first check waits until all three are due, so that one finds them together.
+        std::atomic<bool> checking{false};
+        std::atomic<bool> released{false};
+        std::atomic<bool> serving{false};
+        network.before([&](std::string_view what) {
+            if (what == "names_with_waiters" && !checking.exchange(true)) {
+                support::eventually([&] { return released.load(); });
+            }
+            if (what == "next_waiter" && !serving.exchange(true)) {
+                // The destructor has begun by then, and waits for this thread.
+                std::this_thread::sleep_for(300ms);
+            }
+        });
+        another.release();
+        REQUIRE(eventually([&] { return checking.load(); }));
+        for (auto& each : held) each.release();
+        std::this_thread::sleep_for(50ms);  // longer than a release waits for its check
+        released = true;
+        REQUIRE(eventually([&] { return serving.load(); }));
+        CHECK(database.number("select count(*) from rowlock_lease where session is not null") == 0);
+        holder.reset();
+        CHECK(database.number("select count(*) from rowlock_waiter") == 0);
+        polls = true;
+        for (auto& each : waiting) each.get();
+        theirs.before({});
+    }
+}
+
+namespace {
+
+/// How long a waiter waits for a lease that was released before its entry was committed: from the
+/// commit on. Its client goes straight to the queue, as it expects one.
+milliseconds until_found_after_late_commit(support::lock_database& database) {
+    auto options = database.options({.poll_interval = 10s});
+    options.wake_ups = wakeup_mode::automatic;
+    interception network;
+    client holder{network.wrap(database.source()), options};
+    client waiter{database.source(), options};
+    auto theirs = holder.acquire("job");
+    auto first = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
+    REQUIRE(places(database, 1));
+    theirs.release();
+    auto held = first.get();  // it listens from now on
+    auto next = std::async(std::launch::async, [&] { return acquire_soon(holder, "job"); });
+    REQUIRE(places(database, 1));
+    held.release();  // to a waiter: it expects another the next time
+    theirs = next.get();
+    std::atomic<int> checks{0};
+    network.after([&](std::string_view what) {
+        if (what == "names_with_waiters") ++checks;
+    });
+    const auto blocker = database.connect();
+    blocker->query("select pg_advisory_lock(4711)", support::soon());
+    auto waiting = std::async(std::launch::async, [&] {
+        auto got = acquire_soon(waiter, "job");
+        return steady::now();
+    });
+    REQUIRE(eventually([&] {
+        return database.number(
+                   "select count(*) from pg_locks where locktype = 'advisory' and "
+                   "objid = 4711 and not granted") == 1;
+    }));
+    theirs.release();
+    REQUIRE(eventually([&] { return checks > 0; }));
+    const auto committed = steady::now();
+    blocker->query("select pg_advisory_unlock(4711)", support::soon());
+    return std::chrono::floor<milliseconds>(waiting.get() - committed);
+}
+
+}  // namespace
+
+// shows: promise-9
+TEST_CASE("a waiter whose entry was committed late looks at the lease once more") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        const auto& prefix = database.prefix();
+        database.run("create function " + prefix +
+                     "stall() returns trigger language plpgsql as "
+                     "'begin perform pg_advisory_xact_lock(4711); return null; end'");
+        database.run("create constraint trigger stall after insert on " + prefix +
+                     "waiter deferrable initially deferred for each row execute function " +
+                     prefix + "stall()");
+        // A waiter that is notified polls after 250 ms.
+        constexpr milliseconds bound = 150ms;
+        CHECK(at_best(bound, [&] { return until_found_after_late_commit(database); }) < bound);
+    }
+}
+
 // shows: promise-9
 TEST_CASE("waiters survive the loss of every connection, including the waiter loop's") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {

@@ -288,7 +288,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "C1, C2: the tokens of a kept lease are its grant's, up to the last renewal and to its end") {
+    "C1, C2: the tokens of a retained lease are its grant's, up to the last renewal and to its "
+    "end") {
     const auto truth = ledger{}
                            .add(granted, 1, 1, 11)    // at 10
                            .add(renewed, 1, 17, 11)   // at 20

@@ -81,7 +81,7 @@ TEST_CASE("a client's options for waiting are validated by its constructor") {
                "deadlock_detection must be off, by_thread or by_client"));
 }
 
-TEST_CASE("which leases a client keeps is validated by its constructor") {
+TEST_CASE("which leases a client retains is validated by its constructor") {
     for (const auto longest : {9ms, 10'001ms, -1ms}) {
         CHECK(says(refusal({.retain = retain_options{.longest = longest}}),
                    "retain.longest must be from 10 ms to 10 s"));

@@ -23,7 +23,7 @@ int releases_until_kept(retention_policy& policy, std::int64_t& token) {
 
 }  // namespace
 
-TEST_CASE("a lease is kept at the second release in a row") {
+TEST_CASE("a lease is retained at the second release in a row") {
     retention_policy policy;
     std::int64_t token = 10;
     CHECK(releases_until_kept(policy, token) == 2);
@@ -50,7 +50,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "stays that were recalled too soon double the row, up to a limit, and good ones halve it") {
+    "retentions that were recalled too soon double the row, up to a limit, and good ones halve "
+    "it") {
     retention_policy policy;
     std::int64_t token = 10;
     int needed = 2;
@@ -65,7 +66,7 @@ TEST_CASE(
     CHECK(policy.needed() == retention_policy::least_needed);
 }
 
-TEST_CASE("a stay that was neither good nor bad changes nothing, and one never used is bad") {
+TEST_CASE("a retention that was neither good nor bad changes nothing, and one never used is bad") {
     retention_policy policy;
     policy.ended(retention_policy::bad, true, 10);
     policy.ended(retention_policy::good - 1, true, 10);

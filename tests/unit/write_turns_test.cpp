@@ -69,6 +69,16 @@ public:
         to.seekp(8);
         to.write(reinterpret_cast<const char*>(&wanted), sizeof wanted);
     }
+    /// As if the writer of this ticket had begun its turn then.
+    void write_start(std::uint32_t ticket, clock::time_point when) const {
+        constexpr std::uint32_t arrived = 0x8000'0000U;
+        const auto ms = std::chrono::floor<std::chrono::milliseconds>(when.time_since_epoch());
+        const std::uint64_t start = std::uint64_t{ticket} << 32U | arrived |
+                                    (static_cast<std::uint64_t>(ms.count()) & 0x7fff'ffffU);
+        std::fstream to{turns(), std::ios::binary | std::ios::in | std::ios::out};
+        to.seekp(16);
+        to.write(reinterpret_cast<const char*>(&start), sizeof start);
+    }
 
 private:
     std::string folder_;
@@ -299,6 +309,22 @@ TEST_CASE("a waiter for a turn of an SQLite file goes on when the numbers are se
     REQUIRE(eventually([&] { return database.read().next == 101; }));
     database.write({.next = 1, .serving = 0});
     CHECK(waiter.get());
+}
+
+TEST_CASE("a turn of an SQLite writer that began after a waiter read its clock is not skipped") {
+    const file database;
+    const auto owner = database.open();
+    owner->enter(soon());
+    const auto waits_in_vain = [&] {
+        const auto one = database.open({.with_turn = 1h, .with_writer = 1h});
+        one->enter(clock::now() + 200ms);
+        return !one->inside();
+    };
+    database.write_start(0, clock::now() + 500ms);
+    CHECK(waits_in_vain());
+    // Of a machine that was started anew since (control).
+    database.write_start(0, clock::now() + 1h);
+    CHECK_FALSE(waits_in_vain());
 }
 
 TEST_CASE("the numbers of an SQLite file's turns may wrap around") {

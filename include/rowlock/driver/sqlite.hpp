@@ -32,7 +32,9 @@ struct options {
 /// A source of connections of our own, in WAL mode with synchronous=FULL: a grant survives a power
 /// cut. Deadlines are kept for locks and for statements, at any instruction; a write to the disk is
 /// not interrupted. The next call notices a file that was moved or deleted while open
-/// (errc::database_unreachable).
+/// (errc::database_unreachable). From the first lock conflict on, connections also use the file
+/// `<database>-turns` (16 KiB, mode and owner of the database), which gives writers an order. It
+/// may be deleted while no client runs.
 /// @param url `sqlite:relative/path` (to the current working folder), `sqlite:/absolute/path` or
 /// `sqlite:///absolute/path`, percent-decoded, with `?synchronous=normal` for faster grants that a
 /// power cut (not a crash) may undo, `?create=false`, and `?rowlock_prefix=…` (see table_names).

@@ -84,7 +84,9 @@ std::shared_ptr<grant> acquirer::acquire_lease(const lock_name& name, steady::ti
                                          metrics::acquire_outcome::granted, steady::now() - began);
         return kept.granted;
     }
-    if (kept.in_use && began >= until) {  // a single attempt, which would recall our own lease
+    // A single attempt would recall our own lease; one after the limit would find it held.
+    const bool single = began >= until;
+    if (single ? kept.in_use : kept.timed_out) {
         context_.count(counter::busy);
         context_.measured.of(name.str())
             .acquired(metrics::acquire_mode::exclusive, metrics::acquire_outcome::busy,
@@ -114,8 +116,10 @@ bool acquirer::holds(const lock_name& name) const {
     const auto ours = sessions_.current();
     if (!ours) return false;
     const auto all = ours->grants().held();
-    return std::ranges::any_of(
-        all, [&](const auto& each) { return each->name == name.str() && each->held(); });
+    return std::ranges::any_of(all, [&](const auto& each) {
+        // The thread that gives back retained leases has some as `held`.
+        return each->name == name.str() && !each->given_back && each->held();
+    });
 }
 
 /// The check for waiters that an earlier release of the lease has left to the waiters' loop, while

@@ -15,8 +15,6 @@
 #include <rowlock/shared_mutex.hpp>
 #include <rowlock/transaction.hpp>
 
-#include <array>
-#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -131,25 +129,35 @@ void caller_transactions::run(sql::connection& db, grant& held, const fence_opti
     if (seen != verdict::current) refuse(db, held, seen, until);
 }
 
-namespace {
-
-/// One mutex for several grants, held over two round trips: only the first fence of a local grant
-/// locks one.
-std::mutex& renewal_of(const grant& held) noexcept {
-    static std::array<std::mutex, 64> all;
-    return all[std::hash<grant_id>{}(held.grant_id) % all.size()];
-}
-
-}  // namespace
-
 /// A local grant has changed no row: in a transaction whose snapshot is older than the grant the
 /// row would be current. So its token is raised in a transaction of its own first. One round trip,
 /// two after a lost reply. On SQLite, which has one writer, no transaction with an old snapshot can
 /// write.
 void caller_transactions::renew_row(grant& held, sql::deadline until) {
     // Of two first fences of one grant the second finds it done.
-    const std::lock_guard one_at_a_time{renewal_of(held)};
+    std::unique_lock lock{renewals_};
+    if (!renewed_.wait_until(lock, until, [&] { return !held.renewing; })) {
+        throw error{errc::timed_out, "another fence of this lease has not been answered in time"};
+    }
     if (!held.local) return;
+    held.renewing = true;
+    lock.unlock();
+    try {
+        renew_row_alone(held, until);
+    } catch (...) {
+        end_renewal(held);
+        throw;
+    }
+    end_renewal(held);
+}
+
+void caller_transactions::end_renewal(grant& held) noexcept {
+    const std::lock_guard lock{renewals_};
+    held.renewing = false;
+    renewed_.notify_all();
+}
+
+void caller_transactions::renew_row_alone(grant& held, sql::deadline until) {
     const std::int64_t token = held.row_token;
     held.next_row_token = token + 1;  // a heartbeat may read it before we hear of it
     const auto db = connections_.take_spare(until);

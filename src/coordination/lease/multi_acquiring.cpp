@@ -86,7 +86,9 @@ std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<wanted
         return granted ? grants{std::move(granted)} : grants{};
     }
     if (all.kind() == protocol::hold_kind::lease) {
-        for (const auto& each : locks) context_.retained.fetch_back(name_of(each), until, stop);
+        std::vector<std::string> names;
+        for (const auto& each : locks) names.push_back(name_of(each));
+        context_.retained.fetch_back(names, until, stop);
     }
     return all.call.measured(metrics::acquire_mode::several, [&] { return ask_until_over(all); });
 }

@@ -8,11 +8,19 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
 
 namespace rowlock::detail {
+namespace {
+
+/// An enqueue that takes longer may have missed the check that follows a release.
+constexpr auto late = std::chrono::milliseconds{10};
+
+}  // namespace
+
 /// Enqueues and waits. Returns nullopt if the queue entry was lost (ask again), null if the
 /// caller's time is up or a stop was requested.
 acquirer::answer acquirer::wait_in_queue(acquisition& call) {
@@ -66,6 +74,7 @@ std::shared_ptr<waiter> acquirer::enqueue(acquisition& call, waiting_threads& at
         return true;
     };
     std::optional<protocol::lease_glance> seen;
+    const auto sent = steady::now();
     try {
         seen = context_.holds(call.kind()).enqueue(db, call.request(), until);
     } catch (const error& failure) {
@@ -75,6 +84,8 @@ std::shared_ptr<waiter> acquirer::enqueue(acquisition& call, waiting_threads& at
     }
     at.enqueued(*mine);
     look_once(call, at, seen, db, until);
+    // The statement looked at the lease before its commit made the entry visible.
+    if (seen && call.contended && steady::now() - sent > late) at.poll_soon();
     // Not before: a lease that is given back then finds this entry.
     if (call.to_recall) recall(call, db, until);
     return mine;

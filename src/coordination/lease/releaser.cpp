@@ -102,13 +102,16 @@ releaser::ending releaser::finish(grant& held, begun how, const protocol::next_w
 
 void releaser::release_several(std::span<const std::shared_ptr<grant>> all) {
     std::optional<error> failed;
-    bool unreachable = false;
+    bool hopeless = false;
+    // Their thread ends with the client: it does not wait a statement's deadline for each.
+    const bool retained = !all.empty() && all.front()->given_back;
     const auto without_throwing = [&](const auto& act) {
         try {
             act();
         } catch (const error& failure) {
             if (!failed) failed = failure;
-            unreachable = unreachable || failure.kind() == errc::database_unreachable;
+            hopeless = hopeless || failure.kind() == errc::database_unreachable ||
+                       (retained && failure.retryable());
         } catch (const std::exception& failure) {
             if (!failed) failed.emplace(errc::out_of_resources, failure.what());
         }
@@ -150,7 +153,7 @@ void releaser::release_several(std::span<const std::shared_ptr<grant>> all) {
     for (const auto& each : alone) {
         without_throwing([&] {
             // As each would be after its own attempts.
-            if (unreachable) return leave_to_heartbeat(*each.held, "the database is unreachable");
+            if (hopeless) return leave_to_heartbeat(*each.held, failed->what());
             finish(*each.held, each.how);
         });
     }

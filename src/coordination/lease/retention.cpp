@@ -117,14 +117,13 @@ void retention::poke() {
 /// other.
 void retention::check_soon(const std::string& name) noexcept {
     const std::lock_guard lock{mutex_};
-    const bool is_first = fresh_.empty();
     try {
-        fresh_.push_back(name);
+        fresh_.push_back({name, context_.now() + beside});
     } catch (...) {
-        return;  // no memory; the lease is kept by now, and its time ends
+        return;  // no memory; the lease is retained by now, and its time ends
     }
-    if (!is_first) return;
-    check_at_ = context_.now() + beside;
+    if (fresh_.size() > 1) return;
+    check_at_ = fresh_.front().at;
     if (worker_) worker_->poke();
 }
 
@@ -132,9 +131,13 @@ void retention::recall_waited() {
     std::vector<std::string> names;
     {
         const std::lock_guard lock{mutex_};
-        if (context_.now() < check_at_) return;
-        names.swap(fresh_);
-        check_at_ = base::alarm::never;
+        const auto now = context_.now();
+        if (now < check_at_) return;
+        const auto rest = std::ranges::find_if(fresh_, [&](const auto& it) { return it.at > now; });
+        for (auto each = fresh_.begin(); each != rest; ++each) names.push_back(each->name);
+        fresh_.erase(fresh_.begin(), rest);
+        // At most one statement in this time, each name after 5 to 10 ms.
+        check_at_ = fresh_.empty() ? base::alarm::never : now + beside;
     }
     const auto until = context_.statement_deadline();
     const auto db = connections_.take(until);
@@ -158,6 +161,7 @@ nanoseconds retention::step() noexcept {
         // The client that recalled it came alone: it found no queue.
         for (const auto& each : found.recalled) waiting_.contended().forget(each->name);
         for (const auto& each : found.in_use) {
+            if (stopping_) break;
             if (!name_holder(*each)) next = std::min(next, context_.now() + retry);
         }
         give_back(found.over, failing);
@@ -183,10 +187,11 @@ void retention::give_back(grants all, bool& failing) noexcept {
     }
 }
 
-/// Returns false if it is to be tried again. A fence has done it already.
+/// Returns false if it is to be tried again. The first fence of a local grant has done it already,
+/// if it got so far.
 bool retention::name_holder(const grant& held) noexcept {
     try {
-        if (!held.fenced && held.now == grant::state::held) {
+        if (held.local && held.now == grant::state::held) {
             // A fence that comes meanwhile may lock the row for long.
             const auto until =
                 std::min(context_.statement_deadline(), std::chrono::steady_clock::now() + brief);

@@ -37,7 +37,7 @@ public:
     retention& operator=(const retention&) = delete;
     ~retention() = default;
 
-    /// A kept lease, held by this thread, or whether another thread of this client uses it. No
+    /// A retained lease, held by this thread, or whether another thread of this client uses it. No
     /// round trip.
     /// @param thread of this thread, for deadlock detection
     retained_leases::taken take(const lock_name& name, const std::string& thread,
@@ -72,8 +72,13 @@ private:
     std::mutex mutex_;
     std::unique_ptr<base::worker> worker_;
     std::atomic<bool> stopping_{false};
-    /// Names whose tokens were just reserved, to be checked for waiters then. Guarded by the mutex.
-    std::vector<std::string> fresh_{};
+    struct fresh_name {
+        std::string name;
+        nanoseconds at;
+    };
+    /// Names whose tokens were just reserved, to be checked for waiters then, in order of time.
+    /// Guarded by the mutex.
+    std::vector<fresh_name> fresh_{};
     nanoseconds check_at_{base::alarm::never};
 };
 

@@ -141,13 +141,7 @@ void entry_poller::act_on(const protocol::queue_entry& entry, session& ours) {
         }
         return;
     }
-    if (entry.holder_expired) {
-        // Ended first, in a commit of its own; only then may the lease row change (I3).
-        if (parts_.context.leases.end_expired_session(*link_, entry.holder_session,
-                                                      link_.write_deadline())) {
-            parts_.tasks.session_ended(entry.holder_session);
-        }
-    }
+    if (entry.holder_expired && round_.ended.insert(entry.holder_session).second) end_holder(entry);
     // Entries come in the order of their tickets: the first of a name covers the others.
     if (entry.behind_watermark && round_.rewound.insert(entry.name).second) reset_watermark(entry);
     // A request for several leases at the head of the queue takes them itself, and polls as well.
@@ -156,6 +150,23 @@ void entry_poller::act_on(const protocol::queue_entry& entry, session& ours) {
         parts_.tasks.serve_next(entry.name, parts_.now());
     }
     if (entry.remaining > 0us) round_.found.holder_expires(round_.began + entry.remaining);
+}
+
+/// Ends the session first, in a commit of its own; only then may the lease's row change (I3).
+/// Another transaction may lock the session's row for long: the entries of other names do not wait
+/// for it.
+void entry_poller::end_holder(const protocol::queue_entry& entry) {
+    try {
+        if (parts_.context.leases.end_expired_session(*link_, entry.holder_session,
+                                                      link_.write_deadline())) {
+            parts_.tasks.session_ended(entry.holder_session);
+        }
+        link_.wrote();
+    } catch (const error& failure) {
+        if (!sql::is_locked(*link_, failure)) throw;
+        link_.wrote_too_slowly();
+        round_.found.recheck_by(round_.began + 250ms);
+    }
 }
 
 /// No other client would ever find this entry. An early poll shows whether the reset helped:

@@ -37,6 +37,7 @@ private:
     bool poll_leases(const std::shared_ptr<session>& ours,
                      const std::vector<std::shared_ptr<waiter>>& queued);
     void act_on(const protocol::queue_entry& entry, session& ours);
+    void end_holder(const protocol::queue_entry& entry);
     void reset_watermark(const protocol::queue_entry& entry);
     void observe(waiter& which, const protocol::queue_entry& entry);
     void observe_several(const std::shared_ptr<waiter>& which, const entries_by_id& entries);
@@ -60,6 +61,7 @@ private:
         poll_result found{};
         std::unordered_set<grant_id> strays{};      ///< entries for which no thread waits
         std::unordered_set<std::string> rewound{};  ///< names whose watermark was reset
+        std::unordered_set<session_id> ended{};     ///< expired sessions that it ended, or tried to
     };
     round round_;
     std::unordered_set<grant_id> strays_;  ///< of the previous whole poll

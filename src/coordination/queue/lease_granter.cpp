@@ -83,10 +83,14 @@ template <typename Serve, typename Retry>
 void lease_granter::serve_all(waiter_tasks::due_names names, const std::function<void()>& between,
                               const std::atomic<bool>& stopping, Serve serve, Retry retry) {
     while (!names.empty()) {
+        if (stopping) {  // the client hands them over as it closes
+            for (const auto& [rest, its] : names) retry(rest, its);
+            return;
+        }
         const auto name = names.back().first;
         auto& when = names.back().second;
         try {
-            if (!stopping) serve(name);
+            serve(name);
             link_.wrote();
         } catch (...) {
             const bool locked = is_row_locked();

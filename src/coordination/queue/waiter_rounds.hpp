@@ -59,11 +59,9 @@ public:
     [[nodiscard]] grant_verifier& verifier() noexcept { return verifier_; }
     /// The session whose notifications the connection receives, 0 if none.
     [[nodiscard]] session_id listening_for() const noexcept { return source_->listening_for(); }
-    /// Whether it listens, and the database notifies each grant by name.
-    [[nodiscard]] bool names_grants() const noexcept { return source_->names_grants(); }
-    /// How long a waiter in a queue of this name, which moves, waits for its first poll. A wake-up
-    /// that told of the latest grant most likely tells of the next one, too.
-    [[nodiscard]] nanoseconds first_poll_after(const std::string& name) const noexcept;
+    /// How long a waiter in a queue that moves waits for its first poll. A wake-up that told of the
+    /// latest grant of the name most likely tells of the next one, too.
+    [[nodiscard]] nanoseconds first_poll_after(const waiter& which) const noexcept;
     /// Whether a thread waits, and the sleep in the server (MySQL) that could be interrupted for it
     /// is to be begun, or to go on.
     [[nodiscard]] bool must_sleep() const noexcept;

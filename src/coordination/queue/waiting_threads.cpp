@@ -57,8 +57,7 @@ bool waiting_threads::wait(const std::shared_ptr<waiter>& which, steady::time_po
     const auto now = steady::now();
     const auto end = std::min(until, now + longest_wait);
     if (which->contended) {
-        const auto first =
-            which->holds_others ? rush : loop_.rounds().first_poll_after(which->name);
+        const auto first = which->holds_others ? rush : loop_.rounds().first_poll_after(*which);
         if (first > rush) report_position(parts_.context, *which, 0);
         if (loop_.rounds().must_sleep()) alarm_.poke();
         // A call with a time limit polls before it gives up: it notes whether wake-ups fail.

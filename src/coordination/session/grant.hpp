@@ -59,7 +59,10 @@ struct grant {
     std::atomic<bool> given_back{false};  ///< no thread holds it: its end is no release
     /// Made by this client of a lease that it had kept: no row has changed since.
     std::atomic<bool> local{false};
-    std::shared_ptr<retained_lease> kept_as{};  ///< what it was, or may be, kept as
+    std::shared_ptr<retained_lease> kept_as{};  ///< what it was, or may be, retained as
+    /// The client may have granted the lease again since, with the same grant id.
+    std::atomic<bool> has_successors{false};
+    bool renewing = false;  ///< a first fence is under way; guarded by caller_transactions
     std::atomic<bool> queued{false};   ///< granted through the queue: others may still wait there
     std::atomic<bool> fenced{false};   ///< a transaction of the caller may have its row locked
     std::atomic<bool> offered{false};  ///< once: another client may know the grant

@@ -62,6 +62,7 @@ std::shared_ptr<grant> grant_lifecycle::succeed(const grant& before, std::int64_
     next->session_id = before.session_id;
     next->may_be_kept = true;
     next->kept_as = std::move(kept_as);
+    next->has_successors = true;
     next->session_trust = before.session_trust;
     next->made_at = before.made_at;
     next->measured = before.measured;

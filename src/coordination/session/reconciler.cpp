@@ -127,7 +127,7 @@ void reconciler::compare_if_wanted(session& ours, sql::connection& db, sql::dead
     }
 }
 
-/// What stands for a grant that the rows say is over, or is to end. A kept lease changes hands
+/// What stands for a grant that the rows say is over, or is to end. A retained lease changes hands
 /// under one grant id; from the recall on it does not.
 std::shared_ptr<grant> reconciler::current(const session& ours, grant_id which) {
     context_.retained.recall(which);
@@ -164,8 +164,8 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
     for (const auto& each : held) {
         const auto now = each->now.load();
         const bool counts = now == grant::state::held || now == grant::state::offered;
-        // Of a lease that is kept the next grant may have taken this one's place.
-        const bool gone = each->kept_as && !tokens.contains(each->grant_id) &&
+        // Of a retained lease the next grant may have taken this one's place.
+        const bool gone = each->has_successors && !tokens.contains(each->grant_id) &&
                           ours.grants().knows(each->grant_id);
         if (gone || (counts && !is_there(tokens, known, *each))) want();
     }

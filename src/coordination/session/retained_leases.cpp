@@ -114,7 +114,9 @@ retained_leases::taken retained_leases::take(const std::string& name, std::strin
         now = clock_.now();
         return !is_on_its_way() || !enabled_;
     };
-    if (is_on_its_way() && !wait(*kept, lock, until, stop, is_settled)) return {};
+    if (is_on_its_way() && !wait(*kept, lock, until, stop, is_settled)) {
+        return {.timed_out = std::chrono::steady_clock::now() >= until};
+    }
     if (kept->now != retained_lease::state::idle || is_over() || !enabled_) {
         return {.in_use = is_in_use(*kept)};
     }
@@ -195,7 +197,10 @@ std::optional<std::int64_t> retained_leases::begin(grant& held, bool contended) 
         kept->first = kept->last = held.row_token;
     }
     kept->now = retained_lease::state::reserving;
-    held.kept_as = kept;
+    if (!held.kept_as) {
+        held.kept_as = kept;
+        held.has_successors = true;
+    }
     return held.row_token + kept->policy.next_block(held.token.value() - kept->first);
 }
 
@@ -260,19 +265,21 @@ void retained_leases::recall_name(const std::string& name) noexcept {
     if (its != grant_id{}) recall(its);
 }
 
-void retained_leases::fetch_back(const std::string& name,
+void retained_leases::fetch_back(const std::vector<std::string>& names,
                                  std::chrono::steady_clock::time_point until,
                                  const std::stop_token& stop) {
     if (!enabled_) return;
-    const auto kept = find(name);
-    if (!kept) return;
-    recall_name(name);
-    std::unique_lock lock{kept->mutex};
-    const auto soon = std::chrono::steady_clock::now() + 50ms;
-    static_cast<void>(wait(*kept, lock, std::max(until, soon), stop, [&] {
-        return !enabled_ || (kept->now != retained_lease::state::returning &&
-                             kept->now != retained_lease::state::idle);
-    }));
+    for (const auto& each : names) recall_name(each);
+    const auto end = std::max(until, std::chrono::steady_clock::now() + 50ms);
+    for (const auto& each : names) {
+        const auto kept = find(each);
+        if (!kept) continue;
+        std::unique_lock lock{kept->mutex};
+        static_cast<void>(wait(*kept, lock, end, stop, [&] {
+            return !enabled_ || (kept->now != retained_lease::state::returning &&
+                                 kept->now != retained_lease::state::idle);
+        }));
+    }
 }
 
 template <typename Test>
@@ -316,11 +323,13 @@ retained_leases::work retained_leases::overdue() {
                 end(*kept);  // as in begin()
                 continue;
             }
-            if (kept->answered) continue;
-            if (!kept->recalled && now < kept->until) {
+            if (!kept->answered && !kept->recalled && now < kept->until) {
                 found.next = std::min(found.next, kept->until);
                 continue;
             }
+            // Its holder may be lost without a release.
+            found.next = std::min<nanoseconds>(found.next, now + options_.longest);
+            if (kept->answered) continue;
             // Without a recall, too, which may have been lost: a search for deadlocks needs it.
             kept->recalled = true;
             found.in_use.push_back(std::move(holder));

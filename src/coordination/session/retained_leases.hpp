@@ -36,7 +36,7 @@ public:
     /// there were waiters nothing is kept: they enqueue without a look at the lease, and would
     /// recall nothing.
     void contended(nanoseconds now) noexcept;
-    /// What was kept is over. A stay that saved less than it cost makes the next one rarer.
+    /// What was kept is over. A retention that saved less than it cost makes the next one rarer.
     /// @param recalled by another client, or never taken again
     void ended(std::int64_t local_grants, bool recalled, std::int64_t token) noexcept;
     /// How many tokens to reserve, after so many were used of the last block.
@@ -48,7 +48,7 @@ public:
     static constexpr nanoseconds quiet = std::chrono::milliseconds{1100};
     static constexpr int least_needed = 2;
     static constexpr int most_needed = 1024;
-    /// A stay with fewer local grants is a bad one, one with at least `good` a good one.
+    /// A retention with fewer local grants is a bad one, one with at least `good` a good one.
     static constexpr std::int64_t bad = 4;
     static constexpr std::int64_t good = 16;
     static constexpr std::int64_t least_block = 16;
@@ -62,7 +62,7 @@ private:
     std::int64_t block_ = least_block;
 };
 
-/// The leases that this client keeps after their release, and grants to its own threads: of each
+/// The leases that this client retains after their release, and grants to its own threads: of each
 /// name one, with a block of tokens that its row reserves (docs/adr/0055). No round trips: the
 /// caller sends the statements. Thread-safe.
 ///
@@ -96,10 +96,12 @@ public:
 
     // --- an acquire
     struct taken {
-        std::shared_ptr<grant> granted{};  ///< null if the lease is not kept idle
+        std::shared_ptr<grant> granted{};  ///< null if the lease is not retained idle
         /// Another thread of this client holds it, or its release is under way, and no other client
         /// is known to want it.
         bool in_use = false;
+        /// The caller's time passed while the lease was given back.
+        bool timed_out = false;
     };
     /// The lease of that name, held by the calling thread. Waits for a lease that is just given
     /// back, until then: the database could not grant it yet.
@@ -124,16 +126,16 @@ public:
     void abandoned(const grant& held) noexcept;
 
     // --- other clients
-    /// Whether this grant is kept, and was not recalled.
+    /// Whether this grant is retained, and was not recalled.
     [[nodiscard]] bool keeps(grant_id grant_id) const noexcept;
     /// Another client wants the lease. Returns false if that is known already, or it is not kept.
     bool recall(grant_id grant_id) noexcept;
     /// The same by its name.
     void recall_name(const std::string& name) noexcept;
-    /// For a call of this client that takes the lease together with others: recalls an idle one,
-    /// and waits until it is given back; a call without a time limit of its own for 50 ms.
-    void fetch_back(const std::string& name, std::chrono::steady_clock::time_point until,
-                    const std::stop_token& stop);
+    /// For a call of this client that takes these leases together: recalls idle ones, and waits
+    /// until they are given back, for 50 ms at least.
+    void fetch_back(const std::vector<std::string>& names,
+                    std::chrono::steady_clock::time_point until, const std::stop_token& stop);
 
     // --- the thread that gives back
     struct work {

@@ -131,7 +131,7 @@ on conflict (name) do nothing
 -- thread: a search for deadlocks leaves it out, as any of the client's threads may hold the lease, or none.
 -- A repetition after a lost reply changes no row: the token has risen.
 -- $1 name  $2 my session  $3 grant id  $4 the row's token  $5 the last token of the new block
--- acquired_at changes in any case, although this clock has milliseconds: by that the history knows a kept lease from a row
+-- acquired_at changes in any case, although this clock has milliseconds: by that the history knows a retained lease from a row
 -- that was changed by hand.
 update rowlock_lease
    set token = $5, retained = grant_id, thread = null, note = null, acquired_at = max({now}, acquired_at + 1),
