@@ -328,6 +328,10 @@ void measure_calls(bench::findings& found, const bench::round_options& rounds, c
                         .threads = {1, 16}});
     }
     for (const std::string database : {"postgresql", "mariadb"}) {
+        rows.push_back({.id = "lone-calls/" + database,
+                        .database = database,
+                        .without = off(fast_path::lone_calls),
+                        .threads = {2, 4}});
         rows.push_back({.id = "deferred-check/" + database,
                         .database = database,
                         .without = off(fast_path::deferred_check),

@@ -11,6 +11,7 @@ namespace rowlock::base {
 enum class fast_path : unsigned char {
     reacquire,        ///< a free name is acquired by the token that this client freed it with
     batches,          ///< concurrent calls of one client share statements
+    lone_calls,       ///< up to four threads of a client do not: each has its own connection
     probe_held,       ///< a try for a name that was held the last time begins with a read
     prefetched_next,  ///< the holder looks up the next waiter before it releases
     reserved_token,   ///< PostgreSQL: that waiter's token is durable before the release

@@ -2,13 +2,16 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
+
 using rowlock::detail::wakeup_trust;
+using namespace std::chrono_literals;
 using way = wakeup_trust::way;
 
 namespace {
 
 void wake(wakeup_trust& trust, int times) {
-    for (int i = 0; i < times; ++i) trust.woken("job", way::message);
+    for (int i = 0; i < times; ++i) trust.woken("job", way::message, 1ms);
 }
 
 }  // namespace
@@ -16,11 +19,11 @@ void wake(wakeup_trust& trust, int times) {
 TEST_CASE("a wake-up is expected after one that came, for that name") {
     wakeup_trust trust;
     CHECK_FALSE(trust.expects("job"));
-    trust.woken("job", way::interruption);
+    trust.woken("job", way::interruption, 1ms);
     CHECK(trust.expects("job"));
     CHECK(trust.latest() == way::interruption);
     CHECK_FALSE(trust.expects("other"));
-    trust.woken("other", way::message);
+    trust.woken("other", way::message, 1ms);
     CHECK(trust.expects("other"));
     CHECK_FALSE(trust.expects("job"));
 }
@@ -57,4 +60,13 @@ TEST_CASE("with a new session nothing is known, and no wake-up was missed") {
     CHECK_FALSE(trust.expects("job"));
     wake(trust, 1);
     CHECK(trust.expects("job"));
+}
+
+TEST_CASE("the time of the latest wait that a wake-up ended is known") {
+    wakeup_trust trust;
+    trust.woken("job", way::message, 30ms);
+    trust.woken("job", way::message, 70ms);
+    CHECK(trust.expects("job") == 70ms);
+    trust.woken("other", way::message, 10ms);
+    CHECK(trust.expects("other") == 10ms);
 }

@@ -104,7 +104,7 @@ private:
     /// Threads that a batch has answered come back one after the other: the first of them are few,
     /// and yet no reason to end batches. So it takes more threads to begin them than to go on.
     bool are_few(std::size_t inside) {
-        if (few_ <= 1) return false;
+        if (few_ <= 1 || !base::uses(base::fast_path::lone_calls)) return false;
         const std::lock_guard lock{mutex_};
         crowded_ = crowded_ || inside > few_;
         if (!crowded_ && inside == 1) expected_ = 1;

@@ -117,8 +117,8 @@ bool acquirer::holds(const lock_name& name) const {
     if (!ours) return false;
     const auto all = ours->grants().held();
     return std::ranges::any_of(all, [&](const auto& each) {
-        // The thread that gives back retained leases has some as `held`.
-        return each->name == name.str() && !each->given_back && each->held();
+        // A lease that is given back has the flag before the state.
+        return each->name == name.str() && each->held() && !each->given_back;
     });
 }
 

@@ -161,7 +161,7 @@ void caller_transactions::renew_row_alone(grant& held, sql::deadline until) {
     const std::int64_t token = held.row_token;
     held.next_row_token = token + 1;  // a heartbeat may read it before we hear of it
     const auto db = connections_.take_spare(until);
-    const bool done = context_.name_holder(*db, held, token + 1, until);
+    const bool done = context_.name_holder(*db, held, token, token + 1, until);
     const auto seen =
         done ? std::optional{token + 1}
              : context_.leases.find_grant(*db, held.name, held.session_id, held.grant_id, until);

@@ -88,7 +88,9 @@ std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<wanted
     if (all.kind() == protocol::hold_kind::lease) {
         std::vector<std::string> names;
         for (const auto& each : locks) names.push_back(name_of(each));
+        const bool single = steady::now() >= until;
         context_.retained.fetch_back(names, until, stop);
+        if (!single && steady::now() >= until) return {};
     }
     return all.call.measured(metrics::acquire_mode::several, [&] { return ask_until_over(all); });
 }

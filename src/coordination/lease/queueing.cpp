@@ -16,7 +16,7 @@
 namespace rowlock::detail {
 namespace {
 
-/// An enqueue that takes longer may have missed the check that follows a release.
+/// An enqueue whose commit takes longer may have missed the check that follows a release.
 constexpr auto late = std::chrono::milliseconds{10};
 
 }  // namespace
@@ -85,7 +85,8 @@ std::shared_ptr<waiter> acquirer::enqueue(acquisition& call, waiting_threads& at
     at.enqueued(*mine);
     look_once(call, at, seen, db, until);
     // The statement looked at the lease before its commit made the entry visible.
-    if (seen && call.contended && steady::now() - sent > late) at.poll_soon();
+    const auto took = steady::now() - sent - context_.link.round_trip();
+    if (seen && call.contended && took > late) at.poll_soon();
     // Not before: a lease that is given back then finds this entry.
     if (call.to_recall) recall(call, db, until);
     return mine;

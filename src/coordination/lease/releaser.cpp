@@ -102,7 +102,7 @@ releaser::ending releaser::finish(grant& held, begun how, const protocol::next_w
 
 void releaser::release_several(std::span<const std::shared_ptr<grant>> all) {
     std::optional<error> failed;
-    bool hopeless = false;
+    std::optional<std::string> hopeless;  ///< why the others need not be tried
     // Their thread ends with the client: it does not wait a statement's deadline for each.
     const bool retained = !all.empty() && all.front()->given_back;
     const auto without_throwing = [&](const auto& act) {
@@ -110,8 +110,9 @@ void releaser::release_several(std::span<const std::shared_ptr<grant>> all) {
             act();
         } catch (const error& failure) {
             if (!failed) failed = failure;
-            hopeless = hopeless || failure.kind() == errc::database_unreachable ||
-                       (retained && failure.retryable());
+            if (failure.kind() == errc::database_unreachable || (retained && failure.retryable())) {
+                hopeless = failure.what();
+            }
         } catch (const std::exception& failure) {
             if (!failed) failed.emplace(errc::out_of_resources, failure.what());
         }
@@ -153,7 +154,7 @@ void releaser::release_several(std::span<const std::shared_ptr<grant>> all) {
     for (const auto& each : alone) {
         without_throwing([&] {
             // As each would be after its own attempts.
-            if (hopeless) return leave_to_heartbeat(*each.held, failed->what());
+            if (hopeless) return leave_to_heartbeat(*each.held, hopeless->c_str());
             finish(*each.held, each.how);
         });
     }

@@ -196,7 +196,8 @@ bool retention::name_holder(const grant& held) noexcept {
             const auto until =
                 std::min(context_.statement_deadline(), std::chrono::steady_clock::now() + brief);
             const auto db = connections_.take(until);
-            static_cast<void>(context_.name_holder(*db, held, held.row_token, until));
+            const std::int64_t token = held.row_token;
+            static_cast<void>(context_.name_holder(*db, held, token, token, until));
         }
         context_.retained.answered(held);
         return true;

@@ -10,6 +10,8 @@ using namespace std::chrono_literals;
 
 /// A client that has not waited for this long ignores what others commit.
 constexpr nanoseconds idle = 50ms;
+/// Until a locked row is tried again.
+constexpr nanoseconds recheck_after = 250ms;
 
 }  // namespace
 
@@ -153,8 +155,7 @@ void entry_poller::act_on(const protocol::queue_entry& entry, session& ours) {
 }
 
 /// Ends the session first, in a commit of its own; only then may the lease's row change (I3).
-/// Another transaction may lock the session's row for long: the entries of other names do not wait
-/// for it.
+/// Another transaction may lock the session's row for long: then the poll goes on without it.
 void entry_poller::end_holder(const protocol::queue_entry& entry) {
     try {
         if (parts_.context.leases.end_expired_session(*link_, entry.holder_session,
@@ -165,14 +166,14 @@ void entry_poller::end_holder(const protocol::queue_entry& entry) {
     } catch (const error& failure) {
         if (!sql::is_locked(*link_, failure)) throw;
         link_.wrote_too_slowly();
-        round_.found.recheck_by(round_.began + 250ms);
+        round_.found.recheck_by(parts_.now() + recheck_after);
     }
 }
 
 /// No other client would ever find this entry. An early poll shows whether the reset helped:
 /// another transaction may lock the lease's row for long.
 void entry_poller::reset_watermark(const protocol::queue_entry& entry) {
-    round_.found.recheck_by(round_.began + 250ms);
+    round_.found.recheck_by(parts_.now() + recheck_after);
     try {
         parts_.queues().reset_watermark(*link_, entry.name, entry.ticket, link_.write_deadline());
     } catch (const error& failure) {

@@ -176,11 +176,14 @@ bool waiter_rounds::must_sleep() const noexcept {
 /// A poll then is for what no wake-up tells of, as a cycle, and for wake-ups that fail.
 nanoseconds waiter_rounds::first_poll_after(const waiter& which) const noexcept {
     /// The next client to release the lease may be one that reaches this one in no way.
-    constexpr nanoseconds if_woken = 50ms;
-    const bool woken = verifier_.trust().expects(which.name);
+    constexpr nanoseconds least = 50ms;
+    const auto latest_wait = verifier_.trust().expects(which.name);
     // After the loss of a session the loop listens for the former one until its next round.
     const bool named = source_->names_grants() && source_->listening_for() == which.ours->id();
-    const nanoseconds first = named ? latest_first_poll : woken ? if_woken : rush;
+    const nanoseconds first =
+        named         ? latest_first_poll
+        : latest_wait ? std::clamp<nanoseconds>(2 * *latest_wait, least, latest_first_poll)
+                      : rush;
     return std::min<nanoseconds>(first, parts_.context.options.poll_interval);
 }
 

@@ -6,13 +6,14 @@
 
 namespace rowlock::detail {
 
-void wakeup_trust::woken(std::string_view name, way how) {
+void wakeup_trust::woken(std::string_view name, way how, std::chrono::nanoseconds waited) {
     const std::lock_guard lock{mutex_};
     if (name != name_) {
         name_ = name;
         in_a_row_ = 0;
     }
     latest_ = how;
+    waited_ = waited;
     ++in_a_row_;
     if (needed_ > 1 && in_a_row_ >= forgiven_after * needed_) {
         needed_ /= 2;
@@ -38,10 +39,12 @@ wakeup_trust::way wakeup_trust::latest() const noexcept {
     return latest_;
 }
 
-bool wakeup_trust::expects(std::string_view name) const noexcept {
-    if (!base::uses(base::fast_path::late_poll)) return false;
+std::optional<std::chrono::nanoseconds> wakeup_trust::expects(
+    std::string_view name) const noexcept {
+    if (!base::uses(base::fast_path::late_poll)) return std::nullopt;
     const std::lock_guard lock{mutex_};
-    return in_a_row_ >= needed_ && name == name_;
+    if (in_a_row_ < needed_ || name != name_) return std::nullopt;
+    return waited_;
 }
 
 }  // namespace rowlock::detail

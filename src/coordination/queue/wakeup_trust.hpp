@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,15 +22,17 @@ public:
         message,       ///< which names the grant
     };
 
-    /// A wake-up told of a grant.
-    void woken(std::string_view name, way how);
+    /// A wake-up told of a grant, after a wait of that time.
+    void woken(std::string_view name, way how, std::chrono::nanoseconds waited);
     /// A poll, or the end of a wait, found a grant.
     void missed() noexcept;
     /// Another session, or another connection.
     void start_anew() noexcept;
 
     [[nodiscard]] way latest() const noexcept;
-    [[nodiscard]] bool expects(std::string_view name) const noexcept;
+    /// The time of the latest wait for that name; nullopt if no wake-up is to be relied on.
+    [[nodiscard]] std::optional<std::chrono::nanoseconds> expects(
+        std::string_view name) const noexcept;
 
 private:
     static constexpr std::uint32_t most_needed = 1024;
@@ -40,6 +44,7 @@ private:
     way latest_ = way::poll;
     std::uint32_t in_a_row_ = 0;  ///< grants of that name that wake-ups told of; 0 after a miss
     std::uint32_t needed_ = 1;
+    std::chrono::nanoseconds waited_{0};
 };
 
 }  // namespace rowlock::detail

@@ -64,14 +64,14 @@ void client_context::recall(sql::connection& db, session_id session, grant_id gr
 }
 
 bool client_context::name_holder(sql::connection& db, const grant& held, std::int64_t row_token,
-                                 sql::deadline until) const {
+                                 std::int64_t raised, sql::deadline until) const {
     return leases.end_retention(
         db,
         {.name = held.name,
          .session = held.session_id,
          .grant_id = held.grant_id,
-         .token = held.row_token,
-         .last_of = row_token},
+         .token = row_token,
+         .last_of = raised},
         {.label = held.thread,
          .note = held.note,
          .held_for = std::chrono::floor<std::chrono::microseconds>(now() - held.made_at)},

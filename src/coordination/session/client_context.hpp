@@ -112,10 +112,11 @@ public:
     void recall(sql::connection& db, session_id session, grant_id grant_id,
                 sql::deadline until) const noexcept;
 
-    /// Has the row of a lease that the client may have kept name the thread that holds it, with
-    /// this token. Returns false if the row is not, or no longer, this grant's. One round trip.
+    /// Has the row of a lease that the client may have retained name the thread that holds it, and
+    /// raises its token. Returns false if the row is not, or no longer, this grant's at
+    /// `row_token`. One round trip.
     bool name_holder(sql::connection& db, const grant& held, std::int64_t row_token,
-                     sql::deadline until) const;
+                     std::int64_t raised, sql::deadline until) const;
 
     /// Tells a holder that another client has asked for its release within a time. The first
     /// request is reported, and sends the signal.

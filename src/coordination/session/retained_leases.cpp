@@ -274,6 +274,7 @@ void retained_leases::fetch_back(const std::vector<std::string>& names,
     for (const auto& each : names) {
         const auto kept = find(each);
         if (!kept) continue;
+        recall_name(each);  // it may have been taken, and retained anew, meanwhile
         std::unique_lock lock{kept->mutex};
         static_cast<void>(wait(*kept, lock, end, stop, [&] {
             return !enabled_ || (kept->now != retained_lease::state::returning &&
@@ -328,7 +329,8 @@ retained_leases::work retained_leases::overdue() {
                 continue;
             }
             // Its holder may be lost without a release.
-            found.next = std::min<nanoseconds>(found.next, now + options_.longest);
+            found.next = std::min<nanoseconds>(found.next,
+                                               now + std::max<nanoseconds>(options_.longest, 1s));
             if (kept->answered) continue;
             // Without a recall, too, which may have been lost: a search for deadlocks needs it.
             kept->recalled = true;
