@@ -57,6 +57,7 @@ struct alignas(64) lane {
 
 struct alignas(64) track {
     std::atomic<nanos> started;  ///< 0: not yet
+    std::atomic<nanos> counted;  ///< when the warm-up was over; 0: not yet
     std::atomic<nanos> stopped;
     std::atomic<std::uint64_t> overlaps;
     std::atomic<int> holders;
@@ -172,7 +173,7 @@ public:
     void run() {
         lane_.ready = true;
         while (track_.started == 0) pause(200us);
-        const auto cpu = bench::own_cpu_time();
+        cpu_before_ = bench::own_cpu_time();
         // Every process makes one more acquire after the stop. If one left earlier, others could
         // wait for it (in a ring).
         for (bool last = false; !last;) {
@@ -187,13 +188,17 @@ public:
             track_.released = now();
             who_.release();
         }
-        lane_.cpu = (bench::own_cpu_time() - cpu).count();
+        lane_.cpu = (bench::own_cpu_time() - cpu_before_).count();
     }
 
 private:
     /// True if the race was over by then: such a grant counts for the longest wait alone.
     bool note_grant(nanos asked, nanos got) {
         const nanos stopped = track_.stopped;
+        if (stopped == 0 && track_.counted == 0) {
+            cpu_before_ = bench::own_cpu_time();
+            return false;
+        }
         const nanos until = stopped == 0 ? got : std::min(got, stopped);
         lane_.longest_wait = std::max(lane_.longest_wait.load(), until - asked);
         if (stopped != 0) return true;
@@ -213,6 +218,7 @@ private:
     std::span<std::uint32_t> samples_;
     int index_;
     nanoseconds hold_;
+    nanoseconds cpu_before_{0};
 };
 
 int take_part(const contest& what, const race_options& options, const arena& shared, int index) {
@@ -316,7 +322,7 @@ race_result count(const arena& shared, std::uint64_t statements, nanoseconds cli
         samples.insert(samples.end(), own.begin(), own.end());
     }
     const track& whole = shared.track_of();
-    const double seconds = static_cast<double>(whole.stopped - whole.started) / 1e9;
+    const double seconds = static_cast<double>(whole.stopped - whole.counted) / 1e9;
     result.grants_per_second = static_cast<double>(grants) / seconds;
     result.handoff_p50_us = quantile_us(samples, 0.50);
     result.handoff_p99_us = quantile_us(samples, 0.99);
@@ -346,15 +352,20 @@ race_result run_race(const contest& what, const race_options& options) {
         }
     }
     await_readiness(what, shared, crew);
+    const auto let_run = [&](nanoseconds duration) {
+        const auto last = steady_clock::now() + duration;
+        while (steady_clock::now() < last) {
+            pause(std::min<nanoseconds>(10ms, last - steady_clock::now()));
+            crew.all_ended();
+            if (crew.failed()) report_failure(what, shared);
+        }
+    };
+    whole.started = now();
+    let_run(options.warm_up);
     const std::uint64_t before = statements_so_far(shared);
     const bench::cpu_meter servers;
-    whole.started = now();
-    const auto last = steady_clock::now() + options.duration;
-    while (steady_clock::now() < last) {
-        pause(std::min<nanoseconds>(10ms, last - steady_clock::now()));
-        crew.all_ended();
-        if (crew.failed()) report_failure(what, shared);
-    }
+    whole.counted = now();
+    let_run(options.duration);
     whole.stopped = now();
     const auto servers_used = servers.of_servers();  // while the clients' processes there live
     const std::uint64_t statements = statements_so_far(shared) - before;

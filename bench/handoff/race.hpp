@@ -40,7 +40,8 @@ struct contest {
 
 struct race_options {
     int clients = 2;
-    std::chrono::milliseconds duration{3000};
+    std::chrono::milliseconds duration{3000};  ///< of what is counted
+    std::chrono::milliseconds warm_up{500};    ///< before that: all begin at once
     std::chrono::microseconds hold{1000};
 };
 
@@ -60,7 +61,8 @@ struct race_result {
     }
 };
 
-/// Starts the processes, waits until all are ready, lets them run for the duration, and counts.
+/// Starts the processes, waits until all are ready, lets them run for the warm-up and the duration,
+/// and counts what happens in the duration.
 /// A hand-off lasts from the call of one process's release to the return of the acquire of another.
 /// @throws std::runtime_error if a process failed, with its message
 [[nodiscard]] race_result run_race(const contest& what, const race_options& options);
