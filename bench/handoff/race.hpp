@@ -41,7 +41,7 @@ struct contest {
 struct race_options {
     int clients = 2;
     std::chrono::milliseconds duration{3000};  ///< of what is counted
-    std::chrono::milliseconds warm_up{500};    ///< before that: all begin at once
+    std::chrono::milliseconds warm_up{1000};   ///< before that: all begin at once
     std::chrono::microseconds hold{1000};
 };
 

@@ -110,25 +110,25 @@ struct advisory_options {
     /// Maximum of open connections. Eight: one shared and seven locks that are or were waited for.
     /// Beyond that a call waits by polling on the shared connection, which notices a release later
     /// and is not fair; with own_connection a call waits for a free connection within
-    /// statement_timeout and then throws errc::timed_out.
+    /// statement_timeout and then throws errc::timed_out. 1 to 1 000.
     int max_connections = 8;
     /// How often the client asks the server whether it still holds our locks. libpq notices a
     /// broken connection at once, because its socket is watched; Connector/C++ and SOCI notice it
-    /// by this question. 5 s is one cheap statement for each connection.
+    /// by this question. 5 s is one cheap statement for each connection. 10 ms to 1 hour.
     std::chrono::milliseconds check_period{std::chrono::seconds{5}};
     /// For one statement, connecting included. After check_period + statement_timeout without an
-    /// answer the locks of a connection count as lost.
+    /// answer the locks of a connection count as lost. 10 ms to 1 minute.
     std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
     /// How long one waiting statement lasts before it is sent anew: the longest delay until a stop
     /// or the destruction of the object is noticed. A quarter of a second stays below PostgreSQL's
     /// deadlock_timeout, so that CREATE INDEX CONCURRENTLY, which waits for every older statement,
-    /// is not taken for a deadlock. MySQL (not MariaDB) waits in whole seconds, rounded up.
+    /// is not taken for a deadlock. 10 ms to 1 minute; MySQL waits in whole seconds, rounded up.
     std::chrono::milliseconds wait_slice{250};
     /// After this much silence from us the server ends the session and frees its locks, so that a
     /// machine that vanished does not keep them for hours. Our held() turns false long before. At
     /// least one and a half times check_period + statement_timeout. MySQL and MariaDB:
     /// wait_timeout; PostgreSQL 14 and newer: idle_session_timeout. 0 leaves the server's own
-    /// setting.
+    /// setting. Up to one day.
     std::chrono::milliseconds keepalive_timeout{std::chrono::seconds{30}};
     /// Applies when a connection breaks before the lock is granted.
     retry_policy retry = {};

@@ -195,11 +195,11 @@ struct client_options {
     /// Releases are never pipelined. No effect on SQLite, where a connection is an open file.
     bool single_connection = false;
     /// Name of this process, stable across restarts, for reclaim(); unique among live processes.
-    /// Empty: a random one, and reclaim() is refused.
+    /// Empty: a random one, and no reclaim(). At most 255 bytes; it may not begin with `random:`.
     std::string owner = {};
-    /// Shown to people beside the host name and pid. Empty: the executable's name.
+    /// Shown beside the host name and pid. Empty: the executable's name. At most 255 bytes.
     std::string program = {};
-    /// Keeps leases after their release if set: see retain_options. Unset: every release is written
+    /// Retains leases after their release if set: see retain_options. Unset: each one is written
     /// to the database.
     std::optional<retain_options> retain = {};
     /// Called for each event: see event_callback.

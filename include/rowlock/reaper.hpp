@@ -23,16 +23,16 @@ struct reaper_options {
     /// of a nightly job visible. At least ten times statement_timeout, so that no statement that
     /// saw the row can still be running.
     std::chrono::milliseconds retention{std::chrono::hours{24}};
-    /// Between raising the token floor over the rows to delete and deleting them: longer than any
-    /// client's statement can run. A client's statement_timeout is at most one minute.
+    /// Between raising the token floor over the rows to delete and deleting them: longer than a
+    /// client's statement_timeout, at most one minute; at least twice this one's statement_timeout.
     std::chrono::milliseconds grace{std::chrono::minutes{2}};
     /// History records (rowlock/history.hpp) older than this are deleted, if a history exists and
     /// this user has the right. A week: on Monday one can still ask about Saturday night. A record
     /// takes about 200 bytes; a grant with its release makes two. 0 keeps them forever.
     std::chrono::milliseconds history_retention{std::chrono::hours{24 * 7}};
-    /// Rows per transaction: small enough that no client waits noticeably.
+    /// Rows per transaction: small enough that no client waits noticeably. 1 to 100 000.
     int batch = 500;
-    /// For the reaper's own statements.
+    /// For the reaper's own statements. Up to one minute.
     std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
     /// Called before each step of a round, with what it does, such as "freeing leases": for a
     /// progress display. From the thread that makes the round. It must not throw.

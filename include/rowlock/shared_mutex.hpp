@@ -36,7 +36,7 @@ struct mode_options {
     /// Threads of one client that lock_shared() use one grant together: a thread joins that of
     /// another, without a round trip, until so long after it was granted. A writer waits for the
     /// longest reader and for this time. 0, or with a max_duration: each has a grant of its own.
-    /// For acquire() it has no meaning.
+    /// For acquire() it has no meaning. At most an hour.
     std::chrono::milliseconds reader_linger = std::chrono::milliseconds{20};
 };
 

@@ -197,10 +197,12 @@ TEST_CASE("no run begins within at_least of the last, though that ended or died 
         // A wait that is too short ends at once; a stop ends a longer one.
         CHECK(begins(two, {.wait = 1s}) == outcome::resting);
         std::stop_source stop;
+        const auto looked = two.stats().released;
         auto waiting = std::async(std::launch::async, [&] {
             return periodic_run::begin(two, "job", {.wait = std::nullopt}, stop.get_token())
                 .outcome;
         });
+        REQUIRE(eventually([&] { return two.stats().released > looked; }));
         CHECK(waiting.wait_for(30ms) == std::future_status::timeout);
         stop.request_stop();
         CHECK(waiting.get() == outcome::resting);

@@ -252,6 +252,34 @@ TEST_CASE("an upgrade that runs out of time, or is stopped, leaves the hold as i
     }
 }
 
+TEST_CASE("every timed call of a shared_mutex and its holds gets a free mode, and ends in time") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        using clock = std::chrono::steady_clock;
+        two_clients two{database};
+        REQUIRE(two.here.try_lock_upgrade_for(10s));
+        REQUIRE(two.there.try_lock_shared_until(clock::now() + 10s));
+        CHECK_FALSE(two.here.try_upgrade_for(20ms));
+        two.there.unlock_shared();
+        REQUIRE(two.here.try_upgrade_for(10s));
+        CHECK_FALSE(two.there.try_lock_for(20ms));
+        CHECK_FALSE(two.there.try_lock_until(clock::now() + 20ms));
+        CHECK_FALSE(two.there.try_lock_shared_for(20ms));
+        CHECK_FALSE(two.there.try_lock_shared_until(clock::now() + 20ms));
+        CHECK_FALSE(two.there.try_lock_upgrade_for(20ms));
+        CHECK_FALSE(two.there.try_lock_upgrade_until(clock::now() + 20ms));
+        two.here.unlock();
+        REQUIRE(two.there.try_lock_upgrade_until(clock::now() + 10s));
+        two.there.unlock_upgrade();
+        auto held = two.here.acquire(upgradeable);
+        {
+            const auto reads = two.there.acquire(shared);
+            CHECK_FALSE(held.try_upgrade_until(clock::now() + 20ms));
+        }
+        CHECK(held.try_upgrade_until(clock::now() + 10s));
+        CHECK(counts(database));
+    }
+}
+
 TEST_CASE("two readers cannot wait for each other's end: an upgrade of a shared hold is refused") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         two_clients two{database};

@@ -242,7 +242,9 @@ public:
         const bool applied =
             eventually([&] { return admin_->query(words().applied, soon()).integer(0, 0) == 1; });
         if (!applied) throw std::runtime_error{"the standby does not apply what it has"};
-        admin_->query(words().stop, soon());
+        // The applier waits for up to a minute for the rest of a transaction that it has received
+        // in part (SLAVE_WAIT_GROUP_DONE in the sources of both servers).
+        admin_->query(words().stop, std::chrono::steady_clock::now() + std::chrono::minutes{2});
         admin_->query(words().forget, soon());
         admin_->query("set global read_only = 0", soon());
     }
