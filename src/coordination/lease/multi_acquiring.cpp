@@ -85,14 +85,15 @@ std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<wanted
         auto granted = acquire(first.name, until, stop, options, permits_of(first));
         return granted ? grants{std::move(granted)} : grants{};
     }
-    if (all.kind() == protocol::hold_kind::lease) {
-        std::vector<std::string> names;
-        for (const auto& each : locks) names.push_back(name_of(each));
-        const bool single = steady::now() >= until;
-        context_.retained.fetch_back(names, until, stop);
-        if (!single && steady::now() >= until) return {};
-    }
-    return all.call.measured(metrics::acquire_mode::several, [&] { return ask_until_over(all); });
+    return all.call.measured(metrics::acquire_mode::several, [&] {
+        if (all.kind() == protocol::hold_kind::lease && context_.retained.enabled()) {
+            std::vector<std::string> names;
+            for (const auto& each : locks) names.push_back(name_of(each));
+            context_.retained.fetch_back(names, until, stop);
+            if (all.call.limited() && !all.call.has_time()) return grants{};
+        }
+        return ask_until_over(all);
+    });
 }
 
 acquirer::grants acquirer::ask_until_over(multi_acquisition& all) {

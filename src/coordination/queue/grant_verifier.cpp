@@ -43,8 +43,7 @@ bool grant_verifier::on_message(std::string_view message, bool by_database) {
             parts_.pacing.want();  // a client of an earlier version served it alone
         return !call(*which);
     }
-    trust_.woken(which->name, wakeup_trust::way::message,
-                 std::chrono::steady_clock::now() - which->since);
+    trust_.woken(which->name, wakeup_trust::way::message, which->waited());
     // A datagram is sent once the commit was confirmed. A client that may read an SQLite file need
     // not be allowed to write it: there the row is read. And our node of a cluster may show only
     // later what was committed on another, and the grant would be refuted.
@@ -177,8 +176,7 @@ bool grant_verifier::read_served(sql::connection& db, sql::deadline until) {
         const auto served = standing.find(each.grant_id);
         if (served == standing.end()) continue;  // held before
         const auto& which = served->second;
-        trust_.woken(which->name, wakeup_trust::way::interruption,
-                     std::chrono::steady_clock::now() - which->since);
+        trust_.woken(which->name, wakeup_trust::way::interruption, which->waited());
         if (each.durable) {
             parts_.registry.serve(*which, {each.granted.token, sent, each.granted.deadline_us});
         } else {

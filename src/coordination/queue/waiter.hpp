@@ -62,7 +62,10 @@ struct waiter {
     const protocol::wanted_permits permits;
     const std::string blocks;  ///< as its entry's: party_labels.hpp
     const std::vector<place> also;
-    std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+    const std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+    [[nodiscard]] std::chrono::nanoseconds waited() const {
+        return std::chrono::steady_clock::now() - since;
+    }
 
     bool contended = false;     ///< the lease was just handed to another waiter: there is no hurry
     bool holds_others = false;  ///< its thread may be part of a cycle

@@ -114,12 +114,12 @@ waiting_threads::leftovers waiting_threads::close() noexcept {
 
 void report_position(client_context& context, const waiter& which, std::int64_t position) {
     if (!context.options.on_event) return;
-    context.report({.kind = event_kind::waiting,
-                    .name = which.name,
-                    .session = which.ours->id(),
-                    .position = position,
-                    .waited = std::chrono::duration_cast<std::chrono::microseconds>(
-                        std::chrono::steady_clock::now() - which.since)});
+    context.report(
+        {.kind = event_kind::waiting,
+         .name = which.name,
+         .session = which.ours->id(),
+         .position = position,
+         .waited = std::chrono::duration_cast<std::chrono::microseconds>(which.waited())});
 }
 
 }  // namespace rowlock::detail

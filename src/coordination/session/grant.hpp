@@ -60,7 +60,7 @@ struct grant {
     /// Made by this client of a lease that it had kept: no row has changed since.
     std::atomic<bool> local{false};
     std::shared_ptr<retained_lease> kept_as{};  ///< what it was, or may be, retained as
-    /// The client may have granted the lease again since, with the same grant id.
+    /// Whether kept_as is set, for other threads: later grants may have the same grant id.
     std::atomic<bool> has_successors{false};
     bool renewing = false;  ///< a first fence is under way; guarded by caller_transactions
     std::atomic<bool> queued{false};   ///< granted through the queue: others may still wait there
