@@ -62,8 +62,7 @@ std::string remedy_of(client& locks, const std::string& name) {
 TEST_CASE("a client detects within five heartbeats that a lease's row was changed by hand") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         losses told;
-        client locks{database.source(),
-                     database.options({.ttl = 900ms, .on_event = told.callback()})};
+        client locks{database.source(), database.watchful({.on_event = told.callback()})};
         client other{database.source(), database.options()};
         std::map<std::string, lease> held;
         for (const char* name : {"deleted", "freed", "raised", "lowered", "untouched"}) {
@@ -87,7 +86,7 @@ TEST_CASE("a client detects within five heartbeats that a lease's row was change
 
         // Control: the session's row is unchanged, so a heartbeat alone succeeds.
         const auto session =
-            database.number("select id from rowlock_session where ttl_us = 900000");
+            database.number("select id from rowlock_session where ttl_us = 60000000");
         CHECK(database.protocol().heartbeat(*database.connect(), session_id{session}, 0, soon()));
 
         REQUIRE(eventually([&] {
@@ -143,8 +142,7 @@ TEST_CASE("a client with many leases reads their rows three thousand a second at
 TEST_CASE("a client detects with its next heartbeat that its session's row was deleted by hand") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         losses told;
-        client locks{database.source(),
-                     database.options({.ttl = 900ms, .on_event = told.callback()})};
+        client locks{database.source(), database.watchful({.on_event = told.callback()})};
         const auto job = locks.acquire("job");
         const auto before = locks.stats().heartbeats;
         database.run("delete from rowlock_session");

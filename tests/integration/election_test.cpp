@@ -470,7 +470,7 @@ TEST_CASE("a watch shows the holders of any lock, and no change twice") {
 
 TEST_CASE("lead() campaigns again after a loss, and ends with the work or a stop") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 2s})};
+        client locks{database.source(), database.watchful()};
         client other{database.source(), database.options()};
         election office{locks, "office", {.value = "a"}};
         std::vector<fencing_token> terms;
@@ -537,7 +537,7 @@ TEST_CASE("what fails after an election costs the term, not the candidacy") {
         interception network;
         client other{database.source(), database.options()};
         client locks{network.wrap(database.source()),
-                     database.options({.ttl = 2s, .retry = {.attempts = 1, .max_backoff = 20ms}})};
+                     database.watchful({.retry = {.attempts = 1, .max_backoff = 20ms}})};
         election office{locks, "office", {.value = "a"}};
         std::atomic<int> times{0};
         SUBCASE("the candidates cannot be read") {
@@ -618,7 +618,7 @@ TEST_CASE("an observer sees a new term of the same grant, and no term that falls
 
 TEST_CASE("work that finds leadership lost by an error leads again") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 2s})};
+        client locks{database.source(), database.watchful()};
         client other{database.source(), database.options()};
         election office{locks, "office"};
         int terms = 0;

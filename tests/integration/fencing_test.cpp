@@ -641,7 +641,7 @@ TEST_CASE("a release waits, for a limited time, for a transaction that has relea
 
 TEST_CASE("a comparison with the database does not take a release on commit for a loss") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 600ms})};
+        client locks{database.source(), database.watchful()};
         auto lease = locks.acquire("job");
         const auto other = locks.acquire("other");
         const auto app = application(database);
@@ -660,7 +660,7 @@ TEST_CASE("a comparison with the database does not take a release on commit for 
 
 TEST_CASE("after a rolled-back release on commit a comparison with the database keeps the lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 600ms})};
+        client locks{database.source(), database.watchful()};
         auto lease = locks.acquire("job");
         const auto other = locks.acquire("other");
         const auto app = application(database);

@@ -268,7 +268,7 @@ TEST_CASE("a session that expired a moment before is granted nothing") {
 TEST_CASE("a client whose session is ended during an acquire acquires in a new session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         support::interception network;
-        client locks{network.wrap(database.source()), database.options({.ttl = 1s})};
+        client locks{network.wrap(database.source()), database.watchful()};
         const auto first = locks.acquire("other");
         // The database ends the session right before the acquire's statement.
         std::atomic<bool> once{true};

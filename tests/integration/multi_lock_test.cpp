@@ -340,7 +340,7 @@ TEST_CASE("a request for several locks outlives the end of its session") {
         const support::protocol_connection hand{database};
         hand.open(session_id{1});
         REQUIRE(hand.try_acquire("b", session_id{1}, grant_id{12}));
-        client locks{database.source(), database.options({.ttl = 2s})};
+        client locks{database.source(), database.watchful()};
         auto waiting = waits_for(locks, {"a", "b"});
         REQUIRE(eventually([&] { return entries(database) == 2; }));
         const auto old = database.number("select max(session) from rowlock_waiter");
@@ -356,7 +356,7 @@ TEST_CASE("a request for several locks outlives the end of its session") {
 
 TEST_CASE("the loss of one of several locks is the loss of all, and the others are released") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 2s})};
+        client locks{database.source(), database.watchful()};
         client other{database.source(), database.options()};
         auto all = locks.acquire_all({"a", "b"});
         REQUIRE(other.force_release("b"));

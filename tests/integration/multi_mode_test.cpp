@@ -337,7 +337,7 @@ TEST_CASE("a request for several modes outlives the end of its session") {
         const support::protocol_connection hand{database};
         client other{database.source(), database.options()};
         auto b = shared_mutex{other, "b"}.acquire(exclusive);
-        client locks{database.source(), database.options({.ttl = 2s})};
+        client locks{database.source(), database.watchful()};
         auto waiting = waits_for(locks, {{"a", shared}, {"b", shared}});
         REQUIRE(eventually([&] { return entries(database) == 2; }));
         const auto old = database.number("select max(session) from rowlock_permit_waiter");
@@ -386,7 +386,7 @@ TEST_CASE("modes that dead clients hold are taken back for a request for several
 
 TEST_CASE("the loss of one of several modes is the loss of all, and the others are released") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 2s})};
+        client locks{database.source(), database.watchful()};
         client other{database.source(), database.options()};
         auto all = acquire_all(locks, {{"a", shared}, {"b", exclusive}});
         REQUIRE(shared_mutex{other, "b"}.force_release(all["b"].token()));

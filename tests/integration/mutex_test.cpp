@@ -248,7 +248,7 @@ TEST_CASE(
 
 TEST_CASE("a thread that lost a lock may lock it by another mutex object") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 1s})};
+        client locks{database.source(), database.watchful()};
         client other{database.source(), database.options()};
         rowlock::mutex a{locks, "job"};
         a.lock();
@@ -328,7 +328,7 @@ TEST_CASE("a recursive mutex counts holds of a thread without round trips") {
 
 TEST_CASE("re-entry after the lease was lost fails, and the lock can be started over") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 600ms})};
+        client locks{database.source(), database.watchful()};
         client other{database.source(), database.options()};
         recursive_mutex lock{locks, "job"};
         lock.lock();

@@ -486,7 +486,7 @@ TEST_CASE("a foreign holder is asked for its lease, by a client or for a hold th
 TEST_CASE("a foreign client breaks a lease of rowlock's, which notices") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         foreign::client other{database};
-        client locks{database.source(), database.options({.ttl = 1500ms})};
+        client locks{database.source(), database.watchful()};
         const auto ours = locks.acquire("job");
         const auto seen = other.probe("job");
         other.begin();

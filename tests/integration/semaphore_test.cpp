@@ -425,7 +425,7 @@ TEST_CASE("an enqueue for permits whose reply was lost leaves no permits behind"
 
 TEST_CASE("a holder learns that its permits were taken by hand") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 600ms})};
+        client locks{database.source(), database.watchful()};
         semaphore api{locks, "api"};
         api.set_capacity(1);
         const auto held = api.acquire();
@@ -442,8 +442,7 @@ TEST_CASE("a holder learns that its permits were taken by hand") {
 TEST_CASE("permits of our session that no part of the client holds are given back") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         support::event_log log;
-        client locks{database.source(),
-                     database.options({.ttl = 600ms, .on_event = log.callback()})};
+        client locks{database.source(), database.watchful({.on_event = log.callback()})};
         semaphore api{locks, "api"};
         api.set_capacity(3);
         const auto held = api.acquire();

@@ -443,7 +443,7 @@ TEST_CASE("threads of a client that read at the same time share a grant while th
 
 TEST_CASE("a grant that threads share is lost to all of them") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 600ms})};
+        client locks{database.source(), database.watchful()};
         shared_mutex here{locks, "page", {.reader_linger = 1min}};
         const std::shared_lock reads{here};
         std::promise<void> joined;
@@ -516,8 +516,8 @@ TEST_CASE("what a client that vanished holds comes back, and not before it knows
 TEST_CASE("an upgrade whose hold is lost meanwhile fails, and leaves nothing behind") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         two_clients two{database};
-        client brief{database.source(), database.options({.ttl = 600ms})};
-        shared_mutex here{brief, "page"};
+        client locks{database.source(), database.watchful()};
+        shared_mutex here{locks, "page"};
         const auto reads = two.there.acquire(shared);
         auto held = here.acquire(upgradeable);
         auto upgrades =
@@ -537,7 +537,7 @@ TEST_CASE("lost() of an upgraded hold tells that either grant was taken by hand"
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         for (const char* const which : {"permits = 1000000000", "permits = 999999999"}) {
             CAPTURE(which);
-            client locks{database.source(), database.options({.ttl = 600ms})};
+            client locks{database.source(), database.watchful()};
             shared_mutex page{locks, "page"};
             auto held = page.acquire(upgradeable);
             held.upgrade();
@@ -555,7 +555,7 @@ TEST_CASE("lost() of an upgraded hold tells that either grant was taken by hand"
 
 TEST_CASE("a hold that lost a part is lost for good, and no upgrade of it succeeds") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 600ms})};
+        client locks{database.source(), database.watchful()};
         shared_mutex page{locks, "page"};
         auto held = page.acquire(upgradeable);
         held.upgrade();
@@ -585,14 +585,14 @@ TEST_CASE("a downgrade that finds what the upgrade brought gone is a loss of the
 
 TEST_CASE("a thread that reads by another thread's grant learns of its loss in a wait") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 1s})};
+        client locks{database.source(), database.watchful()};
         client others{database.source(), database.options()};
         shared_mutex page{locks, "page", {.reader_linger = 1min}};
         const auto job = others.acquire("job");
         const std::shared_lock reads{page};
         auto waiting = std::async(std::launch::async, [&] {
             const std::shared_lock also{page};
-            return kind_of([&] { (void)locks.acquire("job"); });
+            return kind_of([&] { (void)locks.try_acquire_for("job", patience); });
         });
         REQUIRE(eventually([&] { return !others.waiters("job").empty(); }));
         database.run("update rowlock_session set ended = " +
@@ -656,7 +656,7 @@ TEST_CASE("a downgrade that fails leaves a hold of the weaker mode, which goes o
 
 TEST_CASE("a thread can unlock what it lost while it downgraded") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 600ms})};
+        client locks{database.source(), database.watchful()};
         shared_mutex page{locks, "page"};
         page.lock();
         database.run("delete from rowlock_permit");

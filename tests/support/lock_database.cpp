@@ -127,6 +127,13 @@ client_options lock_database::options(client_options options) const {
     return options;
 }
 
+client_options lock_database::watchful(client_options options) const {
+    options.ttl = 1min;
+    options.heartbeat = 300ms;
+    options.margin = 100ms;
+    return this->options(std::move(options));
+}
+
 reaper_options lock_database::reaping(milliseconds retention, milliseconds grace) const {
     return {.retention = retention,
             .grace = grace,

@@ -50,6 +50,9 @@ public:
 
     /// `options` for a client of a test.
     [[nodiscard]] rowlock::client_options options(rowlock::client_options options = {}) const;
+    /// `options` for a client that notices within some heartbeats what is changed by hand, and
+    /// whose session outlives any stall of the machine.
+    [[nodiscard]] rowlock::client_options watchful(rowlock::client_options options = {}) const;
     [[nodiscard]] const rowlock::protocol::lease_protocol& protocol() const {
         return protocols_->leases();
     }

@@ -4,7 +4,39 @@
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
+#include <cstdio>
 #include <string>
+
+namespace {
+
+/// Names each case and subcase on standard error as it begins: of a program that hung and was
+/// killed, the last line tells where.
+class progress final : public doctest::IReporter {
+public:
+    explicit progress(const doctest::ContextOptions&) {}
+
+    void test_case_start(const doctest::TestCaseData& which) override {
+        std::fprintf(stderr, "case: %s\n", which.m_name);
+    }
+    void subcase_start(const doctest::SubcaseSignature& which) override {
+        std::fprintf(stderr, "  in: %s\n", which.m_name.c_str());
+    }
+
+    void report_query(const doctest::QueryData&) override {}
+    void test_run_start() override {}
+    void test_run_end(const doctest::TestRunStats&) override {}
+    void test_case_reenter(const doctest::TestCaseData&) override {}
+    void test_case_end(const doctest::CurrentTestCaseStats&) override {}
+    void test_case_exception(const doctest::TestCaseException&) override {}
+    void subcase_end() override {}
+    void log_assert(const doctest::AssertData&) override {}
+    void log_message(const doctest::MessageData&) override {}
+    void test_case_skipped(const doctest::TestCaseData&) override {}
+};
+
+REGISTER_LISTENER("progress", 1, progress);
+
+}  // namespace
 
 /// An error that a test did not expect is printed with what the server said.
 REGISTER_EXCEPTION_TRANSLATOR(const rowlock::error& failure) {
