@@ -179,7 +179,7 @@ TEST_CASE(
         const tool::scratch folder;
         const auto with = app.environment(folder.path());
         const auto run = [&](tool::arguments more, const char* script) {
-            tool::arguments command{"run", "--ttl", "2s"};
+            tool::arguments command{"run", "--ttl", "5s"};
             command.insert(command.end(), more.begin(), more.end());
             command.insert(command.end(), {"a", "--", "sh", "-c", script});
             return std::make_unique<tool::process>(tool::command_line(command), with);
@@ -194,7 +194,7 @@ TEST_CASE(
         // answer it would not know of an entry that it could lose.
         const auto waiter = run({}, "echo ran");
         REQUIRE(stand(1));
-        const auto hasty = run({"--wait", "5s"}, "echo ran");
+        const auto hasty = run({"--wait", "12s"}, "echo ran");
         tool::process scripted{tool::command_line({"acquire", "--for", "1s", "--wait", "60s", "a"}),
                                with};
         REQUIRE(stand(3));

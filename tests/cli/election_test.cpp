@@ -103,7 +103,7 @@ TEST_CASE("a leader that is deposed stops its command, and campaigns again with 
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const scratch folder;
-        auto leader = candidate(*in, {"--ttl", "2s"}, leads_into(folder / "terms"));
+        auto leader = candidate(*in, {"--ttl", "6s"}, leads_into(folder / "terms"));
         for (std::size_t terms = 1; terms <= 3; ++terms) {
             REQUIRE(eventually([&] { return terms_in(folder / "terms").size() == terms; }));
             if (terms == 3) break;
@@ -125,7 +125,7 @@ TEST_CASE("a signal that the command uses for its own ends does not end the cand
     const auto in = tool::sqlite_tables();
     const scratch folder;
     auto leader =
-        candidate(*in, {"--ttl", "2s"},
+        candidate(*in, {"--ttl", "6s"},
                   "trap 'echo x >>" + (folder / "reloads") + "' HUP; echo $ROWLOCK_TOKEN >>" +
                       (folder / "terms") + "; while :; do sleep 0.02; done");
     REQUIRE(eventually([&] { return terms_in(folder / "terms").size() == 1; }));
@@ -146,7 +146,7 @@ TEST_CASE("a leader that loses the database stops its command, and leads again w
     const auto digits = url.find('/', port) - port;
     support::tcp_relay relay{static_cast<std::uint16_t>(std::stoi(url.substr(port, digits)))};
     url.replace(port, digits, std::to_string(relay.port()));
-    tool::arguments command{"elect", "office", "--ttl", "1s",
+    tool::arguments command{"elect", "office", "--ttl", "4s",
                             "--",    "sh",     "-c",    leads_into(folder / "terms")};
     process leader{command_line((*in)(command)), {.variables = {{"ROWLOCK_URL", url}}}};
     REQUIRE(eventually([&] { return terms_in(folder / "terms").size() == 1; }));

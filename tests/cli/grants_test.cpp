@@ -2,6 +2,7 @@
 
 #include "cli/tool.hpp"
 #include "support/tcp_relay.hpp"
+#include "support/waits.hpp"
 #include <rowlock/open.hpp>
 
 #include <doctest/doctest.h>
@@ -63,13 +64,13 @@ TEST_CASE("an acquired lock frees itself at its deadline, not before") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const auto start = std::chrono::steady_clock::now();
-        acquire(*in, {"--for", "1200ms", "a"});
+        acquire(*in, {"--for", "5s", "a"});
         const auto row = nlohmann::json::parse(in->run({"show", "--json", "a"}).out);
-        CHECK(row["holder"]["remaining_ms"] <= 1200);
+        CHECK(row["holder"]["remaining_ms"] <= 5000);
         CHECK(row["holder"]["program"] == "rowlock acquire");
         CHECK(in->run({"run", "--wait", "25s", "a", "--", "sh", "-c", "echo $ROWLOCK_TOKEN"}).out ==
               "2\n");
-        CHECK(std::chrono::steady_clock::now() - start >= std::chrono::milliseconds{1200});
+        CHECK(std::chrono::steady_clock::now() - start >= 5s);
     }
 }
 
@@ -191,16 +192,22 @@ TEST_CASE("durations may be written in every unit") {
     const struct {
         const char* text;
         long long milliseconds;
-    } durations[] = {{"1500ms", 1500},    {"90", 90'000},  {"90s", 90'000},
-                     {"1.5h", 5'400'000}, {"2m", 120'000}, {"2h", 7'200'000},
-                     {"1d", 86'400'000},  {"0.25s", 250},  {"20min", 1'200'000}};
+    } durations[] = {{"15500ms", 15'500}, {"90", 90'000},     {"90s", 90'000},
+                     {"1.5h", 5'400'000}, {"2m", 120'000},    {"2h", 7'200'000},
+                     {"1d", 86'400'000},  {"10.25s", 10'250}, {"20min", 1'200'000}};
+    int leases = 0;
     for (const auto& each : durations) {
-        const auto got = in->run({"acquire", "--for", each.text, "--json", each.text});
-        REQUIRE(nlohmann::json::accept(got.out));
-        // Counted from when the statement was sent, which precedes the grant.
-        const long long left = nlohmann::json::parse(got.out)["expires_in_ms"];
-        CHECK(left <= each.milliseconds);
-        CHECK(left > each.milliseconds - 200);
+        CAPTURE(each.text);
+        const auto passed = [&] {
+            const auto name = std::to_string(++leases);
+            const auto got = in->run({"acquire", "--for", each.text, "--json", name});
+            REQUIRE(nlohmann::json::accept(got.out));
+            // Counted from when the statement was sent, which precedes the grant.
+            const long long left = nlohmann::json::parse(got.out)["expires_in_ms"];
+            CHECK(left <= each.milliseconds);
+            return each.milliseconds - left;
+        };
+        CHECK(support::at_best(200LL, passed) < 200);
     }
 }
 

@@ -1,6 +1,7 @@
 // Queues of the tool: its commands wait in them, and show them.
 
 #include "cli/tool.hpp"
+#include "support/waits.hpp"
 #include <rowlock/open.hpp>
 
 #include <doctest/doctest.h>
@@ -347,7 +348,7 @@ TEST_CASE("a waiter keeps trying a lease whose row is locked, and can be stopped
     std::vector<locked> all;
     for (auto& in : server_tables()) {
         CAPTURE(std::string{in->name()});
-        REQUIRE(in->run({"acquire", "--for", "1s", "a"}).code == 0);
+        REQUIRE(in->run({"acquire", "--for", "3s", "a"}).code == 0);
         // A lock like that of a fenced transaction that outlives its lease.
         hand other{*in};
         all.push_back({std::move(in), std::move(other)});
@@ -392,12 +393,13 @@ TEST_CASE("a waiter that cannot confirm its grant says how to free it") {
     CHECK(in->run({"release", "a", id}).code == 0);
 }
 
-TEST_CASE("a wake-up that a statement has read is not lost") {
-    const auto in = tool::server_tables(support::server::postgresql);
-    if (!in) return;
-    const grant first = take(*in);
-    const auto one = stand_in_line(*in, 1);
-    hand other{*in};
+namespace {
+
+/// How long after the statement that has read its wake-up a waiter returns.
+std::chrono::steady_clock::duration return_after_read_wake_up(const tool::tables& in) {
+    const grant first = take(in);
+    const auto one = stand_in_line(in, 1);
+    hand other{in};
     // Polls stop after taking their snapshot while the gate is closed.
     other.run("create table " + other.table("closed") + " ()");
     other.run("begin");
@@ -430,12 +432,27 @@ TEST_CASE("a wake-up that a statement has read is not lost") {
     const auto opened = std::chrono::steady_clock::now();
     other.run("delete from " + other.table("closed"));
     REQUIRE(one->wait() == 0);
-    CHECK(std::chrono::steady_clock::now() - opened < std::chrono::milliseconds{400});
+    const auto took = std::chrono::steady_clock::now() - opened;
     other.run("drop view " + other.table("lease"));
     other.run("drop function " + other.table("gate"));
     other.run("drop table " + other.table("closed"));
     other.run("alter table " + other.table("rows") + " rename to " + other.table("lease"));
     CHECK(read_grant(one->out()).token == first.token + 1);
+    return took;
+}
+
+}  // namespace
+
+TEST_CASE("a wake-up that a statement has read is not lost") {
+    if (!tool::server_tables(support::server::postgresql, tool::tables_wanted::none)) return;
+    // Its next poll is half a second to a second later.
+    constexpr std::chrono::milliseconds bound{400};
+    const auto once = [] {
+        const auto in = tool::server_tables(support::server::postgresql);
+        REQUIRE(in);
+        return return_after_read_wake_up(*in);
+    };
+    CHECK(support::at_best(bound, once) < bound);
 }
 
 TEST_CASE(

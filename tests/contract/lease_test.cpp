@@ -5,6 +5,7 @@
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
+#include "support/queues.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 
@@ -22,6 +23,7 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
+using support::acquire_soon;
 using support::event_log;
 using support::eventually;
 using support::interception;
@@ -231,7 +233,8 @@ TEST_CASE("a waiter gets the lock soon after its release, within its time limit,
         stop.request_stop();
         CHECK_FALSE(stopped.get());
 
-        auto waiting = std::async(std::launch::async, [&] { return b.acquire("job").token(); });
+        auto waiting =
+            std::async(std::launch::async, [&] { return acquire_soon(b, "job").token(); });
         CHECK(waiting.wait_for(100ms) == std::future_status::timeout);
         first.release();
         CHECK(waiting.get() > first.token());
@@ -262,11 +265,11 @@ TEST_CASE("a holder that vanished is replaced after its ttl, with a greater toke
 // shows: promise-2
 TEST_CASE("heartbeats keep a lease far beyond its ttl, with the same token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options({.ttl = 600ms})};
+        client holder{database.source(), database.options({.ttl = 4s, .heartbeat = 300ms})};
         client other{database.source(), database.options()};
         const auto lease = holder.acquire("job");
         const auto before = holder.inspect("job");
-        CHECK_FALSE(other.try_acquire_for("job", 2s));
+        CHECK_FALSE(other.try_acquire_for("job", 8s));
         CHECK(lease.held());
         CHECK(holder.inspect("job")->token == before->token);
         CHECK(holder.stats().heartbeats >= 3);
@@ -304,7 +307,7 @@ TEST_CASE("a committed acquire whose call failed is released, not kept alive by 
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()),
-                     database.options({.ttl = 2s, .retry = {.attempts = 1}})};
+                     database.watchful({.retry = {.attempts = 1}})};
         locks.acquire("warm up").release();
         network.after([&](std::string_view name) {
             if (name == "acquire" || name == "take" || name == "insert_lease") {
@@ -329,8 +332,7 @@ TEST_CASE("an acquire that the server runs only after the call failed is release
         event_log events;
         interception network;
         client locks{network.wrap(database.source()),
-                     database.options(
-                         {.ttl = 900ms, .on_event = events.callback(), .retry = {.attempts = 1}})};
+                     database.watchful({.on_event = events.callback(), .retry = {.attempts = 1}})};
         const auto kept = locks.acquire("warm up");
         std::int64_t late = 0;
         network.before([&](std::string_view name) {
@@ -539,11 +541,11 @@ TEST_CASE("a lease with a deadline ends by itself although its session lives") {
         event_log events;
         client holder{database.source(), database.options({.on_event = events.callback()})};
         client other{database.source(), database.options()};
-        auto lease = holder.acquire("job", {.max_duration = 600ms});
+        auto lease = holder.acquire("job", {.max_duration = 3s});
         const auto endless = holder.acquire("other");
         const auto lost = lease.lost();
-        CHECK(lease.remaining() <= 600ms);
-        const auto next = other.try_acquire_for("job", 5s);
+        CHECK(lease.remaining() <= 3s);
+        const auto next = other.try_acquire_for("job", support::patience);
         REQUIRE(next);
         CHECK_FALSE(
             lease.held());  // by the client's clock, before the database granted it to another
@@ -754,9 +756,8 @@ TEST_CASE("transient refusals are retried and do not reach the caller") {
 TEST_CASE("an exhausted pool costs no lease: the heartbeat has its own connection") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
-        client locks{
-            network.wrap(database.source()),
-            database.options({.ttl = 900ms, .statement_timeout = 400ms, .max_connections = 1})};
+        client locks{network.wrap(database.source()),
+                     database.watchful({.statement_timeout = 2s, .max_connections = 1})};
         const auto lease = locks.acquire("job");
         std::promise<void> let_go;
         std::promise<void> stuck;
@@ -866,9 +867,8 @@ TEST_CASE("a mutex whose lock was lost does not return the lease of the thread t
 TEST_CASE("reclaim does not adopt a grant that the client is giving back") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
-        client locks{
-            network.wrap(database.source()),
-            database.options({.ttl = 900ms, .owner = "billing-1", .retry = {.attempts = 1}})};
+        client locks{network.wrap(database.source()),
+                     database.watchful({.owner = "billing-1", .retry = {.attempts = 1}})};
         const auto other = locks.acquire("warm up");
         const auto self = std::this_thread::get_id();
         std::int64_t late = 0;
@@ -899,7 +899,7 @@ TEST_CASE("after an unknown outcome the rows are compared periodically, without 
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()),
-                     database.options({.ttl = 600ms, .retry = {.attempts = 1}})};
+                     database.watchful({.retry = {.attempts = 1}})};
         const auto other = locks.acquire("warm up");
         network.before([](std::string_view name) {
             if (name == "acquire" || name == "probe") interception::lose_reply();

@@ -7,6 +7,7 @@
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include "support/pgbouncer.hpp"
+#include "support/waits.hpp"
 #include <rowlock/driver/postgresql.hpp>
 #include <rowlock/driver/sqlite.hpp>
 #include <rowlock/error.hpp>
@@ -32,6 +33,7 @@
 #include <cstdio>
 #include <ctime>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -640,16 +642,16 @@ TEST_CASE("no commit of another process is missed") {
             writer.order();
             // A report may be about an earlier commit. Only what can be read counts.
             std::int64_t seen = 0;
-            const auto end = clock::now() + 2s;
+            const auto end = clock::now() + 20s;
             while (seen < n && clock::now() < end) {
-                if (await(woken, 2s).empty()) continue;
+                if (await(woken, 10s).empty()) continue;
                 seen = db->query("select count(*) from t", soon()).integer(0, 0);
             }
             const auto at = clock::now();
             REQUIRE(seen == n);
             const clock::time_point committed{clock::duration{writer.answer()}};
             late.push_back(std::chrono::duration<double, std::milli>(at - committed).count());
-            REQUIRE(late.back() < 1000.0);
+            REQUIRE(late.back() < 5000.0);  // the machine may stall; after 10 s we look in any case
         }
         std::sort(late.begin(), late.end());
         MESSAGE(mode, ": seen after p50 ", late[late.size() / 2], " ms, p99 ",
@@ -678,25 +680,27 @@ TEST_CASE("a file that is written continuously does not make its watcher spin") 
     const auto cpu = thread_time();
     int reports = 0;
     int wakes = 0;
-    while (clock::now() - start < 1s) {
+    const auto passed = [&] { return std::chrono::duration<double>(clock::now() - start).count(); };
+    while (passed() < 1 || (commits <= 100 && passed() < 30)) {
         (void)readable(woken, 100ms);
         ++wakes;
         reports += static_cast<int>(woken.take().size());
     }
     const auto used = thread_time() - cpu;
+    const auto seconds = passed();
     stop = true;
     writer.join();
     MESSAGE(commits.load(), " commits, ", wakes, " wake-ups, ", reports, " reports, ",
             std::chrono::duration<double, std::milli>(used).count(), " ms of CPU");
     CHECK(commits > 100);
-    CHECK(reports <= 1100);
-    CHECK(wakes <= 2500);
-    CHECK(used < 250ms);
+    CHECK(reports <= 1100 * seconds);
+    CHECK(wakes <= 2500 * seconds);
+    CHECK(used < 250ms * seconds);
     // Afterwards the watcher is as quick as before.
     while (!await(woken, 20ms).empty()) {
     }
     (void)sqlite(path)->query("insert into t values (1)", soon());
-    CHECK(await(woken, 500ms).size() == 1);
+    CHECK(await(woken).size() == 1);
 }
 
 TEST_CASE("a long transaction with many writes is reported once, when it commits") {
@@ -707,23 +711,25 @@ TEST_CASE("a long transaction with many writes is reported once, when it commits
     woken.listen("", soon());
     (void)other->query("pragma cache_size = 10", soon());  // pages go to the log early
     (void)other->query("begin immediate", soon());
-    std::jthread writer{[&] {
+    std::jthread writer{[&](const std::stop_token& stop) {
         const rowlock::sql::statement insert{
             "with recursive c(n) as (select 1 union all select n + 1 from c where n < 500) "
             "insert into t select hex(randomblob(500)) from c"};
-        for (const auto end = clock::now() + 500ms; clock::now() < end;) {
-            (void)other->execute(insert, {}, soon());
-        }
+        while (!stop.stop_requested()) (void)other->execute(insert, {}, soon());
     }};
     int wakes = 0;
-    for (const auto end = clock::now() + 400ms; clock::now() < end; ++wakes) {
-        (void)readable(woken, 100ms);
+    const auto start = clock::now();
+    const auto passed = [&] { return std::chrono::duration<double>(clock::now() - start).count(); };
+    while (passed() < 0.4 || (wakes <= 5 && passed() < 10)) {
+        if (readable(woken, 100ms)) ++wakes;
         REQUIRE(woken.take().empty());
     }
+    const auto seconds = passed();
+    writer.request_stop();
     writer.join();
-    MESSAGE(wakes, " wake-ups in 400 ms");
+    MESSAGE(wakes, " wake-ups in ", seconds, " s");
     CHECK(wakes > 5);
-    CHECK(wakes < 250);
+    CHECK(wakes < 250 / 0.4 * seconds);
     (void)other->query("commit", soon());
     CHECK(await(woken).size() == 1);
 }
@@ -750,9 +756,12 @@ TEST_CASE("a borrowed SQLite handle is woken in rollback mode, and on into WAL m
     // A writer that has begun blocks all readers. A check must not wait for it.
     other.run("begin exclusive");
     other.run("insert into t values (1)");
-    const auto start = clock::now();
-    (void)woken.take();
-    CHECK(clock::now() - start < 100ms);
+    const auto check = [&] {
+        const auto start = clock::now();
+        (void)woken.take();
+        return clock::now() - start;
+    };
+    CHECK(support::at_best(100ms, check) < 100ms);
     other.run("commit");
     (void)await(woken, 50ms);
     CHECK(other.run("pragma journal_mode = wal") == "wal");
@@ -882,8 +891,8 @@ TEST_CASE(
     CHECK(await(woken, quiet).empty());
     disk.go_on();
     writer.join();
-    CHECK(readable(woken, 500ms));  // take() alone would check in any case
-    CHECK(await(woken, 500ms).size() == 1);
+    CHECK(readable(woken, 5s));  // take() alone would check in any case
+    CHECK(await(woken).size() == 1);
 }
 
 // --- drivers without notifications ---------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/waits.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -71,7 +72,7 @@ TEST_CASE("permits that are asked for end alone, and come back when their holder
 TEST_CASE("permits of a holder that does not stop when asked come back with its session's time") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(),
-                      database.options({.ttl = 1500ms, .heartbeat = 100ms, .margin = 500ms})};
+                      database.options({.ttl = 6s, .heartbeat = 100ms, .margin = 4s})};
         client asking{database.source(), database.options()};
         shared_mutex theirs{holder, "page"};
         shared_mutex ours{asking, "page"};
@@ -79,9 +80,9 @@ TEST_CASE("permits of a holder that does not stop when asked come back with its 
         REQUIRE(ours.request_release(reading.token()));
         REQUIRE(eventually([&] { return !reading.held(); }));
         const auto lost = std::chrono::steady_clock::now();
-        const auto writing = ours.try_acquire_for(exclusive, 10s);
+        const auto writing = ours.try_acquire_for(exclusive, support::patience);
         REQUIRE(writing);
-        CHECK(std::chrono::steady_clock::now() - lost >= 400ms);  // it was lost before we saw it
+        CHECK(std::chrono::steady_clock::now() - lost >= 2s);  // it was lost before we saw it
         CHECK(counts(database));
     }
 }

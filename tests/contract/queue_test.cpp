@@ -200,6 +200,47 @@ TEST_CASE("two enqueues with one grant id make one queue entry") {
     }
 }
 
+TEST_CASE("an enqueue that reads the lease finds what a look behind it finds") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const protocol_connection hand{database};
+        for (const std::int64_t session : {1, 2}) hand.open(session_id{session});
+        const bool reads = database.speaks() == sql::dialect::postgresql;
+        std::int64_t last = 20;
+        const auto look = [&] {
+            const auto told = hand.queue().enqueue(
+                hand.db(), {"job", session_id{2}, grant_id{++last}, "", "", std::nullopt}, soon());
+            const auto seen = hand.leases().glance(hand.db(), "job", soon());
+            CHECK(told.has_value() == reads);
+            if (told) {
+                CHECK(told->free == seen.free);
+                CHECK(told->grant_id == seen.grant_id);
+                CHECK(told->session == seen.session);
+                CHECK(told->retained == seen.retained);
+                CHECK(told->remaining >= seen.remaining);
+                CHECK(told->remaining < seen.remaining + 20s);
+            }
+            CHECK(hand.cancel({grant_id{last}}).size() == 1);
+            return seen;
+        };
+        CHECK(look().free);  // it has no row
+        REQUIRE(hand.try_acquire("job", session_id{1}, grant_id{10}));
+        const auto held = look();
+        CHECK_FALSE(held.free);
+        CHECK(held.grant_id == grant_id{10});
+        CHECK(held.session == session_id{1});
+        CHECK_FALSE(held.retained);
+        CHECK(held.remaining > 40s);
+        database.run("update rowlock_lease set retained = grant_id");
+        CHECK(look().retained);
+        REQUIRE(hand.release("job", session_id{1}, grant_id{10}).freed);
+        CHECK(look().free);
+        REQUIRE(hand.try_acquire("job", session_id{1}, grant_id{11}, {.deadline_us = 30'000'000}));
+        CHECK(look().remaining <= 30s);
+        hand.end(session_id{1});
+        CHECK(look().free);
+    }
+}
+
 TEST_CASE("a grant copies thread, note and deadline from the queue entry to the lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};

@@ -660,6 +660,66 @@ TEST_CASE("two fences of one local grant at once are both accepted, and its hold
 }
 
 TEST_CASE(
+    "a first fence beside the answer to a recall is accepted, whichever of them comes first") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql, support::backend::mariadb) {
+        for (const bool fence_first : {true, false}) {
+            CAPTURE(fence_first);
+            const std::string name = fence_first ? "fenced" : "answered";
+            interception network;
+            client locks{network.wrap(database.source()), keeping(database)};
+            client other{database.source(), plain(database)};
+            until_kept(locks, name);
+            auto held = locks.acquire(name);
+            const auto token = row_token(database, name);
+            // Both name the thread that holds it. The one that comes later names an older token.
+            std::atomic<bool> stalled{false};
+            std::atomic<bool> let_go{false};
+            std::atomic<int> done{0};
+            network.before([&](std::string_view what) {
+                if (what != "end_retention" || stalled.exchange(true)) return;
+                eventually([&] { return let_go.load(); });
+            });
+            network.after([&](std::string_view what) {
+                if (what == "end_retention") ++done;
+            });
+            const auto fenced = [&] {
+                const auto db = database.connect();
+                db->query("begin", soon());
+                const auto failed = kind_of([&] { fence(*db, held); });
+                db->query(failed == errc{} ? "commit" : "rollback", soon());
+                return failed;
+            };
+            std::future<errc> fencing;
+            if (!fence_first) {
+                fencing = std::async(std::launch::async, fenced);
+                REQUIRE(eventually([&] { return stalled.load(); }));
+            }
+            waiting_acquire call{other, name};  // recalls it
+            if (fence_first) {
+                REQUIRE(eventually([&] { return stalled.load(); }));
+                CHECK(fenced() == errc{});
+            } else {
+                REQUIRE(eventually([&] { return done == 1; }));
+                CHECK(row_token(database, name) == token);
+            }
+            let_go = true;
+            if (!fence_first) CHECK(fencing.get() == errc{});
+            CHECK(eventually([&] { return done == 2; }));
+            CHECK(row_token(database, name) == token + 1);
+            CHECK_FALSE(is_kept(other, name));
+            CHECK(held.held());
+            CHECK_FALSE(call.has_it(0s));
+            const auto last = held.token();
+            held.release();
+            REQUIRE(call.has_it());
+            CHECK(call.get().token() > last);
+            network.before({});
+            network.after({});
+        }
+    }
+}
+
+TEST_CASE(
     "a ticket that is committed beside the statement that reserves tokens gets the lease soon") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception theirs;

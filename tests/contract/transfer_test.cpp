@@ -9,6 +9,7 @@
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
+#include "support/waits.hpp"
 #include "transaction/fencing/fencing.hpp"
 #include <rowlock/rowlock.hpp>
 #include <rowlock/transaction.hpp>
@@ -48,7 +49,7 @@ TEST_CASE("an offered lease passes to the client that adopts it, past all waiter
         client third{database.source(), database.options()};
         auto given = giver.acquire("job", {.note = "a report"});
         std::optional<lease> waited;
-        std::jthread waiter{[&] { waited.emplace(third.acquire("job")); }};
+        std::jthread waiter{[&] { waited = third.try_acquire_for("job", support::patience); }};
         REQUIRE(eventually([&] { return taker.waiters("job").size() == 1; }));
 
         const auto over = given.lost();
@@ -336,9 +337,8 @@ TEST_CASE("an adoption whose reply was lost is found, and one that stays unknown
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client giver{database.source(), database.options()};
-        client taker{
-            network.wrap(database.source()),
-            database.options({.ttl = 20s, .heartbeat = 100ms, .statement_timeout = 500ms})};
+        client taker{network.wrap(database.source()),
+                     database.options({.ttl = 20s, .heartbeat = 100ms, .statement_timeout = 2s})};
         static_cast<void>(taker.acquire("open a session"));
         auto given = giver.acquire("job");
         auto offer = given.offer();
@@ -356,7 +356,7 @@ TEST_CASE("an adoption whose reply was lost is found, and one that stays unknown
         offer = taken->offer();
         client last{network.wrap(database.source()), database.options({.ttl = 20s,
                                                                        .heartbeat = 100ms,
-                                                                       .statement_timeout = 500ms,
+                                                                       .statement_timeout = 2s,
                                                                        .retry = {.attempts = 3}})};
         static_cast<void>(last.acquire("open another session"));
         REQUIRE(
@@ -416,7 +416,7 @@ TEST_CASE("an offered lease that was asked for at once is over, for its giver an
 TEST_CASE("the giver of an offer learns that its lease's time is over") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client giver{database.source(), database.options({.ttl = 20s})};
-        auto given = giver.acquire("job", {.max_duration = 300ms});
+        auto given = giver.acquire("job", {.max_duration = 3s});
         const auto over = given.lost();
         const auto offer = given.offer();
         CHECK(eventually([&] { return over.stop_requested(); }));
@@ -449,11 +449,12 @@ TEST_CASE("a lease with a deadline keeps it when it is adopted") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client giver{database.source(), database.options({.ttl = 20s})};
         client taker{database.source(), database.options({.ttl = 20s})};
-        auto given = giver.acquire("job", {.max_duration = 2s});
+        auto given = giver.acquire("job", {.max_duration = 8s});
+        std::this_thread::sleep_for(1s);
         const auto taken = taker.adopt(given.offer());
         REQUIRE(taken);
         // With the margin of the whole time, not of what is left.
-        CHECK(taken->remaining() <= 2s - 2s / 6);
+        CHECK(taken->remaining() <= 7s - 1300ms);
         CHECK(eventually([&] { return taken->lost().stop_requested(); }));
         CHECK(eventually([&] { return giver.try_acquire("job").has_value(); }));
     }

@@ -62,7 +62,9 @@ std::string remedy_of(client& locks, const std::string& name) {
 TEST_CASE("a client detects within five heartbeats that a lease's row was changed by hand") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         losses told;
-        client locks{database.source(), database.watchful({.on_event = told.callback()})};
+        auto options = database.watchful({.on_event = told.callback()});
+        options.heartbeat = 1s;  // not many of them pass while the machine stalls
+        client locks{database.source(), options};
         client other{database.source(), database.options()};
         std::map<std::string, lease> held;
         for (const char* name : {"deleted", "freed", "raised", "lowered", "untouched"}) {
@@ -142,7 +144,9 @@ TEST_CASE("a client with many leases reads their rows three thousand a second at
 TEST_CASE("a client detects with its next heartbeat that its session's row was deleted by hand") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         losses told;
-        client locks{database.source(), database.watchful({.on_event = told.callback()})};
+        auto options = database.watchful({.on_event = told.callback()});
+        options.heartbeat = 3s;  // no two of them pass while the machine stalls
+        client locks{database.source(), options};
         const auto job = locks.acquire("job");
         const auto before = locks.stats().heartbeats;
         database.run("delete from rowlock_session");

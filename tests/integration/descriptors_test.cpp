@@ -76,7 +76,8 @@ TEST_CASE("a child program inherits no descriptor of rowlock or of a database's 
         auto lease = locks.acquire("a");
         // A waiting client has all of these: listening connection, mailbox, wait thread, file
         // watch.
-        auto waiting = std::async(std::launch::async, [&] { return other.acquire("a"); });
+        auto waiting =
+            std::async(std::launch::async, [&] { return support::acquire_soon(other, "a"); });
         REQUIRE(eventually([&] { return locks.inspect("a")->waiting == 1; }));
         std::optional<advisory_client> advisory;
         std::optional<advisory_lock> bound;

@@ -162,13 +162,15 @@ TEST_CASE("control: without the fence the take-over happens inside the transacti
 // shows: fenced-transactions
 TEST_CASE("SQLite: a take-over cannot write before the fenced transaction has ended") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
-        const protocol_session holder{database, session_id{1}, {.ttl = 400ms}};
+        const protocol_session holder{database, session_id{1}, {.ttl = 3s}};
         const protocol_session successor{database, session_id{2}};
         const auto first = holder.acquire("job", grant_id{11});
         REQUIRE(first.what == attempt::outcome::granted);
         const auto app = application(database);
         app->query("begin immediate", soon());
         REQUIRE(fence_job(holder, *app, first.token) == verdict::current);
+        // As others see it: its renewal is not committed yet.
+        REQUIRE(eventually([&] { return !holder.is_live(); }));
         const auto now = std::chrono::steady_clock::now();
         CHECK(kind_of([&] {
                   successor.leases().end_expired_session(successor.db(), session_id{1},
@@ -181,7 +183,7 @@ TEST_CASE("SQLite: a take-over cannot write before the fenced transaction has en
 
 TEST_CASE("SQLite: a fence does not revive a session that expired without being ended") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
-        const protocol_session holder{database, session_id{1}, {.ttl = 150ms}};
+        const protocol_session holder{database, session_id{1}, {.ttl = 3s}};
         const auto first = holder.acquire("job", grant_id{11});
         const auto app = application(database);
         app->query("begin immediate", soon());
@@ -223,13 +225,13 @@ TEST_CASE("SQLite: the fence renews the session with the commit") {
 // shows: fenced-transactions
 TEST_CASE("heartbeats pass while a transaction is fenced") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 600ms})};
+        client locks{database.source(), database.watchful()};
         const auto lease = locks.acquire("job");
         const auto app = application(database);
         app->query("begin", soon());
         fence(*app, lease, {.max_idle = 1min});
         const auto beats = locks.stats().heartbeats;
-        // Several heartbeat periods: without heartbeats the session would have expired.
+        // Six more heartbeats: each has written to the session's row.
         REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 5; }));
         CHECK(lease.held());
         fence(*app, lease);
@@ -241,7 +243,7 @@ TEST_CASE("heartbeats pass while a transaction is fenced") {
 // shows: fenced-transactions
 TEST_CASE("control: a fence that locked the session's row would stop the heartbeats") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 1s})};
+        client locks{database.source(), database.options({.ttl = 4s, .heartbeat = 300ms})};
         const auto lease = locks.acquire("job");
         const auto app = application(database);
         app->query("begin", soon());
@@ -491,7 +493,7 @@ TEST_CASE("a reclaim waits for the predecessor's fenced transaction") {
 // shows: fenced-transactions
 TEST_CASE("the reaper does not free the lease of an expired session under its fence") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const protocol_session holder{database, session_id{1}, {.ttl = 200ms}};
+        const protocol_session holder{database, session_id{1}, {.ttl = 3s}};
         const auto first = holder.acquire("job", grant_id{11});
         const auto app = application(database);
         app->query("begin", soon());

@@ -6,6 +6,7 @@
 #include "support/galera_node.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/queues.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 
@@ -118,7 +119,8 @@ TEST_CASE("on a Galera node one transaction hands a lease over, without a wake-u
     std::optional<lease> held = here.acquire("handed over");
     for (int turn = 0; turn < 6; ++turn) {
         client& next = turn % 2 == 0 ? there : here;
-        auto waiting = std::async(std::launch::async, [&] { return next.acquire("handed over"); });
+        auto waiting = std::async(std::launch::async,
+                                  [&] { return support::acquire_soon(next, "handed over"); });
         REQUIRE(support::eventually([&] { return next.stats().waiting == 1; }));
         held->release();
         auto got = waiting.get();
@@ -140,8 +142,8 @@ TEST_CASE("on a Galera node a datagram that arrives before the row costs no wait
     client holder{source, {.ttl = 4s}};
     client waiter{source, {.ttl = 4s}};
     auto held = holder.acquire("committed elsewhere");
-    auto waiting =
-        std::async(std::launch::async, [&] { return waiter.acquire("committed elsewhere"); });
+    auto waiting = std::async(std::launch::async,
+                              [&] { return support::acquire_soon(waiter, "committed elsewhere"); });
     REQUIRE(support::eventually([&] { return holder.waiters("committed elsewhere").size() == 1; }));
     const auto db = source.connect(soon());
     REQUIRE(post_next_grant(*db, held));
@@ -172,8 +174,8 @@ TEST_CASE(
     network.after([&](std::string_view) {
         if (!posted) posted = post_next_grant(*db, held);
     });
-    auto waiting =
-        std::async(std::launch::async, [&] { return waiter.acquire("committed elsewhere"); });
+    auto waiting = std::async(std::launch::async,
+                              [&] { return support::acquire_soon(waiter, "committed elsewhere"); });
     REQUIRE(support::eventually([&] { return posted.load(); }));
     CHECK(waiting.wait_for(300ms) == std::future_status::timeout);
     held.release();

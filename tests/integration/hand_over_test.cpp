@@ -9,6 +9,7 @@
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/queues.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_relay.hpp"
 #include <rowlock/open.hpp>
@@ -317,7 +318,7 @@ TEST_CASE("a lost reply to a hand-over loses no waiter's grant") {
     client waiter = made(5s);
     // The waiter sleeps in the server, where the hand-over wakes it.
     const auto queued = [&](client& of) {
-        auto waiting = in_background([&of] { return of.acquire("job"); });
+        auto waiting = in_background([&of] { return support::acquire_soon(of, "job"); });
         REQUIRE(eventually(
             [&] { return database.number("select count(*) from rowlock_waiter") == 1; }));
         const auto session = database.number("select max(session) from rowlock_waiter");

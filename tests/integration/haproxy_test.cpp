@@ -5,7 +5,7 @@
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include "support/own_server.hpp"
-#include "support/queues.hpp"
+#include "support/waits.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 
@@ -32,11 +32,11 @@ TEST_CASE("idle connections that a proxy cuts cost neither a lease nor a queue e
         client second{source, options};
         client third{source, options};
         auto held = holder.acquire("behind a proxy");
-        auto first_waiter =
-            std::async(std::launch::async, [&] { return second.acquire("behind a proxy"); });
+        auto first_waiter = std::async(
+            std::launch::async, [&] { return second.try_acquire_for("behind a proxy", 2min); });
         REQUIRE(eventually([&] { return holder.waiters("behind a proxy").size() == 1; }));
-        auto second_waiter =
-            std::async(std::launch::async, [&] { return third.acquire("behind a proxy"); });
+        auto second_waiter = std::async(
+            std::launch::async, [&] { return third.try_acquire_for("behind a proxy", 2min); });
         REQUIRE(eventually([&] { return holder.waiters("behind a proxy").size() == 2; }));
         // The proxy has cut the connections that were idle between two heartbeats.
         REQUIRE(eventually([&] { return holder.stats().heartbeats >= 3; }, 60s));
@@ -45,10 +45,13 @@ TEST_CASE("idle connections that a proxy cuts cost neither a lease nor a queue e
         CHECK(holder.waiters("behind a proxy").size() == 2);
         held.release();
         auto next = first_waiter.get();
-        CHECK(next.held());
+        REQUIRE(next);
+        CHECK(next->held());
         CHECK(second_waiter.wait_for(0s) == std::future_status::timeout);
-        next.release();
-        CHECK(second_waiter.get().held());
+        next->release();
+        const auto last = second_waiter.get();
+        REQUIRE(last);
+        CHECK(last->held());
         CHECK(second.stats().lost == 0);
     }
 }

@@ -12,6 +12,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -42,6 +43,16 @@ public:
 private:
     std::unique_ptr<sql::connection> db_;
 };
+
+/// A connection whose open transaction no limit ends.
+std::unique_ptr<sql::connection> patient_connection(const support::lock_database& database) {
+    auto made = database.connect();
+    made->query(database.speaks() == sql::dialect::postgresql
+                    ? "set idle_in_transaction_session_timeout = 0"
+                    : "set @limits = 'none' /*M! , idle_transaction_timeout = 0 */",
+                soon());
+    return made;
+}
 
 }  // namespace
 
@@ -107,11 +118,7 @@ TEST_CASE("a dead holder whose session's row is locked does not delay waiters fo
             std::async(std::launch::async, [&] { return support::acquire_soon(waiter, "b"); });
         REQUIRE(support::places(database, 2));
         const auto id = to_string(a.session_id());
-        const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        const auto blocker = database.connect();
-        blocker->query(postgresql ? "set idle_in_transaction_session_timeout = 0"
-                                  : "set @limits = 'none' /*M! , idle_transaction_timeout = 0 */",
-                       soon());
+        const auto blocker = patient_connection(database);
         blocker->query("begin", soon());
         // Its heartbeats wait, and so the session expires.
         blocker->query(
@@ -126,6 +133,39 @@ TEST_CASE("a dead holder whose session's row is locked does not delay waiters fo
         blocker->query("rollback", soon());
         CHECK(first.get().held());
         CHECK(second.get().held());
+    }
+}
+
+// shows: promise-9
+TEST_CASE("a waiter that gave up and whose entry is locked does not delay waiters for others") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client other{database.source(), database.options()};
+        client waiter{database.source(),
+                      database.options({.poll_interval = 50ms, .wake_ups = wakeup_mode::polling})};
+        const auto a = other.acquire("a");
+        auto b = other.acquire("b");
+        std::stop_source stop;
+        auto first = std::async(std::launch::async, [&] {
+            return waiter.try_acquire_for("a", support::patience, stop.get_token());
+        });
+        REQUIRE(support::places(database, 1));
+        auto second =
+            std::async(std::launch::async, [&] { return support::acquire_soon(waiter, "b"); });
+        REQUIRE(support::places(database, 2));
+        const auto blocker = patient_connection(database);
+        blocker->query("begin", soon());
+        blocker->query("select * from " + database.prefix() +
+                           "waiter where ticket = (select min(w.ticket) from " + database.prefix() +
+                           "waiter w) for update",
+                       soon());
+        stop.request_stop();
+        CHECK_FALSE(first.get().has_value());
+        b.release();
+        CHECK(second.wait_for(10s) == std::future_status::ready);
+        CHECK(database.number("select count(*) from rowlock_waiter") == 1);
+        blocker->query("rollback", soon());
+        CHECK(second.get().held());
+        CHECK(support::places(database, 0));
     }
 }
 

@@ -23,6 +23,8 @@ using namespace rowlock;
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 using steady = std::chrono::steady_clock;
+using support::acquire_soon;
+using support::at_best;
 using support::eventually;
 using support::interception;
 using support::kind_of;
@@ -119,25 +121,30 @@ sql::connection_source renaming(const sql::connection_source& inner,
 }  // namespace
 
 TEST_CASE("a lease lost in a short outage goes to the next holder only after the whole margin") {
-    constexpr auto margin = 1500ms;
+    constexpr auto margin = 4s;
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()),
-                     database.options({.ttl = 3s, .heartbeat = 300ms, .margin = margin})};
-        client other{database.source(), database.options({.poll_interval = 10ms})};
-        const auto lease = locks.acquire("job");
-        outage now{network};
-        now.begin();
-        now.end_with(lease.lost());
-        auto next = std::async(std::launch::async, [&] {
-            const auto granted = support::acquire_soon(other, "job");
-            return now.since();
-        });
-        const auto after = next.get();
-        REQUIRE(now.over());
-        CHECK(after >= margin - 200ms);  // the time until lost() fires in this process
-        CHECK(after < margin + 2s);
-        CHECK(kind_of([&] { static_cast<void>(locks.acquire("job")); }) == errc{});
+        const auto missing_from_margin = [&]() -> steady::duration {
+            interception network;
+            client locks{network.wrap(database.source()),
+                         database.options({.ttl = 6s, .heartbeat = 300ms, .margin = margin})};
+            client other{database.source(), database.options({.poll_interval = 10ms})};
+            const auto lease = locks.acquire("job");
+            outage now{network};
+            now.begin();
+            now.end_with(lease.lost());
+            auto next = std::async(std::launch::async, [&] {
+                const auto granted = acquire_soon(other, "job");
+                return now.since();
+            });
+            const auto after = next.get();
+            REQUIRE(now.over());
+            CHECK(after >= margin - 2s);  // a machine that stalls tells of the loss late
+            CHECK(after < margin + 5s);
+            CHECK(kind_of([&] { static_cast<void>(acquire_soon(locks, "job")); }) == errc{});
+            return margin - after;
+        };
+        const steady::duration until_told = 200ms;  // until lost() fires in this process
+        CHECK(at_best(until_told, missing_from_margin) < until_told);
     }
 }
 
@@ -182,7 +189,8 @@ TEST_CASE("a holder that has stopped ends the margin early") {
 TEST_CASE("the margin of a lost lease is kept while its client goes on with a new session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
-        client locks{network.wrap(database.source()), database.options(long_margin)};
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 20s, .heartbeat = 100ms, .margin = 16s})};
         client other{database.source(), database.options({.poll_interval = 10ms})};
         auto lease = locks.acquire("job");
         outage now{network};
@@ -210,7 +218,7 @@ TEST_CASE("a lost session that had waiters and no holder is ended at once") {
         client other{database.source(), database.options({.poll_interval = 10ms})};
         auto job = holder.acquire("job");
         auto waiting = std::async(std::launch::async, [&] {
-            return kind_of([&] { static_cast<void>(support::acquire_soon(waiter, "job")); });
+            return kind_of([&] { static_cast<void>(acquire_soon(waiter, "job")); });
         });
         REQUIRE(support::places(database, 1));
         {
@@ -310,16 +318,16 @@ TEST_CASE("a lease with its own deadline goes to the next holder at that deadlin
         const auto acquired = steady::now();
         REQUIRE(eventually([&] { return lost.stop_requested(); }));
         CHECK(locks.stats().held == 0);
-        const auto next = support::acquire_soon(other, "job");
+        const auto next = acquire_soon(other, "job");
         CHECK(steady::now() - began >= max_duration);
-        CHECK(steady::now() - acquired < max_duration + 1s);
+        CHECK(steady::now() - acquired < max_duration + 5s);
         CHECK(next.held());
     }
 }
 
 TEST_CASE("a lease that was lost at its own deadline is free as soon as its holder has stopped") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        constexpr auto max_duration = 9s;  // a sixth of it is the margin
+        constexpr auto max_duration = 18s;  // a sixth of it is the margin
         client locks{database.source(), database.options({.ttl = 60s})};
         client other{database.source(), database.options({.poll_interval = 10ms})};
         (void)locks.acquire("warm up");
@@ -328,13 +336,13 @@ TEST_CASE("a lease that was lost at its own deadline is free as soon as its hold
         std::optional<lease> destroyed{locks.acquire("destroyed", {.max_duration = max_duration})};
         const auto kept = locks.acquire("kept", {.max_duration = max_duration});
         const auto lost = kept.lost();
-        REQUIRE(eventually([&] { return lost.stop_requested(); }));
+        REQUIRE(eventually([&] { return lost.stop_requested(); }, 40s));
         CHECK(kind_of([&] { released.release(); }) == errc::lock_lost);
         destroyed.reset();
         CHECK(passes_within(other, "released", 5s));
         CHECK(passes_within(other, "destroyed", 5s));
         CHECK(steady::now() - began < max_duration);
-        CHECK(passes_within(other, "kept", 5s));
+        CHECK(passes_within(other, "kept", support::patience));
         CHECK(steady::now() - began >= max_duration);
         CHECK(eventually([&] {
             return database.number(

@@ -7,6 +7,7 @@
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
+#include "support/queues.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 
@@ -143,8 +144,10 @@ TEST_CASE("waiters behind a request for several locks are served when it release
         auto b = holder.acquire("b");
         auto all = waits_for(several, {"a", "b"});
         REQUIRE(eventually([&] { return entries(database) == 2; }));
-        auto one = std::async(std::launch::async, [&] { return single.acquire("a"); });
-        auto two = std::async(std::launch::async, [&] { return single.acquire("b"); });
+        auto one =
+            std::async(std::launch::async, [&] { return support::acquire_soon(single, "a"); });
+        auto two =
+            std::async(std::launch::async, [&] { return support::acquire_soon(single, "b"); });
         REQUIRE(eventually([&] { return entries(database) == 4; }));
         b.release();
         auto got = all.get();
@@ -206,7 +209,8 @@ TEST_CASE("a wait for several locks ends with its time limit or a stop, and leav
             });
             REQUIRE(eventually([&] { return entries(database) == 2; }));
             // Behind the request, which goes: its session hears of it.
-            auto one = std::async(std::launch::async, [&] { return behind.acquire("a"); });
+            auto one =
+                std::async(std::launch::async, [&] { return support::acquire_soon(behind, "a"); });
             REQUIRE(eventually([&] { return entries(database) == 3; }));
             stop.request_stop();
             CHECK_FALSE(waiting.get());

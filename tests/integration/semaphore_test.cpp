@@ -30,11 +30,9 @@ using support::eventually;
 using support::interception;
 using support::kind_of;
 using support::lock_database;
+using support::patience;
 
 namespace {
-
-/// Longer than any disk has stalled.
-constexpr auto patience = 30s;
 
 permits acquire_soon(semaphore& from, std::int64_t count, const permit_options& options = {}) {
     auto got = from.try_acquire_for(count, patience, options);
@@ -402,7 +400,7 @@ TEST_CASE("an enqueue for permits whose reply was lost leaves no permits behind"
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client locks{database.source(), database.options()};
-        client slow{network.wrap(database.source()), database.options({.ttl = 1500ms})};
+        client slow{network.wrap(database.source()), database.watchful()};
         semaphore api{locks, "api"};
         semaphore same{slow, "api"};
         api.set_capacity(1);

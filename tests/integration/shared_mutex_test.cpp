@@ -32,15 +32,13 @@ using support::eventually;
 using support::interception;
 using support::kind_of;
 using support::lock_database;
+using support::patience;
 
 namespace {
 
 constexpr auto shared = lock_mode::shared;
 constexpr auto upgradeable = lock_mode::upgradeable;
 constexpr auto exclusive = lock_mode::exclusive;
-
-/// Longer than any disk has stalled.
-constexpr auto patience = 30s;
 
 mode_lease acquire_soon(shared_mutex& from, lock_mode mode) {
     auto got = from.try_acquire_for(mode, patience);

@@ -56,7 +56,7 @@ bool is_woken(const support::lock_database& database) {
 }
 
 /// A generous bound for "at once" in tests whose next poll is seconds away.
-constexpr auto at_once = 1s;
+constexpr auto at_once = 3s;
 
 /// The poll interval of tests of wake-ups: short for back ends without wake-ups.
 milliseconds far_poll(const support::lock_database& database) {
@@ -169,16 +169,16 @@ TEST_CASE("every end of a lease wakes the first waiter at once") {
             CHECK(got - start < at_once);
         }
         SUBCASE("the deadline of the lease") {
-            const auto lease = holder->acquire("job", {.max_duration = 700ms});
+            const auto lease = holder->acquire("job", {.max_duration = 3s});
             const auto start = steady::now();
             auto waiting = wait();
             waiting.get();
-            CHECK(got - start < 700ms + at_once);
+            CHECK(got - start < 3s + at_once);
         }
         SUBCASE("the death of its holder") {
             const auto& protocol = database.protocol();
             const auto db = database.connect();
-            protocol.open_session(*db, {session_id{7}, "owner", "host", "program", 1, 700ms},
+            protocol.open_session(*db, {session_id{7}, "owner", "host", "program", 1, 3s},
                                   support::soon());
             REQUIRE(protocol
                         .acquire(*db, {"job", session_id{7}, grant_id{70}, "", "", std::nullopt},
@@ -187,7 +187,7 @@ TEST_CASE("every end of a lease wakes the first waiter at once") {
             const auto start = steady::now();
             auto waiting = wait();
             waiting.get();
-            CHECK(got - start < 700ms + at_once);
+            CHECK(got - start < 3s + at_once);
         }
         CHECK(places(database, 0));
     }
@@ -308,19 +308,23 @@ TEST_CASE(
 TEST_CASE("a client that waits in a MySQL server ends at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
         client holder{database.source(), database.options()};
-        auto waiter = std::make_unique<client>(database.source(), database.options());
         const auto lease = holder.acquire("job");
-        std::stop_source stop;
-        auto waiting = std::async(std::launch::async, [&] {
-            return waiter->try_acquire_for("job", patience, stop.get_token()).has_value();
-        });
-        REQUIRE(eventually([&] { return !sleep_under_way(database).empty(); }));
-        stop.request_stop();
-        CHECK_FALSE(waiting.get());
-        const auto start = steady::now();
-        waiter.reset();
-        CHECK(steady::now() - start < at_once);  // the sleep would last two seconds
-        CHECK(eventually([&] { return sleep_under_way(database).empty(); }));
+        const auto end = [&] {
+            auto waiter = std::make_unique<client>(database.source(), database.options());
+            std::stop_source stop;
+            auto waiting = std::async(std::launch::async, [&] {
+                return waiter->try_acquire_for("job", patience, stop.get_token()).has_value();
+            });
+            REQUIRE(eventually([&] { return !sleep_under_way(database).empty(); }));
+            stop.request_stop();
+            CHECK_FALSE(waiting.get());
+            const auto start = steady::now();
+            waiter.reset();
+            const auto took = steady::now() - start;
+            CHECK(eventually([&] { return sleep_under_way(database).empty(); }));
+            return took;
+        };
+        CHECK(at_best(1s, end) < 1s);  // the sleep would last two seconds
     }
 }
 
@@ -712,9 +716,10 @@ TEST_CASE("a waiter whose own session was ended fails with lock_lost") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         auto lease = holder.acquire("job");
-        client waiter{database.source(),
-                      database.options(
-                          {.ttl = 3s, .poll_interval = 10s, .when_cut_off = when_cut_off::fail})};
+        client waiter{database.source(), database.options({.ttl = 30s,
+                                                           .heartbeat = 1s,
+                                                           .poll_interval = 10s,
+                                                           .when_cut_off = when_cut_off::fail})};
         errc kind{};
         auto waiting = std::async(std::launch::async, [&] {
             kind = kind_of([&] { static_cast<void>(acquire_soon(waiter, "job")); });
@@ -1312,7 +1317,8 @@ TEST_CASE("a client that expects a queue which is gone gets the free lease at on
         constexpr int rounds = 20;
         for (int i = 0; i < rounds; ++i) {
             auto held = one.acquire("job");
-            auto next = std::async(std::launch::async, [&] { other.acquire("job").release(); });
+            auto next =
+                std::async(std::launch::async, [&] { acquire_soon(other, "job").release(); });
             REQUIRE(places(database, 1));
             held.release();  // to a waiter: its client expects another the next time
             next.get();

@@ -36,9 +36,6 @@ using std::chrono::steady_clock;
 using stress::micros;
 using stress::told;
 
-/// The time by which a busy machine may exceed a promised time.
-constexpr milliseconds tolerance = 500ms;
-
 struct scale {
     bool full = false;
     unsigned seed = std::random_device{}();
@@ -46,6 +43,12 @@ struct scale {
 scale& chosen() {
     static scale one;
     return one;
+}
+
+/// The time by which a busy machine may exceed a promised time. A short run may be beside others,
+/// on a machine that stalls.
+milliseconds tolerance() {
+    return chosen().full ? 500ms : 2s;
 }
 
 std::string name_of(const support::lock_database& database) {
@@ -127,7 +130,7 @@ void pass_on_under_fire(support::lock_database& database) {
     const auto unfair = unfair_calls(past);
     CHECK_MESSAGE(unfair.empty(), told(unfair));
     const auto late =
-        late_grants(past, {}, {.usual = in_micros(poll + tolerance), .after_fault = 0});
+        late_grants(past, {}, {.usual = in_micros(poll + tolerance()), .after_fault = 0});
     CHECK_MESSAGE(late.empty(), told(late));
     // A killed listener reconnects at once, and polls for what it missed.
     CHECK(percentile(passed, 0.99) < in_micros(poll / 2));
@@ -236,7 +239,7 @@ void lose_waiters(support::lock_database& database) {
     const auto took = holds.back().acquired - from;
     MESSAGE(name_of(database), ": the last was served after ", took / 1000, " ms, the ttl being ",
             ttl.count(), " ms");
-    CHECK(took < in_micros(ttl + poll + tolerance));
+    CHECK(took < in_micros(ttl + poll + tolerance()));
     crew.stop();
 }
 

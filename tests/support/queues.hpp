@@ -1,9 +1,9 @@
 #pragma once
 
 #include "support/lock_database.hpp"
+#include "support/waits.hpp"
 #include <rowlock/client.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <stdexcept>
@@ -24,9 +24,6 @@ inline bool nobody_holds(lock_database& database) {
     });
 }
 
-/// The time limit of a test's wait for a grant: longer than any disk has stalled.
-constexpr std::chrono::seconds patience{30};
-
 /// Waits in the queue like acquire(), with a time limit: a missing grant, or a check that failed
 /// while a thread still waits, must fail the test and not hang the program.
 inline rowlock::lease acquire_soon(rowlock::client& who, const std::string& name,
@@ -34,16 +31,6 @@ inline rowlock::lease acquire_soon(rowlock::client& who, const std::string& name
     auto got = who.try_acquire_for(name, patience, options);
     if (!got) throw std::runtime_error{"the turn for " + name + " did not come"};
     return std::move(*got);
-}
-
-/// The least cost of several runs of `action`, which returns a time or a count: a busy machine may
-/// raise that of one run, but hardly of all, and an action that costs too much does so each time.
-template <typename Cost, typename Action>
-auto at_best(const Cost& bound, const Action& action) {
-    constexpr int tries = 10;
-    auto best = action();
-    for (int i = 1; i < tries && best >= bound; ++i) best = std::min(best, action());
-    return best;
 }
 
 }  // namespace support

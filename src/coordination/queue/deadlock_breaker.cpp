@@ -86,7 +86,9 @@ void deadlock_breaker::give_way(const protocol::deadlock_found& cycle,
     std::vector<grant_id> ids;
     which->for_each_place([&](const std::string&, grant_id entry) { ids.push_back(entry); });
     const auto& holds = parts_.context.holds(which->kind());
-    const auto deleted = holds.cancel(*link_, ids, link_.write_deadline());
+    std::vector<grant_id> deleted;
+    // If a ticket is locked, the next poll finds the cycle again.
+    link_.write([&](sql::deadline until) { deleted = holds.cancel(*link_, ids, until); });
     if (deleted.empty()) return;
     parts_.context.count(counter::deadlocks);
     which->for_each_place([&](const std::string& name, grant_id entry) {

@@ -11,25 +11,29 @@ using sql::unless_out_of_reach;
 
 void entry_canceller::cancel_given_up() {
     const auto given_up = parts_.registry.take_given_up();
+    bool done = true;
     try {
-        for (const auto kind : {hold_kind::lease, hold_kind::permits}) cancel(given_up, kind);
+        for (const auto kind : {hold_kind::lease, hold_kind::permits}) {
+            const auto of_kind = [&](sql::deadline until) { cancel(given_up, kind, until); };
+            done = link_.write(of_kind) && done;
+        }
     } catch (...) {
-        link_.wrote_too_slowly();
         parts_.registry.retry_given_up();
         throw;
     }
+    if (!done) parts_.registry.retry_given_up();
 }
 
 /// Deletes the entries of one kind.
-void entry_canceller::cancel(const std::vector<std::shared_ptr<waiter>>& all, hold_kind kind) {
+void entry_canceller::cancel(const std::vector<std::shared_ptr<waiter>>& all, hold_kind kind,
+                             sql::deadline until) {
     std::vector<grant_id> ids;
     for (const auto& each : all) {
         if (each->kind() != kind) continue;
         each->for_each_place([&](const std::string&, grant_id entry) { ids.push_back(entry); });
     }
     if (ids.empty()) return;
-    const auto deleted = parts_.context.holds(kind).cancel(*link_, ids, link_.write_deadline());
-    link_.wrote();
+    const auto deleted = parts_.context.holds(kind).cancel(*link_, ids, until);
     for (const auto& each : all) {
         if (each->kind() != kind) continue;
         if (each->of_several()) {
@@ -111,17 +115,13 @@ void entry_canceller::answer(const std::shared_ptr<waiter>& which, bool deleted)
 /// no such grant, or its row is locked.
 bool entry_canceller::hand_over(hold_kind kind, const std::string& name, session_id session,
                                 grant_id grant_id) {
-    try {
-        const auto done = parts_.context.holds(kind).release(
-            *link_, name, session, grant_id, {.contended = true}, link_.write_deadline());
-        link_.wrote();
-        if (done.freed) parts_.owner.after_release(*link_, kind, name, done, link_.soon());
-        return done.freed;
-    } catch (const error& failure) {
-        if (!sql::is_locked(*link_, failure)) throw;
-        link_.wrote_too_slowly();
-        return false;
-    }
+    protocol::release_outcome done;
+    link_.write([&](sql::deadline until) {
+        done = parts_.context.holds(kind).release(*link_, name, session, grant_id,
+                                                  {.contended = true}, until);
+    });
+    if (done.freed) parts_.owner.after_release(*link_, kind, name, done, link_.soon());
+    return done.freed;
 }
 
 void entry_canceller::give_back_unwanted() {

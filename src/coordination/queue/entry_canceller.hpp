@@ -34,7 +34,8 @@ private:
     void answer(const std::shared_ptr<waiter>& which, bool deleted);
     void look_behind(const waiter& which, const std::string& name);
     void answer_several(waiter& which, const std::vector<grant_id>& deleted);
-    void cancel(const std::vector<std::shared_ptr<waiter>>& all, protocol::hold_kind kind);
+    void cancel(const std::vector<std::shared_ptr<waiter>>& all, protocol::hold_kind kind,
+                sql::deadline until);
     bool hand_over(protocol::hold_kind kind, const std::string& name, session_id session,
                    grant_id grant_id);
 

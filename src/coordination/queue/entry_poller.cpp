@@ -157,17 +157,13 @@ void entry_poller::act_on(const protocol::queue_entry& entry, session& ours) {
 /// Ends the session first, in a commit of its own; only then may the lease's row change (I3).
 /// Another transaction may lock the session's row for long: then the poll goes on without it.
 void entry_poller::end_holder(const protocol::queue_entry& entry) {
-    try {
-        if (parts_.context.leases.end_expired_session(*link_, entry.holder_session,
-                                                      link_.write_deadline())) {
-            parts_.tasks.session_ended(entry.holder_session);
+    const bool done = link_.write([&](sql::deadline until) {
+        const auto holder = entry.holder_session;
+        if (parts_.context.leases.end_expired_session(*link_, holder, until)) {
+            parts_.tasks.session_ended(holder);
         }
-        link_.wrote();
-    } catch (const error& failure) {
-        if (!sql::is_locked(*link_, failure)) throw;
-        link_.wrote_too_slowly();
-        round_.found.recheck_by(parts_.now() + recheck_after);
-    }
+    });
+    if (!done) round_.found.recheck_by(parts_.now() + recheck_after);
 }
 
 /// No other client would ever find this entry. An early poll shows whether the reset helped:

@@ -63,7 +63,7 @@ void lease_granter::serve_due(const std::function<void()>& between,
                               const std::atomic<bool>& stopping) {
     serve_all(
         parts_.tasks.take_names_to_serve(parts_.now()), between, stopping,
-        [&](const std::string& name) { serve_next(name); },
+        [&](const std::string& name, sql::deadline until) { serve_next(name, until); },
         [&](const std::string& name, const task& when) { parts_.tasks.retry_serving(name, when); });
 }
 
@@ -71,8 +71,8 @@ void lease_granter::serve_permits_due(const std::function<void()>& between,
                                       const std::atomic<bool>& stopping) {
     serve_all(
         parts_.tasks.take_semaphores_to_serve(parts_.now()), between, stopping,
-        [&](const std::string& name) {
-            parts_.owner.serve_permits(*link_, name, link_.write_deadline());
+        [&](const std::string& name, sql::deadline until) {
+            parts_.owner.serve_permits(*link_, name, until);
         },
         [&](const std::string& name, const task& when) {
             parts_.tasks.retry_serving_permits(name, when);
@@ -90,40 +90,26 @@ void lease_granter::serve_all(waiter_tasks::due_names names, const std::function
         const auto name = names.back().first;
         auto& when = names.back().second;
         try {
-            serve(name);
-            link_.wrote();
-        } catch (...) {
-            const bool locked = is_row_locked();
-            link_.wrote_too_slowly();
-            // Another transaction has the row. The loop neither waits there nor forgets the name.
-            when = when.postponed(parts_.now());
-            if (!locked) {
-                for (const auto& [rest, its] : names) retry(rest, its);
-                throw;
+            // If the row is locked, the loop neither waits there nor forgets the name.
+            if (!link_.write([&](sql::deadline until) { serve(name, until); })) {
+                when = when.postponed(parts_.now());
+                retry(name, when);
             }
-            retry(name, when);
+        } catch (...) {
+            when = when.postponed(parts_.now());
+            for (const auto& [rest, its] : names) retry(rest, its);
+            throw;
         }
         names.pop_back();
         between();
     }
 }
 
-void lease_granter::serve_next(const std::string& name) {
-    const auto next = parts_.queues().grant_next(*link_, name, link_.write_deadline());
+void lease_granter::serve_next(const std::string& name, sql::deadline until) {
+    const auto next = parts_.queues().grant_next(*link_, name, until);
     if (!next) return;
     verifier_.handed_over(*next);
     wake(parts_.context, parts_.sessions, *link_, *next, link_.soon());
-}
-
-/// Within a handler: whether the caught error says no more than that a row is locked.
-bool lease_granter::is_row_locked() const {
-    try {
-        throw;
-    } catch (const error& failure) {
-        return sql::is_locked(*link_, failure);
-    } catch (...) {
-        return false;
-    }
 }
 
 }  // namespace rowlock::detail

@@ -39,8 +39,7 @@ private:
     void serve_all(waiter_tasks::due_names names, const std::function<void()>& between,
                    const std::atomic<bool>& stopping, Serve serve, Retry retry);
     void take_back_permits(session_id ended);
-    void serve_next(const std::string& name);
-    [[nodiscard]] bool is_row_locked() const;
+    void serve_next(const std::string& name, sql::deadline until);
 
     const loop_parts& parts_;
     loop_connection& link_;

@@ -4,6 +4,7 @@
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/session_registry.hpp"
 #include "sql/brief_wait.hpp"
+#include <rowlock/error.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <atomic>
@@ -43,6 +44,21 @@ public:
     void wrote() noexcept { patience_ = sql::brief; }
     /// A task that writes exceeded its time: the next one has more.
     void wrote_too_slowly() noexcept;
+    /// Does a task that writes: `work(write_deadline())`. Returns false if another transaction has
+    /// a row locked that it needs; any other error is thrown.
+    template <typename Work>
+    bool write(Work work) {
+        try {
+            work(write_deadline());
+            wrote();
+            return true;
+        } catch (const error& failure) {
+            const bool locked = sql::is_locked(*db_, failure);
+            wrote_too_slowly();
+            if (!locked) throw;
+            return false;
+        }
+    }
 
 private:
     void set_up(sql::deadline until);
