@@ -1,5 +1,6 @@
 #include "driver/postgresql_transaction.hpp"
 #include "driver/soci_backend.hpp"
+#include <rowlock/driver/postgresql.hpp>
 #include <rowlock/sql/classify.hpp>
 
 #include <soci/postgresql/soci-postgresql.h>
@@ -88,11 +89,11 @@ public:
         };
         // libpq rounds 1 up to 2.
         add("connect_timeout", std::to_string(std::max<std::int64_t>(2, to_connect.count())));
-        // As in the libpq driver: a half-open connection is noticed within the default ttl.
-        add("keepalives_idle", "10");
-        add("keepalives_interval", "5");
-        add("keepalives_count", "3");
-        add("tcp_user_timeout", "15000");
+        const rowlock::postgresql::options usual;
+        add("keepalives_idle", std::to_string(usual.keepalives_idle_s));
+        add("keepalives_interval", std::to_string(usual.keepalives_interval_s));
+        add("keepalives_count", std::to_string(usual.keepalives_count));
+        add("tcp_user_timeout", std::to_string(usual.tcp_user_timeout_ms));
         return made;
     }
 

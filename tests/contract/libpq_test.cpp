@@ -1,5 +1,6 @@
 // The promises of the libpq driver beyond the contract of every driver.
 #include "contract/server_address.hpp"
+#include "contract/tcp_limits.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_listener.hpp"
 #include "support/tcp_relay.hpp"
@@ -497,6 +498,23 @@ TEST_CASE("of several hosts the one that accepts writes is chosen, unless the UR
           }).kind == errc::read_only);
     const environment attributes{"PGTARGETSESSIONATTRS", "any"};
     CHECK(cell(*connect(two), "select 1") == "1");
+}
+
+TEST_CASE("a TCP connection has the keepalives of its options, unless the URL says otherwise") {
+    if (!available()) return;
+    using limits = std::array<int, 4>;
+    const auto limits_of = [](const std::string& url, rowlock::postgresql::options how) {
+        return tcp_limits_of(connect(url, how)->socket());
+    };
+    const auto url = server().url();
+    CHECK(limits_of(url, {}) == limits{10, 5, 3, 15'000});
+    const rowlock::postgresql::options others{.keepalives_idle_s = 20,
+                                              .keepalives_interval_s = 7,
+                                              .keepalives_count = 4,
+                                              .tcp_user_timeout_ms = 9'000};
+    CHECK(limits_of(url, others) == limits{20, 7, 4, 9'000});
+    CHECK(limits_of(url + "?keepalives_idle=33&tcp_user_timeout=8000", others) ==
+          limits{33, 7, 4, 8'000});
 }
 
 TEST_CASE("the server sees the application's name") {

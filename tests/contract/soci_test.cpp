@@ -2,6 +2,7 @@
 #include "contract/server_address.hpp"
 #include "contract/soci_fixtures.hpp"
 #include "contract/sqlite_path.hpp"
+#include "contract/tcp_limits.hpp"
 #include "support/failure.hpp"
 #include "support/tcp_relay.hpp"
 #include "support/waits.hpp"
@@ -13,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <sstream>
@@ -252,6 +254,14 @@ TEST_CASE("through SOCI, a call to a silent MySQL server fails after read_timeou
     CHECK(clock::now() - start < 10s);
     CHECK_FALSE(db->alive());
     CHECK(kind_of([&] { run(*db, "select 1"); }) == errc::database_unreachable);
+}
+
+TEST_CASE("through SOCI, a connection to PostgreSQL has the keepalives of the libpq driver") {
+    if (!soci_postgresql_fixture::available()) return;
+    const auto db = soci_postgresql_fixture::source().connect(soon());
+    const auto found = sockets_to(soci_postgresql_fixture::server_port());
+    REQUIRE(found.size() == 1);
+    CHECK(tcp_limits_of(found.front()) == std::array<int, 4>{10, 5, 3, 15'000});
 }
 
 TEST_CASE("through SOCI, a PostgreSQL connection that its server ended is dead") {
