@@ -4,7 +4,9 @@
 
 #include "coordination/protocol/queue/queue_protocol.hpp"
 #include "support/hints.hpp"
+#include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/protocol_session.hpp"
 #include "support/queues.hpp"
 #include <rowlock/rowlock.hpp>
 #include <rowlock/sql/notifications.hpp>
@@ -17,6 +19,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -26,6 +30,7 @@ using std::chrono::milliseconds;
 using support::acquire_soon;
 using support::at_best;
 using support::eventually;
+using support::interception;
 using support::places;
 using support::soon;
 using steady = std::chrono::steady_clock;
@@ -287,4 +292,23 @@ TEST_CASE("a forged datagram is not believed, and a malformed one does no harm")
     CHECK(got.held());
     CHECK(got.token() > token);
     CHECK(got.token().value() < 99);
+}
+
+TEST_CASE("a client grants a free lease to its own waiter, however slow its statements are") {
+    support::lock_database database{support::backend::sqlite};
+    if (!database.there()) return;
+    const support::protocol_connection hand{database};
+    hand.open(session_id{1});
+    REQUIRE(hand.try_acquire("job", session_id{1}, grant_id{10}));
+    interception network;
+    client slow{network.wrap(database.source()),
+                database.options({.ttl = 60s, .poll_interval = 100ms})};
+    auto waiting = std::async(std::launch::async, [&] { return acquire_soon(slow, "job"); });
+    REQUIRE(places(database, 1));
+    // The statements of one hand-over take longer than the loop first gives it.
+    network.before([](std::string_view) { std::this_thread::sleep_for(90ms); });
+    REQUIRE(hand.free("job", session_id{1}, grant_id{10}));
+    CHECK(waiting.wait_for(15s) == std::future_status::ready);
+    network.before({});
+    CHECK(waiting.get().held());
 }

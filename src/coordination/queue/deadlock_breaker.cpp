@@ -87,8 +87,9 @@ void deadlock_breaker::give_way(const protocol::deadlock_found& cycle,
     which->for_each_place([&](const std::string&, grant_id entry) { ids.push_back(entry); });
     const auto& holds = parts_.context.holds(which->kind());
     std::vector<grant_id> deleted;
-    // If a ticket is locked, the next poll finds the cycle again.
-    link_.write([&](sql::deadline until) { deleted = holds.cancel(*link_, ids, until); });
+    const bool done =
+        link_.write([&](sql::deadline until) { deleted = holds.cancel(*link_, ids, until); });
+    if (!done) return found.recheck_soon(parts_.now());
     if (deleted.empty()) return;
     parts_.context.count(counter::deadlocks);
     which->for_each_place([&](const std::string& name, grant_id entry) {

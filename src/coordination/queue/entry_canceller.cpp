@@ -10,30 +10,39 @@ using protocol::hold_kind;
 using sql::unless_out_of_reach;
 
 void entry_canceller::cancel_given_up() {
+    // Entries of waiters that gave up meanwhile do not wait for locked ones.
+    const bool retries = retry_due() <= parts_.now();
+    if (retries) parts_.registry.retry_given_up();
     const auto given_up = parts_.registry.take_given_up();
     bool done = true;
     try {
         for (const auto kind : {hold_kind::lease, hold_kind::permits}) {
-            const auto of_kind = [&](sql::deadline until) { cancel(given_up, kind, until); };
-            done = link_.write(of_kind) && done;
+            done = cancel(given_up, kind) && done;
         }
     } catch (...) {
         parts_.registry.retry_given_up();
         throw;
     }
-    if (!done) parts_.registry.retry_given_up();
+    if (!done) {
+        retry_ = retry_.value_or(task{parts_.now()}).postponed(parts_.now());
+    } else if (retries) {
+        retry_.reset();
+    }
 }
 
-/// Deletes the entries of one kind.
-void entry_canceller::cancel(const std::vector<std::shared_ptr<waiter>>& all, hold_kind kind,
-                             sql::deadline until) {
+/// Deletes the entries of one kind. Returns false if one of them is locked.
+bool entry_canceller::cancel(const std::vector<std::shared_ptr<waiter>>& all, hold_kind kind) {
     std::vector<grant_id> ids;
     for (const auto& each : all) {
         if (each->kind() != kind) continue;
         each->for_each_place([&](const std::string&, grant_id entry) { ids.push_back(entry); });
     }
-    if (ids.empty()) return;
-    const auto deleted = parts_.context.holds(kind).cancel(*link_, ids, until);
+    if (ids.empty()) return true;
+    std::vector<grant_id> deleted;
+    const bool done = link_.write([&](sql::deadline until) {
+        deleted = parts_.context.holds(kind).cancel(*link_, ids, until);
+    });
+    if (!done) return false;
     for (const auto& each : all) {
         if (each->kind() != kind) continue;
         if (each->of_several()) {
@@ -42,6 +51,7 @@ void entry_canceller::cancel(const std::vector<std::shared_ptr<waiter>>& all, ho
             answer(each, std::ranges::find(deleted, each->grant_id) != deleted.end());
         }
     }
+    return true;
 }
 
 /// Its thread was not taking the leases: an entry that was not deleted was lost, or served alone by

@@ -3,11 +3,13 @@
 #include "coordination/queue/grant_verifier.hpp"
 #include "coordination/queue/loop_connection.hpp"
 #include "coordination/queue/loop_parts.hpp"
+#include "coordination/queue/task_list.hpp"
 #include <rowlock/ids.hpp>
 
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +23,12 @@ public:
         : parts_{parts}, link_{link}, verifier_{verifier} {}
 
     /// One round trip for all of leases, one for all of semaphores, and one for each entry that is
-    /// gone.
+    /// gone. What is locked is tried again after a pause.
     void cancel_given_up();
+    /// When that is; never if there is none.
+    [[nodiscard]] nanoseconds retry_due() const noexcept {
+        return retry_ ? retry_->at : base::alarm::never;
+    }
     /// Hands unwanted grants to their next waiters: one round trip each, or two.
     void give_back_unwanted();
     /// Deletes the entries of sessions that have ended. What is locked is left to the reaper.
@@ -34,14 +40,14 @@ private:
     void answer(const std::shared_ptr<waiter>& which, bool deleted);
     void look_behind(const waiter& which, const std::string& name);
     void answer_several(waiter& which, const std::vector<grant_id>& deleted);
-    void cancel(const std::vector<std::shared_ptr<waiter>>& all, protocol::hold_kind kind,
-                sql::deadline until);
+    bool cancel(const std::vector<std::shared_ptr<waiter>>& all, protocol::hold_kind kind);
     bool hand_over(protocol::hold_kind kind, const std::string& name, session_id session,
                    grant_id grant_id);
 
     const loop_parts& parts_;
     loop_connection& link_;
     grant_verifier& verifier_;
+    std::optional<task> retry_{};
 };
 
 }  // namespace rowlock::detail

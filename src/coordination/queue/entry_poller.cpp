@@ -10,8 +10,6 @@ using namespace std::chrono_literals;
 
 /// A client that has not waited for this long ignores what others commit.
 constexpr nanoseconds idle = 50ms;
-/// Until a locked row is tried again.
-constexpr nanoseconds recheck_after = 250ms;
 
 }  // namespace
 
@@ -163,13 +161,13 @@ void entry_poller::end_holder(const protocol::queue_entry& entry) {
             parts_.tasks.session_ended(holder);
         }
     });
-    if (!done) round_.found.recheck_by(parts_.now() + recheck_after);
+    if (!done) round_.found.recheck_soon(parts_.now());
 }
 
 /// No other client would ever find this entry. An early poll shows whether the reset helped:
 /// another transaction may lock the lease's row for long.
 void entry_poller::reset_watermark(const protocol::queue_entry& entry) {
-    round_.found.recheck_by(parts_.now() + recheck_after);
+    round_.found.recheck_soon(parts_.now());
     try {
         parts_.queues().reset_watermark(*link_, entry.name, entry.ticket, link_.write_deadline());
     } catch (const error& failure) {

@@ -121,14 +121,14 @@ void permit_poller::look_at_holders(const std::string& name, nanoseconds began,
                                     poll_result& found) {
     // Holds with deadlines of their own may end one after the other.
     constexpr nanoseconds least = std::chrono::milliseconds{20};
-    // If a row is locked, the next poll tries again.
-    link_.write([&](sql::deadline until) {
+    const bool done = link_.write([&](sql::deadline until) {
         const auto seen = parts_.owner.take_back_permits(*link_, name, until);
         if (seen.remaining > std::chrono::microseconds{0}) {
             found.holder_expires(began + std::max<nanoseconds>(seen.remaining, least));
         }
         if (seen.any) found.recheck_by(parts_.now());  // there may be more
     });
+    if (!done) found.recheck_soon(parts_.now());
 }
 
 /// Its ticket is not there: it was served, or the server lost it in a crash, or another client

@@ -64,6 +64,10 @@ void poll_result::recheck_by(nanoseconds at) noexcept {
     recheck_at = std::min(recheck_at, at);
 }
 
+void poll_result::recheck_soon(nanoseconds now) noexcept {
+    recheck_by(now + std::chrono::milliseconds{250});
+}
+
 void poll_result::holder_expires(nanoseconds at) noexcept {
     recheck_by(at + after_expiry);
 }

@@ -37,6 +37,8 @@ struct poll_result {
     nanoseconds recheck_at = base::alarm::never;
 
     void recheck_by(nanoseconds at) noexcept;
+    /// A row is locked, or may be: another poll tries again.
+    void recheck_soon(nanoseconds now) noexcept;
     void holder_expires(nanoseconds at) noexcept;
 };
 

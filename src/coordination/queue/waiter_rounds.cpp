@@ -97,7 +97,8 @@ nanoseconds waiter_rounds::next_due() const noexcept {
     constexpr nanoseconds at_once{0};
     if (parts_.registry.has_work()) return at_once;
     const nanoseconds next = parts_.tasks.next_due();
-    return parts_.registry.empty() ? next : std::min(next, parts_.pacing.due());
+    if (parts_.registry.empty()) return next;
+    return std::min({next, parts_.pacing.due(), canceller_.retry_due()});
 }
 
 void waiter_rounds::read_wakeups() {
