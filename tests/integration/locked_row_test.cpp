@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <cstdint>
 #include <future>
 #include <memory>
 #include <optional>
@@ -166,6 +167,49 @@ TEST_CASE("a waiter that gave up and whose entry is locked does not delay waiter
         blocker->query("rollback", soon());
         CHECK(second.get().held());
         CHECK(support::places(database, 0));
+    }
+}
+
+// shows: promise-9
+TEST_CASE(
+    "of waiters that gave up together, a locked entry does not keep the others' in the queue") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client other{database.source(), database.options()};
+        interception network;
+        client waiter{network.wrap(database.source()),
+                      database.options({.poll_interval = 50ms, .wake_ups = wakeup_mode::polling})};
+        const auto a = other.acquire("a");
+        const auto b = other.acquire("b");
+        const auto c = other.acquire("c");
+        std::stop_source stop;
+        std::vector<std::future<bool>> waiting;
+        for (const char* name : {"a", "b", "c"}) {
+            waiting.push_back(std::async(std::launch::async, [&, name] {
+                return waiter.try_acquire_for(name, support::patience, stop.get_token())
+                    .has_value();
+            }));
+            REQUIRE(support::places(database, static_cast<std::int64_t>(waiting.size())));
+        }
+        const auto blocker = patient_connection(database);
+        blocker->query("begin", soon());
+        blocker->query("select * from " + database.prefix() + "waiter where name = 'b' for update",
+                       soon());
+        // The loop finds all three at once.
+        std::atomic<bool> polls{false};
+        std::atomic<bool> let_go{false};
+        network.before([&](std::string_view what) {
+            if (!what.starts_with("entries") || polls.exchange(true)) return;
+            eventually([&] { return let_go.load(); });
+        });
+        REQUIRE(eventually([&] { return polls.load(); }));
+        stop.request_stop();
+        for (auto& each : waiting) CHECK_FALSE(each.get());
+        let_go = true;
+        CHECK(support::places(database, 1));
+        CHECK(database.number("select count(*) from rowlock_waiter where name = 'b'") == 1);
+        blocker->query("rollback", soon());
+        CHECK(support::places(database, 0));
+        network.before({});
     }
 }
 

@@ -3,6 +3,7 @@
 #include "sql/out_of_reach.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace rowlock::detail {
 
@@ -13,21 +14,40 @@ void entry_canceller::cancel_given_up() {
     // Entries of waiters that gave up meanwhile do not wait for locked ones.
     const bool retries = retry_due() <= parts_.now();
     if (retries) parts_.registry.retry_given_up();
-    const auto given_up = parts_.registry.take_given_up();
+    auto given_up = parts_.registry.take_given_up();
     bool done = true;
     try {
-        for (const auto kind : {hold_kind::lease, hold_kind::permits}) {
-            done = cancel(given_up, kind) && done;
+        if (retries) {
+            done = cancel_one_by_one(std::move(given_up));
+        } else {
+            for (const auto kind : {hold_kind::lease, hold_kind::permits}) {
+                done = cancel(given_up, kind) && done;
+            }
         }
     } catch (...) {
         parts_.registry.retry_given_up();
         throw;
     }
-    if (!done) {
+    if (!done && (retries || !retry_)) {
         retry_ = retry_.value_or(task{parts_.now()}).postponed(parts_.now());
-    } else if (retries) {
+    } else if (done && retries) {
         retry_.reset();
     }
+}
+
+/// One that is locked holds up none of the others: it ends this attempt, and the next one begins
+/// behind it. Returns false if there was such a one.
+bool entry_canceller::cancel_one_by_one(std::vector<std::shared_ptr<waiter>> all) {
+    std::ranges::sort(all, {}, [](const auto& each) { return each->grant_id; });
+    const auto behind =
+        std::ranges::find_if(all, [&](const auto& each) { return each->grant_id > locked_; });
+    std::rotate(all.begin(), behind, all.end());
+    for (const auto& each : all) {
+        if (cancel({each}, each->kind())) continue;
+        locked_ = each->grant_id;
+        return false;
+    }
+    return true;
 }
 
 /// Deletes the entries of one kind. Returns false if one of them is locked.

@@ -23,7 +23,7 @@ public:
         : parts_{parts}, link_{link}, verifier_{verifier} {}
 
     /// One round trip for all of leases, one for all of semaphores, and one for each entry that is
-    /// gone. What is locked is tried again after a pause.
+    /// gone. If one is locked, they are tried again after a pause, one by one.
     void cancel_given_up();
     /// When that is; never if there is none.
     [[nodiscard]] nanoseconds retry_due() const noexcept {
@@ -41,6 +41,7 @@ private:
     void look_behind(const waiter& which, const std::string& name);
     void answer_several(waiter& which, const std::vector<grant_id>& deleted);
     bool cancel(const std::vector<std::shared_ptr<waiter>>& all, protocol::hold_kind kind);
+    bool cancel_one_by_one(std::vector<std::shared_ptr<waiter>> all);
     bool hand_over(protocol::hold_kind kind, const std::string& name, session_id session,
                    grant_id grant_id);
 
@@ -48,6 +49,7 @@ private:
     loop_connection& link_;
     grant_verifier& verifier_;
     std::optional<task> retry_{};
+    grant_id locked_{};  ///< the latest entry that was found locked by itself
 };
 
 }  // namespace rowlock::detail
