@@ -2,6 +2,7 @@
 
 #include "support/local_grant.hpp"
 #include "support/servers.hpp"
+#include "support/silent_reporter.hpp"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -29,18 +30,9 @@ trial*& current() {
 }
 
 /// Replaces doctest's own output.
-class assertions final : public doctest::IReporter {
+class assertions final : public support::silent_reporter {
 public:
     explicit assertions(const doctest::ContextOptions&) {}
-    void report_query(const doctest::QueryData&) override {}
-    void test_run_start() override {}
-    void test_run_end(const doctest::TestRunStats&) override {}
-    void test_case_start(const doctest::TestCaseData&) override {}
-    void test_case_reenter(const doctest::TestCaseData&) override {}
-    void test_case_end(const doctest::CurrentTestCaseStats&) override {}
-    void test_case_exception(const doctest::TestCaseException&) override {}
-    void subcase_start(const doctest::SubcaseSignature&) override {}
-    void subcase_end() override {}
     void log_assert(const doctest::AssertData& what) override {
         if (!what.m_failed || current() == nullptr) return;
         current()->violation(std::string{"assertion failed: "} + what.m_expr + " is " +
@@ -55,7 +47,6 @@ public:
             current()->violation(text);
         }
     }
-    void test_case_skipped(const doctest::TestCaseData&) override {}
 };
 REGISTER_REPORTER("fault", 0, assertions);
 

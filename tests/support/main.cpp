@@ -2,6 +2,8 @@
 #include <rowlock/error.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT
+#include "support/silent_reporter.hpp"
+
 #include <doctest/doctest.h>
 
 #include <cstdio>
@@ -11,7 +13,7 @@ namespace {
 
 /// Names each case and subcase on standard error as it begins: of a program that hung and was
 /// killed, the last line tells where.
-class progress final : public doctest::IReporter {
+class progress final : public support::silent_reporter {
 public:
     explicit progress(const doctest::ContextOptions&) {}
 
@@ -21,17 +23,6 @@ public:
     void subcase_start(const doctest::SubcaseSignature& which) override {
         std::fprintf(stderr, "  in: %s\n", which.m_name.c_str());
     }
-
-    void report_query(const doctest::QueryData&) override {}
-    void test_run_start() override {}
-    void test_run_end(const doctest::TestRunStats&) override {}
-    void test_case_reenter(const doctest::TestCaseData&) override {}
-    void test_case_end(const doctest::CurrentTestCaseStats&) override {}
-    void test_case_exception(const doctest::TestCaseException&) override {}
-    void subcase_end() override {}
-    void log_assert(const doctest::AssertData&) override {}
-    void log_message(const doctest::MessageData&) override {}
-    void test_case_skipped(const doctest::TestCaseData&) override {}
 };
 
 REGISTER_LISTENER("progress", 1, progress);
