@@ -268,7 +268,7 @@ private:
     void open_session(int client, int store);
     void drop_session(int client, int store);
     void learn_epoch(int client, i64 epoch);
-    void release(int client, int store);
+    void release(int client, int store, i64 token);
     void at_client(const event& what);
     void on_timer(const event& what);
 
@@ -494,6 +494,7 @@ void simulator::release_at(store& one, const event& what) {
     auto& disk = one.disk;
     std::erase_if(disk.line, [&](const ticket& each) { return each.grant == what.grant; });
     if (disk.grant != 0 && (disk.grant == what.grant || !w_.releases_by_grant)) {
+        disk.token = std::max(disk.token, what.value);
         grant(one, 0, 0);
     }
     serve(one, what);
@@ -575,18 +576,18 @@ void simulator::perform(int client, const quorum_action& what) {
             send(kind::seal, client, what.store, 0, what.token);
             return;
         case quorum_step::release:
-            release(client, what.store);
+            release(client, what.store, what.token);
             return;
     }
 }
 
-void simulator::release(int client, int store) {
+void simulator::release(int client, int store, i64 token) {
     auto& mine = clients_[at(client)].links[at(store)];
     mine.wanted = mine.have = false;
     mine.pending = -1;
     if (mine.grant == 0) return;
     mine.releasing.push_back(mine.grant);
-    send(kind::release, client, store, mine.grant);
+    send(kind::release, client, store, mine.grant, token);
     timer(client, kind::repeat_release, 100 * ms, mine.grant, 0, store);
     mine.grant = 0;
 }
@@ -631,6 +632,11 @@ void simulator::stop_working(int client) {
 /// The holder stops at once.
 void simulator::end_working(int client) {
     auto& one = clients_[at(client)];
+    for (int store = 0; store < w_.stores && believes(one); ++store) {
+        if (!one.ballot->counts(store)) continue;
+        ++out_.counted;
+        if (stores_[at(store)].disk.token > one.ballot->token()) ++out_.ahead;
+    }
     one.ballot->give_up();
     for (const auto& each : one.ballot->take_actions()) perform(client, each);
     stop_working(client);
@@ -1093,6 +1099,8 @@ void report::add(const report& other) {
     grants += other.grants;
     overlaps += other.overlaps;
     token_falls += other.token_falls;
+    counted += other.counted;
+    ahead += other.ahead;
     losses += other.losses;
     rests += other.rests;
     messages += other.messages;

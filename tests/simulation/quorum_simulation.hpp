@@ -64,6 +64,8 @@ struct report {
     i64 grants = 0;
     i64 overlaps = 0;     ///< two clients believed at once
     i64 token_falls = 0;  ///< a belief began with a token not above all before it
+    i64 counted = 0;      ///< stores, by a holder at its release
+    i64 ahead = 0;        ///< of these, those that refuse its guard: they know a greater token
     i64 losses = 0, rests = 0, messages = 0, time = 0, amnesias = 0;
     i64 writes = 0;  ///< of the protected data, each judged by four guards
     guard_report unguarded, by_lease_row, by_row_and_token, by_data_token;

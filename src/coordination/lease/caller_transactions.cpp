@@ -92,7 +92,8 @@ void caller_transactions::fence_quorum_token(sql::connection& db, const std::str
     }
     if (seen == verdict::current) return;
     throw error{errc::lock_lost,
-                "this member knows a later holder of the quorum lock: roll the transaction back"};
+                "this member knows a later token of the quorum lock, a holder's or an attempt's: "
+                "roll the transaction back, release the lock and acquire it again"};
 }
 
 void caller_transactions::run(sql::connection& db, grant& held, const fence_options& options,

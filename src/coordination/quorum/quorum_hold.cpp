@@ -339,11 +339,14 @@ void quorum_hold::perform(const quorum_action& what) {
             const auto ended = std::make_shared<slot>();
             // Not here: a callback that runs now waits for the mutex, and the release for the
             // member.
-            parts_->post([self, ended, counts] {
+            parts_->post([self, ended, counts, member, token = what.token] {
                 {
                     const std::lock_guard lock{self->mutex_};  // until `ended` is filled below
                 }
                 ended->on_lost.reset();
+                if (token != 0) {
+                    static_cast<void>(self->parts_->store(member).raise(*ended->held, token));
+                }
                 ended->held.reset();
                 if (!counts) return;
                 const std::lock_guard lock{self->mutex_};
@@ -406,8 +409,8 @@ void quorum_hold::raise(const quorum_action& what, const std::shared_ptr<lease>&
     if (what.what == quorum_step::write) wanted = what.token;
     const auto known = held ? store.raise(*held, wanted) : std::nullopt;
     if (!known) {
-        look_again(member);
-        return end(member, what.ask);
+        end(member, what.ask);
+        return look_again(member);
     }
     decide([&](quorum_ballot& ballot, nanoseconds now) {
         ballot.written(what.store, what.ask, *known, now);

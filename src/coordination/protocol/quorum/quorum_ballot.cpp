@@ -80,6 +80,7 @@ void quorum_ballot::ended(int store, std::int64_t ask, nanoseconds now) {
     left_.push_back({quorum_step::release, store, ask, 0});
     // A store that grants and takes no token is not asked as fast as it answers.
     const bool was_counted = one.at == stage::counted;
+    if (state_ == state::held && is_unanswered(one)) seal(store);
     one.again = was_counted || one.at == stage::asked ? now : now + terms_.answers_within;
     one.at = stage::none;
     if (!check(now) || state_ == state::lost) return;
@@ -121,6 +122,10 @@ void quorum_ballot::tick(nanoseconds now) {
 }
 
 void quorum_ballot::give_up() {
+    if (state_ == state::held) {
+        seal_unanswered();
+        release_counted();
+    }
     release_all();
     if (state_ != state::lost) state_ = state::idle;
     set_alarm();
@@ -185,11 +190,35 @@ void quorum_ballot::ask(int store) {
     actions_.push_back({quorum_step::wait_in_line, store, one.ask, 0});
 }
 
-void quorum_ballot::release(int store) {
+void quorum_ballot::release(int store, std::int64_t token) {
     auto& one = links_[index(store)];
     if (one.at == stage::none) return;
-    actions_.push_back({quorum_step::release, store, one.ask, 0});
+    actions_.push_back({quorum_step::release, store, one.ask, token});
     one.at = stage::none;
+}
+
+/// A claim that was no part of the belief may have left a store ahead of the token: there this
+/// hold's guard is refused. If that store always answers after the belief, so would be the guards
+/// of all later holds: the others catch up with it before they are released.
+void quorum_ballot::release_counted() {
+    std::int64_t greatest = token_;
+    for (const auto& one : links_) {
+        if (one.at == stage::counted) greatest = std::max(greatest, one.token);
+    }
+    for (int store = 0; store < terms_.stores; ++store) {
+        if (counts(store) && links_[index(store)].token < greatest) release(store, greatest);
+    }
+}
+
+void quorum_ballot::seal(int store) {
+    if (terms_.with.seals) actions_.push_back({quorum_step::seal, store, 0, token_});
+}
+
+/// The hold ends: what a claim or write that is under way brings is not waited for.
+void quorum_ballot::seal_unanswered() {
+    for (int store = 0; store < terms_.stores; ++store) {
+        if (is_unanswered(links_[index(store)])) seal(store);
+    }
 }
 
 void quorum_ballot::release_left() {
@@ -242,9 +271,11 @@ void quorum_ballot::believe(nanoseconds now) {
     if (now >= trusted_until()) return rest(now);
     state_ = state::held;
     look_at_minority_ = end_of_minority_ = never;
-    if (!terms_.with.seals) return;
     for (int store = 0; store < terms_.stores; ++store) {
-        if (!counts(store)) actions_.push_back({quorum_step::seal, store, 0, token_});
+        // A claim or write that is under way brings the token, or is followed by a seal: if it
+        // fails, and at the end of the hold. A claim behind a seal would go beyond it, and our own
+        // guard would be refused.
+        if (links_[index(store)].at < stage::granted) seal(store);
     }
 }
 
@@ -253,6 +284,7 @@ void quorum_ballot::believe(nanoseconds now) {
 void quorum_ballot::lose(nanoseconds now) {
     state_ = state::lost;
     keep_until_ = now + terms_.margin;
+    seal_unanswered();
     for (int store = 0; store < terms_.stores; ++store) {
         if (!counts(store)) release(store);
     }

@@ -57,7 +57,8 @@ enum class quorum_step : unsigned char {
     claim,         ///< raises the store's quorum token by one, if the lease is still that grant
     write,         ///< raises the store's quorum token to `token`, likewise
     seal,          ///< raises it to `token`, without a grant
-    release,       ///< ends `ask`: stops waiting, and releases the lease
+    /// Ends `ask`: stops waiting, and releases the lease; first writes `token`, unless it is 0.
+    release,
 };
 
 struct quorum_action {
@@ -151,7 +152,13 @@ private:
     [[nodiscard]] bool is_minority() const;
     [[nodiscard]] bool check(nanoseconds now);
     void ask(int store);
-    void release(int store);
+    [[nodiscard]] static bool is_unanswered(const link& one) {
+        return one.at == stage::granted || one.at == stage::writing;
+    }
+    void release(int store, std::int64_t token = 0);
+    void release_counted();
+    void seal(int store);
+    void seal_unanswered();
     void release_left();
     void release_all();
     void decide(nanoseconds now);
