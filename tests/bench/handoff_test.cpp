@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include <chrono>
 #include <cstdlib>
 #include <set>
 #include <string>
@@ -16,7 +17,7 @@ constexpr const char* url_variables[] = {
     "ROWLOCK_TEST_MARIADB_SOCKET_URL", "ROWLOCK_TEST_MARIADB_URL"};
 
 /// The output of the benchmark, with a scratch folder for SQLite.
-json measured(const std::string& database, const tool::arguments& more = {}) {
+json measured_once(const std::string& database, const tool::arguments& more) {
     const tool::scratch folder;
     const std::string file = folder / "result.json";
     tool::arguments command{
@@ -28,11 +29,23 @@ json measured(const std::string& database, const tool::arguments& more = {}) {
         if (const char* const value = std::getenv(name)) with.variables[name] = value;
     }
     tool::process program{command, with};
-    const int code = program.wait();
+    const int code = program.wait(std::chrono::seconds{120});
     CAPTURE(program.out());
     CAPTURE(program.err());
     REQUIRE(code == 0);
     return json::parse(tool::contents(file));
+}
+
+/// Repeats a measurement that met a stall of the machine, and so has no grant or no floor.
+json measured(const std::string& database, const tool::arguments& more = {}) {
+    constexpr int most = 3;
+    const auto is_whole = [&](const json& rows) {
+        return rows.size() == 1 && rows[0]["grants_per_second"] > 0 &&
+               (database == "sqlite" || rows[0]["floor_p50_us"].is_number());
+    };
+    json found = measured_once(database, more);
+    for (int i = 1; i < most && !is_whole(found); ++i) found = measured_once(database, more);
+    return found;
 }
 
 void check_row(const json& rows, const std::string& database, bool has_floor) {

@@ -36,7 +36,7 @@ std::string verdict(const json& report, const std::string& check) {
 }
 
 void execute(const std::string& url, const std::string& sql) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{30};
     rowlock::open(url).connect(deadline)->query(sql, deadline);
 }
 

@@ -146,15 +146,15 @@ TEST_CASE("a leader that loses the database stops its command, and leads again w
     const auto digits = url.find('/', port) - port;
     support::tcp_relay relay{static_cast<std::uint16_t>(std::stoi(url.substr(port, digits)))};
     url.replace(port, digits, std::to_string(relay.port()));
-    tool::arguments command{"elect", "office", "--ttl", "4s",
+    tool::arguments command{"elect", "office", "--ttl", "5s",
                             "--",    "sh",     "-c",    leads_into(folder / "terms")};
     process leader{command_line((*in)(command)), {.variables = {{"ROWLOCK_URL", url}}}};
-    REQUIRE(eventually([&] { return terms_in(folder / "terms").size() == 1; }));
+    REQUIRE(eventually([&] { return !terms_in(folder / "terms").empty(); }));
     relay.refuse(true);
     relay.cut();
     REQUIRE(eventually([&] { return leader.err().find("campaigning on") != std::string::npos; }));
     relay.refuse(false);
-    REQUIRE(eventually([&] { return terms_in(folder / "terms").size() == 2; }));
+    REQUIRE(eventually([&] { return terms_in(folder / "terms").size() >= 2; }));
     leader.send(SIGTERM);
     CHECK(leader.wait() == 128 + SIGTERM);
 }

@@ -156,11 +156,11 @@ TEST_CASE("renew keeps a lock that was taken out of its queue, and permits and m
                   .code == 0);
 
         const grant permit = acquire(*in, {"--for", "3s", "--limit", "1", "api"});
-        const grant mode = acquire(*in, {"--for", "3s", "--exclusive", "page"});
-        const grant dies = acquire(*in, {"--for", "3s", "--exclusive", "leaf"});
         CHECK(in->run({"renew", "--for", "1h", "api", permit.id}).out ==
               std::to_string(permit.token) + " " + permit.id + "\n");
+        const grant mode = acquire(*in, {"--for", "3s", "--exclusive", "page"});
         CHECK(in->run({"renew", "--for", "1h", "page", mode.id}).code == 0);
+        const grant dies = acquire(*in, {"--for", "3s", "--exclusive", "leaf"});
         // The control: what is not renewed is over.
         CHECK(in->run({"run", "--wait", "25s", "--shared", "leaf", "--", "true"}).code == 0);
         CHECK(in->run({"renew", "--for", "1h", "leaf", dies.id}).code == 1);
@@ -315,9 +315,9 @@ TEST_CASE("acquire waits for permits, in line, and the entry of a waiter that gi
 TEST_CASE("permits and modes that were acquired free themselves at their deadline, not before") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
-        acquire(*in, {"--for", "2s", "--exclusive", "page"});
-        acquire(*in, {"--for", "2s", "--limit", "1", "api"});
+        acquire(*in, {"--for", "2500ms", "--exclusive", "page"});
         CHECK(in->run({"acquire", "--for", "1h", "-n", "--shared", "page"}).code == 75);
+        acquire(*in, {"--for", "2500ms", "--limit", "1", "api"});
         CHECK(in->run({"acquire", "--for", "1h", "-n", "--limit", "1", "api"}).code == 75);
         acquire(*in, {"--for", "1h", "--wait", "30s", "--shared", "page"});
         acquire(*in, {"--for", "1h", "--wait", "30s", "--limit", "1", "api"});

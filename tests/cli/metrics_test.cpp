@@ -43,7 +43,7 @@ double value_of(const std::string& text, const std::string& sample) {
 }
 
 sql::result execute(const std::string& url, const std::string& sql) {
-    const auto deadline = std::chrono::steady_clock::now() + 10s;
+    const auto deadline = std::chrono::steady_clock::now() + 30s;
     return rowlock::open(url).connect(deadline)->query(sql, deadline);
 }
 

@@ -89,7 +89,7 @@ TEST_CASE("the loss of one of several locks stops the command, and frees the oth
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const scratch folder;
-        const auto first = holding(*in, folder, {"--lock", "a", "--lock", "b", "--ttl", "3s"});
+        const auto first = holding(*in, folder, {"--lock", "a", "--lock", "b", "--ttl", "30s"});
         CHECK(in->run({"break", "b", "--now", "--yes"}).code == 0);
         CHECK(first->wait() == 70);
         CHECK(first->err().find("a, b") != std::string::npos);

@@ -19,7 +19,7 @@ namespace {
 class blocker {
 public:
     explicit blocker(const tool::tables& in)
-        : db_{rowlock::open(in.url()).connect(std::chrono::steady_clock::now() + 10s)} {
+        : db_{rowlock::open(in.url()).connect(std::chrono::steady_clock::now() + 30s)} {
         query("begin immediate");
     }
     ~blocker() { query("rollback"); }
@@ -27,7 +27,7 @@ public:
     blocker& operator=(const blocker&) = delete;
 
 private:
-    void query(const char* sql) { db_->query(sql, std::chrono::steady_clock::now() + 10s); }
+    void query(const char* sql) { db_->query(sql, std::chrono::steady_clock::now() + 30s); }
 
     std::unique_ptr<rowlock::sql::connection> db_;
 };

@@ -125,7 +125,7 @@ TEST_CASE("a client in Python is served in its turn, and serves the next") {
 TEST_CASE("a client in Python that was killed is replaced after its ttl, one that lives is not") {
     if (!has_python()) return;
     scene at;
-    const auto dead = at.hold("dead", "0", "2");
+    const auto dead = at.hold("dead", "0", "3");
     const auto token = at.token("dead");
     dead->send(SIGKILL);
     CHECK(dead->wait() == 1000 + SIGKILL);
@@ -145,7 +145,7 @@ TEST_CASE("a client in Python whose lease is broken, or asked for, stops its com
     for (const bool broken : {true, false}) {
         CAPTURE(broken);
         scene at;
-        const auto other = at.hold("one", "0", "3");
+        const auto other = at.hold("one", "0", "6");
         const auto token = at.token("one");
         if (broken) {
             CHECK(at.locks.force_release("job"));

@@ -137,9 +137,9 @@ TEST_CASE(
     // No majority votes, so none can be readmitted.
     for (const std::size_t i : {0U, 1U}) {
         const auto source = rowlock::open(all.urls()[i]);
-        source.connect(std::chrono::steady_clock::now() + 5s)
+        source.connect(std::chrono::steady_clock::now() + 30s)
             ->query("update rowlock_member set ready_for = ''",
-                    std::chrono::steady_clock::now() + 5s);
+                    std::chrono::steady_clock::now() + 30s);
     }
     CHECK(all.run({"status"}).code == 69);
     const auto mute = all.run({"readmit", "--position", "1"});

@@ -260,10 +260,10 @@ TEST_CASE("a command whose lock is asked for within a time learns of it, and may
         CAPTURE(std::string{in->name()});
         const scratch folder;
         process job{
-            command_line((*in)({"run", "--ttl", "3s", "--ask-signal", "USR1", "a", "--", "sh", "-c",
-                                "trap 'echo asked >" + (folder / "asked") + "; exit 5' USR1; " +
-                                    "echo yes >" + (folder / "started") +
-                                    "; while :; do sleep 0.02; done"})),
+            command_line((*in)(
+                {"run", "--ttl", "30s", "--ask-signal", "USR1", "a", "--", "sh", "-c",
+                 "trap 'echo asked >" + (folder / "asked") + "; exit 5' USR1; " + "echo yes >" +
+                     (folder / "started") + "; while :; do sleep 0.02; done"})),
             in->in_environment()};
         REQUIRE(eventually([&] { return !contents(folder / "started").empty(); }));
         const auto asked =
@@ -280,7 +280,7 @@ TEST_CASE("a command whose lock is asked for within a time learns of it, and may
 TEST_CASE("a command that does not finish within the time is stopped") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
-        process job{command_line((*in)({"run", "--ttl", "2s", "a", "--", "sleep", "1000"})),
+        process job{command_line((*in)({"run", "--ttl", "6s", "a", "--", "sleep", "1000"})),
                     in->in_environment()};
         REQUIRE(eventually([&] { return in->run({"held", "a"}).code == 0; }));
         const auto asked =

@@ -81,7 +81,7 @@ private:
 
 /// On a connection of its own.
 inline void execute(const tables& in, const std::string& sql) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{30};
     rowlock::open(in.url()).connect(deadline)->query(sql, deadline);
 }
 

@@ -47,7 +47,7 @@ public:
 
 private:
     void execute(const std::string& sql) const {
-        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{30};
         rowlock::open(in_.url()).connect(deadline)->query(sql, deadline);
     }
 

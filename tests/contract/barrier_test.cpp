@@ -169,13 +169,14 @@ TEST_CASE("a party that is lost before it arrived breaks its latch, or counts") 
 TEST_CASE("a session that expired is ended before its parties are lost") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
-        client dies{network.wrap(database.source()),
-                    database.options({.ttl = 1500ms, .heartbeat = 500ms, .margin = 200ms})};
+        client dies{network.wrap(database.source()), slow_beats(database)};
         client waiting{database.source(), database.options()};
         latch gate{waiting, "gate"};
         REQUIRE(gate.begin(1));
         const auto mine = latch{dies, "gate"}.join();
         network.before([](std::string_view) { interception::refuse_to_send(); });
+        database.run("update rowlock_session set expires_at = opened_at where owner = '" +
+                     dies.owner() + "'");
         CHECK(kind_of([&] { gate.wait(); }) == errc::broken);
         CHECK(database.number("select count(*) from rowlock_session where " +
                               std::string{database.speaks() == sql::dialect::postgresql
@@ -304,9 +305,9 @@ TEST_CASE("a party that is lost inside a double barrier breaks what is to come, 
                 client dies{database.source(), slow_beats(database)};
                 double_barrier here{stays, name, 2, options};
                 double_barrier there{dies, name, 2, options};
-                std::jthread enters{[&] {
+                std::jthread enters{[&](const std::stop_token& stop) {
                     try {
-                        static_cast<void>(there.enter());
+                        static_cast<void>(there.enter(stop));
                     } catch (const error&) {
                         // It is broken.
                     }
@@ -329,9 +330,10 @@ TEST_CASE("a party that is lost inside a double barrier breaks what is to come, 
             double_barrier here{stays, name, 2, options};
             double_barrier there{dies, name, 2, options};
             std::optional<barrier_party> lost;
-            std::jthread enters{[&] { lost.emplace(there.enter()); }};
+            std::jthread enters{[&](const std::stop_token& stop) { lost = there.enter(stop); }};
             auto mine = here.enter();
             enters.join();
+            REQUIRE(lost);
             CHECK_FALSE(mine.leave_for(10ms));
             end_sessions_of(database, dies);
             if (breaks) {
@@ -353,7 +355,7 @@ TEST_CASE("an entry that may have been made is taken back by the heartbeat") {
         interception network;
         client locks{network.wrap(database.source()), database.options({.ttl = 1min,
                                                                         .heartbeat = 20s,
-                                                                        .statement_timeout = 2s,
+                                                                        .statement_timeout = 10s,
                                                                         .retry = {.attempts = 2}})};
         client other{database.source(), database.options()};
         static_cast<void>(locks.acquire("open a session"));
@@ -374,7 +376,7 @@ TEST_CASE("a join that failed has done nothing, whatever becomes of it") {
         client locks{
             network.wrap(database.source()),
             database.options(
-                {.ttl = 20s, .heartbeat = 5s, .statement_timeout = 2s, .retry = {.attempts = 2}})};
+                {.ttl = 20s, .heartbeat = 5s, .statement_timeout = 10s, .retry = {.attempts = 2}})};
         static_cast<void>(locks.acquire("open a session"));
         latch gate{locks, "gate"};
         REQUIRE(gate.begin(2, {.on_loss = party_loss::counts}));
@@ -542,8 +544,7 @@ TEST_CASE("what does not fit a name, or was begun otherwise, is refused") {
         client other{database.source(), database.options()};
         double_barrier three{other, "step", 3};
         std::optional<barrier_party> first;
-        std::stop_source stop;
-        std::jthread waits{[&] { first = three.enter(stop.get_token()); }};
+        std::jthread waits{[&](const std::stop_token& stop) { first = three.enter(stop); }};
         REQUIRE(eventually([&] {
             const auto seen = three.inspect();
             return seen && seen->entered == 1;
@@ -553,7 +554,7 @@ TEST_CASE("what does not fit a name, or was begun otherwise, is refused") {
             CHECK(kind_of([&] { static_cast<void>(otherwise.enter()); }) == errc::invalid_options);
         }
         CHECK(three.inspect()->entered == 1);
-        stop.request_stop();
+        waits.request_stop();
         waits.join();
         CHECK_FALSE(first);
         // Once no party of other terms waits, new ones hold.
@@ -631,7 +632,9 @@ TEST_CASE("a destroyed client ends the waits of its threads") {
             if (what == "look_at_round") ++looks;
         });
         std::optional<errc> why;
-        std::jthread waiter{[&] { why = kind_of([&] { gate.wait(); }); }};
+        std::jthread waiter{[&](const std::stop_token& stop) {
+            why = kind_of([&] { static_cast<void>(gate.wait(stop)); });
+        }};
         REQUIRE(eventually([&] { return looks > 1; }));
         locks.reset();
         waiter.join();

@@ -118,7 +118,7 @@ TEST_CASE("a free lock is granted, held until released, and then free for anothe
         CHECK(lease->held());
         CHECK(lease->name() == "job");
         CHECK(lease->token().value() >= 1);
-        CHECK(lease->remaining() > 20s);
+        CHECK(lease->remaining() > 10s);
         CHECK_FALSE(lease->lost().stop_requested());
         CHECK_FALSE(b.try_acquire("job"));
         CHECK(b.try_acquire("another job"));
@@ -246,17 +246,15 @@ TEST_CASE("a holder that vanished is replaced after its ttl, with a greater toke
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         interception network;
         client vanishing{network.wrap(database.source()), database.options({.ttl = 600ms})};
-        client next{database.source(), database.options({.poll_interval = 5s})};
+        client next{database.source(), database.options({.poll_interval = 1min})};
         auto lease = vanishing.acquire("job");
         network.before([](std::string_view) { interception::refuse_to_send(); });
 
-        // The bound is shorter than the poll interval: the waiter wakes at the holder's expiry.
-        const auto started = std::chrono::steady_clock::now();
-        const auto taken = next.try_acquire_for("job", 4s);
+        // The limit is shorter than the poll interval: the waiter wakes at the holder's expiry.
+        const auto taken = next.try_acquire_for("job", support::patience);
         REQUIRE(taken);
         CHECK_FALSE(lease.held());
         CHECK(taken->token() > lease.token());
-        CHECK(std::chrono::steady_clock::now() - started < 3s);
         CHECK(kind_of([&] { lease.release(); }) == errc::lock_lost);
         CHECK(taken->held());
     }
@@ -265,11 +263,12 @@ TEST_CASE("a holder that vanished is replaced after its ttl, with a greater toke
 // shows: promise-2
 TEST_CASE("heartbeats keep a lease far beyond its ttl, with the same token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options({.ttl = 4s, .heartbeat = 300ms})};
+        client holder{database.source(),
+                      database.options({.ttl = 5s, .heartbeat = 300ms, .margin = 100ms})};
         client other{database.source(), database.options()};
         const auto lease = holder.acquire("job");
         const auto before = holder.inspect("job");
-        CHECK_FALSE(other.try_acquire_for("job", 8s));
+        CHECK_FALSE(other.try_acquire_for("job", 9s));
         CHECK(lease.held());
         CHECK(holder.inspect("job")->token == before->token);
         CHECK(holder.stats().heartbeats >= 3);
@@ -319,7 +318,7 @@ TEST_CASE("a committed acquire whose call failed is released, not kept alive by 
         network.after({});
 
         client other{database.source(), database.options({.poll_interval = 20ms})};
-        const auto lease = other.try_acquire_for("job", 10s);
+        const auto lease = other.try_acquire_for("job", support::patience);
         CHECK(lease);
         CHECK(locks.stats().sessions == 1);  // the same session: its end did not free the lease
         CHECK(locks.stats().unknown_outcomes == 1);
@@ -609,10 +608,10 @@ TEST_CASE("inspect and list show holders, states and pages") {
         CHECK(info->holder->note == "line 1\nline 2 \x1b[31m");
         CHECK(info->holder->session == held[0].session_id());
         CHECK(info->holder->grant_id == held[0].grant_id());
-        CHECK(info->holder->remaining > 20s);
+        CHECK(info->holder->remaining > 10s);
         CHECK(info->holder->remaining <= 30s);
-        CHECK(info->holder->held_for < 10s);
-        CHECK(info->changed < 10s);
+        CHECK(info->holder->held_for < 1min);
+        CHECK(info->changed < 1min);
         CHECK_FALSE(locks.inspect("a/2")->holder);
         CHECK_FALSE(locks.inspect("never locked"));
 
@@ -660,7 +659,7 @@ TEST_CASE("empty braces in the place of options stand for the default options") 
         client locks{database.source(), database.options()};
         const lease held = locks.acquire("job", {});
         CHECK(held.held());
-        CHECK(held.remaining() > 20s);  // no max_duration
+        CHECK(held.remaining() > 10s);  // no max_duration
         CHECK_FALSE(locks.try_acquire("job", {}));
         CHECK_FALSE(locks.try_acquire_for("job", 0s, {}));
         CHECK_FALSE(locks.try_acquire_until("job", std::chrono::system_clock::now(), {}));
@@ -817,7 +816,7 @@ TEST_CASE(
         CHECK(kind_of([&] { (void)locks.acquire("job", {.max_duration = 10ms}); }) ==
               errc::timed_out);
         slow.after([](std::string_view) {});
-        CHECK(locks.try_acquire_for("job", 10s).has_value());
+        CHECK(locks.try_acquire_for("job", support::patience).has_value());
     }
 }
 
@@ -851,7 +850,7 @@ TEST_CASE("a mutex whose lock was lost does not return the lease of the thread t
         rowlock::mutex lock{locks, "job"};
         lock.lock();
         const auto old = lock.token();
-        CHECK(locks.force_release("job"));
+        REQUIRE(locks.force_release("job"));
         std::async(std::launch::async, [&] {
             lock.lock();
             CHECK(lock.held());

@@ -4,6 +4,7 @@
 #include "contract/driver_fixtures.hpp"
 #include "contract/server_address.hpp"
 #include "sql/server_facts.hpp"
+#include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/driver/mysql.hpp>
 #include <rowlock/error.hpp>
@@ -78,7 +79,7 @@ bool is_asleep(connection& by, session_id who) {
 
 // Sleeps in its own thread. Returns once `by` has seen the sleep in the server.
 std::future<nap> asleep(connection& db, session_id who, const wait_lock& before, connection& by,
-                        std::chrono::seconds longest = 10s) {
+                        std::chrono::seconds longest = 40s) {
     auto ended = std::async(std::launch::async, [&db, &before, who, longest] {
         return sleep_on(db, who, before, longest);
     });
@@ -124,7 +125,7 @@ TEST_CASE_TEMPLATE("a session that sleeps in the server is woken at once", F, co
         const auto start = clock::now();
         CHECK(rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()));
         CHECK(ended.get().how == ending::woken);
-        CHECK(clock::now() - start < 5s);
+        CHECK(clock::now() - start < 10s);
     }
     CHECK(hint->alive());
     CHECK(hint->query("select 42", soon()).integer(0, 0) == 42);
@@ -186,11 +187,17 @@ TEST_CASE_TEMPLATE("a sleep ends by itself, and no statement time limit cuts it 
         (void)hint->query(mariadb ? "set session max_statement_time = 0.1"
                                   : "set session max_execution_time = 100",
                           soon());
-        if (prepared) rowlock::mysql_wait::prepare_to_sleep(*hint, session(), soon());
-        const auto slept = sleep_on(*hint, session(), shut, 1s);
+        // In a stall the limit may end the statement that lifts it.
+        const auto lifted = [&] {
+            return support::kind_of([&] {
+                       rowlock::mysql_wait::prepare_to_sleep(*hint, session(), soon());
+                   }) == rowlock::errc{};
+        };
+        if (prepared) REQUIRE(support::eventually(lifted));
+        const auto slept = sleep_on(*hint, session(), shut, prepared ? 1s : 20s);
         // get_lock() does not report what ended it: a limit looks like a wake-up.
         CHECK(slept.how == (prepared ? ending::slept : ending::woken));
-        CHECK((slept.took >= 1s) == prepared);
+        CHECK((prepared ? slept.took >= 1s : slept.took < 10s));
         CHECK(hint->alive());
     }
 }
@@ -293,7 +300,7 @@ TEST_CASE_TEMPLATE(
             // An interrupted statement fails on MariaDB. MySQL's sleep() returns 1.
             std::int64_t answer = 0;
             const int refused = native_code_of(
-                [&] { answer = hint->query("select sleep(10) as work", soon()).integer(0, 0); });
+                [&] { answer = hint->query("select sleep(40) as work", soon()).integer(0, 0); });
             return refused == 1317 || answer == 1;
         });
         REQUIRE(support::eventually([&] {

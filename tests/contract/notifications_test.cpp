@@ -65,7 +65,8 @@ bool readable(const notifications& on, std::chrono::milliseconds within) {
 }
 
 // Waits as the header says. Returns what arrived first, or nothing.
-std::vector<notification> await(notifications& on, std::chrono::milliseconds limit = 5s) {
+std::vector<notification> await(notifications& on,
+                                std::chrono::milliseconds limit = support::patience) {
     const auto end = clock::now() + limit;
     for (;;) {
         auto arrived = on.take();
@@ -304,7 +305,7 @@ TEST_CASE("a notification arrives with its transaction's commit and not before")
     (void)other->query("commit", soon());
     const auto start = clock::now();
     const auto arrived = await(woken);
-    CHECK(clock::now() - start < 5s);
+    CHECK(clock::now() - start < 10s);
     REQUIRE(arrived.size() == 1);
     CHECK(arrived[0].channel == channel("a"));
     CHECK(arrived[0].payload == "7 42");
@@ -424,7 +425,7 @@ TEST_CASE(
     woken.listen(channel("a"), soon());
     const auto process = db->query("select pg_backend_pid()", soon()).integer(0, 0);
     notify(*other, channel("a"), "last words");
-    REQUIRE(readable(woken, 5s));
+    REQUIRE(readable(woken, support::patience));
     (void)other->query("select pg_terminate_backend(" + std::to_string(process) + ")", soon());
     REQUIRE(support::eventually([&] {
         return other
@@ -436,7 +437,7 @@ TEST_CASE(
     std::vector<std::string> heard;
     errc last{};
     try {
-        for (const auto end = clock::now() + 5s; clock::now() < end;) {
+        for (const auto end = clock::now() + support::patience; clock::now() < end;) {
             for (const auto& text : payloads(await(woken, 100ms))) heard.push_back(text);
         }
     } catch (const rowlock::error& e) {
@@ -642,16 +643,16 @@ TEST_CASE("no commit of another process is missed") {
             writer.order();
             // A report may be about an earlier commit. Only what can be read counts.
             std::int64_t seen = 0;
-            const auto end = clock::now() + 20s;
+            const auto end = clock::now() + 60s;
             while (seen < n && clock::now() < end) {
-                if (await(woken, 10s).empty()) continue;
+                if (await(woken, 30s).empty()) continue;
                 seen = db->query("select count(*) from t", soon()).integer(0, 0);
             }
             const auto at = clock::now();
             REQUIRE(seen == n);
             const clock::time_point committed{clock::duration{writer.answer()}};
             late.push_back(std::chrono::duration<double, std::milli>(at - committed).count());
-            REQUIRE(late.back() < 5000.0);  // the machine may stall; after 10 s we look in any case
+            REQUIRE(late.back() < 15'000.0);  // the machine may stall; a commit is missed for 30 s
         }
         std::sort(late.begin(), late.end());
         MESSAGE(mode, ": seen after p50 ", late[late.size() / 2], " ms, p99 ",
@@ -743,8 +744,8 @@ TEST_CASE("a borrowed SQLite handle is woken in rollback mode, and on into WAL m
     rowlock::sqlite::connection_ref db{handle.get()};
     auto& woken = capability(db);
     woken.listen("", soon());
-    const auto wakes = [&] {
-        const bool some = !await(woken).empty();
+    const auto wakes = [&](std::chrono::milliseconds limit = support::patience) {
+        const bool some = !await(woken, limit).empty();
         while (!await(woken, 20ms).empty()) {
         }
         return some;
@@ -765,7 +766,7 @@ TEST_CASE("a borrowed SQLite handle is woken in rollback mode, and on into WAL m
     other.run("commit");
     (void)await(woken, 50ms);
     CHECK(other.run("pragma journal_mode = wal") == "wal");
-    (void)wakes();
+    (void)wakes(5s);
     for (int n = 0; n < 3; ++n) {
         other.run("insert into t values (1)");
         CHECK(wakes());
@@ -806,7 +807,7 @@ TEST_CASE("an SQLite file that is replaced is noticed by its watcher") {
     auto& woken = capability(*db);
     woken.listen("", soon());
     REQUIRE(std::rename(path.c_str(), (path + ".old").c_str()) == 0);
-    REQUIRE(readable(woken, 5s));
+    REQUIRE(readable(woken, support::patience));
     CHECK(kind_of([&] { (void)woken.take(); }) == errc::database_unreachable);
     CHECK_FALSE(db->alive());
 }
@@ -891,7 +892,7 @@ TEST_CASE(
     CHECK(await(woken, quiet).empty());
     disk.go_on();
     writer.join();
-    CHECK(readable(woken, 5s));  // take() alone would check in any case
+    CHECK(readable(woken, support::patience));  // take() alone would check in any case
     CHECK(await(woken).size() == 1);
 }
 

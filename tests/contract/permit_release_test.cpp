@@ -62,7 +62,7 @@ TEST_CASE("permits that are asked for end alone, and come back when their holder
         CHECK(bystander.held());
         CHECK_FALSE(ours.try_acquire());  // the holder has not stopped
         CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
-        CHECK(ours.try_acquire_for(2, 10s).has_value());
+        CHECK(ours.try_acquire_for(2, support::patience).has_value());
         CHECK(bystander.held());
         CHECK_FALSE(ours.request_release(held.token()));
         CHECK(counts(database));
@@ -72,7 +72,7 @@ TEST_CASE("permits that are asked for end alone, and come back when their holder
 TEST_CASE("permits of a holder that does not stop when asked come back with its session's time") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(),
-                      database.options({.ttl = 6s, .heartbeat = 100ms, .margin = 4s})};
+                      database.options({.ttl = 7s, .heartbeat = 100ms, .margin = 4s})};
         client asking{database.source(), database.options()};
         shared_mutex theirs{holder, "page"};
         shared_mutex ours{asking, "page"};
@@ -97,7 +97,8 @@ TEST_CASE(
         theirs.set_capacity(2);
         const auto held = theirs.acquire(2);
         const auto lost = held.lost();
-        auto waiting = std::async(std::launch::async, [&] { return ours.try_acquire_for(2, 15s); });
+        auto waiting = std::async(std::launch::async,
+                                  [&] { return ours.try_acquire_for(2, support::patience); });
         REQUIRE(eventually([&] { return ours.waiters().size() == 1; }));
         CHECK(ours.waiters().front().permits == 2);
 
@@ -154,7 +155,7 @@ TEST_CASE("an upgraded hold is asked for, and taken, as a whole") {
                 REQUIRE(ours.force_release(seen.front().token));
                 taken = true;
             }
-            const auto next = ours.try_acquire_for(exclusive, 10s);
+            const auto next = ours.try_acquire_for(exclusive, support::patience);
             REQUIRE(next);
             if (taken) CHECK(eventually([&] { return !writing.held(); }));
             CHECK(counts(database));
@@ -199,11 +200,12 @@ TEST_CASE(
             CHECK(done);
         } else if (during) {
             const auto reading = ours.acquire(shared);
-            auto upgrading =
-                std::async(std::launch::async, [&] { return kind_of([&] { hold.upgrade(); }); });
+            auto upgrading = std::async(std::launch::async, [&] {
+                return kind_of([&] { static_cast<void>(hold.try_upgrade_for(support::patience)); });
+            });
             REQUIRE(eventually([&] { return ours.waiters().size() == 1; }));
             act();
-            CHECK(ours.try_acquire_for(shared, 10s).has_value());
+            CHECK(ours.try_acquire_for(shared, support::patience).has_value());
             CHECK(upgrading.get() == errc::lock_lost);
             CHECK(reading.held());
         } else {
@@ -214,7 +216,7 @@ TEST_CASE(
             CHECK(reading.held());
         }
         hold = mode_lease{};
-        CHECK(ours.try_acquire_for(exclusive, 10s).has_value());
+        CHECK(ours.try_acquire_for(exclusive, support::patience).has_value());
         CHECK(counts(database));
     }
 }
@@ -269,17 +271,17 @@ TEST_CASE("a hold with a deadline of its own is extended, and not past a request
         semaphore ours{other, "api"};
         theirs.set_capacity(2);
         auto brief = theirs.acquire(1, {.max_duration = 3s});
-        auto held = theirs.acquire(1, {.max_duration = 3s});
+        auto held = theirs.acquire(1, {.max_duration = 20s});
         held.extend(1h);
-        CHECK(held.remaining() > 10s);
+        CHECK(held.remaining() > 20s);
         CHECK(held.held());
         held.extend(5s);  // never earlier
-        CHECK(held.remaining() > 10s);
+        CHECK(held.remaining() > 20s);
         CHECK(kind_of([&] { held.extend(0s); }) == errc::invalid_options);
         CHECK(eventually([&] { return !brief.held(); }));
         CHECK(kind_of([&] { brief.extend(1h); }) == errc::lock_lost);
         CHECK(held.held());
-        CHECK(ours.try_acquire_for(1, 10s).has_value());  // that of the brief hold
+        CHECK(ours.try_acquire_for(1, support::patience).has_value());  // that of the brief hold
         CHECK(ours.holders().size() == 1);
 
         // A deadline of an hour is later than the session's: so the request shortens it.

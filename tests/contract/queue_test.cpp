@@ -744,9 +744,12 @@ TEST_CASE("the search for cycles is fast with many waiters of clients that are o
                          {.thread = "client"});
         }
         hand.run("commit");
-        const auto before = std::chrono::steady_clock::now();
-        CHECK(hand.deadlocks(session_id{clients}).empty());
-        CHECK(std::chrono::steady_clock::now() - before < 2s * support::slowed);
+        const auto time_to_search = [&] {
+            const auto before = std::chrono::steady_clock::now();
+            CHECK(hand.deadlocks(session_id{clients}).empty());
+            return std::chrono::steady_clock::now() - before;
+        };
+        CHECK(support::at_best(2s * support::slowed, time_to_search) < 2s * support::slowed);
     }
 }
 

@@ -196,13 +196,11 @@ TEST_CASE("a session that knows all ids cannot release another session's lease")
 TEST_CASE("a forced release leaves traces: the token, the holder's revision and its event") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         std::atomic<int> told{0};
-        client holder{database.source(),
-                      database.options({.ttl = 900ms, .on_event = [&](const event& what) {
-                                            if (what.kind == event_kind::lease_lost &&
-                                                what.reason == loss_reason::forced_release &&
-                                                what.name == "job")
-                                                ++told;
-                                        }})};
+        client holder{database.source(), database.watchful({.on_event = [&](const event& what) {
+                          if (what.kind == event_kind::lease_lost &&
+                              what.reason == loss_reason::forced_release && what.name == "job")
+                              ++told;
+                      }})};
         client stranger{database.source(), database.options()};
         const auto lease = holder.acquire("job");
         const auto token = lease.token();
@@ -285,14 +283,13 @@ TEST_CASE("no event contains the password, however the connection to the server 
         {
             client locks{
                 database.at(user.url()),
-                database.options(
-                    {.ttl = 900ms, .statement_timeout = 200ms, .on_event = [&](const event& what) {
-                         const std::lock_guard lock{mutex};
-                         said += what.message + "\n";
-                         if (what.kind == event_kind::heartbeat_failed) {
-                             ++failures;
-                         }
-                     }})};
+                database.watchful({.statement_timeout = 200ms, .on_event = [&](const event& what) {
+                                       const std::lock_guard lock{mutex};
+                                       said += what.message + "\n";
+                                       if (what.kind == event_kind::heartbeat_failed) {
+                                           ++failures;
+                                       }
+                                   }})};
             const auto lease = locks.acquire("job");
             const auto more_failures = [&] {
                 const int before = failures;

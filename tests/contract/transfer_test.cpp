@@ -249,7 +249,7 @@ TEST_CASE("of two clients that adopt one offer at the same moment one has it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client giver{database.source(), database.options()};
-        client slow{network.wrap(database.source()), database.options()};
+        client slow{network.wrap(database.source()), database.options({.statement_timeout = 20s})};
         client quick{database.source(), database.options()};
         auto given = giver.acquire("job");
         const auto offer = given.offer();
@@ -338,7 +338,7 @@ TEST_CASE("an adoption whose reply was lost is found, and one that stays unknown
         interception network;
         client giver{database.source(), database.options()};
         client taker{network.wrap(database.source()),
-                     database.options({.ttl = 20s, .heartbeat = 100ms, .statement_timeout = 2s})};
+                     database.options({.ttl = 20s, .heartbeat = 100ms})};
         static_cast<void>(taker.acquire("open a session"));
         auto given = giver.acquire("job");
         auto offer = given.offer();
@@ -354,10 +354,8 @@ TEST_CASE("an adoption whose reply was lost is found, and one that stays unknown
               database.number("select token from rowlock_lease where name = 'job'"));
 
         offer = taken->offer();
-        client last{network.wrap(database.source()), database.options({.ttl = 20s,
-                                                                       .heartbeat = 100ms,
-                                                                       .statement_timeout = 2s,
-                                                                       .retry = {.attempts = 3}})};
+        client last{network.wrap(database.source()),
+                    database.options({.ttl = 20s, .heartbeat = 100ms, .retry = {.attempts = 3}})};
         static_cast<void>(last.acquire("open another session"));
         REQUIRE(
             support::cut_off_after_commit(network, [&] { static_cast<void>(last.adopt(offer)); }));
@@ -466,29 +464,37 @@ TEST_CASE("a renewed lease is not taken by a client that judged it over by its o
             CAPTURE(renews);
             const support::protocol_session holder{database, session_id{10}};
             const support::protocol_session waiter{database, session_id{20}};
-            const auto token =
-                holder.on().acquire("job", session_id{10}, grant_id{1}, {.deadline_us = 1'500'000});
-            REQUIRE(token.what == protocol::attempt::outcome::granted);
             auto& db = holder.db();
-            db.query("begin", soon());
-            if (renews) {
-                // As renew() does in its transaction.
-                const auto done =
-                    sql::run(db, holder.statements()("renew_lease"), soon(), "job", session_id{10},
-                             token.token, std::int64_t{3'600'000'000});
-                REQUIRE(done.affected() == 1);
-            } else {
+            std::string name;
+            std::int64_t tries = 0;
+            const auto in_time = [&] {
+                name = "job " + std::to_string(++tries);
+                const auto token = holder.on().acquire(name, session_id{10}, grant_id{tries},
+                                                       {.deadline_us = 1'500'000});
+                REQUIRE(token.what == protocol::attempt::outcome::granted);
+                db.query("begin", soon());
+                if (renews) {
+                    // As renew() does in its transaction.
+                    const auto done =
+                        sql::run(db, holder.statements()("renew_lease"), soon(), name,
+                                 session_id{10}, token.token, std::int64_t{3'600'000'000});
+                    if (done.affected() == 1) return true;
+                    db.query("rollback", soon());  // in a stall its deadline has passed
+                    return false;
+                }
                 // The control: the same with the old token.
                 db.query("update " + database.prefix() + "lease set deadline = " +
                              (database.speaks() == sql::dialect::postgresql
                                   ? "clock_timestamp() + interval '1 hour'"
                                   : "deadline + 3600000000") +
-                             " where name = 'job'",
+                             " where name = '" + name + "'",
                          soon());
-            }
+                return true;
+            };
+            REQUIRE(eventually(in_time));
             std::this_thread::sleep_for(1600ms);  // the old deadline passes
             std::optional<std::int64_t> taken;
-            std::jthread other{[&] { taken = waiter.try_acquire("job", grant_id{2}); }};
+            std::jthread other{[&] { taken = waiter.try_acquire(name, grant_id{1'000}); }};
             CHECK(support::somebody_waits_for_a_row(database));
             db.query("commit", soon());
             other.join();

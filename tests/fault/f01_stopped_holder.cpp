@@ -81,7 +81,7 @@ void stop_and_wake(trial& in, support::lock_database& database, int count,
         const auto each = static_cast<std::size_t>(i);
         const auto woken = stress::boot_time();
         stopped[each].resume();
-        support::eventually([&] { return stopped.diary(each).lost != 0; }, 2s);
+        support::eventually([&] { return stopped.diary(each).lost != 0; });
         stopped.end(each);
         const auto diary = stopped.diary(each);
         in.made();
@@ -163,10 +163,10 @@ void pause_for(trial& in, support::lock_database& database, milliseconds pause) 
             stopped.end(each);
             const auto diary = stopped.diary(each);
             in.made();
-            in.must(diary.lost == 0, "lost() fired");
-            in.must(diary.held_at_the_end, "held() was false");
-            in.must(diary.end == "ok", "the release said " + diary.end);
-            in.must(token == tokens[each] && token >= diary.token, "the token changed");
+            in.must_alone(diary.lost == 0, "lost() fired");
+            in.must_alone(diary.held_at_the_end, "held() was false");
+            in.must_alone(diary.end == "ok", "the release said " + diary.end);
+            in.must_alone(token == tokens[each] && token >= diary.token, "the token changed");
             in.must(line.next(i).lease->token().value() > diary.token, "the token did not grow");
         }
     }

@@ -37,7 +37,7 @@ killed_holder kill_one(fault::holders& all, std::size_t i, rowlock::client& lock
     const auto diary = all.diary(i);
     const auto found = locks.inspect(name_of(static_cast<int>(i)));
     const auto now = steady::now();
-    if (!found || !found->holder) throw std::runtime_error{"freed before it was checked"};
+    if (!found || !found->holder) throw fault::not_prepared{"freed before it was checked"};
     return {now - (its_ttl - found->holder->remaining), diary.session, diary.token};
 }
 

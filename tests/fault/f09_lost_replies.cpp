@@ -166,7 +166,7 @@ rowlock::grant_id grant_in_row(support::lock_database& database, const std::stri
 
 rowlock::client_options briefly(const support::lock_database& database) {
     return database.options(
-        {.ttl = 4s, .statement_timeout = 1s, .retry = {.attempts = 20, .backoff = 2ms}});
+        {.ttl = 10s, .heartbeat = 1300ms, .retry = {.attempts = 20, .backoff = 2ms}});
 }
 
 // --- F9 ----------------------------------------------------------------------------------------

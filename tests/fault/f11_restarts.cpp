@@ -44,8 +44,8 @@ std::unique_ptr<own_server> migrated(server which, support::own_server_settings 
 /// Checks that holders and waiters keep their leases and entries over the restart.
 void restart_with_a_line(trial& in, own_server& one, const ending& how, int round) {
     const auto source = rowlock::open(one.url());
-    rowlock::client holder{source, in.options({.ttl = 30s})};
-    rowlock::client waiter{source, {.ttl = 30s, .poll_interval = poll}};
+    rowlock::client holder{source, in.options({.ttl = 60s, .heartbeat = 10s})};
+    rowlock::client waiter{source, {.ttl = 60s, .heartbeat = 10s, .poll_interval = poll}};
     const auto name = "restart-" + std::to_string(round);
     auto held = in.hold(holder, name);
     // A session that was opened a moment before a crash is lost, and its waiters fail. The grant
@@ -56,7 +56,7 @@ void restart_with_a_line(trial& in, own_server& one, const ending& how, int roun
         return std::pair{std::move(lease), steady::now()};
     });
     if (!support::eventually([&] { return holder.waiters(name).size() == 1; })) {
-        throw std::runtime_error{"no waiter is queued"};
+        throw fault::not_prepared{"no waiter is queued"};
     }
     (one.*how.how)();
     one.start_again();
@@ -137,8 +137,8 @@ void forget(trial& in, server which) {
 
 // --- F36 ----------------------------------------------------------------------------------------
 
-constexpr milliseconds ttl = 3s;
-constexpr milliseconds heartbeat = ttl / 3;
+constexpr milliseconds ttl = 9s;
+constexpr milliseconds heartbeat = 1s;
 
 void tell_kept(trial& in, rowlock::sql::connection& db) {
     const auto kept = db.query(
@@ -164,9 +164,9 @@ void lose_releases(trial& in, server which) {
         support::interception network;
         auto patience = rowlock::retry_policy{};
         patience.attempts = 1;
-        rowlock::client locks{rowlock::open(one->url()), {.ttl = ttl}};
+        rowlock::client locks{rowlock::open(one->url()), {.ttl = ttl, .heartbeat = heartbeat}};
         rowlock::client hasty{network.wrap(rowlock::open(one->url())),
-                              {.ttl = ttl, .retry = patience}};
+                              {.ttl = ttl, .heartbeat = heartbeat, .retry = patience}};
         std::vector<rowlock::lease> all;
         for (int k = 0; k < names; ++k) all.push_back(locks.acquire("lock-" + std::to_string(k)));
         { [[maybe_unused]] const auto session = hasty.acquire("warm"); }

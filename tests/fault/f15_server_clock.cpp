@@ -93,7 +93,7 @@ void step_forward(trial& in, clocked_server& one, support::lock_database& databa
             }
         }
     });
-    if (!support::places(database, 1)) throw std::runtime_error{"no waiter is queued"};
+    if (!support::places(database, 1)) throw fault::not_prepared{"no waiter is queued"};
     // Right after a heartbeat the next one is farthest away.
     const auto beats = holder.stats().heartbeats;
     support::eventually([&] { return holder.stats().heartbeats > beats; });
@@ -130,7 +130,7 @@ void step_back(trial& in, clocked_server& one, support::lock_database& database)
     rowlock::client waiter{database.source(), database.options({.poll_interval = poll})};
     auto next =
         std::async(std::launch::async, [&] { return support::acquire_soon(waiter, "job"); });
-    if (!support::places(database, 1)) throw std::runtime_error{"no waiter is queued"};
+    if (!support::places(database, 1)) throw fault::not_prepared{"no waiter is queued"};
     const auto token = doomed.diary(0).token;
     doomed[0].kill();
     const auto from = steady::now();
@@ -144,7 +144,8 @@ void step_back(trial& in, clocked_server& one, support::lock_database& database)
 
 /// Steps back by an hour under a live holder: no loss is reported, and a release frees the lease.
 void step_back_under_a_holder(trial& in, clocked_server& one, support::lock_database& database) {
-    rowlock::client holder{database.source(), database.options({.ttl = ttl})};
+    rowlock::client holder{database.source(),
+                           database.options({.ttl = 3 * ttl, .heartbeat = heartbeat})};
     rowlock::client waiter{database.source(),
                            database.options({.ttl = ttl, .poll_interval = poll})};
     auto held = holder.acquire("job");

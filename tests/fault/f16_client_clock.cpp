@@ -5,10 +5,12 @@
 #include "support/servers.hpp"
 #include <rowlock/client.hpp>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 namespace {
 
@@ -18,7 +20,8 @@ using fault::trial;
 using std::chrono::milliseconds;
 using stress::micros;
 
-constexpr milliseconds ttl = 3s;
+constexpr milliseconds ttl = 5s;
+constexpr milliseconds heartbeat = 1s;
 constexpr milliseconds poll = 300ms;
 constexpr micros day = 86'400'000'000;
 
@@ -94,8 +97,11 @@ void step_clocks(trial& in, support::lock_database& database) {
     const movable_clock clock;
     std::vector<fault::holder_role> parts;
     for (int i = 0; i < count; ++i) {
-        parts.push_back(
-            {.name = name_of(i), .ttl = ttl, .poll = poll, .environment = clock.environment()});
+        parts.push_back({.name = name_of(i),
+                         .ttl = ttl,
+                         .poll = poll,
+                         .heartbeat = heartbeat,
+                         .environment = clock.environment()});
     }
     fault::holders all{database, parts};
     stress::crew line{database};
@@ -103,9 +109,12 @@ void step_clocks(trial& in, support::lock_database& database) {
     line.begin();
     fault::await_places(database, count);
 
-    for (const char* step : {"+86400", "-86400", "+0"}) {
+    // A timer by a clock that was set back would not end, which loses the lease within a ttl.
+    const std::array<std::pair<const char*, milliseconds>, 3> steps{
+        {{"+86400", 2 * heartbeat}, {"-86400", ttl}, {"+0", 2 * heartbeat}}};
+    for (const auto& [step, stay] : steps) {
         clock.step(step);
-        std::this_thread::sleep_for(ttl);
+        std::this_thread::sleep_for(stay);
     }
     for (int i = 0; i < count; ++i) {
         const auto each = static_cast<std::size_t>(i);

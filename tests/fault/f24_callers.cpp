@@ -25,8 +25,8 @@ using steady = std::chrono::steady_clock;
 
 // --- F24 ---------------------------------------------------------------------------------------
 
-constexpr milliseconds ttl = 3s;
-constexpr milliseconds heartbeat = ttl / 3;
+constexpr milliseconds ttl = 9s;
+constexpr milliseconds heartbeat = 1s;
 constexpr milliseconds tolerance = 100ms;
 constexpr milliseconds block = 10s;
 
@@ -44,12 +44,13 @@ private:
 /// Four leases, of which two are lost. The callback of the first blocks.
 void block_callbacks(trial& in, support::lock_database& database) {
     std::atomic<int> events{0};
-    rowlock::client locks{database.source(),
-                          database.options({.ttl = ttl, .on_event = [&](const rowlock::event&) {
-                                                if (events++ == 0)
-                                                    std::this_thread::sleep_for(block);
-                                                throw std::runtime_error{"the user's"};
-                                            }})};
+    const auto on_event = [&](const rowlock::event&) {
+        if (events++ == 0) std::this_thread::sleep_for(block);
+        throw std::runtime_error{"the user's"};
+    };
+    rowlock::client locks{
+        database.source(),
+        database.options({.ttl = ttl, .heartbeat = heartbeat, .on_event = on_event})};
     rowlock::client other{database.source(), database.options()};
     auto a = locks.acquire("a");
     auto b = locks.acquire("b");
@@ -81,8 +82,8 @@ void block_callbacks(trial& in, support::lock_database& database) {
         std::this_thread::sleep_for(20ms);
     }
     const auto most = static_cast<std::uint64_t>(block / heartbeat);
-    in.must(locks.stats().heartbeats >= beats + most - 1, "heartbeats were left out");
-    in.must(locks.stats().heartbeat_failures == 0, "heartbeats failed");
+    in.must_alone(locks.stats().heartbeats >= beats + most - 1, "heartbeats were left out");
+    in.must_alone(locks.stats().heartbeat_failures == 0, "heartbeats failed");
     in.must(events > 0, "no event was delivered");
     if (!a_lost_again.came() || a_lost_again.at() - a_lost.at() > 1000 * in.bound().count()) {
         in.unprotected("a callback after one that blocks");
@@ -161,7 +162,7 @@ void unlock_late(trial& in, support::lock_database& database, rowlock::client& l
 
 /// The session has expired: its client could not reach the database.
 void unlock_expired(trial& in, support::lock_database& database, rowlock::client& other) {
-    rowlock::client locks{database.source(), database.options({.ttl = 1s})};
+    rowlock::client locks{database.source(), database.options({.ttl = 10s})};
     auto lease = locks.acquire("expired");
     rowlock::mutex lock{locks, "expired too"};
     lock.lock();

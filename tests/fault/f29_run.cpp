@@ -5,7 +5,9 @@
 #include "fault/frame.hpp"
 
 #include <csignal>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -18,9 +20,10 @@ using tool::scratch;
 using tool::stubborn_run;
 using steady = std::chrono::steady_clock;
 
-constexpr const char* ttl = "2s";
-/// The session's time to live, and a poll of the waiter.
-constexpr milliseconds bound = 2s + 1s;
+constexpr const char* ttl = "9s";
+const std::vector<std::string> with_short_grace{ttl, "--grace", "300ms"};
+/// Far less than the ttl: the lock is released, and does not expire.
+constexpr milliseconds bound = 3s;
 
 /// Waits for the lock, and checks for live processes as soon as it has it.
 class successor {
@@ -37,7 +40,8 @@ public:
                    listed.out.find("\"waiting\": 1") != std::string::npos;
         });
         if (!waits)
-            throw std::runtime_error{"no waiter is queued: " + in.run({"show", "--json", "a"}).out};
+            throw fault::not_prepared{"no waiter is queued: " +
+                                      in.run({"show", "--json", "a"}).out};
     }
     [[nodiscard]] bool has_begun() const { return !process_.out().empty(); }
     void check(trial& in, steady::time_point from, const std::string& after) {
@@ -55,7 +59,7 @@ private:
 };
 
 void kill_rowlock(trial& in, const tool::tables& tables) {
-    stubborn_run first{tables, {ttl}};
+    stubborn_run first{tables, with_short_grace};
     successor next{tables, first.folder()};
     first.main().send(SIGKILL);
     next.check(in, steady::now(), "kill -9 of rowlock");
@@ -76,7 +80,7 @@ void kill_a_long_run(trial& in, const tool::tables& tables) {
 }
 
 void kill_supervisor(trial& in, const tool::tables& tables) {
-    stubborn_run first{tables, {ttl}};
+    stubborn_run first{tables, with_short_grace};
     successor next{tables, first.folder()};
     kill(first.supervisor(), SIGKILL);
     next.check(in, steady::now(), "kill -9 of the supervisor");
@@ -87,7 +91,7 @@ void kill_supervisor(trial& in, const tool::tables& tables) {
 
 /// The command ignores signals, and keeps the lock for as long as it lives.
 void ignore_signals(trial& in, const tool::tables& tables) {
-    stubborn_run first{tables, {ttl}};
+    stubborn_run first{tables, with_short_grace};
     successor next{tables, first.folder()};
     for (const int each : {SIGTERM, SIGINT, SIGTERM}) {
         first.main().send(each);
@@ -107,7 +111,8 @@ void obey_a_signal(trial& in, const tool::tables& tables, int signal) {
     const std::string script =
         "trap 'exit 7' TERM INT; (trap '' TERM INT HUP; echo $BASHPID >>pids; exec sleep 1000) & "
         "until [ -s pids ]; do sleep 0.01; done; echo yes >started; while :; do sleep 0.05; done";
-    process main{command_line(tables({"run", "--ttl", ttl, "a", "--", "bash", "-c", script})),
+    process main{command_line(tables(
+                     {"run", "--ttl", ttl, "--grace", "300ms", "a", "--", "bash", "-c", script})),
                  tables.in_environment({.folder = folder.path()})};
     if (!tool::eventually([&] { return tool::contents(folder / "started") == "yes\n"; })) {
         in.violation("the command does not start");

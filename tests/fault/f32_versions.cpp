@@ -52,7 +52,8 @@ void forget_newer(support::lock_database& database, int version) {
 void change_versions(trial& in, support::lock_database& database) {
     const int latest = rowlock::schema_status(database.source()).latest;
     for (int round = 0; round < in.rounds(); ++round) {
-        rowlock::client steady_one{database.source(), database.options({.ttl = 2s})};
+        rowlock::client steady_one{database.source(),
+                                   database.options({.ttl = 8s, .heartbeat = 600ms})};
         use(steady_one);
         for (int version = latest - 1; version >= 0; --version) {
             const auto when = "tables of version " + std::to_string(version);
@@ -70,7 +71,7 @@ void change_versions(trial& in, support::lock_database& database) {
         }
         rowlock::migrate(database.source());
         const bool back =
-            support::eventually([&] { return kind_of([&] { use(steady_one); }) == errc{}; }, 10s);
+            support::eventually([&] { return kind_of([&] { use(steady_one); }) == errc{}; });
         in.must(back, "no recovery without a restart once the tables are right");
 
         pretend_newer(database, latest + 1);

@@ -66,7 +66,8 @@ void die_with_children(trial& in, support::lock_database& database, bool leaking
             parent.kill();
         }
         if (advisory) {
-            const auto bound = advisory->try_lock_for(database.prefix() + "bound", at_once);
+            const auto bound = advisory->try_lock_for(database.prefix() + "bound",
+                                                      leaking ? at_once : 5 * at_once);
             in.must(bound.has_value(),
                     "bound to a connection, kept by a program left behind: " + how);
             if (bound) in.took(steady::now() - died, how + ", until the lock was free", at_once);

@@ -53,9 +53,9 @@ void hold(trial& in, support::lock_database& database, int number, double loss, 
     rowlock::client locks{link.source(), database.options({.ttl = ttl, .statement_timeout = 20s})};
     const auto lease = locks.acquire("job-" + std::to_string(number));
     std::this_thread::sleep_for(time);
-    in.must(lease.held(), "a lease is not held");
-    in.must(locks.stats().lost == 0, "a lease was lost");
-    in.must(locks.stats().sessions == 1, "a session was lost");
+    in.must_alone(lease.held(), "a lease is not held");
+    in.must_alone(locks.stats().lost == 0, "a lease was lost");
+    in.must_alone(locks.stats().sessions == 1, "a session was lost");
 }
 
 /// A client that opens the heartbeat's connection only when it is first needed, with half of the

@@ -14,8 +14,9 @@ using std::chrono::milliseconds;
 using support::eventually;
 using steady = std::chrono::steady_clock;
 
-constexpr milliseconds ttl = 900ms;
-constexpr milliseconds five_heartbeats = 5 * ttl / 3;
+constexpr milliseconds ttl = 30s;
+constexpr milliseconds heartbeat = 300ms;
+constexpr milliseconds five_heartbeats = 5 * heartbeat;
 
 struct edit {
     const char* what;
@@ -30,7 +31,9 @@ constexpr std::array edits{
 
 void change_by_hand(trial& in, support::lock_database& database) {
     const milliseconds slack = 300ms;  // for the machine
-    rowlock::client locks{database.source(), database.options({.ttl = ttl})};
+    rowlock::client locks{
+        database.source(),
+        database.options({.ttl = ttl, .heartbeat = heartbeat, .margin = heartbeat / 2})};
     rowlock::client other{database.source(), database.options({.ttl = 60s})};
     for (int round = 0; round < in.rounds(); ++round) {
         const auto& how = edits[static_cast<std::size_t>(round) % edits.size()];

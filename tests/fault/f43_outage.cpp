@@ -156,7 +156,9 @@ void sit_out(trial& in, server which, rowlock::when_cut_off then) {
         std::optional<tool_crew> tools;
         if (with_tool) tools.emplace(in, *one);
         const int waiters = library_crew::waiters + (with_tool ? tool_crew::waiters : 0);
-        if (!stand_in_line(*one, waiters)) throw std::runtime_error{"the waiters are not queued"};
+        if (!stand_in_line(*one, waiters)) {
+            throw fault::not_prepared{"the waiters are not queued"};
+        }
         const auto from = steady::now();
         (one.get()->*endings.at(static_cast<std::size_t>(i) % endings.size()))();
         std::this_thread::sleep_until(from + outage);

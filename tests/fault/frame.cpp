@@ -54,6 +54,8 @@ void attempt(trial& in, const std::function<void(trial&)>& action) {
     current() = &in;
     try {
         action(in);
+    } catch (const not_prepared& failure) {
+        in.must_alone(false, failure.what());
     } catch (const std::exception& failure) {
         in.violation(std::string{"exception: "} + failure.what());
     } catch (...) {  // doctest's, after an assertion that was already reported

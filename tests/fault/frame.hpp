@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,12 @@ enum class beside : unsigned char {
     some,
     few,   ///< it measures milliseconds, and mostly waits
     none,  ///< it takes the whole machine
+};
+
+/// A round could not be prepared, which a machine that stalls may cause: trial::must_alone().
+class not_prepared : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
 };
 
 /// A measured time, and its promised bound.
@@ -81,7 +88,7 @@ public:
     bool must(bool holds, const std::string& what);
     void violations(const std::vector<std::string>& all);
     /// Like must(), for results that a busy machine may spoil: a race that hardly happened, a late
-    /// grant. The row is run once more, alone, and the second result counts.
+    /// grant. The row is repeated alone, up to three times, and the last result counts.
     bool must_alone(bool holds, const std::string& what);
     void must_be_none_alone(const std::vector<std::string>& all);
     /// Reports that the unprotected side failed, as it must: the fault was real and is detected.
@@ -183,7 +190,8 @@ struct outcome {
     double seconds = 0;
 };
 
-/// Runs a row and its control here. Exceptions and failed assertions of doctest are violations.
+/// Runs a row and its control here. Exceptions but not_prepared, and failed assertions of doctest,
+/// are violations.
 [[nodiscard]] outcome run_here(const row& which, scale size, std::optional<int> rounds,
                                unsigned seed, after_release leases = after_release::freed);
 

@@ -80,6 +80,12 @@ TEST_CASE("a result that a busy machine may spoil fails a row without being a vi
     CHECK_FALSE(spoilt.passed);
     CHECK(spoilt.violations == 0);
     CHECK(spoilt.spoilt == 1);
+
+    const auto given_up =
+        judged({.run = [](trial&) { throw fault::not_prepared{"too late for a round"}; }});
+    CHECK_FALSE(given_up.passed);
+    CHECK(given_up.violations == 0);
+    CHECK(given_up.spoilt == 1);
 }
 
 TEST_CASE("the p95 of several times has its own bound") {

@@ -111,6 +111,7 @@ private:
     static rowlock::client_options options(const settings& with) {
         rowlock::client_options options;
         options.ttl = std::chrono::milliseconds{std::stoi(with.at("ttl_ms"))};
+        options.heartbeat = std::chrono::milliseconds{std::stoi(with.at("heartbeat_ms"))};
         options.poll_interval = std::chrono::milliseconds{std::stoi(with.at("poll_ms"))};
         options.wake_ups = rowlock::wakeup_mode::database;
         if (with.at("keeps") == "1") options.retain = rowlock::retain_options{};

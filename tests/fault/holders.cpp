@@ -16,8 +16,11 @@ stress::role role_of(const holder_role& part) {
     made.ttl_ms = static_cast<int>(part.ttl.count());
     made.poll_ms = static_cast<int>(part.poll.count());
     made.program = ROWLOCK_FAULT_HOLDER;
-    made.words = {"name=" + part.name, "table=" + part.table,
-                  "gap_ms=" + std::to_string(part.gap.count()), "tick_ms=20",
+    made.words = {"name=" + part.name,
+                  "table=" + part.table,
+                  "heartbeat_ms=" + std::to_string(part.heartbeat.count()),
+                  "gap_ms=" + std::to_string(part.gap.count()),
+                  "tick_ms=20",
                   std::string{"keeps="} + (part.keeps ? "1" : "0")};
     made.environment = part.environment;
     return made;
@@ -84,9 +87,8 @@ void await_places(support::lock_database& database, int count) {
     const auto stand = database.number("select count(*) from rowlock_waiter");
     const auto held =
         database.number("select count(*) from rowlock_lease where session is not null");
-    throw std::runtime_error{std::to_string(stand) + " are queued instead of " +
-                             std::to_string(count) + ", " + std::to_string(held) +
-                             " locks are held"};
+    throw not_prepared{std::to_string(stand) + " are queued instead of " + std::to_string(count) +
+                       ", " + std::to_string(held) + " locks are held"};
 }
 
 write_table::write_table(support::lock_database& database)

@@ -21,6 +21,7 @@ struct holder_role {
     std::string name;
     milliseconds ttl;
     milliseconds poll{500};
+    milliseconds heartbeat{0};  ///< 0: the default
     /// The table of writes, or none.
     std::string table = {};
     /// The shortest stop that the process detects.

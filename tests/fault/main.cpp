@@ -13,9 +13,9 @@
 //   --verbose       prints the notes of rows that passed, too
 //
 // Each row runs in its own process: one that crashes or hangs is a failed row. A row that broke no
-// promise, but was late or hardly met its fault, is run once more, alone, and the second run
-// counts. Exit status: 0 if no promise was broken, every bound was kept and every control found its
-// fault; 1 if not; 64 for a mistake in the command line; 77 if rows were skipped for lack of a
+// promise, but was late or hardly met its fault, is repeated alone, up to three times, and the last
+// run counts. Exit status: 0 if no promise was broken, every bound was kept and every control found
+// its fault; 1 if not; 64 for a mistake in the command line; 77 if rows were skipped for lack of a
 // server.
 
 #include "fault/frame.hpp"
@@ -205,10 +205,11 @@ void print_head() {
     std::fflush(stdout);
 }
 
-/// Whether the row failed only in ways that a busy machine can cause: a bound, or a race or control
-/// that hardly happened.
+/// Whether the row failed only in ways that a busy machine can cause: a bound, or a race, control
+/// or preparation that hardly happened.
 bool may_be_the_machine(const outcome& one) {
-    return !one.passed && one.skipped.empty() && one.violations == 0 && one.rounds > 0;
+    return !one.passed && one.skipped.empty() && one.violations == 0 &&
+           (one.rounds > 0 || one.spoilt > 0);
 }
 
 const char* verdict_of(const outcome& one) {
@@ -264,7 +265,7 @@ private:
 running::running(const row& which, const command_line& how)
     : which_{which},
       folder_{(std::filesystem::temp_directory_path() / "rowlock-fault-XXXXXX").string()},
-      limit_{steady::now() + (how.size == scale::full ? std::chrono::seconds{5400} : 200s)} {
+      limit_{steady::now() + (how.size == scale::full ? std::chrono::seconds{5400} : 300s)} {
     if (mkdtemp(folder_.data()) == nullptr) throw std::runtime_error{"no temporary folder"};
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw std::runtime_error{"no pipe"};
@@ -375,16 +376,18 @@ std::vector<outcome> run_beside(const std::vector<row>& wanted, int jobs, const 
     return results;
 }
 
-/// Runs rows that a busy machine may have spoiled once more, alone. The second result counts, since
-/// a defect fails again.
+/// Repeats rows that a busy machine may have spoiled, alone. The last result counts, since a defect
+/// fails each time.
 void run_again(std::vector<outcome>& results, const std::vector<row>& wanted,
                const command_line& how) {
+    constexpr int most = 3;
     for (auto& one : results) {
-        if (!may_be_the_machine(one)) continue;
-        const auto which = std::find_if(wanted.begin(), wanted.end(),
-                                        [&](const row& each) { return each.id == one.id; });
-        std::printf("%s once more, alone:\n", one.id.c_str());
-        one = run_beside({*which}, 1, how).at(0);
+        for (int i = 0; i < most && may_be_the_machine(one); ++i) {
+            const auto which = std::find_if(wanted.begin(), wanted.end(),
+                                            [&](const row& each) { return each.id == one.id; });
+            std::printf("%s once more, alone:\n", one.id.c_str());
+            one = run_beside({*which}, 1, how).at(0);
+        }
     }
 }
 

@@ -146,7 +146,7 @@ TEST_CASE("relay: delays, and keeps the order") {
     all.client.say("b");
     std::string heard = all.server.hear();
     CHECK(steady::now() - from >= 100ms);
-    while (heard.size() < 2) heard += all.server.hear();
+    if (heard.size() < 2) heard += all.server.hear();
     CHECK(heard == "ab");
 }
 

@@ -71,11 +71,11 @@ TEST_CASE("a client detects within five heartbeats that a lease's row was change
             locks.acquire(name).release();
             held.emplace(name, locks.acquire(name));
         }
-        const auto before = locks.stats().heartbeats;
         database.run("delete from rowlock_lease where name = 'deleted'");
         database.run("update rowlock_lease set session = null where name = 'freed'");
         database.run("update rowlock_lease set token = token + 5 where name = 'raised'");
         database.run("update rowlock_lease set token = token - 1 where name = 'lowered'");
+        const auto before = locks.stats().heartbeats;
 
         for (const char* name : {"deleted", "freed", "raised", "lowered"}) {
             CAPTURE(name);
@@ -102,8 +102,8 @@ TEST_CASE("a client detects within five heartbeats that a lease's row was change
         CHECK_FALSE(other.try_acquire("untouched"));
 
         const bool sqlite = database.speaks() == sql::dialect::sqlite;
-        const auto till_now = locks.stats().heartbeats;
         database.run(sqlite ? "delete from rowlock_lease" : "truncate table rowlock_lease");
+        const auto till_now = locks.stats().heartbeats;
         CHECK(eventually([&] { return !held.at("untouched").held(); }));
         CHECK(locks.stats().heartbeats - till_now <= 5);
     }

@@ -26,6 +26,7 @@ using namespace rowlock;
 using namespace std::chrono_literals;
 using support::acquire_soon;
 using support::address_of;
+using support::at_best;
 using support::eventually;
 using support::interception;
 using support::lies;
@@ -35,7 +36,7 @@ using steady = std::chrono::steady_clock;
 namespace {
 
 /// Far below the heartbeat, which is a third of the ttl.
-constexpr auto at_once = 5s;
+constexpr auto at_once = 8s;
 
 client_options by_datagram(const support::lock_database& database, client_options options = {}) {
     options.ttl = 60s;
@@ -234,8 +235,7 @@ TEST_CASE("control: a holder without wake-ups learns of it with its next heartbe
 TEST_CASE("a wake-up that precedes the grant which it concerns is followed by checks with pauses") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         interception network;
-        auto options = by_datagram(database);
-        options.ttl = 6s;
+        auto options = by_datagram(database, {.heartbeat = 2s, .statement_timeout = 20s});
         client holder{network.wrap(database.source()), options};
         const auto other = holder.acquire("other");
         await_heartbeat(database, holder);
@@ -249,7 +249,7 @@ TEST_CASE("a wake-up that precedes the grant which it concerns is followed by ch
         });
         const auto held = holder.acquire("job", {.max_duration = 30s});
         // Several of both kinds of heartbeat in a period. Without pauses there are thousands.
-        CHECK(heartbeats < 60);
+        CHECK(heartbeats < 100);
         CHECK(heartbeats > 2);
         CHECK(other.held());
         CHECK(held.held());
@@ -296,9 +296,13 @@ TEST_CASE("a program that knows all but the tables causes no statement of a hold
             texts.push_back(text);
         }
         // Longer than the second between two heartbeats that wake-ups cause.
-        const auto from = steady::now();
-        while (steady::now() - from < 1500ms) REQUIRE(stranger.say(victim, texts, 10));
-        CHECK(sent == 0);
+        const auto statements = [&] {
+            sent = 0;
+            const auto from = steady::now();
+            while (steady::now() - from < 1500ms) REQUIRE(stranger.say(victim, texts, 10));
+            return sent.load();
+        };
+        CHECK(at_best(1, statements) == 0);
         // A client that knows the secret wakes it.
         const auto start = steady::now();
         CHECK(other.force_release("other"));
@@ -316,16 +320,20 @@ TEST_CASE("control: a reader of rowlock's tables causes at most a heartbeat a se
         const auto victim = address_of(database, session_of(database, "job"));
         const auto start = steady::now();
         const auto before = holder.stats().heartbeats;
+        const auto beats_so_far = [&] {
+            return static_cast<std::int64_t>(holder.stats().heartbeats - before);
+        };
         std::int64_t revision = 1;
-        while (steady::now() - start < 2s) {
+        // Longer where the database stalls.
+        while (steady::now() - start < 2s || (beats_so_far() < 2 && steady::now() - start < 15s)) {
             std::vector<std::string> texts;
             for (int i = 0; i < 20; ++i) {
                 texts.push_back(wakeup::encode_look(++revision, victim.secret));
             }
             REQUIRE(stranger.say(victim, texts));
         }
+        const auto beats = beats_so_far();
         const auto took = std::chrono::ceil<std::chrono::seconds>(steady::now() - start);
-        const auto beats = static_cast<std::int64_t>(holder.stats().heartbeats - before);
         CHECK(beats >= 2);
         CHECK(beats <= took.count() + 1);
         CHECK(held.held());

@@ -174,7 +174,7 @@ TEST_CASE(
     "the end of an expired session waits for a heartbeat in flight and then leaves the session "
     "alone") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const protocol_session holder{database, session_id{1}, {.ttl = 2s}};
+        const protocol_session holder{database, session_id{1}, {.ttl = 3s}};
         const protocol_session ender{database, session_id{2}};
         // The heartbeat has run but not committed while the old expiry passes.
         holder.db().query("begin", soon());
@@ -201,8 +201,8 @@ TEST_CASE(
 // shows: promise-3
 TEST_CASE("a heartbeat that waited for its row past the expiry does not revive the session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const protocol_session holder{database, session_id{1}, {.ttl = 3s}};
-        const auto blocker = database.connect();
+        const protocol_session holder{database, session_id{1}, {.ttl = 4s}};
+        const auto blocker = database.source().connect(soon());  // no limit ends its transaction
         blocker->query("begin", soon());
         blocker->query("select * from " + database.prefix() + "session where id = 1 for update",
                        soon());
@@ -292,7 +292,8 @@ TEST_CASE("a client whose session is ended during an acquire acquires in a new s
 TEST_CASE("a client that was stopped during a grant never returns an expired success") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         support::interception network;
-        client locks{network.wrap(database.source()), database.options({.ttl = 3s})};
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 4s, .margin = 200ms})};
         locks.acquire("warm up").release();
         const auto thread = std::this_thread::get_id();
         std::atomic<bool> once{true};

@@ -18,8 +18,10 @@
 #include <future>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 using namespace rowlock;
@@ -145,9 +147,9 @@ private:
 };
 
 /// Waits for "job". Returns the token, or 0.
-std::future<std::int64_t> wait_for_job(watched_client& who, std::chrono::milliseconds limit = 20s) {
-    return in_background([&who, limit] {
-        const auto lease = who->try_acquire_for("job", limit);
+std::future<std::int64_t> wait_for_job(watched_client& who, std::stop_token stop = {}) {
+    return in_background([&who, stop = std::move(stop)] {
+        const auto lease = who->try_acquire_for("job", 1min, stop);
         return lease ? lease->token().value() : std::int64_t{0};
     });
 }
@@ -179,11 +181,13 @@ TEST_CASE("a grant that was read is reported once it is on the disk, and not bef
         options.retry.max_backoff = 2ms;
         watched_client b{server.source(), options};
         b.refuse("entries");  // so that no poll finds the grant first
-        auto told = wait_for_job(b, 2s);
+        std::stop_source stop;
+        auto told = wait_for_job(b, stop.get_token());
         session_id session{};
         static_cast<void>(first_place(look, session));
         const auto held_log = server.hold_log();
         auto released = at.release_unflushed();
+        stop.request_stop();
         CHECK(b.makes_sure());
         CHECK(told.get() == 0);  // no time was left to wait for the disk
         server.let_log_go();
@@ -325,7 +329,7 @@ TEST_CASE("after a crash that lost a grant which was read no token repeats; cont
         std::optional<holder> at{std::in_place, server.source()};
         watched_client b{server.source(), {.ttl = 30s, .wake_ups = wakeup_mode::polling}};
         b.keep("entries");
-        auto told = wait_for_job(b, 40s);
+        auto told = wait_for_job(b);
         session_id session{};
         const auto place = first_place(at->look, session);
         REQUIRE(b.has_kept());
@@ -394,7 +398,8 @@ TEST_CASE("a client whose sleeping connection breaks compares what it holds at o
     at.look.run("update rowlock_lease set session = null, token = token + 1 where name = 'held'");
     // It has waited, and its sleep in the server lasts two seconds at most.
     std::stop_source stop;
-    auto waiting = in_background([&] { return b.acquire("job", stop.get_token()).has_value(); });
+    auto waiting = in_background(
+        [&] { return b.try_acquire_for("job", support::patience, stop.get_token()).has_value(); });
     REQUIRE(eventually([&] {
         return at.look.number(
                    "select count(*) from information_schema.processlist where state = "

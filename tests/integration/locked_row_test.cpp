@@ -27,14 +27,15 @@ using support::soon;
 
 namespace {
 
-/// Locks the row of one lease, as a fenced transaction does.
+/// A transaction that locks the row of one lease, as a fenced one does.
 class row_lock {
 public:
-    row_lock(support::lock_database& database, const std::string& name)
-        : db_{database.source().connect(soon())} {
+    explicit row_lock(const support::lock_database& database)
+        : table_{database.prefix() + "lease"}, db_{database.source().connect(soon())} {
         db_->query("begin", soon());
-        db_->query("select token from " + database.prefix() + "lease where name = '" + name +
-                       "' for update",
+    }
+    void lock(const std::string& name) {
+        db_->query("select token from " + table_ + " where name = '" + name + "' for update",
                    soon());
     }
     row_lock(const row_lock&) = delete;
@@ -42,6 +43,7 @@ public:
     ~row_lock() { db_->query("rollback", soon()); }
 
 private:
+    std::string table_;
     std::unique_ptr<sql::connection> db_;
 };
 
@@ -60,17 +62,17 @@ std::unique_ptr<sql::connection> patient_connection(const support::lock_database
 // shows: fault-break-now
 TEST_CASE("a lease whose row is locked does not delay the detection of another's loss") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 6s})};
+        client locks{database.source(), database.options({.ttl = 60s, .heartbeat = 2s})};
         client other{database.source(), database.options()};
-        const auto over = locks.acquire("a", {.max_duration = 1s});
+        std::optional<row_lock> blocker{std::in_place, database};
         const auto b = locks.acquire("b");
-        {
-            const row_lock blocker{database, "a"};
-            REQUIRE(eventually([&] { return locks.stats().unresolved == 1; }));
-            CHECK(other.force_release("b"));
-            CHECK(eventually([&] { return !b.held(); }));
-            CHECK(locks.stats().unresolved == 1);
-        }
+        const auto over = locks.acquire("a", {.max_duration = 2s});
+        blocker->lock("a");  // before its time is over
+        REQUIRE(eventually([&] { return locks.stats().unresolved == 1; }));
+        CHECK(other.force_release("b"));
+        CHECK(eventually([&] { return !b.held(); }));
+        CHECK(locks.stats().unresolved == 1);
+        blocker.reset();
         CHECK(eventually([&] { return locks.stats().unresolved == 0; }));
     }
 }
@@ -80,11 +82,12 @@ TEST_CASE("a lease whose row is locked does not prevent the repetition of anothe
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()),
-                     database.options({.ttl = 6s, .retry = {.attempts = 1}})};
+                     database.options({.ttl = 60s, .heartbeat = 2s, .retry = {.attempts = 1}})};
         client other{database.source(), database.options()};
-        const auto over = locks.acquire("a", {.max_duration = 1s});
+        row_lock blocker{database};
         auto b = locks.acquire("b");
-        const row_lock blocker{database, "a"};
+        const auto over = locks.acquire("a", {.max_duration = 2s});
+        blocker.lock("a");  // before its time is over
         REQUIRE(eventually([&] { return locks.stats().unresolved == 1; }));
         const auto lost = std::make_shared<std::atomic<bool>>(false);
         const auto self =
@@ -97,7 +100,7 @@ TEST_CASE("a lease whose row is locked does not prevent the repetition of anothe
         });
         static_cast<void>(kind_of([&] { b.release(); }));
         CHECK(lost->load());
-        CHECK(eventually([&] { return other.try_acquire("b").has_value(); }, 5s));
+        CHECK(eventually([&] { return other.try_acquire("b").has_value(); }));
         network.before({});
     }
 }
@@ -105,7 +108,7 @@ TEST_CASE("a lease whose row is locked does not prevent the repetition of anothe
 // shows: promise-9
 TEST_CASE("a dead holder whose session's row is locked does not delay waiters for other leases") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        client dead{database.source(), database.options({.ttl = 2s})};
+        client dead{database.source(), database.options({.ttl = 3s, .heartbeat = 300ms})};
         client other{database.source(), database.options()};
         // Finds its grants by polls alone: the poll looks at the dead holder first.
         client waiter{database.source(),
@@ -129,7 +132,7 @@ TEST_CASE("a dead holder whose session's row is locked does not delay waiters fo
         const auto polls = waiter.stats().polls;
         REQUIRE(eventually([&] { return waiter.stats().polls > polls + 1; }));
         b.release();
-        CHECK(second.wait_for(10s) == std::future_status::ready);
+        CHECK(second.wait_for(20s) == std::future_status::ready);
         CHECK(first.wait_for(0s) != std::future_status::ready);
         blocker->query("rollback", soon());
         CHECK(first.get().held());
@@ -162,7 +165,7 @@ TEST_CASE("a waiter that gave up and whose entry is locked does not delay waiter
         stop.request_stop();
         CHECK_FALSE(first.get().has_value());
         b.release();
-        CHECK(second.wait_for(10s) == std::future_status::ready);
+        CHECK(second.wait_for(20s) == std::future_status::ready);
         CHECK(database.number("select count(*) from rowlock_waiter") == 1);
         blocker->query("rollback", soon());
         CHECK(second.get().held());
@@ -255,7 +258,7 @@ TEST_CASE("a waiter for a predecessor's lease past its deadline is served at the
         database.run("update rowlock_lease set deadline = acquired_at where name = 'job'");
         client after{database.source(), database.options({.owner = "me"})};
         CHECK(after.reclaim().empty());
-        REQUIRE(waiting.wait_for(10s) == std::future_status::ready);
+        REQUIRE(waiting.wait_for(20s) == std::future_status::ready);
         CHECK(waiting.get().held());
     }
 }
@@ -295,7 +298,7 @@ TEST_CASE("a call that is still running opens no session of a destroyed client")
             auto waiting = std::async(std::launch::async, [&] {
                 return kind_of([&] { static_cast<void>(trying->try_acquire("job")); });
             });
-            there.get_future().wait();
+            CHECK(there.get_future().wait_for(20s) == std::future_status::ready);
             trying.reset();
             gone.set_value();
             CHECK(waiting.get() == errc::lock_lost);

@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -42,6 +43,7 @@ public:
     void begin() {
         network_.before([](std::string_view) { interception::refuse_to_send(); });
     }
+    void call_off() { network_.before({}); }
     /// Ends the outage at this loss.
     void end_with(std::stop_token lost) {
         watch_.emplace(std::move(lost), std::function<void()>{[this] {
@@ -65,9 +67,18 @@ private:
 /// A margin too long to pass by chance during a test: the trust window is over after 300 ms.
 const client_options long_margin{.ttl = 20s, .heartbeat = 100ms, .margin = 19700ms};
 
+/// Of a grant that does not wait for the margin: well below what is left of that.
+constexpr milliseconds early = 10s;
+
 /// Whether `to` is granted `name` within `limit`.
 bool passes_within(client& to, const std::string& name, milliseconds limit) {
     return to.try_acquire_for(name, limit).has_value();
+}
+
+/// Repeated: a machine that stalls may lose the new session, too.
+bool reclaims_early(client& locks) {
+    return eventually(
+        [&] { return kind_of([&] { static_cast<void>(locks.reclaim()); }) == errc{}; }, early);
 }
 
 /// A connection that appears to lead to another server if `renamed`.
@@ -155,14 +166,28 @@ TEST_CASE("a holder that has stopped ends the margin early") {
         interception network;
         client locks{network.wrap(database.source()), database.options(long_margin)};
         client other{database.source(), database.options({.poll_interval = 10ms})};
-        std::optional<lease> held{locks.acquire("job")};
+        std::optional<lease> held;
         rowlock::mutex plain{locks, "plain"};
-        plain.lock();
         recursive_mutex twice{locks, "twice"};
-        twice.lock();
-        twice.lock();
         outage now{network};
-        now.begin();
+        const auto lock_all = [&] {
+            held.emplace(locks.acquire("job"));
+            plain.lock();
+            twice.lock();
+            twice.lock();
+        };
+        // A machine that stalls may lose the session before the outage has begun: then once more.
+        REQUIRE(eventually([&] {
+            const bool locked = kind_of(lock_all) == errc{};
+            now.begin();
+            if (locked && held->held() && plain.held() && twice.held()) return true;
+            now.call_off();
+            held.reset();
+            plain.unlock();
+            twice.unlock();
+            twice.unlock();
+            return false;
+        }));
         now.end_with(held->lost());
         REQUIRE(now.over());
         CHECK_FALSE(passes_within(other, "job", 300ms));
@@ -180,9 +205,9 @@ TEST_CASE("a holder that has stopped ends the margin early") {
         twice.unlock();  // one of two holds
         CHECK_FALSE(passes_within(other, "job", 200ms));
         twice.unlock();
-        CHECK(passes_within(other, "job", 5s));
-        CHECK(passes_within(other, "plain", 5s));
-        CHECK(passes_within(other, "twice", 5s));
+        CHECK(passes_within(other, "job", early));
+        CHECK(passes_within(other, "plain", early));
+        CHECK(passes_within(other, "twice", early));
     }
 }
 
@@ -203,7 +228,7 @@ TEST_CASE("the margin of a lost lease is kept while its client goes on with a ne
         CHECK_FALSE(locks.try_acquire("job"));
         CHECK_FALSE(other.try_acquire("job"));
         CHECK(kind_of([&] { lease.release(); }) == errc::lock_lost);
-        CHECK(passes_within(other, "job", 5s));
+        CHECK(passes_within(other, "job", early));
         CHECK(fresh.held());
     }
 }
@@ -220,14 +245,18 @@ TEST_CASE("a lost session that had waiters and no holder is ended at once") {
         auto waiting = std::async(std::launch::async, [&] {
             return kind_of([&] { static_cast<void>(acquire_soon(waiter, "job")); });
         });
-        REQUIRE(support::places(database, 1));
+        // A machine that stalls may lose the session before the outage has begun.
+        REQUIRE(eventually([&] {
+            return waiting.wait_for(0s) == std::future_status::ready ||
+                   database.number("select count(*) from rowlock_waiter") == 1;
+        }));
         {
             outage now{network};
             now.begin();
             CHECK(waiting.get() == errc::lock_lost);
         }
         job.release();
-        CHECK(passes_within(other, "job", 5s));
+        CHECK(passes_within(other, "job", early));
     }
 }
 
@@ -244,7 +273,7 @@ TEST_CASE("a client that takes over its own lost leases waits for their holders"
         REQUIRE(now.over());
         CHECK(kind_of([&] { static_cast<void>(locks.reclaim()); }) == errc::lock_lost);
         held.reset();
-        CHECK(kind_of([&] { static_cast<void>(locks.reclaim()); }) == errc{});
+        CHECK(reclaims_early(locks));
     }
 }
 
@@ -254,21 +283,28 @@ TEST_CASE("a client whose session is lost during a reclaim waits for the holders
         auto options = database.options(long_margin);
         options.owner = "me";
         client locks{network.wrap(database.source()), options};
-        std::optional<lease> held{locks.acquire("job")};
-        const auto lost = held->lost();
-        std::atomic<bool> away{true};
+        std::optional<lease> held;
+        std::stop_token lost;
+        std::atomic<bool> away{false};
+        std::atomic<bool> during{false};
         network.before([&](std::string_view what) {
-            if (!away) return;
-            if (what == "heartbeat") interception::refuse_to_send();
-            if (what != "predecessors") return;
+            if (away && what == "heartbeat") interception::refuse_to_send();
+            if (what != "predecessors" || during.exchange(true)) return;
+            away = true;
             CHECK(eventually([&] { return lost.stop_requested(); }));
             away = false;
             interception::refuse_to_send();
         });
-        CHECK(kind_of([&] { static_cast<void>(locks.reclaim()); }) == errc::lock_lost);
-        CHECK_FALSE(away);
+        // A machine that stalls may lose the session before the reclaim reads: then once more.
+        for (int tries = 0; tries < 10 && !during; ++tries) {
+            held.reset();
+            held.emplace(locks.acquire("job"));
+            lost = held->lost();
+            CHECK(kind_of([&] { static_cast<void>(locks.reclaim()); }) == errc::lock_lost);
+        }
+        CHECK(during);
         held.reset();
-        CHECK(kind_of([&] { static_cast<void>(locks.reclaim()); }) == errc{});
+        CHECK(reclaims_early(locks));
     }
 }
 
@@ -286,7 +322,7 @@ TEST_CASE("leases lost to another server keep their margin there") {
         REQUIRE(eventually([&] { return lost.stop_requested(); }));
         CHECK_FALSE(passes_within(other, "job", 500ms));
         held.reset();
-        CHECK(passes_within(other, "job", 5s));
+        CHECK(passes_within(other, "job", early));
     }
 }
 
@@ -302,7 +338,7 @@ TEST_CASE("a destroyed client ends its lost sessions at once") {
         now.end_with(lease.lost());
         REQUIRE(now.over());
         locks.reset();
-        CHECK(passes_within(other, "job", 5s));
+        CHECK(passes_within(other, "job", early));
     }
 }
 
@@ -320,7 +356,7 @@ TEST_CASE("a lease with its own deadline goes to the next holder at that deadlin
         CHECK(locks.stats().held == 0);
         const auto next = acquire_soon(other, "job");
         CHECK(steady::now() - began >= max_duration);
-        CHECK(steady::now() - acquired < max_duration + 5s);
+        CHECK(steady::now() - acquired < max_duration + early);
         CHECK(next.held());
     }
 }
@@ -331,23 +367,28 @@ TEST_CASE("a lease that was lost at its own deadline is free as soon as its hold
         client locks{database.source(), database.options({.ttl = 60s})};
         client other{database.source(), database.options({.poll_interval = 10ms})};
         (void)locks.acquire("warm up");
-        const auto began = steady::now();
-        auto released = locks.acquire("released", {.max_duration = max_duration});
-        std::optional<lease> destroyed{locks.acquire("destroyed", {.max_duration = max_duration})};
-        const auto kept = locks.acquire("kept", {.max_duration = max_duration});
-        const auto lost = kept.lost();
-        REQUIRE(eventually([&] { return lost.stop_requested(); }, 40s));
-        CHECK(kind_of([&] { released.release(); }) == errc::lock_lost);
-        destroyed.reset();
-        CHECK(passes_within(other, "released", 5s));
-        CHECK(passes_within(other, "destroyed", 5s));
-        CHECK(steady::now() - began < max_duration);
-        CHECK(passes_within(other, "kept", support::patience));
-        CHECK(steady::now() - began >= max_duration);
-        CHECK(eventually([&] {
-            return database.number(
-                       "select count(*) from rowlock_lease where session is not null and deadline "
-                       "is not null") == 0;
-        }));
+        const auto free_after = [&] {
+            const auto began = steady::now();
+            auto released = locks.acquire("released", {.max_duration = max_duration});
+            std::optional<lease> destroyed{
+                locks.acquire("destroyed", {.max_duration = max_duration})};
+            const auto kept = locks.acquire("kept", {.max_duration = max_duration});
+            const auto lost = kept.lost();
+            REQUIRE(eventually([&] { return lost.stop_requested(); }, 40s));
+            CHECK(kind_of([&] { released.release(); }) == errc::lock_lost);
+            destroyed.reset();
+            CHECK(passes_within(other, "released", support::patience));
+            CHECK(passes_within(other, "destroyed", support::patience));
+            const auto took = steady::now() - began;
+            CHECK(passes_within(other, "kept", support::patience));
+            CHECK(steady::now() - began >= max_duration);
+            CHECK(eventually([&] {
+                return database.number(
+                           "select count(*) from rowlock_lease where session is not null and "
+                           "deadline is not null") == 0;
+            }));
+            return took;
+        };
+        CHECK(at_best(max_duration, free_after) < max_duration);
     }
 }

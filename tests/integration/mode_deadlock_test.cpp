@@ -209,7 +209,7 @@ TEST_CASE("threads that read under one grant: a cycle through any of them is fou
         auto second = attempt([&] {
             const std::shared_lock reading{page};
             joined.set_value();
-            write_waits.wait();
+            write_waits.wait_for(patience);
             const auto lease = acquire_soon(readers, "job");
         });
         wait_for(joined);

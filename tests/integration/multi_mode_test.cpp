@@ -136,7 +136,7 @@ TEST_CASE("readers behind a request for several modes enter with it, writers aft
         REQUIRE(eventually([&] { return entries(database) == 2; }));
         const auto waits = [&](const char* name, lock_mode mode) {
             return std::async(std::launch::async, [&single, name, mode] {
-                return shared_mutex{single, name}.acquire(mode);
+                return shared_mutex{single, name}.try_acquire_for(mode, support::patience).value();
             });
         };
         auto reader = waits("a", shared);
@@ -207,7 +207,7 @@ TEST_CASE("a wait for several modes ends with its time limit or a stop, and leav
         const auto b = shared_mutex{holder, "b"}.acquire(exclusive);
         const auto waiting_reader = [&] {
             return std::async(std::launch::async, [&] {
-                return shared_mutex{behind, "a"}.acquire(shared);
+                return shared_mutex{behind, "a"}.try_acquire_for(shared, support::patience).value();
             });
         };
         const modes wanted{{"a", exclusive}, {"b", shared}};
@@ -354,7 +354,7 @@ TEST_CASE("a request for several modes outlives the end of its session") {
 TEST_CASE("modes that dead clients hold are taken back for a request for several") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const support::protocol_connection hand{database};
-        hand.open(session_id{1}, {.ttl = 1s});
+        hand.open(session_id{1});
         const auto counters = protocol::make_semaphore_protocol(database.statements());
         const auto dead_holder = [&](const char* name) {
             static_cast<void>(counters->create_shared_mutex(hand.db(), name, soon()));
@@ -373,6 +373,7 @@ TEST_CASE("modes that dead clients hold are taken back for a request for several
         };
         dead_holder("a");
         dead_holder("b");
+        REQUIRE(hand.leases().extend_session(hand.db(), session_id{1}, 1s, soon()));
         client locks{database.source(), database.options()};
         SUBCASE("that waits for them") {
             CHECK(acquire_all(locks, {{"a", shared}, {"b", exclusive}}).held());
@@ -490,7 +491,9 @@ TEST_CASE("of two threads that hold a mode each and ask for several, one gives w
                 const auto held = shared_mutex{locks, mine}.acquire(shared);
                 ++holding;
                 while (holding < 2) std::this_thread::yield();
-                return kind_of([&] { static_cast<void>(acquire_all(locks, wanted)); });
+                return kind_of([&] {
+                    static_cast<void>(try_acquire_all_for(locks, wanted, support::patience));
+                });
             });
         };
         auto one = run(first, "a", {{"b", exclusive}, {"c", shared}});

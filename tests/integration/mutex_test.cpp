@@ -70,7 +70,7 @@ TEST_CASE("a mutex works with the standard guards and excludes other clients") {
         CHECK(free_for(other, "account/1"));
         const auto before = a.token();
         {
-            std::unique_lock lock{a, 100ms};
+            std::unique_lock lock{a, 10s};
             REQUIRE(lock.owns_lock());
             CHECK(a.token() > before);
             lock.unlock();
@@ -255,7 +255,7 @@ TEST_CASE("a thread that lost a lock may lock it by another mutex object") {
         CHECK(other.force_release("job"));
         REQUIRE(eventually([&] { return !a.held(); }));
         rowlock::mutex b{locks, "job"};
-        CHECK(b.try_lock_for(5s));
+        CHECK(b.try_lock_for(20s));
         CHECK(b.held());
         CHECK_FALSE(a.held());
         a.unlock();

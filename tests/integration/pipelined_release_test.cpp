@@ -30,7 +30,7 @@ using support::lock_database;
 namespace {
 
 client_options pipelined(const lock_database& database, event_log* told = nullptr) {
-    client_options options{.releasing = release_mode::pipelined};
+    client_options options{.releasing = release_mode::pipelined, .statement_timeout = 20s};
     if (told != nullptr) options.on_event = told->callback();
     return database.options(std::move(options));
 }
@@ -109,7 +109,7 @@ TEST_CASE("a pipelined release has been sent when the destructor returns") {
         CHECK(eventually([&] { return at.locks.stats().released == 3; }));
     }
     SUBCASE("control: confirmed, it waits") {
-        client locks{database.source(), database.options()};
+        client locks{database.source(), database.options({.statement_timeout = 20s})};
         warm_up(locks);
         std::optional<lease> job{locks.acquire("job")};
         obstacle stops{database};

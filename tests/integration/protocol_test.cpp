@@ -361,9 +361,12 @@ TEST_CASE("a rowlock waiter that sleeps in the server is woken by a foreign clie
 
 TEST_CASE("rowlock takes over from a foreign client that died, once its ttl is over") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        foreign::client dead{database, 2s};
+        foreign::client dead{database};
         const auto theirs = dead.try_acquire("job", 11);
         REQUIRE(theirs);
+        const protocol_connection hand{database};
+        REQUIRE(hand.leases().extend_session(hand.db(), session_id{dead.session()}, 2s,
+                                             support::soon()));
         client locks{database.source(), database.options()};
         const auto ours = acquire_soon(locks, "job");
         CHECK(has_ended(database, dead.session()));

@@ -552,7 +552,7 @@ TEST_CASE("a queue entry is added, read and cancelled while the lease's row is l
         const two_waiters at{database};
         at.blocker.run("begin");  // the holder's fenced transaction, with the strongest lock
         at.blocker.run("select * from " + at.lease + " where name = 'job' for update");
-        const auto until = std::chrono::steady_clock::now() + 2s;
+        const auto until = std::chrono::steady_clock::now() + 8s;
         at.other.queue().enqueue(at.other.db(),
                                  {"job", session_id{3}, grant_id{44}, "", "", std::nullopt, false},
                                  until);
@@ -995,6 +995,8 @@ public:
     contender(support::lock_database& database, session_id session,
               std::atomic<std::int64_t>& clock)
         : hand_{database}, session_{session}, clock_{clock} {
+        // As above: sixteen connections share three rows.
+        hand_.leases().set_up(hand_.db(), 19s, soon());
         open(hand_, session);
     }
 

@@ -20,6 +20,7 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
+using support::at_best;
 using support::eventually;
 using support::kind_of;
 using support::shop;
@@ -86,9 +87,10 @@ TEST_CASE("lock_all does not deadlock if two sessions name the key's columns in 
         database.run("update " + store.table() + " set size = 2, colour = 3 where id = 2");
         row_session blocker{database.source()};
         REQUIRE(blocker.lock(store.table(), {"id"}, {1}));
+        const row_session_options patient{.wait = row_wait::bounded(20s)};
         auto one = std::async(std::launch::async, [&] {
             return kind_of([&] {
-                row_session session{database.source()};
+                row_session session{database.source(), patient};
                 (void)session.lock_all(store.table(), {"size", "colour"}, {{1, 9}, {2, 3}});
                 session.commit();
             });
@@ -96,7 +98,7 @@ TEST_CASE("lock_all does not deadlock if two sessions name the key's columns in 
         REQUIRE(somebody_waits_for_a_row(database));
         auto two = std::async(std::launch::async, [&] {
             return kind_of([&] {
-                row_session session{database.source()};
+                row_session session{database.source(), patient};
                 (void)session.lock_all(store.table(), {"colour", "size"}, {{9, 1}, {3, 2}});
                 session.commit();
             });
@@ -115,15 +117,22 @@ TEST_CASE("the wait limit of one lock does not apply to the caller's own stateme
             CAPTURE(resource);
             row_session holder{database.source()};
             REQUIRE(holder.lock(store.table(), {"sku"}, {"B2"}));
-            row_session session{database.source(), {.wait = row_wait::bounded(10s)}};
-            if (resource) {
-                session.lock_resource("new", row_wait::nowait());
-            } else {
-                REQUIRE(session.lock(store.table(), {"sku"}, {"A1"},
-                                     {.wait = row_wait::bounded(10ms)}));
-            }
+            std::optional<row_session> session;
+            // On MariaDB the limit of a lock is one of its whole statement.
+            REQUIRE(eventually([&] {
+                session.emplace(database.source(),
+                                row_session_options{.wait = row_wait::bounded(10s)});
+                return kind_of([&] {
+                           if (resource) {
+                               session->lock_resource("new", row_wait::nowait());
+                           } else {
+                               CHECK(session->lock(store.table(), {"sku"}, {"A1"},
+                                                   {.wait = row_wait::bounded(10ms)}));
+                           }
+                       }) == errc{};
+            }));
             auto own = std::async(std::launch::async, [&] {
-                return kind_of([&] { session.connection().query(store.take_one("B2"), soon()); });
+                return kind_of([&] { session->connection().query(store.take_one("B2"), soon()); });
             });
             CHECK(somebody_waits_for_a_row(database));
             CHECK(own.wait_for(100ms) == std::future_status::timeout);
@@ -517,21 +526,28 @@ TEST_CASE("a prepared statement survives a change of a column's type") {
 TEST_CASE("skip_locked waits for a locked table no longer than the statement timeout") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS, support::backend::soci_mariadb) {
         shop store{database};
-        const auto altering = database.connect();
+        const auto altering = database.source().connect(soon());
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         if (postgresql) altering->query("begin", soon());
         altering->query(
             "lock table" + (postgresql ? " " + store.table() + " in access exclusive mode"
                                        : "s " + store.table() + " write"),
             soon());
-        row_session session{database.source(),
-                            {.wait = row_wait::bounded(300ms), .statement_timeout = 300ms}};
-        const auto start = std::chrono::steady_clock::now();
-        CHECK(kind_of([&] {
-                  (void)session.lock(store.table(), {"sku"}, {"A1"},
-                                     {.wait = row_wait::skip_locked()});
-              }) == errc::timed_out);
-        CHECK(std::chrono::steady_clock::now() - start < 2s);
+        // On a machine that stalls even the beginning of a session may take longer.
+        const auto time_until_refused = [&]() -> std::chrono::steady_clock::duration {
+            auto start = std::chrono::steady_clock::time_point::min();
+            const auto kind = kind_of([&] {
+                row_session session{database.source(),
+                                    {.wait = row_wait::bounded(300ms), .statement_timeout = 300ms}};
+                start = std::chrono::steady_clock::now();
+                (void)session.lock(store.table(), {"sku"}, {"A1"},
+                                   {.wait = row_wait::skip_locked()});
+            });
+            const bool began = start > std::chrono::steady_clock::time_point::min();
+            if (!began || kind != errc::timed_out) return 1h;
+            return std::chrono::steady_clock::now() - start;
+        };
+        CHECK(at_best(2s, time_until_refused) < 2s);
         altering->query(postgresql ? "rollback" : "unlock tables", soon());
     }
 }
@@ -585,7 +601,9 @@ TEST_CASE(
         std::atomic<std::int64_t> process{0};
         auto kind = std::async(std::launch::async, [&] {
             return kind_of([&] {
-                retry(database.source(), {}, [&](row_session& session) {
+                const row_session_options patient{.wait = row_wait::bounded(20s),
+                                                  .statement_timeout = 20s};
+                retry(database.source(), {}, patient, [&](row_session& session) {
                     ++calls;
                     session.connection().query(store.take_one("A1"), soon());
                     process =

@@ -313,15 +313,22 @@ TEST_CASE(
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
         row_session_report told;
-        row_session stopped{database.source(),
-                            {.max_hold = 1s, .on_end = [&](const auto& end) { told = end; }}};
-        REQUIRE(stopped.lock(store.table(), {"sku"}, {"A1"}));
-        stopped.connection().query(store.take_one("A1"), soon());
+        std::optional<row_session> stopped;
+        // On a machine that stalls it may be over before it sits idle: then once more.
+        REQUIRE(eventually([&] {
+            return kind_of([&] {
+                       row_session_options brief{.max_hold = 1s};
+                       brief.on_end = [&](const row_session_report& end) { told = end; };
+                       stopped.emplace(database.source(), brief);
+                       CHECK(stopped->lock(store.table(), {"sku"}, {"A1"}));
+                       stopped->connection().query(store.take_one("A1"), soon());
+                   }) == errc{};
+        }));
         row_session next{database.source(), patient};
         const auto row = next.lock(store.table(), {"sku"}, {"A1"}, {.columns = {"stock"}});
         CHECK(row->integer("stock") == 10);
-        CHECK(next.held_for() < 5s);
-        CHECK(kind_of([&] { stopped.commit(); }) == errc::timed_out);
+        CHECK(next.held_for() < 8s);
+        CHECK(kind_of([&] { stopped->commit(); }) == errc::timed_out);
         CHECK(told.ending == row_session_ending::timed_out);
     }
 }
@@ -618,7 +625,7 @@ TEST_CASE(
                   }) == errc::timed_out);
             const auto took = std::chrono::steady_clock::now() - start;
             CHECK(took >= wait);
-            CHECK(took < wait + 3s);
+            CHECK(took < wait + 4s);
         }
     }
 }

@@ -367,8 +367,8 @@ TEST_CASE("a client works beside planted functions, on its own connections and o
     if (!planted().there()) return;
     migrate_app();
     const auto source = postgresql::open(planted().url());
-    client locks{source, {.ttl = 3s}};
-    client other{source, {.ttl = 3s}};
+    client locks{source};
+    client other{source};
     auto lease = locks.acquire("a");
     CHECK(other.inspect("a")->holder);
     CHECK_FALSE(other.try_acquire("a"));
@@ -381,7 +381,7 @@ TEST_CASE("a client works beside planted functions, on its own connections and o
     mine->query("begin", soon());
     fence(*mine, lease);
     CHECK(try_transaction_lock(*mine, "b"));
-    CHECK(transaction_lock(*mine, advisory_key{"c"}, 1s));
+    CHECK(transaction_lock(*mine, advisory_key{"c"}, 20s));
     release_on_commit(*mine, lease);
     mine->query("commit", soon());
     waiter.join();

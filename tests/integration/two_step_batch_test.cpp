@@ -73,7 +73,7 @@ class row_lock {
 public:
     row_lock(support::lock_database& database, const std::string& name,
              const std::string& mode = "lock in share mode")
-        : db_{database.connect()} {
+        : db_{database.source().connect(soon())} {
         db_->query("begin", soon());
         db_->query(
             "select * from " + database.prefix() + "lease where name = '" + name + "' " + mode,
@@ -85,8 +85,8 @@ private:
     std::unique_ptr<sql::connection> db_;
 };
 
-/// Far below the lock timeout of a connection that was set up.
-constexpr auto at_once = 2s;
+/// Below every lock timeout of a connection that was set up.
+constexpr auto at_once = 4500ms;
 
 template <typename Action>
 auto timed(Action action) {

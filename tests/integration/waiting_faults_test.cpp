@@ -41,7 +41,7 @@ using steady = std::chrono::steady_clock;
 namespace {
 
 /// A generous bound for "at once", where the next poll would be seconds away.
-constexpr auto at_once = 3s;
+constexpr auto at_once = 8s;
 
 }  // namespace
 
@@ -93,7 +93,7 @@ TEST_CASE("a server that restarts or crashes keeps its queues, and waiters are s
             CHECK(waiting.wait_for(0s) == std::future_status::timeout);
             CHECK(held.held());
             held.release();
-            REQUIRE(waiting.wait_for(10s) == std::future_status::ready);
+            REQUIRE(waiting.wait_for(20s) == std::future_status::ready);
             auto got = waiting.get();
             CHECK(got.held());
             CHECK_FALSE(holder.try_acquire("job"));
@@ -148,7 +148,7 @@ TEST_CASE(
         const auto start = steady::now();
         held.release();
         CHECK(waiting.get().held());
-        CHECK(steady::now() - start < 2 * at_once);
+        CHECK(steady::now() - start < at_once);
     }
 }
 
@@ -181,7 +181,7 @@ TEST_CASE("a server that is down beyond the ttl ends a wait with when_cut_off::f
         CHECK(ended.first == errc::lock_lost);
         held.release();
         // In a new session. The old entry blocks no waiter.
-        CHECK(waiter.try_acquire_for("job", 10s));
+        CHECK(waiter.try_acquire_for("job", patience));
         CHECK(waiter.stats().sessions == 2);
     }
 }
@@ -190,7 +190,8 @@ TEST_CASE("a server that is down beyond the ttl ends a wait with when_cut_off::f
 TEST_CASE("a waiter behind a lease that its own client cannot release fails with the reason") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
-        client locks{network.wrap(database.source()), database.options({.ttl = 3s})};
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 1min, .heartbeat = 1s})};
         auto held = locks.acquire("job");
         // As if the tables were migrated down under the client: all statements but releases work.
         std::atomic<bool> outdated{true};
@@ -245,7 +246,7 @@ TEST_CASE("a fork while threads wait: the child may not use the client, the pare
         const auto polls = waiter->stats().polls;
         CHECK(eventually([&] { return waiter->stats().polls > polls; }));
         held.release();
-        REQUIRE(waiting.wait_for(10s) == std::future_status::ready);
+        REQUIRE(waiting.wait_for(20s) == std::future_status::ready);
         CHECK(waiting.get().held());
         CHECK(waiter->stats().sessions == 1);
         CHECK(waiter->stats().reconnects == 0);
@@ -308,10 +309,10 @@ void stop_before_return(const sql::connection_source& source, client_options opt
     CHECK(clock->passed());
     CHECK(words.find("came too late") != std::string::npos);
     // The unreported grant goes to another client, and the waiter goes on in a new session.
-    auto next = holder.try_acquire_for("job", 10s);
+    auto next = holder.try_acquire_for("job", patience);
     REQUIRE(next);
     next->release();
-    CHECK(waiter.try_acquire_for("job", 10s));
+    CHECK(waiter.try_acquire_for("job", patience));
 }
 
 }  // namespace
@@ -439,7 +440,7 @@ TEST_CASE(
         CHECK(again.wait_for(100ms) == std::future_status::timeout);
         got.release();
         CHECK(again.get().held());
-        CHECK(steady::now() - start < 2 * at_once);
+        CHECK(steady::now() - start < at_once);
         CHECK(places(database, 0));  // reclaim() ended the old session, and deleted its entry
     }
 }
@@ -519,7 +520,7 @@ TEST_CASE("malformed notifications are ignored, and the queue goes on") {
     client waiter{database.source(), database.options({.poll_interval = 10s})};
     auto held = holder.acquire("job");
     auto waiting =
-        std::async(std::launch::async, [&] { return waiter.try_acquire_for("job", 20s); });
+        std::async(std::launch::async, [&] { return waiter.try_acquire_for("job", patience); });
     REQUIRE(places(database, 1));
     REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
     const auto number = database.number("select grant_id from rowlock_waiter");
@@ -569,12 +570,13 @@ TEST_CASE(
         returned = true;
     }
     auto waiting = std::async(std::launch::async, [&] {
-        return waiter.try_acquire_for("job", 20s, {.max_duration = max_duration});
+        return waiter.try_acquire_for("job", patience, {.max_duration = max_duration});
     });
     REQUIRE(places(database, 1));
     REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
     const auto forged = database.number("select grant_id from rowlock_waiter");
-    auto behind = std::async(std::launch::async, [&] { return next.try_acquire_for("job", 20s); });
+    auto behind =
+        std::async(std::launch::async, [&] { return next.try_acquire_for("job", patience); });
     REQUIRE(places(database, 2));
 
     shout_proved(database, grant_id{forged}, held.token().value() + 1);
@@ -601,7 +603,7 @@ TEST_CASE(
         CHECK(got->held());
         got->release();
     }
-    REQUIRE(behind.wait_for(2 * at_once) == std::future_status::ready);
+    REQUIRE(behind.wait_for(at_once) == std::future_status::ready);
     CHECK(behind.get());
     CHECK(places(database, 0));
 }
@@ -626,7 +628,7 @@ TEST_CASE("a notification with a wrong token is detected, although the grant is 
     db->query("begin", soon());
     release_on_commit(*db, held, {.max_idle = 5min});
     auto waiting =
-        std::async(std::launch::async, [&] { return waiter.try_acquire_for("job", 20s); });
+        std::async(std::launch::async, [&] { return waiter.try_acquire_for("job", patience); });
     REQUIRE(places(database, 1));
     REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
     shout_proved(database, grant_id{database.number("select grant_id from rowlock_waiter")},

@@ -57,7 +57,7 @@ public:
     /// Makes it cancel its waits and end. wait() returns its exit code.
     void stop();
     /// Its exit code; fails the test case if it does not end within `limit`.
-    int wait(std::chrono::milliseconds limit = std::chrono::seconds{20});
+    int wait(std::chrono::milliseconds limit = std::chrono::seconds{60});
     void kill();
     /// Returns when all of its threads have stopped.
     void pause() const;

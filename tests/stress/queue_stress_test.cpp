@@ -48,7 +48,7 @@ scale& chosen() {
 /// The time by which a busy machine may exceed a promised time. A short run may be beside others,
 /// on a machine that stalls.
 milliseconds tolerance() {
-    return chosen().full ? 500ms : 2s;
+    return chosen().full ? 500ms : 5s;
 }
 
 std::string name_of(const support::lock_database& database) {
@@ -104,7 +104,7 @@ void pass_on_under_fire(support::lock_database& database) {
         const stress::listener_killer killer{database, chosen().seed, 20ms,
                                              chosen().full ? 1'000ms : 200ms};
         for (const auto& each : crew.members()) {
-            const bool done = each->done(chosen().full ? 40min : 60s);
+            const bool done = each->done(chosen().full ? 40min : 2min);
             CHECK(done);
         }
         killed = killer.killed();
@@ -132,8 +132,9 @@ void pass_on_under_fire(support::lock_database& database) {
     const auto late =
         late_grants(past, {}, {.usual = in_micros(poll + tolerance()), .after_fault = 0});
     CHECK_MESSAGE(late.empty(), told(late));
-    // A killed listener reconnects at once, and polls for what it missed.
-    CHECK(percentile(passed, 0.99) < in_micros(poll / 2));
+    // A killed listener reconnects at once, and polls for what it missed. Each stall of the server
+    // delays one hand-off of each name, of only a thousand in a short run.
+    CHECK(percentile(passed, chosen().full ? 0.99 : 0.98) < in_micros(poll / 2));
     const auto odd = unexpected_results(past, {"granted", "ok"});
     CHECK_MESSAGE(odd.empty(), told(odd));
 }
@@ -174,7 +175,7 @@ void change_minds(support::lock_database& database) {
     }
     crew.begin();
     for (const auto& each : crew.members()) {
-        const bool done = each->done(chosen().full ? 40min : 60s);
+        const bool done = each->done(chosen().full ? 40min : 2min);
         CHECK(done);
     }
     // Checked while the clients live, since their destructors clean up in any case.
@@ -194,7 +195,7 @@ void change_minds(support::lock_database& database) {
 
 void stand_in_line(support::lock_database& database, std::int64_t place) {
     const bool stands = support::eventually(
-        [&] { return database.number("select count(*) from rowlock_waiter") >= place; });
+        [&] { return database.number("select count(*) from rowlock_waiter") >= place; }, 60s);
     CHECK(stands);
 }
 

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 #include <random>
 #include <stop_token>
 #include <string>
@@ -99,26 +100,40 @@ private:
 };
 
 /// Looks for grants in a thread of its own. It counts its turns, each a pause and a small write to
-/// the disk, not the time: a machine or a disk that stops for a while stops it, too, and is not
-/// taken for a standstill.
+/// the disk and on the server, not the time: a machine, a disk or a server that stops for a while
+/// stops it, too, and is not taken for a standstill.
 class progress_check {
 public:
-    progress_check(const stress::board& on, const std::string& folder)
-        : file_{open((folder + "/synced").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600)},
-          thread_{[this, &on](const std::stop_token& over) {
-              while (!over.stop_requested()) {
-                  std::this_thread::sleep_for(pause);
-                  write_to_disk();
-                  seen_.turn(on.grants);
-                  longest_ = seen_.longest();
-              }
-          }} {}
+    progress_check(support::lock_database& database, const stress::board& on,
+                   const std::string& folder)
+        : database_{database},
+          table_{database.prefix() + "turns"},
+          file_{open((folder + "/synced").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600)} {
+        // On SQLite its writes would wait for the clients'.
+        if (database_.speaks() != rowlock::sql::dialect::sqlite) {
+            database_.run("create table " + table_ + " (number int)");
+            database_.run("insert into " + table_ + " values (0)");
+            connection_ = database_.source().connect(support::soon());
+        }
+        thread_ = std::jthread{[this, &on](const std::stop_token& over) {
+            while (!over.stop_requested()) {
+                std::this_thread::sleep_for(pause);
+                write_to_disk();
+                if (connection_) write_on_server();
+                seen_.turn(on.grants);
+                longest_ = seen_.longest();
+            }
+        }};
+    }
     progress_check(const progress_check&) = delete;
     progress_check& operator=(const progress_check&) = delete;
     ~progress_check() {
         thread_.request_stop();
         thread_.join();
         close(file_);
+        if (!connection_) return;
+        connection_.reset();
+        database_.run("drop table " + table_);
     }
 
     /// The longest time without a grant.
@@ -131,7 +146,14 @@ private:
         if (pwrite(file_, "x", 1, 0) != 1 || fsync(file_) != 0) std::abort();
     }
 
+    void write_on_server() const {
+        connection_->query("update " + table_ + " set number = number + 1", support::soon());
+    }
+
+    support::lock_database& database_;
+    const std::string table_;
     const int file_;
+    std::unique_ptr<rowlock::sql::connection> connection_;
     stress::standstill seen_;
     std::atomic<int> longest_{0};
     std::jthread thread_;
@@ -185,7 +207,7 @@ outcome acquire_subsets(support::lock_database& database, const kind_of_lock& ki
     stress::held_parts parts;
     int killed = 0;
     {
-        const progress_check progress{clients.board(), clients.folder()};
+        const progress_check progress{database, clients.board(), clients.folder()};
         auto next_kill = steady_clock::now() + ttl / 2;
         while (!over(progress.longest(), clients.board().grants.load()) || (kills && killed == 0)) {
             parts.see(held_in(database, kind));

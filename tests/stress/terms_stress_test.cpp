@@ -236,7 +236,10 @@ stress::violations wake_a_leader(support::lock_database& database, const char* m
     all.add(2, mode);
     all.begin_candidates(2);
     auto& leader = all.await_leader();
+    // Not during a write: on SQLite that would block the other one.
+    database.run("begin immediate");
     leader.pause();
+    database.run("commit");
     const auto& its = all.belief_of(leader);
     const auto until = its.until.load();
     static_cast<void>(all.await_leader(&leader));

@@ -70,6 +70,7 @@ public:
                                "name=" + std::to_string(name), "permits=" + std::to_string(permits),
                                "ms=" + std::to_string(milliseconds)});
         if (!locks_) how.erase(how.begin(), std::ranges::find(how, "--") + 1);
+        const auto from = steady_clock::now();
         tool::process one{locks_ ? tool::command_line(in_(how)) : how, in_.in_environment()};
         if (random_() % 8 == 0) {
             std::this_thread::sleep_for(std::chrono::milliseconds{random_() % 100});
@@ -77,7 +78,10 @@ public:
         }
         const int code = one.wait();
         constexpr int busy = 75;
-        if (code != 0 && code != busy && code != 1000 + SIGKILL) {
+        constexpr int lost = 70;
+        // A machine that stalls for longer than the trust window costs a lock.
+        const bool may_lose = steady_clock::now() - from > 1'400ms;
+        if (code != 0 && code != busy && code != 1000 + SIGKILL && !(code == lost && may_lose)) {
             std::cerr << "rowlock run: " << code << ": " << one.err() << std::endl;
             ++board_.failures;
         }
@@ -121,7 +125,7 @@ TEST_CASE("counted locks: commands under rowlock run never exceed the capacity")
         // What the killed ones had comes back, within a ttl and the supervisor's time.
         rowlock::client locks{rowlock::open(in->url()).with_tables({.prefix = in->prefix()})};
         rowlock::semaphore limit{locks, stress::names_on_board.back()};
-        CHECK(limit.try_acquire_for(stress::semaphore_capacity, 10s));
+        CHECK(limit.try_acquire_for(stress::semaphore_capacity, 20s));
     }
 }
 

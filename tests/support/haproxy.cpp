@@ -33,7 +33,7 @@ std::string configuration(const std::string& first, const std::string& backup, s
     text += " timeout client " + limit + " timeout server " + limit;
     text += "listen database\n bind 127.0.0.1:" + std::to_string(port) + "\n server first " + first;
     if (!backup.empty()) {
-        text += " check inter 100ms fall 1\n server second " + backup + " check backup";
+        text += " check inter 100ms fall 3\n server second " + backup + " check backup";
     }
     return text + "\n";
 }

@@ -45,7 +45,7 @@ void own_server::kill() {
 void own_server::start_again() {
     // PostgreSQL's other processes may take a moment to detect that the first was killed. Until
     // then a new one refuses to start.
-    if (!eventually([this] { return run(); }, 30s)) {
+    if (!eventually([this] { return run(); }, 60s)) {
         throw std::runtime_error{"a server did not start again: " + folder().read("server.log")};
     }
 }
@@ -126,7 +126,7 @@ const server_folder& own_server::folder() const {
 bool own_server::run() {
     process_ = std::make_unique<server_process>(command(), folder(), "server.log",
                                                 mariadb_ ? SIGTERM : SIGINT);
-    if (comes_up(*process_, url_, {}, 30s)) return true;
+    if (comes_up(*process_, url_, {}, 60s)) return true;
     process_.reset();  // before another process uses its data
     return false;
 }

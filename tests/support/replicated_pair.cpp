@@ -20,6 +20,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr auto slowest_step = 60s;
+
 struct address {
     std::string user;
     std::string password;
@@ -66,11 +68,12 @@ public:
         db->query("alter system set synchronous_standby_names = 'standby'", soon());
         db->query("alter system set synchronous_commit = 'remote_apply'", soon());
         db->query("select pg_reload_conf()", soon());
-        const bool synchronous = eventually([&] {
+        const auto is_synchronous = [&] {
             return db->query("select count(*) from pg_stat_replication where sync_state = 'sync'",
                              soon())
                        .integer(0, 0) == 1;
-        });
+        };
+        const bool synchronous = eventually(is_synchronous, slowest_step);
         if (!synchronous) throw std::runtime_error{"the standby does not become synchronous"};
     }
 
@@ -82,13 +85,15 @@ public:
             return db->query("select count(*) from pg_stat_wal_receiver", soon()).integer(0, 0) ==
                    0;
         };
-        if (!eventually(gone)) throw std::runtime_error{"the standby goes on receiving"};
+        if (!eventually(gone, slowest_step)) {
+            throw std::runtime_error{"the standby goes on receiving"};
+        }
     }
 
     void kill_primary() override { primary_->kill(); }
 
     void promote() override {
-        rowlock::open(standby_url_).connect(soon())->query("select pg_promote(true, 30)", soon());
+        rowlock::open(standby_url_).connect(soon())->query("select pg_promote(true, 50)", soon());
     }
 
 private:
@@ -106,7 +111,7 @@ private:
             standby_url_ =
                 "postgresql://" + at.user + ":" + at.password + "@127.0.0.1:" + port + "/postgres";
             if (comes_up(*process_, standby_url_, {.query = "select pg_is_in_recovery()::int"},
-                         30s)) {
+                         60s)) {
                 return;
             }
         }
@@ -218,18 +223,20 @@ public:
         db->query(words().start, soon());
         standby_url_ = std::regex_replace(standby_->url(), std::regex{"rowlock:[^@]*@"},
                                           "rowlock:" + at.password + "@");
-        const bool followed = eventually([&] {
+        const auto follows = [&] {
             try {
                 admin_ = rowlock::open(standby_url_).connect(soon());
                 return !mysql_alone() || admin_->query(words().follows, soon()).rows() == 1;
             } catch (const rowlock::error&) {
                 return false;
             }
-        });
+        };
+        const bool followed = eventually(follows, slowest_step);
         if (!followed) throw std::runtime_error{"the standby does not follow"};
         if (how == commits::asynchronous) return;
         const bool acknowledges =
-            eventually([&] { return first->query(words().standbys, soon()).integer(0, 1) == 1; });
+            eventually([&] { return first->query(words().standbys, soon()).integer(0, 1) == 1; },
+                       slowest_step);
         if (!acknowledges) throw std::runtime_error{"the standby acknowledges nothing"};
     }
 
@@ -240,7 +247,8 @@ public:
     void promote() override {
         admin_->query(words().stop_receiving, soon());
         const bool applied =
-            eventually([&] { return admin_->query(words().applied, soon()).integer(0, 0) == 1; });
+            eventually([&] { return admin_->query(words().applied, soon()).integer(0, 0) == 1; },
+                       slowest_step);
         if (!applied) throw std::runtime_error{"the standby does not apply what it has"};
         // The applier waits for up to a minute for the rest of a transaction that it has received
         // in part (SLAVE_WAIT_GROUP_DONE in the sources of both servers).
@@ -284,14 +292,15 @@ void replicated_pair::catch_up() const {
     const auto second = rowlock::open(standby_url()).connect(soon());
     const std::string name = "caught_up_" + random_password();
     first->query("create table " + name + " (id integer)", soon());
-    const bool there = eventually([&] {
+    const auto has_it = [&] {
         try {
             second->query("select * from " + name, soon());
             return true;
         } catch (const rowlock::error&) {
             return false;
         }
-    });
+    };
+    const bool there = eventually(has_it, slowest_step);
     if (!there) throw std::runtime_error{"the standby does not catch up"};
     first->query("drop table " + name, soon());
 }

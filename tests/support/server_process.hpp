@@ -63,7 +63,7 @@ struct sign_of_life {
 /// Waits until the server is ready; false if it ended, or took longer than `limit`.
 [[nodiscard]] bool comes_up(server_process& server, const std::string& url,
                             const sign_of_life& sign = {},
-                            std::chrono::milliseconds limit = std::chrono::seconds{10});
+                            std::chrono::milliseconds limit = std::chrono::seconds{60});
 
 /// Runs a command to its end in the same way. Returns its exit status.
 int run_as_server(const std::vector<std::string>& command, const server_folder& folder,

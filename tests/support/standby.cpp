@@ -73,7 +73,7 @@ std::unique_ptr<standby> standby::start() {
             made->folder_, "standby.log", SIGINT);
         made->url_ = where.url() + "?target_session_attrs=any";
         if (comes_up(*made->process_, made->url_, {.query = "select pg_is_in_recovery()::int"},
-                     std::chrono::seconds{30})) {
+                     std::chrono::seconds{60})) {
             return made;
         }
     }
@@ -81,7 +81,7 @@ std::unique_ptr<standby> standby::start() {
 }
 
 void standby::promote() {
-    rowlock::postgresql::open(url_).connect(soon())->query("select pg_promote(true, 30)", soon());
+    rowlock::postgresql::open(url_).connect(soon())->query("select pg_promote(true, 50)", soon());
 }
 
 }  // namespace support

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -38,7 +39,7 @@ struct doubling {
         const bool waits =
             first || std::ranges::any_of(asked, [&](auto* each) { return each->call == hangs; });
         ++begun;
-        if (waits) released.wait();
+        if (waits) released.wait_for(support::patience);
         const auto is = [](int number) {
             return [number](const auto* each) { return each->call == number; };
         };
@@ -172,10 +173,9 @@ TEST_CASE("threads that were answered together form the next batch together") {
     doubling of;
     auto held_up = of.hold_up();
     std::vector<std::jthread> threads;
-    std::atomic<bool> over{false};
     for (int i = 0; i < 3; ++i) {
-        threads.emplace_back([&] {
-            while (!over) (void)of.sums.submit(2, 20s);
+        threads.emplace_back([&](const std::stop_token& stop) {
+            while (!stop.stop_requested()) (void)of.sums.submit(2, 20s);
         });
     }
     REQUIRE(eventually([&] { return of.sums.pending() == 3; }));
@@ -186,7 +186,7 @@ TEST_CASE("threads that were answered together form the next batch together") {
         return std::count(of.sizes.begin(), of.sizes.end(), 3U);
     };
     CHECK(eventually([&] { return most() > 100; }));
-    over = true;
+    for (auto& each : threads) each.request_stop();
     threads.clear();
     // Later, a request without others is answered too, and then at once.
     CHECK(of.sums.submit(4, 20s) == 8);

@@ -117,12 +117,12 @@ TEST_CASE("a forked child draws other ids than its parent, also from those drawn
         ::_exit(written == sizeof id ? 0 : 1);
     }
     const auto ours = ids.next();
+    ::close(pipe_ends[1]);
     std::int64_t theirs = 0;
     CHECK(::read(pipe_ends[0], &theirs, sizeof theirs) == sizeof theirs);
     CHECK(theirs > 0);
     CHECK(theirs != ours);
     ::close(pipe_ends[0]);
-    ::close(pipe_ends[1]);
     int status = 0;
     CHECK(::waitpid(child, &status, 0) == child);
     CHECK(status == 0);

@@ -44,11 +44,11 @@ TEST_CASE("a forked child pauses for other times than its parent") {
         ::_exit(written == sizeof theirs ? 0 : 1);
     }
     const std::int64_t ours = draw();
+    ::close(pipe_ends[1]);
     std::int64_t theirs = 0;
     CHECK(::read(pipe_ends[0], &theirs, sizeof theirs) == sizeof theirs);
     CHECK(theirs != ours);
     ::close(pipe_ends[0]);
-    ::close(pipe_ends[1]);
     int status = 0;
     CHECK(::waitpid(child, &status, 0) == child);
     CHECK(status == 0);

@@ -61,7 +61,7 @@ public:
         }
         if (text == "block") {
             at_.reached->set_value();
-            at_.go_on.wait();
+            at_.go_on.wait_for(20s);
         }
         running_ = false;
         if (at_.hang_up) {
