@@ -94,9 +94,9 @@ TEST_CASE("2000 waits with random short limits leave neither a queue entry nor a
 TEST_CASE("a thousand waiting threads use a few connections and share each poll") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const bool server = database.speaks() != sql::dialect::sqlite;
-        client holder{database.source(), database.options({.ttl = 60s, .statement_timeout = 20s})};
+        client holder{database.source(), database.options({.ttl = 60s, .statement_timeout = 1min})};
         const auto options =
-            database.options({.ttl = 60s, .poll_interval = 200ms, .statement_timeout = 20s});
+            database.options({.ttl = 60s, .poll_interval = 200ms, .statement_timeout = 1min});
         int names = 1;
         SUBCASE("on one name") {}
         if (database.which() == support::backend::postgresql) {
@@ -124,7 +124,7 @@ TEST_CASE("a thousand waiting threads use a few connections and share each poll"
                     }
                 });
             }
-            CHECK(eventually([&] { return waiter.stats().queued == many; }, 60s));
+            CHECK(eventually([&] { return waiter.stats().queued == many; }, 2min));
             // Heartbeat, watchdog, waiter loop, MySQL wait thread, events, and the MySQL driver's
             // thread for each connection.
             CHECK(threads_of_this_process() - threads_before - many <= 6 + 8);

@@ -2,6 +2,7 @@
 // the names; and what becomes of them after lost replies, lost entries, losses and time limits.
 // shows: promise-14
 
+#include "support/at_end.hpp"
 #include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -57,12 +58,6 @@ std::future<std::optional<multi_lease>> waits_for(client& locks, names wanted,
         return locks.try_acquire_all_for(wanted, time);
     });
 }
-
-/// Ends a wait that nothing else ends.
-struct stop_at_end {
-    std::stop_source& of;
-    ~stop_at_end() { of.request_stop(); }
-};
 
 }  // namespace
 
@@ -213,7 +208,7 @@ TEST_CASE("a wait for several locks ends with its time limit or a stop, and leav
             auto waiting = std::async(std::launch::async, [&] {
                 return waiter.acquire_all({"a", "b"}, stop.get_token());
             });
-            const stop_at_end also_if_a_check_fails{stop};
+            const support::at_end stops{[&] { stop.request_stop(); }};
             REQUIRE(eventually([&] { return entries(database) == 2; }));
             // Behind the request, which goes: its session hears of it.
             auto one =
@@ -589,7 +584,7 @@ TEST_CASE(
         auto waiting = std::async(std::launch::async, [&] {
             return locks.acquire_all({"a", "b"}, stop.get_token());
         });
-        const stop_at_end also_if_a_check_fails{stop};
+        const support::at_end stops{[&] { stop.request_stop(); }};
         // On MySQL the first attempt waits for the row, as for one lease.
         if (database.speaks() == sql::dialect::postgresql) {
             REQUIRE(eventually([&] { return entries(database) == 2; }));

@@ -1,6 +1,7 @@
 // Waiting through an outage: lost sessions, a database that is unreachable or full, and time
 // limits.
 
+#include "support/at_end.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -182,10 +183,7 @@ TEST_CASE("a stop and a time limit end a wait that an outage has cut off") {
             std::stop_source stop;
             auto waiting = std::async(std::launch::async,
                                       [&] { return waiter.acquire("job", stop.get_token()); });
-            struct at_end {
-                std::stop_source& stops;
-                ~at_end() { stops.request_stop(); }
-            } const also_if_a_check_fails{stop};
+            const support::at_end stops{[&] { stop.request_stop(); }};
             REQUIRE(places(database, 1));
             network.begin();
             CHECK(eventually([&] { return heard.refusals >= 1; }));

@@ -1,6 +1,7 @@
 // Work that many schedulers are to do once a period, or not too often, whatever their clocks show.
 // shows: promise-15
 
+#include "support/at_end.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -202,10 +203,7 @@ TEST_CASE("no run begins within at_least of the last, though that ended or died 
             return periodic_run::begin(two, "job", {.wait = std::nullopt}, stop.get_token())
                 .outcome;
         });
-        struct at_end {
-            std::stop_source& stops;
-            ~at_end() { stops.request_stop(); }
-        } const also_if_a_check_fails{stop};
+        const support::at_end stops{[&] { stop.request_stop(); }};
         REQUIRE(eventually([&] { return two.stats().released > looked; }));
         CHECK(waiting.wait_for(30ms) == std::future_status::timeout);
         stop.request_stop();

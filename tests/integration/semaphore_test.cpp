@@ -3,6 +3,7 @@
 // shows: promise-12
 
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "support/at_end.hpp"
 #include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -178,10 +179,7 @@ TEST_CASE("a waiter for permits that gives up lets the next one through") {
         std::stop_source stop;
         auto large =
             std::async(std::launch::async, [&] { return same.acquire(3, stop.get_token()); });
-        struct at_end {
-            std::stop_source& stops;
-            ~at_end() { stops.request_stop(); }
-        } const also_if_a_check_fails{stop};
+        const support::at_end stops{[&] { stop.request_stop(); }};
         REQUIRE(entries(database, 1));
         auto small = waits(api, 1);
         REQUIRE(entries(database, 2));

@@ -3,6 +3,7 @@
 // shows: promise-13
 
 #include "sql/table_names.hpp"
+#include "support/at_end.hpp"
 #include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -249,10 +250,7 @@ TEST_CASE("an upgrade that runs out of time, or is stopped, leaves the hold as i
         std::stop_source stop;
         auto stopped =
             std::async(std::launch::async, [&] { return held.upgrade(stop.get_token()); });
-        struct at_end {
-            std::stop_source& stops;
-            ~at_end() { stops.request_stop(); }
-        } const also_if_a_check_fails{stop};
+        const support::at_end stops{[&] { stop.request_stop(); }};
         REQUIRE(entries(database, 1));
         auto waiting = waits(two.there, shared);
         REQUIRE(entries(database, 2));
