@@ -575,7 +575,6 @@ TEST_CASE("a time limit or a stop ends a wait within 50 ms, and the queue entry 
     }
 }
 
-// shows: promise-9
 namespace {
 
 /// Holds a client's statements back while it hangs; but none within a transaction, whose locks
@@ -616,6 +615,7 @@ private:
 
 }  // namespace
 
+// shows: promise-9
 TEST_CASE("a wait ends in time although the database hangs") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
