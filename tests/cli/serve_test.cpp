@@ -65,9 +65,9 @@ struct request {
     std::string type = "application/json";
 
     [[nodiscard]] int status(const tool::serving& at) const {
+        if (body.empty()) return at.answer(path, headers).status;
         auto http = at.http();
-        const auto got =
-            body.empty() ? http.Get(path, headers) : http.Post(path, headers, body, type);
+        const auto got = http.Post(path, headers, body, type);
         REQUIRE(got);
         return got->status;
     }
@@ -218,11 +218,9 @@ TEST_CASE("serve measures what rowlock metrics measures") {
     client locks{source_of(*in)};
     const auto held = locks.acquire("a");
     const tool::serving at{*in};
-    auto http = at.http();
-    const auto got = http.Get("/metrics");
-    REQUIRE(got);
-    CHECK(got->get_header_value("Content-Type") == metrics::content_type);
-    CHECK(got->body.find("rowlock_database_held{kind=\"lease\"} 1\n") != std::string::npos);
+    const auto got = at.answer("/metrics");
+    CHECK(got.get_header_value("Content-Type") == metrics::content_type);
+    CHECK(got.body.find("rowlock_database_held{kind=\"lease\"} 1\n") != std::string::npos);
     const auto names = [](const std::string& text) {
         std::vector<std::string> all;
         std::istringstream lines{text};
@@ -231,7 +229,7 @@ TEST_CASE("serve measures what rowlock metrics measures") {
         }
         return all;
     };
-    CHECK(names(got->body) == names(in->run({"metrics"}).out));
+    CHECK(names(got.body) == names(in->run({"metrics"}).out));
 }
 
 TEST_CASE("serve streams what changes, and no more") {
@@ -437,15 +435,13 @@ TEST_CASE("every answer forbids scripts and frames of others") {
     const tool::serving at{*in};
     for (const std::string path : {"/", "/api/locks", "/nothing"}) {
         CAPTURE(path);
-        auto http = at.http();
-        const auto got = http.Get(path);
-        REQUIRE(got);
-        const auto policy = got->get_header_value("Content-Security-Policy");
+        const auto got = at.answer(path);
+        const auto policy = got.get_header_value("Content-Security-Policy");
         CHECK(policy.find("default-src 'none'") != std::string::npos);
         CHECK(policy.find("frame-ancestors 'none'") != std::string::npos);
         CHECK(policy.find("unsafe") == std::string::npos);
-        CHECK(got->get_header_value("X-Content-Type-Options") == "nosniff");
-        CHECK(got->get_header_value("Access-Control-Allow-Origin") == "");
+        CHECK(got.get_header_value("X-Content-Type-Options") == "nosniff");
+        CHECK(got.get_header_value("Access-Control-Allow-Origin") == "");
     }
 }
 
@@ -578,12 +574,10 @@ TEST_CASE("a request for a thousand parts of an answer gets the answer once") {
     for (int i = 0; i < 1'000; ++i) ranges += ",0-";
     for (const std::string path : {"/style.css", "/api/locks"}) {
         CAPTURE(path);
-        auto http = at.http();
-        const auto all = http.Get(path);
-        const auto parts = http.Get(path, {{"Range", ranges}});
-        REQUIRE((all && parts));
-        CHECK(parts->status == 200);
-        CHECK(parts->body.size() == all->body.size());
+        const auto all = at.answer(path);
+        const auto parts = at.answer(path, {{"Range", ranges}});
+        CHECK(parts.status == 200);
+        CHECK(parts.body.size() == all.body.size());
     }
 }
 

@@ -38,12 +38,22 @@ public:
         client.set_read_timeout(patience);
         return client;
     }
+    /// Asks again if the server has given up on a database that did not answer it in time.
+    [[nodiscard]] httplib::Response answer(const std::string& path,
+                                           const httplib::Headers& with = {}) const {
+        auto client = http();
+        httplib::Response said;
+        REQUIRE(eventually([&] {
+            auto got = client.Get(path, with);
+            REQUIRE(got);
+            said = std::move(got.value());
+            return said.body.find("the database has not answered yet") == std::string::npos;
+        }));
+        return said;
+    }
     [[nodiscard]] nlohmann::json get(const std::string& path,
                                      const httplib::Headers& with = {}) const {
-        auto client = http();
-        const auto answer = client.Get(path, with);
-        REQUIRE(answer);
-        return nlohmann::json::parse(answer->body);
+        return nlohmann::json::parse(answer(path, with).body);
     }
     [[nodiscard]] process& running() noexcept { return process_; }
 
