@@ -40,13 +40,6 @@ client_options patient() {
     return {.ttl = 20s};
 }
 
-/// A connection whose statements wait for a row, and whose transactions are idle, that long.
-std::unique_ptr<sql::connection> patiently_connected(support::lock_database& member) {
-    auto made = member.source().connect(soon());
-    member.protocol().set_up(*made, 20s, soon());
-    return made;
-}
-
 protocol::quorum_protocol::grant_key key(session_id session, std::int64_t grant) {
     return {.name = "job", .session = session, .grant_id = grant_id{grant}};
 }
@@ -300,8 +293,8 @@ TEST_CASE("a rise of the epoch waits for a claim in progress, and later ones are
         const auto protocol = quorum.protocol(0);
         const support::protocol_session ours{member, session_id{101}, {.ttl = 25s}};
         REQUIRE(ours.try_acquire("job", grant_id{11}));
-        const auto claims = patiently_connected(member);
-        const auto raises = patiently_connected(member);
+        const auto claims = member.connect();
+        const auto raises = member.connect();
         claims->query("begin", soon());
         CHECK(protocol.raise(*claims, key(session_id{101}, 11), {"test", 1}, {}, soon()));
         std::atomic<bool> raised{false};
@@ -463,7 +456,7 @@ TEST_CASE("a fenced transaction keeps later tokens out until it ends") {
         const auto db = member.source().connect(soon());
         db->query("begin", soon());
         fence(*db, held, 0);
-        const auto seals = patiently_connected(member);
+        const auto seals = member.connect();
         std::atomic<bool> sealed{false};
         std::jthread thread{[&] {
             quorum.protocol(0).seal(*seals, "job", held.token().value() + 1, "test", soon());

@@ -26,6 +26,7 @@ using std::chrono::milliseconds;
 using steady = std::chrono::steady_clock;
 using support::acquire_soon;
 using support::at_best;
+using support::enters_or_ends;
 using support::eventually;
 using support::interception;
 using support::kind_of;
@@ -245,11 +246,7 @@ TEST_CASE("a lost session that had waiters and no holder is ended at once") {
         auto waiting = std::async(std::launch::async, [&] {
             return kind_of([&] { static_cast<void>(acquire_soon(waiter, "job")); });
         });
-        // A machine that stalls may lose the session before the outage has begun.
-        REQUIRE(eventually([&] {
-            return waiting.wait_for(0s) == std::future_status::ready ||
-                   database.number("select count(*) from rowlock_waiter") == 1;
-        }));
+        REQUIRE(enters_or_ends(database, waiting, "rowlock_waiter"));
         {
             outage now{network};
             now.begin();

@@ -8,6 +8,7 @@
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/queues.hpp"
 #include "support/waits.hpp"
 #include <rowlock/rowlock.hpp>
 
@@ -27,6 +28,7 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
+using support::enters_or_ends;
 using support::eventually;
 using support::interception;
 using support::kind_of;
@@ -49,16 +51,6 @@ std::future<permits> waits(semaphore& from, std::int64_t count) {
 bool entries(lock_database& database, std::int64_t count) {
     return eventually(
         [&] { return database.number("select count(*) from rowlock_permit_waiter") == count; });
-}
-
-/// Waits until an entry is in a queue, or `waiting` has an answer already: a machine that stalls
-/// may lose the holder's short session before the test cuts it off.
-template <typename T>
-bool entries_or_ready(lock_database& database, const std::future<T>& waiting) {
-    return eventually([&] {
-        return waiting.wait_for(0s) == std::future_status::ready ||
-               database.number("select count(*) from rowlock_permit_waiter") == 1;
-    });
 }
 
 bool used(semaphore& of, std::int64_t count) {
@@ -247,7 +239,7 @@ TEST_CASE(
             // The holder's own clock has told it before.
             return std::pair{got.held(), held.held()};
         });
-        REQUIRE(entries_or_ready(database, waiting));
+        REQUIRE(enters_or_ends(database, waiting, "rowlock_permit_waiter"));
         network.before([](std::string_view) { interception::refuse_to_send(); });
         const auto [got, still_held] = waiting.get();
         CHECK(got);

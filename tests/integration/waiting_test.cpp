@@ -42,6 +42,7 @@ using std::chrono::milliseconds;
 using support::acquire_soon;
 using support::at_best;
 using support::eventually;
+using support::has_ended;
 using support::interception;
 using support::kind_of;
 using support::nobody_holds;
@@ -144,7 +145,7 @@ TEST_CASE("every end of a lease wakes the first waiter at once") {
             // The waiter has polled once, and sleeps; or a machine that stalls has let a lease end
             // before.
             REQUIRE(eventually([&] {
-                return waiting.wait_for(0s) == std::future_status::ready ||
+                return has_ended(waiting) ||
                        (database.number("select count(*) from rowlock_waiter") == 1 &&
                         waiter.stats().polls > 0);
             }));
@@ -648,10 +649,6 @@ TEST_CASE("a wait ends in time although the database hangs") {
 
 namespace {
 
-bool is_ready(const std::future<lease>& call) {
-    return call.wait_for(0s) == std::future_status::ready;
-}
-
 /// A thread waits for "job" and is asked to stop. A thread of another client waits behind it. The
 /// holder releases at a moment that the test chooses.
 struct withdrawal {
@@ -719,7 +716,7 @@ bool keeps_earlier_grant(support::lock_database& database) {
     withdrawal at{database};
     at.release_before_cancel();
     auto kept = at.give_up();
-    const bool was_kept = kept && kept->held() && !is_ready(at.behind);
+    const bool was_kept = kept && kept->held() && !has_ended(at.behind);
     kept.reset();
     CHECK(at.behind.get().held());
     CHECK(at.released);

@@ -142,7 +142,7 @@ reaper_options lock_database::reaping(milliseconds retention, milliseconds grace
 
 std::unique_ptr<sql::connection> lock_database::connect() const {
     auto made = source_->connect(soon());
-    protocol().set_up(*made, 5s, soon());
+    protocol().set_up(*made, 20s, soon());
     return made;
 }
 

@@ -67,7 +67,7 @@ public:
     }
     [[nodiscard]] rowlock::reaper_options reaping(std::chrono::milliseconds retention,
                                                   std::chrono::milliseconds grace) const;
-    /// A new connection, set up like a client's.
+    /// A new connection, set up like a client's: its transactions may be idle for 20 s.
     [[nodiscard]] std::unique_ptr<rowlock::sql::connection> connect() const;
 
     /// The fixture's own connection.

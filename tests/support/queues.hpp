@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <future>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -22,6 +23,19 @@ inline bool nobody_holds(lock_database& database) {
     return eventually([&] {
         return database.number("select count(*) from rowlock_lease where session is not null") == 0;
     });
+}
+
+template <typename T>
+bool has_ended(const std::future<T>& call) {
+    return call.wait_for(std::chrono::seconds{0}) == std::future_status::ready;
+}
+
+/// Waits until the one entry is in the queues of that table. Or the call has ended already: a
+/// machine that stalls may let the holder's short session end before the test cuts it off.
+template <typename T>
+bool enters_or_ends(lock_database& database, const std::future<T>& call, const std::string& table) {
+    return eventually(
+        [&] { return has_ended(call) || database.number("select count(*) from " + table) == 1; });
 }
 
 /// Waits in the queue like acquire(), with a time limit: a missing grant, or a check that failed

@@ -124,7 +124,7 @@ void quorum_ballot::tick(nanoseconds now) {
 void quorum_ballot::give_up() {
     if (state_ == state::held) {
         seal_unanswered();
-        release_counted();
+        release_those_behind();
     }
     release_all();
     if (state_ != state::lost) state_ = state::idle;
@@ -200,7 +200,7 @@ void quorum_ballot::release(int store, std::int64_t token) {
 /// A claim that was no part of the belief may have left a store ahead of the token: there this
 /// hold's guard is refused. If that store always answers after the belief, so would be the guards
 /// of all later holds: the others catch up with it before they are released.
-void quorum_ballot::release_counted() {
+void quorum_ballot::release_those_behind() {
     std::int64_t greatest = token_;
     for (const auto& one : links_) {
         if (one.at == stage::counted) greatest = std::max(greatest, one.token);

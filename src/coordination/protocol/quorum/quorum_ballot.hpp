@@ -156,7 +156,7 @@ private:
         return one.at == stage::granted || one.at == stage::writing;
     }
     void release(int store, std::int64_t token = 0);
-    void release_counted();
+    void release_those_behind();
     void seal(int store);
     void seal_unanswered();
     void release_left();
