@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
     return example::run(argc, argv, [](const rowlock::sql::connection_source& database) {
         const pid_t child = fork();
         if (child == 0) {
-            rowlock::client doomed{database, {.ttl = 300ms}};
+            rowlock::client doomed{database, {.ttl = 1s}};
             const auto lease = doomed.acquire("stale-job");
             _exit(0);  // no destructor runs: as if killed
         }

@@ -184,12 +184,12 @@ TEST_CASE(
         const tool::scratch folder;
         const auto with = app.environment(folder.path());
         const auto run = [&](tool::arguments more, const char* script) {
-            tool::arguments command{"run", "--ttl", "6s"};
+            tool::arguments command{"run"};
             command.insert(command.end(), more.begin(), more.end());
             command.insert(command.end(), {"a", "--", "sh", "-c", script});
             return std::make_unique<tool::process>(tool::command_line(command), with);
         };
-        const auto holder = run({}, "echo yes >started; exec sleep 1000");
+        const auto holder = run({"--ttl", "15s"}, "echo yes >started; exec sleep 1000");
         REQUIRE(tool::eventually([&] { return tool::contents(folder / "started") == "yes\n"; }));
         const auto stand = [&](int count) {
             return tool::eventually(
@@ -197,11 +197,11 @@ TEST_CASE(
         };
         // The others take time to start, in which it gets the answer to its enqueue. Without the
         // answer it would not know of an entry that it could lose.
-        const auto waiter = run({}, "echo ran");
+        const auto waiter = run({"--ttl", "6s"}, "echo ran");
         REQUIRE(stand(1));
-        const auto hasty = run({"--wait", "12s"}, "echo ran");
-        tool::process scripted{tool::command_line({"acquire", "--for", "1s", "--wait", "60s", "a"}),
-                               with};
+        const auto hasty = run({"--ttl", "6s", "--wait", "25s"}, "echo ran");
+        tool::process scripted{
+            tool::command_line({"acquire", "--for", "1s", "--wait", "120s", "a"}), with};
         REQUIRE(stand(3));
         at.stop();
         // Only the holder's exit code reports the loss.

@@ -103,7 +103,7 @@ TEST_CASE("a leader that is deposed stops its command, and campaigns again with 
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const scratch folder;
-        auto leader = candidate(*in, {"--ttl", "6s"}, leads_into(folder / "terms"));
+        auto leader = candidate(*in, {"--ttl", "60s"}, leads_into(folder / "terms"));
         for (std::size_t terms = 1; terms <= 3; ++terms) {
             REQUIRE(eventually([&] { return terms_in(folder / "terms").size() == terms; }));
             if (terms == 3) break;
@@ -125,7 +125,7 @@ TEST_CASE("a signal that the command uses for its own ends does not end the cand
     const auto in = tool::sqlite_tables();
     const scratch folder;
     auto leader =
-        candidate(*in, {"--ttl", "6s"},
+        candidate(*in, {"--ttl", "60s"},
                   "trap 'echo x >>" + (folder / "reloads") + "' HUP; echo $ROWLOCK_TOKEN >>" +
                       (folder / "terms") + "; while :; do sleep 0.02; done");
     REQUIRE(eventually([&] { return terms_in(folder / "terms").size() == 1; }));

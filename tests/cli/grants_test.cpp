@@ -101,8 +101,8 @@ TEST_CASE("renew moves the deadline of what acquire took, of a lease with a new 
             const auto row = nlohmann::json::parse(in->run({"show", "--json", "a"}).out);
             return row["holder"]["remaining_ms"].get<long long>();
         };
-        const grant first = acquire(*in, {"--for", "10s", "a"});
-        CHECK(remaining() <= 10'000);
+        const grant first = acquire(*in, {"--for", "60s", "a"});
+        CHECK(remaining() <= 60'000);
         const auto got = in->run({"renew", "--for", "1h", "--json", "a", first.id});
         CAPTURE(got.err);
         REQUIRE(got.code == 0);
@@ -143,7 +143,7 @@ TEST_CASE("renew keeps a lock that was taken out of its queue, and permits and m
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const grant before = acquire(*in, {"--for", "1h", "a"});
-        tool::process next{tool::command_line((*in)({"acquire", "--for", "3s", "a"})),
+        tool::process next{tool::command_line((*in)({"acquire", "--for", "10s", "a"})),
                            in->in_environment()};
         REQUIRE(tool::eventually([&] {
             return nlohmann::json::parse(in->run({"show", "--json", "a"}).out)["waiting"] == 1;
@@ -155,12 +155,12 @@ TEST_CASE("renew keeps a lock that was taken out of its queue, and permits and m
                        out.substr(out.find(' ') + 1, out.find('\n') - out.find(' ') - 1)})
                   .code == 0);
 
-        const grant permit = acquire(*in, {"--for", "3s", "--limit", "1", "api"});
+        const grant permit = acquire(*in, {"--for", "10s", "--limit", "1", "api"});
         CHECK(in->run({"renew", "--for", "1h", "api", permit.id}).out ==
               std::to_string(permit.token) + " " + permit.id + "\n");
-        const grant mode = acquire(*in, {"--for", "3s", "--exclusive", "page"});
+        const grant mode = acquire(*in, {"--for", "10s", "--exclusive", "page"});
         CHECK(in->run({"renew", "--for", "1h", "page", mode.id}).code == 0);
-        const grant dies = acquire(*in, {"--for", "3s", "--exclusive", "leaf"});
+        const grant dies = acquire(*in, {"--for", "10s", "--exclusive", "leaf"});
         // The control: what is not renewed is over.
         CHECK(in->run({"run", "--wait", "25s", "--shared", "leaf", "--", "true"}).code == 0);
         CHECK(in->run({"renew", "--for", "1h", "leaf", dies.id}).code == 1);
@@ -315,9 +315,9 @@ TEST_CASE("acquire waits for permits, in line, and the entry of a waiter that gi
 TEST_CASE("permits and modes that were acquired free themselves at their deadline, not before") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
-        acquire(*in, {"--for", "2500ms", "--exclusive", "page"});
+        acquire(*in, {"--for", "10s", "--exclusive", "page"});
         CHECK(in->run({"acquire", "--for", "1h", "-n", "--shared", "page"}).code == 75);
-        acquire(*in, {"--for", "2500ms", "--limit", "1", "api"});
+        acquire(*in, {"--for", "10s", "--limit", "1", "api"});
         CHECK(in->run({"acquire", "--for", "1h", "-n", "--limit", "1", "api"}).code == 75);
         acquire(*in, {"--for", "1h", "--wait", "30s", "--shared", "page"});
         acquire(*in, {"--for", "1h", "--wait", "30s", "--limit", "1", "api"});

@@ -90,9 +90,9 @@ TEST_CASE(
 TEST_CASE("a command that runs under a lock for longer than max_hold is stopped") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
-        tool::process running{tool::command_line((*in)({"run", "job", "--", "sleep", "60"})),
+        tool::process running{tool::command_line((*in)({"run", "job", "--", "sleep", "1000"})),
                               in->in_environment()};
-        tool::process bystander{tool::command_line((*in)({"run", "other", "--", "sleep", "60"})),
+        tool::process bystander{tool::command_line((*in)({"run", "other", "--", "sleep", "1000"})),
                                 in->in_environment()};
         for (const char* name : {"job", "other"}) {
             REQUIRE(tool::eventually([&] { return in->run({"held", name}).code == 0; }));

@@ -46,27 +46,31 @@ TEST_CASE(
           expected{"migrate", "waiting for the database … ", "applied migration"},
           expected{"doctor", "checking rights … ", "connection"}}) {
         CAPTURE(std::string{command});
-        const auto in = tool::sqlite_tables();
-        REQUIRE(in->run({"migrate", "--down-to", "16", "--yes"}).code == 0);
-        if (std::string{command} != "migrate") REQUIRE(in->run({"migrate"}).code == 0);
-        auto held = std::make_unique<blocker>(*in);
-        const tool::screen terminal{*in, {command}, true};
-        CHECK(terminal.shows(progress));
-        held = nullptr;
-        CHECK(terminal.shows(end));
-        CHECK(terminal.hides(progress));
+        CHECK(tool::eventually([&] {
+            const auto in = tool::sqlite_tables();
+            REQUIRE(in->run({"migrate", "--down-to", "16", "--yes"}).code == 0);
+            if (std::string{command} != "migrate") REQUIRE(in->run({"migrate"}).code == 0);
+            auto held = std::make_unique<blocker>(*in);
+            const tool::screen terminal{*in, {command}, true};
+            const bool shown = terminal.shows(progress, 15s);
+            held = nullptr;
+            return shown && terminal.shows(end, 15s) && terminal.hides(progress);
+        }));
     }
 }
 
 TEST_CASE("they say nothing of it elsewhere") {
-    const auto in = tool::sqlite_tables();
-    auto held = std::make_unique<blocker>(*in);
-    tool::process reap{tool::command_line((*in)({"reap"})), in->in_environment()};
-    // Control: a terminal has the line by then.
-    const tool::screen terminal{*in, {"reap"}, true};
-    CHECK(terminal.shows("ending expired sessions … "));
-    held = nullptr;
-    CHECK(reap.wait() == 0);
-    CHECK(reap.err() == "");
-    CHECK(reap.out().find("…") == std::string::npos);
+    CHECK(tool::eventually([] {
+        const auto in = tool::sqlite_tables();
+        auto held = std::make_unique<blocker>(*in);
+        tool::process reap{tool::command_line((*in)({"reap"})), in->in_environment()};
+        // Control: a terminal has the line by then.
+        const tool::screen terminal{*in, {"reap"}, true};
+        const bool shown = terminal.shows("ending expired sessions … ", 15s);
+        held = nullptr;
+        const bool ended = reap.wait() == 0;  // it waits for some seconds only
+        CHECK(reap.out().find("…") == std::string::npos);
+        CHECK((!ended || reap.err() == ""));
+        return shown && ended;
+    }));
 }

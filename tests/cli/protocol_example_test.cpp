@@ -125,15 +125,15 @@ TEST_CASE("a client in Python is served in its turn, and serves the next") {
 TEST_CASE("a client in Python that was killed is replaced after its ttl, one that lives is not") {
     if (!has_python()) return;
     scene at;
-    const auto dead = at.hold("dead", "0", "3");
+    const auto dead = at.hold("dead", "0", "6");
     const auto token = at.token("dead");
     dead->send(SIGKILL);
     CHECK(dead->wait() == 1000 + SIGKILL);
-    const auto alive = at.hold("alive", "60", "6");
+    const auto alive = at.hold("alive", "60", "15");
     CHECK(at.token("alive") > token);
     auto next = std::async(std::launch::async, [&] { return acquire_soon(at.locks, "job"); });
     REQUIRE(at.waits(1));
-    CHECK(next.wait_for(7s) == std::future_status::timeout);  // beyond the ttl
+    CHECK(next.wait_for(16s) == std::future_status::timeout);  // beyond the ttl
     at.end("alive");
     CHECK(alive->wait() == 0);
     CHECK(next.get().token().value() > at.token("alive"));
@@ -145,7 +145,7 @@ TEST_CASE("a client in Python whose lease is broken, or asked for, stops its com
     for (const bool broken : {true, false}) {
         CAPTURE(broken);
         scene at;
-        const auto other = at.hold("one", "0", "6");
+        const auto other = at.hold("one", "0", "18");
         const auto token = at.token("one");
         if (broken) {
             CHECK(at.locks.force_release("job"));

@@ -304,14 +304,20 @@ TEST_CASE("a signal that arrives while a free lock is acquired releases it") {
         CAPTURE(std::string{in->name()});
         CHECK(in->run({"release", "a", take(*in).id}).code == 0);
         hand other{*in};
-        other.run("begin");
-        other.run("select * from " + other.table("lease") + " where name = 'a' for update");
-        const auto one = start_acquire(*in);
-        REQUIRE(hand{*in}.blocks_somebody());
-        one->send(SIGTERM);
-        other.run("rollback");
-        CHECK(one->wait() == 128 + SIGTERM);
-        CHECK(one->out() == "");
+        REQUIRE(tool::eventually([&] {
+            other.run("begin");
+            other.run("select * from " + other.table("lease") + " where name = 'a' for update");
+            const auto start = std::chrono::steady_clock::now();
+            const auto one = start_acquire(*in);
+            REQUIRE(hand{*in}.blocks_somebody());
+            one->send(SIGTERM);
+            other.run("rollback");
+            // Its statement has 5 s.
+            if (std::chrono::steady_clock::now() - start > std::chrono::seconds{4}) return false;
+            CHECK(one->wait() == 128 + SIGTERM);
+            CHECK(one->out() == "");
+            return true;
+        }));
         check_nothing_is_left(*in);
     }
 }
@@ -460,7 +466,7 @@ TEST_CASE(
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         tool::process holder{
-            tool::command_line((*in)({"run", "--note", "month end", "a", "--", "sleep", "60"})),
+            tool::command_line((*in)({"run", "--note", "month end", "a", "--", "sleep", "1000"})),
             in->in_environment()};
         REQUIRE(tool::eventually([&] { return in->run({"held", "a"}).code == 0; }));
         tool::process silent{tool::command_line((*in)({"run", "a", "--", "true"})),

@@ -152,11 +152,11 @@ TEST_CASE(
     CHECK(last > (std::int64_t{1} << 32));
 
     // A longer ttl is for all members, and is not shortened again.
-    CHECK(all.run({"init", "--longest-ttl", "4s"}).code == 0);
+    CHECK(all.run({"init", "--longest-ttl", "30s"}).code == 0);
     CHECK(all.run({"init", "--longest-ttl", "1s"}).code == 0);
     rowlock::quorum_client longer{
         {rowlock::open(all.urls()[0]), rowlock::open(all.urls()[1]), rowlock::open(all.urls()[2])},
-        {.member = {.ttl = 4s}}};
+        {.member = {.ttl = 30s}}};
     auto held = longer.acquire("job");
     CHECK(held.token().value() > last);
     CHECK(tool::eventually([&] { return held.counted() == 3; }));

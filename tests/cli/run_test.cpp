@@ -280,11 +280,12 @@ TEST_CASE("a command whose lock is asked for within a time learns of it, and may
 TEST_CASE("a command that does not finish within the time is stopped") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
-        process job{command_line((*in)({"run", "--ttl", "6s", "a", "--", "sleep", "1000"})),
+        process job{command_line((*in)(
+                        {"run", "--ttl", "12s", "--grace", "500ms", "a", "--", "sleep", "1000"})),
                     in->in_environment()};
         REQUIRE(eventually([&] { return in->run({"held", "a"}).code == 0; }));
-        const auto asked =
-            in->run({"break", "--yes", "--wait", "0", "--within", "4s", "--reason", "backup", "a"});
+        const auto asked = in->run(
+            {"break", "--yes", "--wait", "0", "--within", "12s", "--reason", "backup", "a"});
         CHECK(asked.code == 75);
         CHECK(eventually([&] {
             return in->run({"show", "a"}).out.find("backup") != std::string::npos;

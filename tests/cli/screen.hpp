@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -27,8 +28,8 @@ public:
     screen& operator=(const screen&) = delete;
 
     [[nodiscard]] std::string text() const { return tmux({"capture-pane", "-p"}).out; }
-    [[nodiscard]] bool shows(const std::string& what) const {
-        return eventually([&] { return text().find(what) != std::string::npos; });
+    [[nodiscard]] bool shows(const std::string& what, std::chrono::seconds limit = patience) const {
+        return eventually([&] { return text().find(what) != std::string::npos; }, limit);
     }
     [[nodiscard]] bool hides(const std::string& what) const {
         return eventually([&] { return text().find(what) == std::string::npos; });

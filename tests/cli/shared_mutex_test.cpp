@@ -215,7 +215,7 @@ TEST_CASE("break asks for, or takes, one hold of a shared_mutex or a semaphore")
 
         // A command under a semaphore is stopped, and its permits come back.
         tool::process command{
-            tool::command_line((*in)({"run", "--limit", "2", "billing", "--", "sleep", "60"})),
+            tool::command_line((*in)({"run", "--limit", "2", "billing", "--", "sleep", "1000"})),
             in->in_environment()};
         rowlock::semaphore billing{locks, "billing"};
         REQUIRE(tool::eventually([&] {

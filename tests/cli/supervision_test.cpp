@@ -56,7 +56,7 @@ TEST_CASE(
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const auto time_until_next = [&] {
-            stubborn_run first{*in, {"9s", "--grace", "500ms"}};
+            stubborn_run first{*in, {"12s", "--grace", "500ms"}};
             // Control: the next command would detect living processes.
             process control{{"sh", "-c", look_for_the_living}, {.folder = first.folder().path()}};
             control.wait();
@@ -71,13 +71,13 @@ TEST_CASE(
             CHECK_FALSE(first.is_alive());
             return took;
         };
-        CHECK(support::at_best(9s + 2s, time_until_next) < 9s + 2s);
+        CHECK(support::at_best(12s + 2s, time_until_next) < 12s + 2s);
     }
 }
 
 TEST_CASE("a stopped rowlock cannot heartbeat: its supervisor stops the group in time") {
     const auto in = tool::sqlite_tables();
-    stubborn_run first{*in, {"3s"}};
+    stubborn_run first{*in, {"12s", "--grace", "500ms"}};
     stop_between_writes(*in, first.main());
     CHECK(next_run(*in, first.folder()).out == "started\n");
     CHECK_FALSE(first.is_alive());
@@ -99,7 +99,7 @@ TEST_CASE("kill -9 of the supervisor: rowlock stops the group itself and frees t
 TEST_CASE("a broken lock stops the running command, exit code 70") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
-        stubborn_run first{*in, {"9s", "--grace", "300ms"}};
+        stubborn_run first{*in, {"60s", "--grace", "300ms"}};
         const auto broken = in->run({"break", "--now", "--yes", "a"});
         CHECK(broken.code == 0);
         CHECK(broken.out.starts_with("a was taken from its holder, "));
@@ -114,7 +114,7 @@ TEST_CASE("a broken lock stops the running command, exit code 70") {
 TEST_CASE("break asks: the next command starts once the holder's command has ended") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
-        stubborn_run first{*in, {"9s", "--grace", "500ms"}};
+        stubborn_run first{*in, {"60s", "--grace", "500ms"}};
         process next{command_line((*in)({"run", "a", "--", "sh", "-c", look_for_the_living})),
                      in->in_environment({.folder = first.folder().path()})};
         REQUIRE(eventually([&] {
@@ -164,14 +164,14 @@ TEST_CASE("break --now stops the old command long before its holder's next heart
 
 TEST_CASE("break --now lets the next command start beside the old one (control)") {
     const auto in = tool::sqlite_tables();
-    stubborn_run first{*in, {"30s"}};
+    stubborn_run first{*in, {"120s", "--grace", "20s"}};
     REQUIRE(in->run({"break", "--now", "--yes", "a"}).code == 0);
     CHECK(next_run(*in, first.folder()).out.find("ALIVE") != std::string::npos);
 }
 
 TEST_CASE("a holder that cannot be reached loses a broken lock when its session would expire") {
     const auto in = tool::sqlite_tables();
-    stubborn_run first{*in, {"4s"}};
+    stubborn_run first{*in, {"12s", "--grace", "500ms"}};
     stop_between_writes(*in, first.main());
     const auto impatient = in->run({"break", "--yes", "--wait", "0", "a"});
     CHECK(impatient.code == 75);
@@ -203,7 +203,7 @@ TEST_CASE(
     auto relay = std::make_unique<support::tcp_relay>(
         static_cast<std::uint16_t>(std::stoi(url.substr(port, digits))));
     url.replace(port, digits, std::to_string(relay->port()));
-    process first{command_line((*in)({"run", "--ttl", "6s", "a", "--", "sleep", "1000"})),
+    process first{command_line((*in)({"run", "--ttl", "18s", "a", "--", "sleep", "1000"})),
                   {.variables = {{"ROWLOCK_URL", url}}}};
     REQUIRE(eventually([&] { return in->run({"held", "a"}).code == 0; }));
     relay.reset();  // connections are refused from now on
@@ -216,7 +216,7 @@ TEST_CASE(
 
 TEST_CASE("a broken lock stops the command even if the supervisor is stopped") {
     const auto in = tool::sqlite_tables();
-    stubborn_run first{*in, {"1500ms"}};
+    stubborn_run first{*in, {"12s", "--grace", "500ms"}};
     REQUIRE(kill(first.supervisor(), SIGSTOP) == 0);
     CHECK(in->run({"break", "--now", "--yes", "a"}).code == 0);
     CHECK(first.main().wait() == 70);
@@ -270,7 +270,7 @@ TEST_CASE("processes that the command leaves in its group are stopped before the
         "until [ \"$(ps -o sid= -p $(cat daemon) | tr -d ' ')\" = \"$(cat daemon)\" ]; do :; done; "
         "exit 4";
     const auto first =
-        in->run({"run", "--ttl", "9s", "--grace", "500ms", "a", "--", "bash", "-c", script},
+        in->run({"run", "--ttl", "60s", "--grace", "500ms", "a", "--", "bash", "-c", script},
                 {.folder = folder.path()});
     CHECK(first.code == 4);
     CHECK(in->run({"run", "--wait", "0", "a", "--", "sh", "-c", look_for_the_living},
@@ -287,7 +287,7 @@ TEST_CASE("a process whose first thread has ended counts as living, and is stopp
     const scratch folder;
     const std::string script =
         ROWLOCK_HEADLESS_PATH " log & until [ -s log ]; do :; done; sleep 0.1; exit 4";
-    CHECK(in->run({"run", "--ttl", "9s", "--grace", "500ms", "a", "--", "sh", "-c", script},
+    CHECK(in->run({"run", "--ttl", "60s", "--grace", "500ms", "a", "--", "sh", "-c", script},
                   {.folder = folder.path()})
               .code == 4);
     const auto written = contents(folder / "log").size();

@@ -15,7 +15,7 @@
 /// Black-box tests of the tool: its processes, its databases.
 namespace tool {
 
-constexpr std::chrono::seconds patience{30};
+constexpr std::chrono::seconds patience{90};
 
 using arguments = std::vector<std::string>;
 using environment = std::map<std::string, std::string>;

@@ -99,7 +99,7 @@ TEST_CASE("top is used by keys: choose, show, filter, order") {
 
 TEST_CASE("top breaks the lock that was chosen, after a question") {
     const auto in = tool::sqlite_tables();
-    tool::process holder{tool::command_line((*in)({"run", "nightly", "--", "sleep", "60"})),
+    tool::process holder{tool::command_line((*in)({"run", "nightly", "--", "sleep", "1000"})),
                          in->in_environment()};
     REQUIRE(tool::eventually([&] { return in->run({"held", "nightly"}).code == 0; }));
     const tool::screen top{*in, {"top", "--every", "100ms"}};

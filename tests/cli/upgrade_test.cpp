@@ -74,7 +74,7 @@ private:
 };
 
 tool::arguments run_under(const std::string& lock, const tool::arguments& command) {
-    tool::arguments all{"run", "--ttl", "2s", lock, "--"};
+    tool::arguments all{"run", "--ttl", "15s", lock, "--"};
     all.insert(all.end(), command.begin(), command.end());
     return all;
 }
@@ -108,7 +108,7 @@ TEST_CASE(
 
         REQUIRE(in->run({"migrate"}).code == 0);
         // Two of its ttl: by heartbeats on the new tables.
-        const auto until = std::chrono::steady_clock::now() + 4s;
+        const auto until = std::chrono::steady_clock::now() + 31s;
         while (std::chrono::steady_clock::now() < until) {
             REQUIRE_FALSE(holder->is_over());
             CHECK(in->run({"run", "--wait", "100ms", "a", "--", "true"}).code != 0);
