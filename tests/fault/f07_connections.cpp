@@ -98,7 +98,8 @@ void check_row_session(trial& in, rowlock::row_session& session, support::shop& 
     in.must(session.failed(), "a row session survived its connection");
     in.must(kind_of([&] { session.commit(); }) != errc{}, "a dead row session was committed");
     rowlock::row_session_options options;
-    options.wait = rowlock::row_wait::bounded(5s);
+    options.wait = rowlock::row_wait::bounded(20s);
+    options.statement_timeout = 20s;
     rowlock::row_session other{database.source(), options};
     in.must(other.lock(shop.table(), {"sku"}, {"A1"}).has_value(), "the row is still locked");
     in.must(shop.stock("A1") == stock, "a lost transaction has written");
@@ -108,7 +109,7 @@ void kill_every_second(trial& in, support::lock_database& database) {
     support::shop shop{database};
     const auto stock = shop.stock("A1");
     rowlock::client locks{database.source(),
-                          in.options(database.options({.ttl = 5s, .heartbeat = 1s}))};
+                          in.options(database.options({.ttl = 1min, .heartbeat = 1s}))};
     std::vector<rowlock::lease> leases;
     for (const char* name : {"a", "b", "c"}) leases.push_back(in.hold(locks, name));
     const auto row_token = [&](const rowlock::lease& of) {
@@ -118,22 +119,23 @@ void kill_every_second(trial& in, support::lock_database& database) {
     };
     std::vector<std::int64_t> tokens;
     for (const auto& each : leases) tokens.push_back(row_token(each));
-    rowlock::advisory_client advisory{database.source(),
-                                      {.check_period = check_period, .statement_timeout = 5s}};
+    rowlock::advisory_client advisory{
+        database.source(),
+        {.check_period = check_period, .statement_timeout = 20s, .keepalive_timeout = 1min}};
     for (int i = 0; i < in.rounds(); ++i) {
         const auto next = steady::now() + 1s;
         auto lock = advisory.lock(database.prefix() + "advisory");
         const auto lost = lock.lost();
         unsupervised control{database, database.source()};
         const bool believes = control.lock();
-        rowlock::row_session session{database.source()};
+        rowlock::row_session session{database.source(), {.statement_timeout = 20s}};
         static_cast<void>(session.lock(shop.table(), {"sku"}, {"A1"}));
         session.connection().query(shop.take_one("A1"), soon());
 
         const auto at = steady::now();
         const int killed = kill_connections(database);
         in.must(killed >= 3, "only " + std::to_string(killed) + " connections were killed");
-        const bool told = support::eventually([&] { return lost.stop_requested(); }, 5s);
+        const bool told = support::eventually([&] { return lost.stop_requested(); });
         in.took(steady::now() - at, "until an advisory lock was known to be lost",
                 at_once(database));
         in.must(told && !lock.held(), "an advisory lock survived its connection");
@@ -142,7 +144,7 @@ void kill_every_second(trial& in, support::lock_database& database) {
         if (believes && control.another_can_lock()) {
             in.unprotected("two clients believe that they hold one advisory lock");
         }
-        in.must(advisory.try_lock_for(database.prefix() + "advisory", 5s).has_value(),
+        in.must(advisory.try_lock_for(database.prefix() + "advisory", 20s).has_value(),
                 "the lost lock is still held by a connection");
         in.made();
         std::this_thread::sleep_until(next);

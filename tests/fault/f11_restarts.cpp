@@ -74,11 +74,11 @@ void restart(trial& in, server which) {
     const auto source = rowlock::open(one->url());
     fault::users all{
         {.sources = {source, source}, .options = in.options({.ttl = 6s, .poll_interval = poll})}};
-    if (!all.go_on(20, 20s)) throw std::runtime_error{"nothing is granted"};
+    if (!all.go_on(20, 90s)) throw std::runtime_error{"nothing is granted"};
     for (int i = 0; i < in.rounds(); ++i) {
         restart_with_a_line(in, *one, endings.at(static_cast<std::size_t>(i) % endings.size()), i);
         in.made();
-        in.must(all.go_on(20, 20s), "the users do not go on");
+        in.must(all.go_on(20, 90s), "the users do not go on");
     }
     all.stop();
     in.violations(stress::overlapping_beliefs(all.past()));
@@ -137,7 +137,7 @@ void forget(trial& in, server which) {
 
 // --- F36 ----------------------------------------------------------------------------------------
 
-constexpr milliseconds ttl = 9s;
+constexpr milliseconds ttl = 60s;
 constexpr milliseconds heartbeat = 1s;
 
 void tell_kept(trial& in, rowlock::sql::connection& db) {

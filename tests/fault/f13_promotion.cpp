@@ -36,18 +36,18 @@ void fail_over(trial& in, server which, bool lag, bool named) {
     fault::users all{
         {.sources = {source, source, source},
          .options = in.options({.ttl = ttl, .poll_interval = poll, .statement_timeout = 1s})}};
-    if (!all.go_on(60, 20s)) throw std::runtime_error{"nothing is granted"};
+    if (!all.go_on(60, 90s)) throw std::runtime_error{"nothing is granted"};
     if (lag) {
         pair->catch_up();
         pair->hold_back();
-        if (!all.go_on(in.keeps() ? unheard_of_blocks : unheard, 20s)) {
+        if (!all.go_on(in.keeps() ? unheard_of_blocks : unheard, 90s)) {
             throw std::runtime_error{"nothing is granted any more"};
         }
     }
     pair->kill_primary();
     pair->promote();
     const auto from = boot_time();
-    if (!in.must(all.go_on(60, 30s), "the users do not go on")) return;
+    if (!in.must(all.go_on(60, 90s), "the users do not go on")) return;
     in.took(std::chrono::microseconds{all.first_since(from) - from},
             "until the first grant by the promoted standby");
     support::eventually(

@@ -180,8 +180,8 @@ void flap(trial& in, clocked_server& one, support::lock_database& database) {
     all.stop();
     in.violations(stress::overlapping_beliefs(all.past()));
     in.violations(stress::token_regressions(all.past()));
-    for (const auto& [words, times] : all.failures()) {
-        in.violation(std::to_string(times) + " x " + words);
+    for (const auto& [words, each] : all.failures()) {
+        in.violation(std::to_string(each.times) + " x " + words + ", first: " + each.first);
     }
     in.made();
     in.note(std::to_string(all.grants()) + " grants on a clock that flaps");

@@ -20,7 +20,7 @@ using fault::trial;
 using std::chrono::milliseconds;
 using stress::micros;
 
-constexpr milliseconds ttl = 5s;
+constexpr milliseconds ttl = 9s;
 constexpr milliseconds heartbeat = 1s;
 constexpr milliseconds poll = 300ms;
 constexpr micros day = 86'400'000'000;

@@ -75,11 +75,11 @@ std::int64_t token_of_another(const std::string& how, const sql::connection_sour
     if (how == "barging") {
         rowlock::client locks{source, {}};
         const auto lease =
-            locks.try_acquire_for("job", 30s, {.queueing = rowlock::queueing::barging});
+            locks.try_acquire_for("job", 2min, {.queueing = rowlock::queueing::barging});
         return lease ? lease->token().value() : 0;
     }
     rowlock::client locks{source, {}};
-    const auto lease = locks.try_acquire_for("job", 30s);  // after the waiter
+    const auto lease = locks.try_acquire_for("job", 2min);  // after the waiter
     return lease ? lease->token().value() : 0;
 }
 
@@ -96,7 +96,7 @@ void lose_a_hand_over(trial& in, support::late_server& server, const std::string
     rowlock::client waiter{source, {.ttl = 30s, .poll_interval = 50ms}};
     std::atomic<bool> crashed{false};
     auto told = std::async(std::launch::async, [&]() -> belief {
-        const auto lease = waiter.try_acquire_for("job", 60s);
+        const auto lease = waiter.try_acquire_for("job", 5min);
         const bool before = !crashed;
         return {lease ? lease->token().value() : 0, before};
     });
@@ -147,7 +147,7 @@ void lose_what_was_shown(trial& in) {
         const std::string then = followers.at(static_cast<std::size_t>(i) % followers.size());
         lose_a_hand_over(in, server, then, std::chrono::milliseconds{random() % 300});
         in.made();
-        in.must(all.go_on(20, 30s), "the users do not go on");
+        in.must(all.go_on(20, 2min), "the users do not go on");
     }
     all.stop();
     in.violations(stress::overlapping_beliefs(all.past()));
@@ -167,12 +167,12 @@ void lose_kept_promises(trial& in) {
                       .options = {.ttl = 10s, .poll_interval = 50ms},
                       .threads = 1,
                       .names = 1}};
-    if (!all.go_on(20, 20s)) throw std::runtime_error{"nothing is granted"};
+    if (!all.go_on(20, 2min)) throw std::runtime_error{"nothing is granted"};
     for (int i = 0; i < in.rounds(); ++i) {
         server->crash();
         server->start_again();
         in.made();
-        in.must(all.go_on(50, 30s), "the users do not go on");
+        in.must(all.go_on(50, 2min), "the users do not go on");
     }
     all.stop();
     in.violations(stress::overlapping_beliefs(all.past()));

@@ -58,7 +58,7 @@ stress::micros users::first_since(stress::micros from) const {
     return first;
 }
 
-std::map<std::string, int> users::failures() const {
+std::map<std::string, users::failures_of_a_kind> users::failures() const {
     const std::lock_guard lock{mutex_};
     return failures_;
 }
@@ -87,10 +87,11 @@ void users::use(std::size_t client, int thread) {
         one.name = name_for(client, thread, turn);
         one.process = static_cast<pid_t>(client + 1);
         one.thread = thread;
+        const auto called = boot_time();
         try {
             hold(locks, std::move(one), over);
         } catch (const rowlock::error& failure) {
-            failed(failure);
+            failed("acquisition", called, failure);
             std::this_thread::sleep_for(5ms);
         }
     }
@@ -108,7 +109,7 @@ std::string users::name_for(std::size_t client, int thread, int turn) const {
 
 void users::hold(rowlock::client& locks, stress::observed_hold one, const std::stop_token& over) {
     one.called = boot_time();
-    auto lease = locks.try_acquire_for(one.name, 5s, over);
+    auto lease = locks.try_acquire_for(one.name, how_.limit, over);
     if (!lease) return;
     one.token = lease->token().value();
     one.session = lease->session_id();
@@ -131,16 +132,21 @@ void users::hold(rowlock::client& locks, stress::observed_hold one, const std::s
         failure = thrown;
     }
     one.released = boot_time();
+    const auto called = one.release_called;
     {
         const std::lock_guard lock{mutex_};
         past_.holds.push_back(std::move(one));
     }
-    if (failure) failed(*failure);
+    if (failure) failed("release", called, *failure);
 }
 
-void users::failed(const rowlock::error& failure) {
+void users::failed(const char* call, stress::micros called, const rowlock::error& failure) {
     const std::lock_guard lock{mutex_};
-    ++failures_[rowlock::make_error_code(failure.kind()).message()];
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::microseconds{boot_time() - called});
+    auto& kind = failures_[rowlock::make_error_code(failure.kind()).message()];
+    if (++kind.times > 1) return;
+    kind.first = call + (" after " + std::to_string(took.count()) + " ms: " + failure.what());
 }
 
 }  // namespace fault

@@ -29,6 +29,7 @@ public:
         int threads = 2;  ///< threads of each client
         int names = 2;
         std::chrono::milliseconds hold{3};
+        std::chrono::milliseconds limit{5000};  ///< of each acquisition
     };
     explicit users(settings how);
     users(const users&) = delete;
@@ -43,8 +44,12 @@ public:
     [[nodiscard]] bool go_on(int more, std::chrono::milliseconds limit) const;
     /// The time of the first grant that was requested after `from`; 0 without one.
     [[nodiscard]] stress::micros first_since(stress::micros from) const;
-    /// The messages of exceptions, and how often calls threw each.
-    [[nodiscard]] std::map<std::string, int> failures() const;
+    struct failures_of_a_kind {
+        int times = 0;
+        std::string first{};  ///< which call, after what time, and what it said
+    };
+    /// What calls threw, by the message of its kind.
+    [[nodiscard]] std::map<std::string, failures_of_a_kind> failures() const;
     [[nodiscard]] int losses(rowlock::loss_reason why) const;
     /// Ends the threads. The clients stay.
     void stop();
@@ -55,14 +60,14 @@ private:
     void use(std::size_t client, int thread);
     [[nodiscard]] std::string name_for(std::size_t client, int thread, int turn) const;
     void hold(rowlock::client& locks, stress::observed_hold one, const std::stop_token& over);
-    void failed(const rowlock::error& failure);
+    void failed(const char* call, stress::micros called, const rowlock::error& failure);
 
     const settings how_;
     const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
     std::atomic<int> grants_{0};
     mutable std::mutex mutex_;
     stress::history past_;
-    std::map<std::string, int> failures_;
+    std::map<std::string, failures_of_a_kind> failures_;
     std::map<rowlock::loss_reason, int> losses_;
     std::vector<std::unique_ptr<rowlock::client>> clients_;
     std::stop_source over_;
