@@ -33,6 +33,12 @@ std::string fresh_prefix() {
     return "f" + std::to_string(getpid()) + "_" + std::to_string(++count) + "_";
 }
 
+/// Limits of statements that must succeed, longer than a server stalls.
+client_options unhurried() {
+    return {.statement_timeout = 20s};
+}
+constexpr fence_options long_limit{.statement_timeout = 20s};
+
 /// Lock tables, a table of the application, and the application's handle to both.
 template <driver_fixture F>
 class shop {
@@ -104,13 +110,13 @@ TEST_CASE_TEMPLATE_DEFINE("a fenced transaction commits, and the lease is still 
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source()};
+    client locks{it.source(), unhurried()};
     const auto lease = locks.acquire("stock");
     const auto db = it.handle->ref();
     it.handle->run(it.begin());
-    fence(*db, lease);
+    fence(*db, lease, long_limit);
     it.sell();
-    fence(*db, lease);  // again, with statements that are prepared by now
+    fence(*db, lease, long_limit);  // again, with statements that are prepared by now
     it.handle->run("commit");
     CHECK(it.pieces() == 9);
     CHECK(lease.held());
@@ -118,7 +124,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fenced transaction commits, and the lease is still 
 
     it.handle->run(it.begin());
     const auto before = db->round_trips();
-    fence(*db, lease);
+    fence(*db, lease, long_limit);
     // Connector/C++ asks the server whether a transaction is open.
     const bool asks = db->transaction() == sql::transaction_state::unknown;
     CHECK(db->round_trips() - before == (!asks ? 1 : support::mysql_alone() ? 3 : 2));
@@ -132,7 +138,7 @@ TEST_CASE_TEMPLATE_DEFINE("outside a transaction a fence is refused and locks no
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source()};
+    client locks{it.source(), unhurried()};
     const auto lease = locks.acquire("stock");
     const auto db = it.handle->ref();
     CHECK(kind_of([&] { fence(*db, lease); }) == errc::invalid_options);
@@ -149,15 +155,15 @@ TEST_CASE_TEMPLATE_DEFINE(
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source()};
-    client others{it.source()};
+    client locks{it.source(), unhurried()};
+    client others{it.source(), unhurried()};
     const auto lease = locks.acquire("stock");
     REQUIRE(others.force_release("stock"));
     const auto theirs = others.acquire("stock");
     const auto db = it.handle->ref();
     it.handle->run(it.begin());
     CHECK(kind_of([&] {
-              fence(*db, lease);
+              fence(*db, lease, long_limit);
               it.sell();
           }) == errc::lock_lost);
     // The new holder's row is not locked, although the transaction is still open. (On SQLite the
@@ -180,7 +186,7 @@ TEST_CASE_TEMPLATE_DEFINE("control: without the fence the stale holder's transac
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source()};
+    client locks{it.source(), unhurried()};
     const auto lease = locks.acquire("stock");
     REQUIRE(locks.force_release("stock"));
     const auto theirs = locks.acquire("stock");
@@ -196,7 +202,7 @@ TEST_CASE_TEMPLATE_DEFINE("errors that the client knows are reported without a r
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source()};
+    client locks{it.source(), unhurried()};
     auto lease = locks.acquire("stock");
     auto ended = locks.acquire("other", {.max_duration = 500ms});
     const auto db = it.handle->ref();
@@ -217,7 +223,7 @@ TEST_CASE_TEMPLATE_DEFINE("errors that the client knows are reported without a r
     CHECK(kind_of([&] { release_on_commit(*db, lease); }) == errc::not_owner);
     rowlock::lease inert;
     {
-        client gone{it.source()};
+        client gone{it.source(), unhurried()};
         inert = gone.acquire("stock");
     }
     CHECK(kind_of([&] { fence(*db, inert); }) == errc::lock_lost);
@@ -229,12 +235,12 @@ TEST_CASE_TEMPLATE_DEFINE("one transaction is fenced with several leases", F, fe
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source()};
+    client locks{it.source(), unhurried()};
     std::vector<lease> leases;
     for (int i = 0; i < 5; ++i) leases.push_back(locks.acquire("stock/" + std::to_string(i)));
     const auto db = it.handle->ref();
     it.handle->run(it.begin());
-    for (const auto& each : leases) fence(*db, each);
+    for (const auto& each : leases) fence(*db, each, long_limit);
     it.sell();
     it.handle->run("commit");
     CHECK(it.pieces() == 9);
@@ -247,12 +253,12 @@ TEST_CASE_TEMPLATE_DEFINE("a fence works on rowlock's own connection too", F,
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source()};
+    client locks{it.source(), unhurried()};
     const auto lease = locks.acquire("stock");
     const auto db = F::source().connect(soon());
     CHECK(kind_of([&] { fence(*db, lease); }) == errc::invalid_options);
     db->query(it.begin(), soon());
-    fence(*db, lease);
+    fence(*db, lease, long_limit);
     db->query("update " + it.stock() + " set pieces = 3", soon());
     db->query("commit", soon());
     CHECK(it.pieces() == 3);
@@ -264,7 +270,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fence takes the mutex that the calling thread has l
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source()};
+    client locks{it.source(), unhurried()};
     const auto db = it.handle->ref();
     mutex plain{locks, "plain"};
     recursive_mutex nested{locks, "nested"};
@@ -273,8 +279,8 @@ TEST_CASE_TEMPLATE_DEFINE("a fence takes the mutex that the calling thread has l
     it.handle->run("rollback");
     const std::scoped_lock both{plain, nested};
     it.handle->run(it.begin());
-    fence(*db, plain);
-    fence(*db, nested);
+    fence(*db, plain, long_limit);
+    fence(*db, nested, long_limit);
     std::thread{[&] { CHECK(kind_of([&] { fence(*db, plain); }) == errc::not_owner); }}.join();
     it.sell();
     it.handle->run("commit");
@@ -289,14 +295,14 @@ TEST_CASE_TEMPLATE_DEFINE(
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source()};
-    client others{it.source()};
+    client locks{it.source(), unhurried()};
+    client others{it.source(), unhurried()};
     const auto db = it.handle->ref();
     auto lease = locks.acquire("stock");
     const auto token = lease.token();
 
     it.handle->run(it.begin());
-    release_on_commit(*db, lease);
+    release_on_commit(*db, lease, long_limit);
     CHECK_FALSE(lease.held());
     it.sell();
     it.handle->run("rollback");
@@ -304,10 +310,10 @@ TEST_CASE_TEMPLATE_DEFINE(
     CHECK_FALSE(lease.lost().stop_requested());
 
     it.handle->run(it.begin());  // the next attempt
-    fence(*db, lease);
+    fence(*db, lease, long_limit);
     CHECK(lease.held());
     it.sell();
-    release_on_commit(*db, lease);
+    release_on_commit(*db, lease, long_limit);
     CHECK_FALSE(lease.held());
     it.handle->run("commit");
     CHECK(it.pieces() == 9);
@@ -332,12 +338,12 @@ TEST_CASE_TEMPLATE_DEFINE("a lease whose release was rolled back can be released
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source()};
+    client locks{it.source(), unhurried()};
     const auto db = it.handle->ref();
     {
         auto lease = locks.acquire("stock");
         it.handle->run(it.begin());
-        release_on_commit(*db, lease);
+        release_on_commit(*db, lease, long_limit);
         it.handle->run("rollback");
     }  // the destructor frees what the transaction did not
     CHECK(locks.try_acquire("stock"));
@@ -345,13 +351,13 @@ TEST_CASE_TEMPLATE_DEFINE("a lease whose release was rolled back can be released
     // A comparison with the database neither reports it as lost nor releases it.
     auto kept = locks.acquire("kept");
     it.handle->run(it.begin());
-    release_on_commit(*db, kept);
+    release_on_commit(*db, kept, long_limit);
     it.handle->run("rollback");
     const auto other = locks.acquire("other");
     REQUIRE(locks.force_release("other"));  // makes the heartbeat compare
     it.run("update rowlock_session set revision = revision + 1");
     it.handle->run(it.begin());
-    fence(*db, kept);
+    fence(*db, kept, long_limit);
     it.handle->run("commit");
     CHECK(kept.held());
 }
@@ -363,14 +369,14 @@ TEST_CASE_TEMPLATE_DEFINE("the error on a connection that does not find the tabl
     CAPTURE(F::name);
     if constexpr (F::speaks == sql::dialect::mysql) {
         const shop<F> it;
-        client locks{it.source()};
+        client locks{it.source(), unhurried()};
         const auto lease = locks.acquire("stock");
         const auto elsewhere = F::borrow();
         elsewhere->run("use information_schema");
         const auto db = elsewhere->ref();
         elsewhere->run("begin");
         try {
-            fence(*db, lease);
+            fence(*db, lease, long_limit);
             FAIL("the tables are not there");
         } catch (const error& failure) {
             INFO(failure.what());
@@ -395,7 +401,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fence finds the tables of its client with any searc
     // This handle's search path finds other tables first.
     if constexpr (F::speaks == sql::dialect::postgresql) {
         const shop<F> it;
-        client locks{it.source()};
+        client locks{it.source(), unhurried()};
         const auto lease = locks.acquire("stock");
         const auto schema = it.prefix + "twin";
         const auto twin = F::borrow();
@@ -405,11 +411,11 @@ TEST_CASE_TEMPLATE_DEFINE("a fence finds the tables of its client with any searc
         twin->run("create table " + it.prefix + "session (like public." + it.prefix + "session)");
         const auto db = twin->ref();
         twin->run("begin");
-        CHECK_NOTHROW(fence(*db, lease));
+        CHECK_NOTHROW(fence(*db, lease, long_limit));
         twin->run("commit");
         twin->run("set search_path = pg_catalog");
         twin->run("begin");
-        CHECK_NOTHROW(fence(*db, lease));
+        CHECK_NOTHROW(fence(*db, lease, long_limit));
         twin->run("rollback");
         CHECK(lease.held());
         twin->run("drop schema " + schema + " cascade");
@@ -426,7 +432,8 @@ TEST_CASE_TEMPLATE_DEFINE(
         const shop<F> it;
         // Neither a notification nor a heartbeat tells the holder that its lease was taken: it
         // would refuse the fence without a statement, and nothing would abort the transaction.
-        const client_options quiet{.ttl = 60s, .wake_ups = wakeup_mode::polling};
+        const client_options quiet{
+            .ttl = 60s, .wake_ups = wakeup_mode::polling, .statement_timeout = 20s};
         client locks{it.source(), quiet};
         auto lease = locks.acquire("stock");
         const auto db = it.handle->ref();
@@ -467,7 +474,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fence leaves the caller's settings unchanged", F, f
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source(), {.ttl = 30s}};
+    client locks{it.source(), {.ttl = 30s, .statement_timeout = 20s}};
     const auto lease = locks.acquire("stock");
     const auto run = [&](const std::string& text) { return it.handle->run(text); };
     if constexpr (F::speaks == sql::dialect::postgresql) {
@@ -476,16 +483,16 @@ TEST_CASE_TEMPLATE_DEFINE("a fence leaves the caller's settings unchanged", F, f
         const auto db = it.handle->ref();
         run("set lock_timeout = '12345ms'");
         run("begin");
-        fence(*db, lease, {.statement_timeout = 10s});
+        fence(*db, lease, long_limit);
         CHECK(idle() == "30s");
         CHECK(wait() == "12345ms");
-        fence(*db, lease, {.max_idle = 50s});  // never raised
+        fence(*db, lease, {.statement_timeout = 20s, .max_idle = 50s});  // never raised
         CHECK(idle() == "30s");
         run("commit");
         CHECK(idle() == "0");
         run("set idle_in_transaction_session_timeout = '20s'");
         run("begin");
-        fence(*db, lease);
+        fence(*db, lease, long_limit);
         CHECK(idle() == "20s");
         run("rollback");
         CHECK(idle() == "20s");
@@ -506,15 +513,15 @@ TEST_CASE_TEMPLATE_DEFINE("a fence leaves the caller's settings unchanged", F, f
             {
                 const auto db = it.handle->ref();
                 run("begin");
-                fence(*db, lease);
+                fence(*db, lease, long_limit);
                 CHECK(idle() == (std::string_view{set} == "20" ? "20" : "30"));
-                fence(*db, lease, {.max_idle = 9900ms});
+                fence(*db, lease, {.statement_timeout = 20s, .max_idle = 9900ms});
                 CHECK(idle() == "10");
-                fence(*db, lease, {.max_idle = 50s});
+                fence(*db, lease, {.statement_timeout = 20s, .max_idle = 50s});
                 CHECK(idle() == "10");
                 {
                     const auto inner = it.handle->ref();
-                    fence(*inner, lease);
+                    fence(*inner, lease, long_limit);
                 }
                 CHECK(idle() == "10");
                 CHECK(others() == before);
@@ -527,7 +534,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fence leaves the caller's settings unchanged", F, f
         {
             const auto db = it.handle->ref();
             run("begin");
-            fence(*db, lease);
+            fence(*db, lease, long_limit);
             run("set session idle_transaction_timeout = 25");  // the caller's own setting
         }
         CHECK(idle() == "25");
@@ -538,17 +545,17 @@ TEST_CASE_TEMPLATE_DEFINE("a fence leaves the caller's settings unchanged", F, f
                 CAPTURE(found);
                 run(std::string{"set session idle_transaction_timeout = "} + found);
                 run("begin");
-                fence(*db, lease);
+                fence(*db, lease, long_limit);
                 CHECK(idle() == (std::string_view{found} == "20" ? "20" : "30"));
                 run("commit");
             }
             run("set session idle_transaction_timeout = 90");
             run("begin");
             const auto trips = db->round_trips();
-            fence(*db, lease);
+            fence(*db, lease, long_limit);
             CHECK(db->round_trips() - trips > 1);
             const auto between = db->round_trips();
-            fence(*db, lease);
+            fence(*db, lease, long_limit);
             CHECK(db->round_trips() - between <= 2);
             run("commit");
         }
@@ -564,7 +571,7 @@ TEST_CASE_TEMPLATE_DEFINE("a snapshot that is older than the grant is a conflict
     CAPTURE(F::name);
     if constexpr (F::speaks != sql::dialect::sqlite) {
         const shop<F> it;
-        client locks{it.source()};
+        client locks{it.source(), unhurried()};
         const auto db = it.handle->ref();
         for (const char* isolation : {"repeatable read", "serializable"}) {
             CAPTURE(isolation);
@@ -618,7 +625,7 @@ TEST_CASE_TEMPLATE_DEFINE("SQLite: a transaction that has read before the grant 
     CAPTURE(F::name);
     if constexpr (F::speaks == sql::dialect::sqlite) {
         const shop<F> it;
-        client locks{it.source()};
+        client locks{it.source(), unhurried()};
         const auto db = it.handle->ref();
         it.handle->run("begin");
         it.handle->run("select pieces from " + it.stock());
@@ -626,7 +633,7 @@ TEST_CASE_TEMPLATE_DEFINE("SQLite: a transaction that has read before the grant 
         CHECK(kind_of([&] { fence(*db, lease); }) == errc::conflict);
         it.handle->run("rollback");
         it.handle->run("begin");  // deferred: the fence makes it the writer
-        fence(*db, lease);
+        fence(*db, lease, long_limit);
         it.sell();
         it.handle->run("commit");
         CHECK(it.pieces() == 9);
@@ -659,8 +666,8 @@ TEST_CASE_TEMPLATE_DEFINE(
             lease = locks.acquire("stock");
             it.handle->run("begin immediate");
             const auto fenced = kind_of([&] {
-                fence(*db, lease);
-                fence(*db, lease);
+                fence(*db, lease, long_limit);
+                fence(*db, lease, long_limit);
             });
             if (fenced != errc{}) it.handle->run("rollback");
             return fenced == errc{};
@@ -680,7 +687,7 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction that a deadlock rolled back is not take
     CAPTURE(F::name);
     if constexpr (F::speaks == sql::dialect::mysql) {
         const shop<F> it;
-        client locks{it.source()};
+        client locks{it.source(), unhurried()};
         auto lease = locks.acquire("stock");
         it.run("insert into " + it.stock() + " values (2, 10), (3, 10), (4, 10), (5, 10), (6, 10)");
         const auto change = [&](const char* where) {
@@ -688,7 +695,7 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction that a deadlock rolled back is not take
         };
         const auto db = it.handle->ref();
         it.handle->run("begin");
-        fence(*db, lease);
+        fence(*db, lease, long_limit);
         it.handle->run(change("= 1"));
         const auto other = F::source().connect(soon());
         other->query("begin", soon());

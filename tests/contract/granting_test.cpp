@@ -308,7 +308,7 @@ public:
 
     /// Whether a heartbeat succeeds while the statement has run and is not committed.
     [[nodiscard]] bool beats() {
-        return leases_.heartbeat(*other_, taker, 0, std::chrono::steady_clock::now() + 4s);
+        return leases_.heartbeat(*other_, taker, 0, std::chrono::steady_clock::now() + 15s);
     }
     [[nodiscard]] sql::connection& db() { return *db_; }
 

@@ -74,7 +74,7 @@ void check_separate(const support::lock_database& database, const std::string& o
     const auto db = a.source.connect(support::soon());
     db->query(a.source.speaks() == sql::dialect::sqlite ? "begin immediate" : "begin",
               support::soon());
-    CHECK_NOTHROW(fence(*db, lease));
+    CHECK_NOTHROW(fence(*db, lease, {.statement_timeout = 20s}));
     db->query("rollback", support::soon());
 
     const versions counted{a.source.tables()};
@@ -83,16 +83,16 @@ void check_separate(const support::lock_database& database, const std::string& o
     CHECK_FALSE(not_counted.read(*db, "report"));
 
     {
-        row_session session{a.source};
+        row_session session{a.source, {.statement_timeout = 20s}};
         session.lock_resource("tenant");
         session.commit();
     }
     CHECK(counted.read(*db, "tenant"));
     CHECK_FALSE(not_counted.read(*db, "tenant"));
     if (a.source.speaks() != sql::dialect::sqlite) {  // which has one writer
-        row_session session{a.source};
+        row_session session{a.source, {.statement_timeout = 20s}};
         session.lock_resource("tenant");
-        row_session beside{b.source};
+        row_session beside{b.source, {.statement_timeout = 20s}};
         CHECK_NOTHROW(beside.lock_resource("tenant", row_wait::nowait()));
     }
 
@@ -264,11 +264,11 @@ TEST_CASE("a holder that vanished is replaced after its ttl, with a greater toke
 TEST_CASE("heartbeats keep a lease far beyond its ttl, with the same token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(),
-                      database.options({.ttl = 5s, .heartbeat = 300ms, .margin = 100ms})};
+                      database.options({.ttl = 8s, .heartbeat = 300ms, .margin = 100ms})};
         client other{database.source(), database.options()};
         const auto lease = holder.acquire("job");
         const auto before = holder.inspect("job");
-        CHECK_FALSE(other.try_acquire_for("job", 9s));
+        CHECK_FALSE(other.try_acquire_for("job", 11s));
         CHECK(lease.held());
         CHECK(holder.inspect("job")->token == before->token);
         CHECK(holder.stats().heartbeats >= 3);
@@ -450,9 +450,7 @@ TEST_CASE("a comparison during the end of a release is repeated") {
 TEST_CASE("a forced release raises the token, and the old holder learns with its next heartbeat") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         event_log events;
-        client holder{
-            database.source(),
-            database.options({.ttl = 6s, .heartbeat = 300ms, .on_event = events.callback()})};
+        client holder{database.source(), database.watchful({.on_event = events.callback()})};
         client breaker{database.source(), database.options()};
         auto lease = holder.acquire("job");
         auto bystander = holder.acquire("other");
@@ -755,8 +753,10 @@ TEST_CASE("transient refusals are retried and do not reach the caller") {
 TEST_CASE("an exhausted pool costs no lease: the heartbeat has its own connection") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
-        client locks{network.wrap(database.source()),
-                     database.watchful({.statement_timeout = 2s, .max_connections = 1})};
+        client locks{
+            network.wrap(database.source()),
+            database.watchful(
+                {.statement_timeout = 2s, .max_connections = 1, .retry = {.total = 1min}})};
         const auto lease = locks.acquire("job");
         std::promise<void> let_go;
         std::promise<void> stuck;

@@ -157,7 +157,7 @@ TEST_CASE_TEMPLATE("many sleeping sessions are woken at once by many others", F,
             return slow;
         }));
     }
-    for (auto& each : ended) CHECK(each.get() <= 1);  // when the machine stalled
+    for (auto& each : ended) CHECK(each.get() <= 3);  // when the machine stalled
 }
 
 TEST_CASE_TEMPLATE("a wake-up costs one round trip, whether the session sleeps or not", F,

@@ -41,6 +41,21 @@ client_options patient() {
     return {.ttl = 20s, .heartbeat = 100ms};
 }
 
+/// Waits until `held` is no longer held, and returns when it last was, at `since` or later: a stall
+/// of this process cannot make it later.
+template <typename Held>
+std::chrono::steady_clock::time_point last_held(const Held& held,
+                                                std::chrono::steady_clock::time_point since) {
+    auto last = since;
+    REQUIRE(eventually([&] {
+        const auto now = std::chrono::steady_clock::now();
+        const bool still = held.held();
+        if (still) last = now;
+        return !still;
+    }));
+    return last;
+}
+
 }  // namespace
 
 TEST_CASE("permits that are asked for end alone, and come back when their holder has stopped") {
@@ -77,12 +92,12 @@ TEST_CASE("permits of a holder that does not stop when asked come back with its 
         shared_mutex theirs{holder, "page"};
         shared_mutex ours{asking, "page"};
         const auto reading = theirs.acquire(shared);
+        const auto asked = std::chrono::steady_clock::now();
         REQUIRE(ours.request_release(reading.token()));
-        REQUIRE(eventually([&] { return !reading.held(); }));
-        const auto lost = std::chrono::steady_clock::now();
+        const auto held = last_held(reading, asked);
         const auto writing = ours.try_acquire_for(exclusive, support::patience);
         REQUIRE(writing);
-        CHECK(std::chrono::steady_clock::now() - lost >= 2s);  // it was lost before we saw it
+        CHECK(std::chrono::steady_clock::now() - held >= 2s);
         CHECK(counts(database));
     }
 }

@@ -35,6 +35,20 @@ lease take(client& by, std::string_view name) {
     return std::move(*got);
 }
 
+/// Waits until `held` is no longer held, and returns when it last was, at `since` or later: a stall
+/// of this process cannot make it later.
+template <typename Held>
+steady::time_point last_held(const Held& held, steady::time_point since) {
+    auto last = since;
+    REQUIRE(eventually([&] {
+        const auto now = steady::now();
+        const bool still = held.held();
+        if (still) last = now;
+        return !still;
+    }));
+    return last;
+}
+
 }  // namespace
 
 TEST_CASE(
@@ -93,10 +107,9 @@ TEST_CASE("a holder that does not stop after a request keeps the lock for its ma
         const auto asked = steady::now();
         const auto left = asking.request_release("job", lease.token());
         REQUIRE(left);
-        REQUIRE(eventually([&] { return !lease.held(); }));
-        const auto lost = steady::now();
+        const auto held = last_held(lease, asked);
         const auto next = take(asking, "job");
-        CHECK(steady::now() - lost >= 2s);  // it was lost before the test saw it
+        CHECK(steady::now() - held >= 2s);
         CHECK(steady::now() - asked < *left + 10s);
         CHECK(next.held());
     }
@@ -158,17 +171,17 @@ TEST_CASE("a holder that is asked to release within a time works on, and learns 
         client holder{
             database.source(),
             database.options(
-                {.ttl = 4s, .heartbeat = 100ms, .margin = 100ms, .on_event = events.callback()})};
+                {.ttl = 8s, .heartbeat = 100ms, .margin = 100ms, .on_event = events.callback()})};
         client asking{database.source(), database.options({.program = "operator"})};
         auto lease = holder.acquire("job");
         const auto bystander = holder.acquire("other");
         const auto requested = lease.release_requested();
         CHECK_FALSE(lease.release_request().has_value());
         const auto left =
-            asking.request_release("job", lease.token(), {.within = 20s, .reason = "a deployment"});
+            asking.request_release("job", lease.token(), {.within = 30s, .reason = "a deployment"});
         REQUIRE(left);
-        CHECK(*left > 15s);
-        CHECK(*left <= 20s);
+        CHECK(*left > 25s);
+        CHECK(*left <= 30s);
         CHECK(eventually([&] { return requested.stop_requested(); }));
         const auto request = lease.release_request();
         REQUIRE(request);
@@ -177,7 +190,7 @@ TEST_CASE("a holder that is asked to release within a time works on, and learns 
         CHECK(eventually([&] { return events.has(event_kind::release_requested); }));
         CHECK_FALSE(bystander.release_requested().stop_requested());
         // It is held on, past the session's time to live.
-        std::this_thread::sleep_for(5s);
+        std::this_thread::sleep_for(9s);
         CHECK(lease.held());
         CHECK_FALSE(lease.lost().stop_requested());
         CHECK(lease.remaining() > 0ms);
@@ -198,19 +211,18 @@ TEST_CASE("a holder that is asked to release within a time works on, and learns 
 TEST_CASE("a holder that does not release within the time loses the lease, and has its margin") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(),
-                      database.options({.ttl = 7s, .heartbeat = 100ms, .margin = 3s})};
+                      database.options({.ttl = 12s, .heartbeat = 100ms, .margin = 3s})};
         client asking{database.source(), database.options()};
         const auto lease = holder.acquire("job");
         const auto asked = steady::now();
-        REQUIRE(asking.request_release("job", lease.token(), {.within = 8s, .reason = "backup"}));
+        REQUIRE(asking.request_release("job", lease.token(), {.within = 13s, .reason = "backup"}));
         REQUIRE(eventually([&] { return lease.release_requested().stop_requested(); }));
         CHECK(lease.held());
-        CHECK(lease.remaining() <= 5s);
-        REQUIRE(eventually([&] { return !lease.held(); }));
-        const auto lost = steady::now();
-        CHECK(lost - asked > 4s);
+        CHECK(lease.remaining() <= 10s);
+        const auto held = last_held(lease, asked);
+        CHECK(steady::now() - asked > 9s);
         const auto next = take(asking, "job");
-        CHECK(steady::now() - lost >= 1s);  // it was lost before the test saw it
+        CHECK(steady::now() - held >= 1s);
         CHECK(next.held());
         CHECK(eventually([&] { return lease.lost().stop_requested(); }));
     }
@@ -273,6 +285,7 @@ TEST_CASE("holders of permits and modes are asked for them within a time, each a
         auto one = limit.acquire(1);
         auto other = limit.acquire(2);
         auto reading = page.acquire(lock_mode::upgradeable);
+        const auto asked = steady::now();
         REQUIRE(semaphore{asking, "limit"}.request_release(one.token(),
                                                            {.within = 3s, .reason = "quota"}));
         REQUIRE(shared_mutex{asking, "page"}.request_release(reading.token(),
@@ -281,7 +294,8 @@ TEST_CASE("holders of permits and modes are asked for them within a time, each a
             return one.release_requested().stop_requested() &&
                    reading.release_requested().stop_requested();
         }));
-        CHECK(one.held());
+        const bool held_on = one.held();
+        if (steady::now() - asked < 2s) CHECK(held_on);  // a stall may outlast the time
         CHECK(reading.held());
         CHECK(one.release_request()->reason == "quota");
         CHECK(reading.release_request()->reason == "edit");
@@ -301,7 +315,7 @@ TEST_CASE("a request outlives an extension whose answer comes late") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client holder{network.wrap(database.source()),
-                      database.options({.ttl = 5s, .heartbeat = 50ms, .margin = 200ms})};
+                      database.options({.ttl = 20s, .heartbeat = 50ms, .margin = 200ms})};
         client asking{database.source(), database.options()};
         semaphore limit{holder, "limit"};
         limit.create(1);
@@ -312,7 +326,7 @@ TEST_CASE("a request outlives an extension whose answer comes late") {
             if (what != "commit" || std::this_thread::get_id() != network_thread) return;
             if (once.exchange(true)) return;
             REQUIRE(semaphore{asking, "limit"}.request_release(held.token(),
-                                                               {.within = 5s, .reason = "x"}));
+                                                               {.within = 9s, .reason = "x"}));
             REQUIRE(eventually([&] { return held.release_requested().stop_requested(); }));
         });
         network_thread = std::this_thread::get_id();

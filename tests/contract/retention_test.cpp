@@ -488,7 +488,7 @@ TEST_CASE("a fenced lease is not retained, and a fence of a released one is refu
         auto held = locks.acquire("job");
         const auto db = database.connect();
         db->query("begin", soon());
-        fence(*db, held);
+        fence(*db, held, {.statement_timeout = 20s});
         db->query("commit", soon());
         held.release();
         CHECK_FALSE(is_kept(other, "job"));
@@ -523,7 +523,7 @@ TEST_CASE("a fence that is about to be sent keeps the lease from the next local 
             CHECK(locks.stats().local_grants == local);
         });
         if (database.speaks() == sql::dialect::sqlite) {
-            fence(*db, held);  // one writer: nothing comes in between
+            fence(*db, held, {.statement_timeout = 20s});  // one writer: nothing comes in between
         } else {
             CHECK(kind_of([&] { fence(*db, held); }) == errc::lock_lost);
         }
@@ -798,7 +798,7 @@ TEST_CASE("a cycle through a retained lease in use is found") {
             use = [&](const lease& held) {
                 const auto db = database.connect();
                 db->query("begin", soon());
-                fence(*db, held);
+                fence(*db, held, {.statement_timeout = 20s});
                 db->query("commit", soon());
             };
         }

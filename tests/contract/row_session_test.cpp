@@ -23,12 +23,17 @@ bool is_sqlite(const support::lock_database& database) {
     return database.speaks() == sql::dialect::sqlite;
 }
 
+/// For statements that must succeed: limits that are longer than a server stalls.
+row_session_options unhurried() {
+    return {.wait = row_wait::bounded(20s), .statement_timeout = 20s};
+}
+
 }  // namespace
 
 TEST_CASE("a locked row is read, changed and committed") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
-        row_session session{database.source()};
+        row_session session{database.source(), unhurried()};
         const auto row = session.lock(store.table(), {"sku"}, {"A1"}, {.columns = {"stock", "id"}});
         REQUIRE(row);
         CHECK(row->integer("stock") == 10);
@@ -49,12 +54,12 @@ TEST_CASE("without a commit everything is rolled back") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
         {
-            row_session session{database.source()};
+            row_session session{database.source(), unhurried()};
             REQUIRE(session.lock(store.table(), {"id"}, {1}));
             session.connection().query(store.take_one("A1"), soon());
         }
         CHECK(store.stock("A1") == 10);
-        row_session session{database.source()};
+        row_session session{database.source(), unhurried()};
         session.connection().query(store.take_one("A1"), soon());
         session.rollback();
         session.rollback();
@@ -67,11 +72,11 @@ TEST_CASE("without a commit everything is rolled back") {
 TEST_CASE("a missing row is an empty answer and locks nothing") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
-        row_session session{database.source()};
+        row_session session{database.source(), unhurried()};
         CHECK_FALSE(session.lock(store.table(), {"sku"}, {"Z9"}));
         CHECK(session.lock(store.table(), {"sku"}, {"A1"}));
         if (is_sqlite(database)) continue;
-        row_session other{database.source()};
+        row_session other{database.source(), unhurried()};
         CHECK_FALSE(other.lock(store.table(), {"sku"}, {"Z9"}, {.wait = row_wait::nowait()}));
     }
 }
@@ -79,12 +84,12 @@ TEST_CASE("a missing row is an empty answer and locks nothing") {
 TEST_CASE("nowait and a bounded wait for a locked row fail in time, with a typed error") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
-        row_session holder{database.source()};
+        row_session holder{database.source(), unhurried()};
         REQUIRE(holder.lock(store.table(), {"sku"}, {"A1"}));
         for (const auto wait : {row_wait::nowait(), row_wait::bounded(250ms)}) {
             const bool bounded = wait.how() == row_wait::kind::bounded;
             const auto refusal = [&] {
-                row_session other{database.source()};
+                row_session other{database.source(), unhurried()};
                 const auto start = std::chrono::steady_clock::now();
                 try {
                     (void)other.lock(store.table(), {"sku"}, {"A1"}, {.wait = wait});
@@ -113,9 +118,9 @@ TEST_CASE("nowait and a bounded wait for a locked row fail in time, with a typed
 TEST_CASE("skip_locked skips a locked row, and SQLite does not support it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
-        row_session holder{database.source()};
+        row_session holder{database.source(), unhurried()};
         REQUIRE(holder.lock(store.table(), {"sku"}, {"A1"}));
-        row_session other{database.source()};
+        row_session other{database.source(), unhurried()};
         const row_options skipping{.wait = row_wait::skip_locked()};
         if (is_sqlite(database)) {
             CHECK(kind_of([&] { (void)other.lock(store.table(), {"sku"}, {"A1"}, skipping); }) ==
@@ -131,11 +136,11 @@ TEST_CASE("a key without a unique index is refused, and the error says what woul
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
         for (const char* column : {"shelf", "size"}) {
-            row_session session{database.source()};
+            row_session session{database.source(), unhurried()};
             CHECK(kind_of([&] { (void)session.lock(store.table(), {column}, {1}); }) ==
                   errc::unindexed_key);
         }
-        row_session session{database.source()};
+        row_session session{database.source(), unhurried()};
         CHECK(session.lock(store.table(), {"colour", "size"}, {2, 1}, {.columns = {"sku"}})
                   ->text("sku") == "B2");
         CHECK(session.lock(store.table(), {"id", "shelf"}, {1, 7}));
@@ -151,7 +156,7 @@ TEST_CASE("invalid keys and names are refused, and the error says so") {
         const auto kind = [&](const std::string& table, const key_columns& columns,
                               const row_key& values, const row_options& options = {}) {
             return kind_of([&] {
-                row_session session{database.source()};
+                row_session session{database.source(), unhurried()};
                 (void)session.lock(table, columns, values, options);
             });
         };
@@ -176,7 +181,7 @@ TEST_CASE("values are bound, and in the type of the column") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
         database.run("insert into " + store.table() + " values (4, '42', 9, 9, 9, 1)");
-        row_session session{database.source()};
+        row_session session{database.source(), unhurried()};
         CHECK(session.lock(store.table(), {"sku"}, {42}));
         CHECK(session.lock(store.table(), {"id"}, {"4"}));
         CHECK_FALSE(session.lock(store.table(), {"sku"}, {"' or 1=1 -- "}));
@@ -191,7 +196,7 @@ TEST_CASE("a table may be named with its schema") {
                                    : database.speaks() == sql::dialect::mysql
                                        ? std::string{database.run("select database()").text(0, 0)}
                                        : "public";
-        row_session session{database.source()};
+        row_session session{database.source(), unhurried()};
         CHECK(session.lock(schema + "." + store.table(), {"sku"}, {"A1"}));
     }
 }
@@ -199,7 +204,7 @@ TEST_CASE("a table may be named with its schema") {
 TEST_CASE("several rows are answered in the caller's order") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
-        row_session session{database.source()};
+        row_session session{database.source(), unhurried()};
         const auto rows = session.lock_all(store.table(), {"sku"}, {{"C3"}, {"Z9"}, {"A1"}, {"C3"}},
                                            {.columns = {"stock"}});
         REQUIRE(rows.size() == 4);
@@ -214,18 +219,18 @@ TEST_CASE("several rows are answered in the caller's order") {
 TEST_CASE("a resource without a table of its own is locked by name") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         for (int round = 0; round < 2; ++round) {
-            row_session holder{database.source()};
+            row_session holder{database.source(), unhurried()};
             holder.lock_resource("tenant/42");
-            row_session other{database.source()};
+            row_session other{database.source(), unhurried()};
             CHECK(kind_of([&] { other.lock_resource("tenant/42", row_wait::nowait()); }) ==
                   errc::timed_out);
             holder.commit();
-            row_session third{database.source()};
+            row_session third{database.source(), unhurried()};
             third.lock_resource("tenant/42", row_wait::bounded(20s));
         }
         CHECK(database.number("select count(*) from rowlock_version") == 1);
         CHECK(database.number("select version from rowlock_version") == 0);
-        row_session session{database.source()};
+        row_session session{database.source(), unhurried()};
         CHECK(kind_of([&] { session.lock_resource("a", row_wait::skip_locked()); }) != errc{});
         row_session elsewhere{database.source().with_tables({.prefix = "nobody_made_"})};
         CHECK(kind_of([&] { elsewhere.lock_resource("a"); }) == errc::schema_outdated);
@@ -259,14 +264,14 @@ TEST_CASE("statements that would end the transaction are refused and not sent") 
         for (const char* text : {"commit", " /* x */ COMMIT", "rollback", "begin", "(-- x\n commit",
                                  "select 1; commit"}) {
             CAPTURE(text);
-            row_session session{database.source()};
+            row_session session{database.source(), unhurried()};
             session.connection().query(store.take_one("A1"), soon());
             CHECK(kind_of([&] { session.connection().query(text, soon()); }) ==
                   errc::invalid_options);
             CHECK(session.ending() == row_session_ending::rolled_back);
         }
         CHECK(store.stock("A1") == 10);
-        row_session session{database.source()};
+        row_session session{database.source(), unhurried()};
         session.connection().query("savepoint a", soon());
         session.connection().query(store.take_one("A1"), soon());
         session.connection().query("rollback to savepoint a", soon());
@@ -278,7 +283,7 @@ TEST_CASE("statements that would end the transaction are refused and not sent") 
 TEST_CASE("any error ends the session and frees its rows at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
-        row_session session{database.source()};
+        row_session session{database.source(), unhurried()};
         REQUIRE(session.lock(store.table(), {"sku"}, {"A1"}));
         session.connection().query(store.take_one("A1"), soon());
         CHECK(kind_of([&] {
@@ -286,7 +291,7 @@ TEST_CASE("any error ends the session and frees its rows at once") {
                       "insert into " + store.table() + " values (1, 'A1', 1, 5, 5, 1)", soon());
               }) == errc::unique_violation);
         CHECK(session.ending() == row_session_ending::rolled_back);
-        row_session other{database.source()};
+        row_session other{database.source(), unhurried()};
         CHECK(other
                   .lock(store.table(), {"sku"}, {"A1"},
                         {.columns = {"stock"}, .wait = row_wait::nowait()})
@@ -326,7 +331,7 @@ TEST_CASE("after max_hold every call is refused, and everything is rolled back")
 TEST_CASE("on_end is called once, and what it throws is dropped") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         std::vector<row_session_ending> ends;
-        row_session_options options;
+        row_session_options options = unhurried();
         options.on_end = [&](const row_session_report& end) {
             ends.push_back(end.ending);
             throw std::runtime_error{"careless"};
@@ -344,17 +349,19 @@ TEST_CASE("retry gives the answer and the number of attempts") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
         int calls = 0;
-        const auto done = retry(database.source(), {.backoff = 1ms}, [&](row_session& session) {
-            const auto row = session.lock(store.table(), {"sku"}, {"A1"}, {.columns = {"stock"}});
-            session.connection().query(store.take_one("A1"), soon());
-            if (++calls < 3) throw error{errc::conflict, "once more"};
-            return row->integer("stock") - 1;
-        });
+        const auto done =
+            retry(database.source(), {.backoff = 1ms}, unhurried(), [&](row_session& session) {
+                const auto row =
+                    session.lock(store.table(), {"sku"}, {"A1"}, {.columns = {"stock"}});
+                session.connection().query(store.take_one("A1"), soon());
+                if (++calls < 3) throw error{errc::conflict, "once more"};
+                return row->integer("stock") - 1;
+            });
         CHECK(done.value == 9);
         CHECK(done.attempts == 3);
         CHECK(store.stock("A1") == 9);
 
-        CHECK_THROWS_AS(retry(database.source(), {},
+        CHECK_THROWS_AS(retry(database.source(), {}, unhurried(),
                               [&](row_session& session) {
                                   session.connection().query(store.take_one("A1"), soon());
                                   throw std::logic_error{"no"};
@@ -363,14 +370,14 @@ TEST_CASE("retry gives the answer and the number of attempts") {
         CHECK(store.stock("A1") == 9);
         // An error that the action swallowed prevents the commit, and is rethrown.
         CHECK(kind_of([&] {
-                  retry(database.source(), {}, [&](row_session& session) {
+                  retry(database.source(), {}, unhurried(), [&](row_session& session) {
                       session.connection().query(store.take_one("A1"), soon());
                       (void)kind_of([&] { session.connection().query("nonsense", soon()); });
                   });
               }) == errc::database_error);
         CHECK(store.stock("A1") == 9);
         // The action may end the session by itself.
-        retry(database.source(), {}, [](row_session& session) { session.rollback(); });
-        retry(database.source(), {}, [](row_session& session) { session.commit(); });
+        retry(database.source(), {}, unhurried(), [](row_session& session) { session.rollback(); });
+        retry(database.source(), {}, unhurried(), [](row_session& session) { session.commit(); });
     }
 }

@@ -283,7 +283,7 @@ TEST_CASE("no event contains the password, however the connection to the server 
         {
             client locks{
                 database.at(user.url()),
-                database.watchful({.statement_timeout = 200ms, .on_event = [&](const event& what) {
+                database.watchful({.statement_timeout = 1s, .on_event = [&](const event& what) {
                                        const std::lock_guard lock{mutex};
                                        said += what.message + "\n";
                                        if (what.kind == event_kind::heartbeat_failed) {

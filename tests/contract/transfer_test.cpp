@@ -447,12 +447,12 @@ TEST_CASE("a lease with a deadline keeps it when it is adopted") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client giver{database.source(), database.options({.ttl = 20s})};
         client taker{database.source(), database.options({.ttl = 20s})};
-        auto given = giver.acquire("job", {.max_duration = 8s});
-        std::this_thread::sleep_for(1s);
+        auto given = giver.acquire("job", {.max_duration = 12s});
+        std::this_thread::sleep_for(2s);
         const auto taken = taker.adopt(given.offer());
         REQUIRE(taken);
         // With the margin of the whole time, not of what is left.
-        CHECK(taken->remaining() <= 7s - 1300ms);
+        CHECK(taken->remaining() <= 10s - 1950ms);
         CHECK(eventually([&] { return taken->lost().stop_requested(); }));
         CHECK(eventually([&] { return giver.try_acquire("job").has_value(); }));
     }

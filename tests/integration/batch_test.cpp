@@ -692,13 +692,22 @@ TEST_CASE("a release that waits for a fenced transaction does not delay concurre
                 std::vector<std::jthread> threads;
                 for (int i = 0; i < crowd::many; ++i) {
                     threads.emplace_back([&, i] {
-                        auto lease = all.locks.acquire("name " + std::to_string(i));
-                        if (i == 3) fence(*fenced, lease);
-                        together.arrive_and_wait();
-                        const auto start = std::chrono::steady_clock::now();
-                        lease.release();
-                        ++released;
-                        if (i != 3 && std::chrono::steady_clock::now() - start > 700ms) ++held_up;
+                        bool arrived = false;
+                        try {
+                            auto lease = all.locks.acquire("name " + std::to_string(i));
+                            if (i == 3) fence(*fenced, lease, {.statement_timeout = 20s});
+                            arrived = true;
+                            together.arrive_and_wait();
+                            const auto start = std::chrono::steady_clock::now();
+                            lease.release();
+                            ++released;
+                            if (i != 3 && std::chrono::steady_clock::now() - start > 700ms) {
+                                ++held_up;
+                            }
+                        } catch (const error& failure) {
+                            if (!arrived) together.arrive_and_drop();
+                            FAIL_CHECK(std::string{failure.what()});
+                        }
                     });
                 }
                 CHECK(eventually([&] { return released == crowd::many - 1; }));

@@ -39,8 +39,8 @@ TEST_CASE("500 threads are stopped at once, and leave no queue entry behind") {
                 });
             }
             stopped += 500;
+            CHECK(eventually([&] { return waiter.stats().queued == stopped; }, 2min));
             CHECK(places(database, 500));
-            CHECK(eventually([&] { return waiter.stats().queued == stopped; }));
             const auto start = steady::now();
             stop.request_stop();
             CHECK(eventually([&] { return given_up == 500; }));
@@ -49,7 +49,7 @@ TEST_CASE("500 threads are stopped at once, and leave no queue entry behind") {
             return took;
         };
         // 500 threads are woken and counted on two processors.
-        CHECK(at_best(250ms, stop_all) < 250ms);
+        CHECK(at_best(1s, stop_all) < 1s);
         CHECK(places(database, 0));
         CHECK(eventually([&] { return waiter.stats().cancelled == stopped; }));
     }

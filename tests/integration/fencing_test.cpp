@@ -62,7 +62,7 @@ std::int64_t take_over(const protocol_session& by, std::string_view name, grant_
 verdict fence_job(const protocol_session& holder, sql::connection& app, std::int64_t token,
                   std::chrono::milliseconds idle = 60s) {
     return detail::make_fencing(holder.statements())
-        ->fence(app, {"job", holder.id(), token, grant_id{}}, {.statement = 5s, .idle = idle},
+        ->fence(app, {"job", holder.id(), token, grant_id{}}, {.statement = 20s, .idle = idle},
                 soon());
 }
 
@@ -356,8 +356,9 @@ TEST_CASE("a fence that meets a take-over in progress waits for it and fails") {
             if (postgresql) {
                 app->query(std::string{"set transaction isolation level "} + isolation, soon());
             }
-            auto fenced = std::async(std::launch::async,
-                                     [&] { return kind_of([&] { fence(*app, lease); }); });
+            auto fenced = std::async(std::launch::async, [&] {
+                return kind_of([&] { fence(*app, lease, {.statement_timeout = 20s}); });
+            });
             REQUIRE(somebody_waits_for_a_row(database));
             taker->query("commit", soon());
             const auto kind = fenced.get();
@@ -635,14 +636,14 @@ TEST_CASE("a client that dies before the commit of its release leaves the lease 
 
 TEST_CASE("a release waits, for a limited time, for a transaction that has released the lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        client locks{database.source(), database.options({.statement_timeout = 400ms})};
+        client locks{database.source(), database.options({.statement_timeout = 1s})};
         auto lease = locks.acquire("job");
         const auto app = application(database);
         app->query("begin", soon());
         release_on_commit(*app, lease);
         const auto start = std::chrono::steady_clock::now();
         CHECK(kind_of([&] { lease.release(); }) != errc{});
-        CHECK(std::chrono::steady_clock::now() - start < 10s);
+        CHECK(std::chrono::steady_clock::now() - start < 15s);
         app->query("rollback", soon());
         // The client repeats the release in the background.
         client other{database.source(), database.options()};
@@ -725,7 +726,7 @@ TEST_CASE("on a Galera node the fence is a write, under the same conditions") {
 // shows: fenced-transactions
 TEST_CASE("MariaDB, SERIALIZABLE: the fence holds, and heartbeats wait for its transaction") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
-        client locks{database.source(), database.options({.ttl = 6s, .heartbeat = 300ms})};
+        client locks{database.source(), database.options({.ttl = 20s, .heartbeat = 300ms})};
         const auto lease = locks.acquire("job");
         const auto app = application(database);
         app->query("set session transaction isolation level serializable", soon());

@@ -27,7 +27,7 @@ TEST_CASE("idle connections that a proxy cuts cost neither a lease nor a queue e
         const auto proxy = support::haproxy::start(database.url(), 700ms);
         if (!proxy) return;
         const auto source = database.at(proxy->url());
-        const auto options = database.options({.ttl = 9s});  // heartbeats every three seconds
+        const auto options = database.options({.ttl = 30s, .heartbeat = 3s});
         client holder{source, options};
         client second{source, options};
         client third{source, options};
@@ -82,12 +82,13 @@ TEST_CASE("a proxy that switches to another server costs the leases, and the eve
                         soon());
         }
         std::atomic<bool> server_changed{false};
-        client holder{open(proxy->url()), {.ttl = 30s, .on_event = [&](const event& what) {
-                                               if (what.kind == event_kind::lease_lost &&
-                                                   what.reason == loss_reason::server_changed) {
-                                                   server_changed = true;
-                                               }
-                                           }}};
+        client holder{open(proxy->url()),
+                      {.ttl = 1min, .heartbeat = 2s, .on_event = [&](const event& what) {
+                           if (what.kind == event_kind::lease_lost &&
+                               what.reason == loss_reason::server_changed) {
+                               server_changed = true;
+                           }
+                       }}};
         const auto held = holder.acquire("led astray");
         first->stop();
         REQUIRE(eventually([&] { return !held.held(); }, 60s));

@@ -398,7 +398,7 @@ TEST_CASE("no heartbeat waits for a transaction that is recorded, at any isolati
         const auto beats = [&] {
             const auto heart = database.connect();
             return some.leases.heartbeat(*heart, session_id{1}, 0,
-                                         std::chrono::steady_clock::now() + 4s);
+                                         std::chrono::steady_clock::now() + 15s);
         };
         // A grant in an open transaction.
         some.db->query("begin", soon());
@@ -425,7 +425,7 @@ TEST_CASE("no heartbeat waits for a transaction that is recorded, at any isolati
         release_on_commit(*db, held);
         const auto heart = database.connect();
         CHECK(some.leases.heartbeat(*heart, held.session_id(), 0,
-                                    std::chrono::steady_clock::now() + 4s));
+                                    std::chrono::steady_clock::now() + 15s));
         db->query("commit", soon());
         CHECK(kinds(database, "b") == "granted released");
     }

@@ -108,7 +108,7 @@ TEST_CASE("a lease whose row is locked does not prevent the repetition of anothe
 // shows: promise-9
 TEST_CASE("a dead holder whose session's row is locked does not delay waiters for other leases") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        client dead{database.source(), database.options({.ttl = 3s, .heartbeat = 300ms})};
+        client dead{database.source(), database.options({.ttl = 9s, .heartbeat = 300ms})};
         client other{database.source(), database.options()};
         // Finds its grants by polls alone: the poll looks at the dead holder first.
         client waiter{database.source(),
@@ -128,7 +128,7 @@ TEST_CASE("a dead holder whose session's row is locked does not delay waiters fo
         blocker->query(
             "select id from " + database.prefix() + "session where id = " + id + " for update",
             soon());
-        REQUIRE(eventually([&] { return !other.is_locked("a"); }));
+        REQUIRE(eventually([&] { return !other.is_locked("a"); }, 40s));
         const auto polls = waiter.stats().polls;
         REQUIRE(eventually([&] { return waiter.stats().polls > polls + 1; }));
         b.release();

@@ -159,7 +159,7 @@ TEST_CASE("a crash and a restart of the server are not a change of servers") {
         const auto server = support::own_server::start(which);
         if (!server) return;
         migrate(open(server->url()));
-        client locks{open(server->url()), {.ttl = 30s, .heartbeat = 500ms}};
+        client locks{open(server->url()), {.ttl = 2min, .heartbeat = 500ms}};
         const auto held = locks.acquire("job");
         const auto before = server_of(server->url());
         server->kill();

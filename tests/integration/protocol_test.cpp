@@ -383,16 +383,18 @@ TEST_CASE("rowlock takes over from a foreign client that died, once its ttl is o
 
 TEST_CASE("a heartbeat keeps a foreign client's lease, and rowlock's waiter waiting") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        constexpr auto ttl = 5s;
+        constexpr auto ttl = 9s;
         foreign::client other{database, ttl};
         REQUIRE(other.try_acquire("job", 11));
         client locks{database.source(), database.options({.poll_interval = 100ms})};
         auto waiting = in_background([&] { return acquire_soon(locks, "job"); });
         const auto until = std::chrono::steady_clock::now() + ttl + 1s;
-        CHECK(eventually([&] {
-            CHECK(other.heartbeat());
-            return std::chrono::steady_clock::now() > until && locks.stats().polls > 1;
-        }));
+        CHECK(eventually(
+            [&] {
+                CHECK(other.heartbeat());
+                return std::chrono::steady_clock::now() > until && locks.stats().polls > 1;
+            },
+            40s));
         CHECK_FALSE(is_ready(waiting));
         CHECK(other.release("job", 11));
         CHECK(waiting.get().held());

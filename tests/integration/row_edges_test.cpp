@@ -641,8 +641,11 @@ TEST_CASE("many threads share few sessions") {
                     for (int i = 0; i < 6; ++i) {
                         row_session_options options{.max_sessions = 3, .checkout_timeout = 60s};
                         options.wait = row_wait::bounded(30s);
+                        options.statement_timeout = 20s;
+                        const retry_policy persistent{
+                            .attempts = 100, .backoff = 1ms, .total = 60s};
                         bool fail = true;
-                        retry(mine, {.backoff = 1ms}, options, [&](row_session& session) {
+                        retry(mine, persistent, options, [&](row_session& session) {
                             const int now = ++open;
                             for (int seen = most;
                                  seen < now && !most.compare_exchange_weak(seen, now);) {

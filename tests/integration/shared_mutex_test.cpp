@@ -875,8 +875,13 @@ TEST_CASE("readers and writers at random: never a writer beside another holder")
                 clients.push_back(std::make_unique<client>(database.source(), database.options()));
                 locks.push_back(std::make_unique<shared_mutex>(*clients.back(), "page"));
                 for (std::uint32_t thread = 0; thread < threads; ++thread) {
-                    all.emplace_back(
-                        [&, &page = *locks.back(), seed = 10 * i + thread] { work(page, seed); });
+                    all.emplace_back([&, &page = *locks.back(), seed = 10 * i + thread] {
+                        try {
+                            work(page, seed);
+                        } catch (const error& failure) {
+                            FAIL_CHECK(std::string{failure.what()});
+                        }
+                    });
                 }
             }
             all.clear();

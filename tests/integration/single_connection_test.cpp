@@ -142,8 +142,9 @@ TEST_CASE("a waiter with a single connection is woken by PostgreSQL, and by its 
 
 TEST_CASE("a locked row delays no heartbeat on a single connection") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        client locks{database.source(),
-                     database.options({.ttl = 6s, .heartbeat = 700ms, .single_connection = true})};
+        client locks{
+            database.source(),
+            database.options({.ttl = 10s, .heartbeat = 1100ms, .single_connection = true})};
         locks.acquire("row").release();
         const auto held = locks.acquire("job");
         auto& other = database.admin();
@@ -159,7 +160,7 @@ TEST_CASE("a locked row delays no heartbeat on a single connection") {
             }
         });
         const auto beats = locks.stats().heartbeats;
-        CHECK(eventually([&] { return locks.stats().heartbeats >= beats + 10; }));
+        CHECK(eventually([&] { return locks.stats().heartbeats >= beats + 10; }, 40s));
         CHECK(held.held());
         CHECK(locks.stats().lost == 0);
         other.query("rollback", soon());
@@ -177,7 +178,7 @@ TEST_CASE("a single connection that stalls costs no lease: the heartbeat opens a
         support::tcp_relay link{address.port};
         address.host = "127.0.0.1";
         address.port = link.port();
-        client locks{database.at(address.url()), database.options({.ttl = 10s,
+        client locks{database.at(address.url()), database.options({.ttl = 15s,
                                                                    .heartbeat = 1s,
                                                                    .statement_timeout = 20s,
                                                                    .single_connection = true})};
@@ -400,8 +401,9 @@ TEST_CASE("calls on a single connection cause no heartbeats where the heartbeat 
 TEST_CASE("many threads share a single connection, and each has its lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto count = std::make_shared<counted>();
-        client locks{counting(database.source(), count),
-                     database.options({.poll_interval = 100ms, .single_connection = true})};
+        client locks{
+            counting(database.source(), count),
+            database.options({.ttl = 5min, .poll_interval = 100ms, .single_connection = true})};
         std::vector<std::future<void>> all;
         std::atomic<int> inside{0};
         std::atomic<int> overlaps{0};

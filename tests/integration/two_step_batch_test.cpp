@@ -86,7 +86,7 @@ private:
 };
 
 /// Below every lock timeout of a connection that was set up.
-constexpr auto at_once = 4500ms;
+constexpr auto at_once = 8s;
 
 template <typename Action>
 auto timed(Action action) {

@@ -48,7 +48,7 @@ scale& chosen() {
 /// The time by which a busy machine may exceed a promised time. A short run may be beside others,
 /// on a machine that stalls.
 milliseconds tolerance() {
-    return chosen().full ? 500ms : 5s;
+    return chosen().full ? 500ms : 12s;
 }
 
 std::string name_of(const support::lock_database& database) {
@@ -134,7 +134,7 @@ void pass_on_under_fire(support::lock_database& database) {
     CHECK_MESSAGE(late.empty(), told(late));
     // A killed listener reconnects at once, and polls for what it missed. Each stall of the server
     // delays one hand-off of each name, of only a thousand in a short run.
-    CHECK(percentile(passed, chosen().full ? 0.99 : 0.98) < in_micros(poll / 2));
+    CHECK(percentile(passed, chosen().full ? 0.99 : 0.95) < in_micros(poll / 2));
     const auto odd = unexpected_results(past, {"granted", "ok"});
     CHECK_MESSAGE(odd.empty(), told(odd));
 }

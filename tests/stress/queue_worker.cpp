@@ -195,6 +195,7 @@ private:
         rowlock::client_options options;
         options.ttl = std::chrono::milliseconds{with.number("ttl_ms")};
         options.poll_interval = std::chrono::milliseconds{with.number("poll_ms")};
+        options.statement_timeout = 20s;  // longer than a server stalls
         // All workers are on one machine. In tests that kill listeners the listeners must be
         // needed.
         options.wake_ups = with.number("polling") != 0       ? rowlock::wakeup_mode::polling

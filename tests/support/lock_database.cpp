@@ -119,6 +119,10 @@ sql::connection_source lock_database::at(const std::string& url) const {
 }
 
 client_options lock_database::options(client_options options) const {
+    // A busy machine stalls a server for seconds.
+    if (options.statement_timeout == client_options{}.statement_timeout) {
+        options.statement_timeout = 20s;
+    }
     // All clients of a test are on one machine, and most tests are about the database's wake-ups. A
     // test of datagrams asks for them.
     if (speaks() != sql::dialect::sqlite && options.wake_ups == wakeup_mode::automatic) {
@@ -137,7 +141,7 @@ client_options lock_database::watchful(client_options options) const {
 reaper_options lock_database::reaping(milliseconds retention, milliseconds grace) const {
     return {.retention = retention,
             .grace = grace,
-            .statement_timeout = std::min({retention / 10, grace / 2, milliseconds{5s}})};
+            .statement_timeout = std::min({retention / 10, grace / 2, milliseconds{20s}})};
 }
 
 std::unique_ptr<sql::connection> lock_database::connect() const {
