@@ -644,7 +644,7 @@ TEST_CASE("serve answers others, and ends at SIGTERM, beside clients that never 
     }};
     CHECK(request{.path = "/"}.status(at) == 200);  // they are cut off after 10 s
     at.running().send(SIGTERM);
-    CHECK(at.running().wait() == 0);
+    CHECK(at.running().wait(20s) == 0);
 }
 
 TEST_CASE("serve answers others, and ends at SIGTERM, while the database hangs") {

@@ -261,7 +261,7 @@ TEST_CASE("a holder that vanished is replaced after its ttl, with a greater toke
 }
 
 // shows: promise-2
-TEST_CASE("heartbeats keep a lease far beyond its ttl, with the same token") {
+TEST_CASE("heartbeats keep a lease beyond its ttl, with the same token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(),
                       database.options({.ttl = 8s, .heartbeat = 300ms, .margin = 100ms})};
@@ -753,10 +753,10 @@ TEST_CASE("transient refusals are retried and do not reach the caller") {
 TEST_CASE("an exhausted pool costs no lease: the heartbeat has its own connection") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
-        client locks{
-            network.wrap(database.source()),
-            database.watchful(
-                {.statement_timeout = 2s, .max_connections = 1, .retry = {.total = 1min}})};
+        client locks{network.wrap(database.source()),
+                     database.watchful({.statement_timeout = 2s,
+                                        .max_connections = 1,
+                                        .retry = {.attempts = 3, .total = 1min}})};
         const auto lease = locks.acquire("job");
         std::promise<void> let_go;
         std::promise<void> stuck;

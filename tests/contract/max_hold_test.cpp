@@ -6,6 +6,7 @@
 #include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
+#include "support/last_held.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
 #include <rowlock/rowlock.hpp>
@@ -27,6 +28,7 @@ using namespace std::chrono_literals;
 using support::eventually;
 using support::interception;
 using support::kind_of;
+using support::last_held;
 using support::soon;
 using enum lock_mode;
 
@@ -67,21 +69,6 @@ client_options patient() {
 /// Whether this is the first statement that a request sends once it has looked at the grant.
 bool begins_request(support::lock_database& database, std::string_view what, const char* lock) {
     return database.speaks() == sql::dialect::sqlite ? what.starts_with("begin") : what == lock;
-}
-
-/// Waits until `held` is no longer held, and returns when it last was, at `since` or later: a stall
-/// of this process cannot make it later.
-template <typename Held>
-std::chrono::steady_clock::time_point last_held(const Held& held,
-                                                std::chrono::steady_clock::time_point since) {
-    auto last = since;
-    REQUIRE(eventually([&] {
-        const auto now = std::chrono::steady_clock::now();
-        const bool still = held.held();
-        if (still) last = now;
-        return !still;
-    }));
-    return last;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "sql/server_facts.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
+#include "support/waits.hpp"
 #include <rowlock/driver/mysql.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/sql/connection.hpp>
@@ -13,6 +14,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -30,6 +32,7 @@ using rowlock::grant_id;
 using rowlock::session_id;
 using rowlock::mysql_wait::ending;
 using rowlock::sql::connection;
+using support::at_best;
 using support::soon;
 using clock = std::chrono::steady_clock;
 
@@ -138,26 +141,32 @@ TEST_CASE_TEMPLATE("many sleeping sessions are woken at once by many others", F,
     constexpr int many = 6;
     constexpr int rounds = 30;
     const auto look = connected<F>();
-    std::vector<std::future<int>> ended;  // how many of the rounds were slow
-    for (int i = 0; i < many; ++i) {
-        ended.push_back(std::async(std::launch::async, [&, i] {
-            const auto who = session(i);
-            const wait_lock shut{connected<F>()};
-            const auto hint = mysql_wait_thread<F>(who);
-            const auto by = connected<F>();
-            const auto eye = connected<F>();
-            int slow = 0;
-            for (int round = 0; round < rounds; ++round) {
-                auto nap = asleep(*hint, who, shut, *eye);
-                const auto start = clock::now();
-                CHECK(rowlock::mysql_wait::wake(*by, who, grant_id{7}, soon()));
-                CHECK(nap.get().how == ending::woken);
-                if (clock::now() - start >= 1s) ++slow;
-            }
-            return slow;
-        }));
-    }
-    for (auto& each : ended) CHECK(each.get() <= 3);  // when the machine stalled
+    const auto slow_rounds_of_all = [&] {
+        std::vector<std::future<int>> ended;
+        for (int i = 0; i < many; ++i) {
+            ended.push_back(std::async(std::launch::async, [&, i] {
+                const auto who = session(i);
+                const wait_lock shut{connected<F>()};
+                const auto hint = mysql_wait_thread<F>(who);
+                const auto by = connected<F>();
+                const auto eye = connected<F>();
+                int slow = 0;
+                for (int round = 0; round < rounds; ++round) {
+                    auto nap = asleep(*hint, who, shut, *eye);
+                    const auto start = clock::now();
+                    CHECK(rowlock::mysql_wait::wake(*by, who, grant_id{7}, soon()));
+                    CHECK(nap.get().how == ending::woken);
+                    if (clock::now() - start >= 1s) ++slow;
+                }
+                return slow;
+            }));
+        }
+        int most = 0;
+        for (auto& each : ended) most = std::max(most, each.get());
+        return most;
+    };
+    // A stall of the machine makes a round of each slow.
+    CHECK(at_best(2, slow_rounds_of_all) < 2);
 }
 
 TEST_CASE_TEMPLATE("a wake-up costs one round trip, whether the session sleeps or not", F,

@@ -5,6 +5,7 @@
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
+#include "support/last_held.hpp"
 #include "support/lock_database.hpp"
 #include "support/waits.hpp"
 #include <rowlock/rowlock.hpp>
@@ -24,6 +25,7 @@ using namespace std::chrono_literals;
 using support::eventually;
 using support::interception;
 using support::kind_of;
+using support::last_held;
 using support::soon;
 using enum lock_mode;
 
@@ -39,21 +41,6 @@ bool counts(support::lock_database& database) {
 /// Of a holder that learns of a change soon, and that no pause ends.
 client_options patient() {
     return {.ttl = 20s, .heartbeat = 100ms};
-}
-
-/// Waits until `held` is no longer held, and returns when it last was, at `since` or later: a stall
-/// of this process cannot make it later.
-template <typename Held>
-std::chrono::steady_clock::time_point last_held(const Held& held,
-                                                std::chrono::steady_clock::time_point since) {
-    auto last = since;
-    REQUIRE(eventually([&] {
-        const auto now = std::chrono::steady_clock::now();
-        const bool still = held.held();
-        if (still) last = now;
-        return !still;
-    }));
-    return last;
 }
 
 }  // namespace

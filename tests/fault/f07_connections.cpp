@@ -134,6 +134,7 @@ void kill_every_second(trial& in, support::lock_database& database) {
 
         const auto at = steady::now();
         const int killed = kill_connections(database);
+        const auto beats = locks.stats().heartbeats;
         in.must(killed >= 3, "only " + std::to_string(killed) + " connections were killed");
         const bool told = support::eventually([&] { return lost.stop_requested(); });
         in.took(steady::now() - at, "until an advisory lock was known to be lost",
@@ -146,6 +147,8 @@ void kill_every_second(trial& in, support::lock_database& database) {
         }
         in.must(advisory.try_lock_for(database.prefix() + "advisory", 20s).has_value(),
                 "the lost lock is still held by a connection");
+        in.must(support::eventually([&] { return locks.stats().heartbeats > beats; }),
+                "no heartbeat after the connections were killed");
         in.made();
         std::this_thread::sleep_until(next);
     }

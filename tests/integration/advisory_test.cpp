@@ -623,11 +623,11 @@ TEST_CASE("readers join again once the writer of another process has stopped wai
     });
     REQUIRE(db->somebody_waits_for(name));
     CHECK_FALSE(readers.try_lock_shared(name));
-    auto patient =
+    auto reader =
         std::async(std::launch::async, [&] { return readers.try_lock_shared_for(name, 20s); });
     CHECK_FALSE(writer.get());
     CHECK(one.held());
-    CHECK(patient.get());
+    CHECK(reader.get());
     CHECK(readers.try_lock_shared(name));
 }
 

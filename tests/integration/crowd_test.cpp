@@ -26,7 +26,7 @@ using steady = std::chrono::steady_clock;
 TEST_CASE("500 threads are stopped at once, and leave no queue entry behind") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
-        client waiter{database.source(), database.options({.ttl = 60s, .statement_timeout = 20s})};
+        client waiter{database.source(), database.options({.ttl = 60s, .poll_interval = 10s})};
         const auto lease = holder.acquire("job");
         std::uint64_t stopped = 0;
         const auto stop_all = [&] {

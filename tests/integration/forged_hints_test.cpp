@@ -38,7 +38,7 @@ using steady = std::chrono::steady_clock;
 
 namespace {
 
-/// Far below the poll interval.
+/// Below the poll interval, which begins with a poll.
 constexpr auto at_once = 8s;
 /// A token that would pass every later fence.
 constexpr std::int64_t forged_token = 4'000'000'000'000'000'000;

@@ -616,7 +616,7 @@ TEST_CASE("a history with records of permits survives the migrations that took t
 TEST_CASE("the history's triggers let takes and releases of one semaphore go on at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         record(database);
-        client locks{database.source(), database.options({.statement_timeout = 5s})};
+        client locks{database.source(), database.options({.statement_timeout = 4s})};
         semaphore api{locks, "api"};
         semaphore other{locks, "other"};
         api.set_capacity(10);

@@ -80,7 +80,7 @@ size_of_soak& chosen() {
 }
 
 /// The time by which a busy machine may exceed a promised time. A short run may be beside others,
-/// on a machine that stalls; it lasts longer than this, so that a wait without end is still found.
+/// on a machine that stalls.
 milliseconds tolerance() {
     return chosen().longest < 1min ? 8s : 500ms;
 }

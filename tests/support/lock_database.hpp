@@ -48,7 +48,7 @@ public:
     /// The same tables by another URL: as another user, or through a relay.
     [[nodiscard]] rowlock::sql::connection_source at(const std::string& url) const;
 
-    /// `options` for a client of a test.
+    /// `options` for a client of a test, whose default statement_timeout is 20 s.
     [[nodiscard]] rowlock::client_options options(rowlock::client_options options = {}) const;
     /// `options` for a client that notices within some heartbeats what is changed by hand, and
     /// whose session outlives any stall of the machine.
