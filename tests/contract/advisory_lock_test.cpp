@@ -3,6 +3,7 @@
 #include "contract/driver_fixtures.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
+#include "support/unhurried.hpp"
 #include <rowlock/advisory_lock.hpp>
 #include <rowlock/transaction.hpp>
 
@@ -21,6 +22,7 @@ using namespace std::chrono_literals;
 using support::eventually;
 using support::kind_of;
 using support::soon;
+using support::unhurried;
 
 namespace {
 
@@ -33,11 +35,6 @@ std::string fresh(const std::string& name) {
 template <typename Fixture>
 constexpr bool is_postgresql = Fixture::speaks == sql::dialect::postgresql;
 
-/// For statements that must succeed: a limit that is longer than a server stalls.
-advisory_options unhurried() {
-    return {.statement_timeout = 20s, .keepalive_timeout = 1min};
-}
-
 }  // namespace
 
 // shows: advisory-locks
@@ -49,8 +46,8 @@ TEST_CASE_TEMPLATE_DEFINE("only one of two programs at a time locks a name", F, 
         return;
     }
     const std::string name = fresh("job");
-    advisory_client a{F::source(), unhurried()};
-    advisory_client b{F::source(), unhurried()};
+    advisory_client a{F::source(), unhurried<advisory_options>()};
+    advisory_client b{F::source(), unhurried<advisory_options>()};
     auto held = a.try_lock(name);
     REQUIRE(held);
     CHECK(held->held());
@@ -74,8 +71,8 @@ TEST_CASE_TEMPLATE_DEFINE("a waiter is given the lock when it is unlocked", F, h
     if (!F::available() || F::speaks == sql::dialect::sqlite) return;
     CAPTURE(F::name);
     const std::string name = fresh("job");
-    advisory_client a{F::source(), unhurried()};
-    advisory_client b{F::source(), unhurried()};
+    advisory_client a{F::source(), unhurried<advisory_options>()};
+    advisory_client b{F::source(), unhurried<advisory_options>()};
     auto held = std::make_optional(a.lock(name));
     auto waiter = std::async(std::launch::async, [&] { return b.try_lock_for(name, 20s); });
     REQUIRE(eventually([&] { return b.connections() == 2; }));
@@ -92,7 +89,7 @@ TEST_CASE_TEMPLATE_DEFINE("threads of one process exclude each other on one conn
     if (!F::available() || F::speaks == sql::dialect::sqlite) return;
     CAPTURE(F::name);
     const std::string name = fresh("counter");
-    advisory_client locks{F::source(), unhurried()};
+    advisory_client locks{F::source(), unhurried<advisory_options>()};
     {
         const auto held = locks.lock(name);
         CHECK_FALSE(locks.try_lock(name));  // this thread, too
@@ -122,8 +119,8 @@ TEST_CASE_TEMPLATE_DEFINE("threads of one process exclude each other on one conn
 TEST_CASE_TEMPLATE_DEFINE("many locks share one connection", F, sharing) {
     if (!F::available() || F::speaks == sql::dialect::sqlite) return;
     CAPTURE(F::name);
-    advisory_client locks{F::source(), unhurried()};
-    advisory_client other{F::source(), unhurried()};
+    advisory_client locks{F::source(), unhurried<advisory_options>()};
+    advisory_client other{F::source(), unhurried<advisory_options>()};
     const std::string name = fresh("job");
     std::vector<advisory_lock> held;
     for (int i = 0; i < 20; ++i) held.push_back(locks.lock(name + std::to_string(i)));
@@ -138,12 +135,12 @@ TEST_CASE_TEMPLATE_DEFINE("the end of the advisory_client unlocks what it held",
     if (!F::available() || F::speaks == sql::dialect::sqlite) return;
     CAPTURE(F::name);
     const std::string name = fresh("job");
-    advisory_client other{F::source(), unhurried()};
+    advisory_client other{F::source(), unhurried<advisory_options>()};
     CHECK(other.try_lock(name));
     std::optional<advisory_lock> orphan;
     std::stop_token lost;
     {
-        advisory_client locks{F::source(), unhurried()};
+        advisory_client locks{F::source(), unhurried<advisory_options>()};
         orphan = locks.try_lock(name);
         REQUIRE(orphan);
         lost = orphan->lost();
@@ -157,8 +154,8 @@ TEST_CASE_TEMPLATE_DEFINE("the end of the advisory_client unlocks what it held",
 TEST_CASE_TEMPLATE_DEFINE("shared locks and explicit keys, where the database has them", F, kinds) {
     if (!F::available() || F::speaks == sql::dialect::sqlite) return;
     CAPTURE(F::name);
-    advisory_client a{F::source(), unhurried()};
-    advisory_client b{F::source(), unhurried()};
+    advisory_client a{F::source(), unhurried<advisory_options>()};
+    advisory_client b{F::source(), unhurried<advisory_options>()};
     const std::string name = fresh("job");
     const auto number = static_cast<std::int32_t>(std::hash<std::string>{}(name)&0x7fffffff);
     if constexpr (is_postgresql<F>) {
@@ -219,7 +216,7 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction's lock ends with it, on the caller's ow
               errc::unsupported);
         db->query("rollback", soon());
     } else {
-        advisory_client others{F::source(), unhurried()};
+        advisory_client others{F::source(), unhurried<advisory_options>()};
         CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*db, name)); }) ==
               errc::invalid_options);
         CHECK(others.try_lock(name));
@@ -248,7 +245,7 @@ TEST_CASE_TEMPLATE_DEFINE("a wait without a grant leaves the caller's transactio
     const auto handle = F::borrow();
     const auto db = handle->ref();
     const std::string name = fresh("job");
-    advisory_client others{F::source(), unhurried()};
+    advisory_client others{F::source(), unhurried<advisory_options>()};
     auto held = others.try_lock(name);
     handle->run("set lock_timeout = '17s'");
     handle->run("begin");
@@ -291,7 +288,7 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction's lock is refused where it would not pr
     const auto handle = F::borrow();
     const auto db = handle->ref();
     const std::string name = fresh("job");
-    advisory_client others{F::source(), unhurried()};
+    advisory_client others{F::source(), unhurried<advisory_options>()};
     for (const char* level : {"repeatable read", "serializable"}) {
         handle->run(std::string{"begin isolation level "} + level);
         CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*db, name)); }) ==

@@ -7,6 +7,7 @@
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/servers.hpp"
+#include "support/unhurried.hpp"
 #include "support/waits.hpp"
 #include <rowlock/rowlock.hpp>
 
@@ -27,17 +28,14 @@ using namespace std::chrono_literals;
 using support::eventually;
 using support::kind_of;
 using support::soon;
+using support::unhurried;
 
 std::string fresh_prefix() {
     static std::atomic<int> count{0};
     return "f" + std::to_string(getpid()) + "_" + std::to_string(++count) + "_";
 }
 
-/// Limits of statements that must succeed, longer than a server stalls.
-client_options unhurried() {
-    return {.statement_timeout = 20s};
-}
-constexpr fence_options long_limit{.statement_timeout = 20s};
+const auto long_limit = unhurried<fence_options>();
 
 /// Lock tables, a table of the application, and the application's handle to both.
 template <driver_fixture F>
@@ -110,7 +108,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fenced transaction commits, and the lease is still 
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source(), unhurried()};
+    client locks{it.source(), unhurried<client_options>()};
     const auto lease = locks.acquire("stock");
     const auto db = it.handle->ref();
     it.handle->run(it.begin());
@@ -138,7 +136,7 @@ TEST_CASE_TEMPLATE_DEFINE("outside a transaction a fence is refused and locks no
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source(), unhurried()};
+    client locks{it.source(), unhurried<client_options>()};
     const auto lease = locks.acquire("stock");
     const auto db = it.handle->ref();
     CHECK(kind_of([&] { fence(*db, lease); }) == errc::invalid_options);
@@ -155,8 +153,8 @@ TEST_CASE_TEMPLATE_DEFINE(
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source(), unhurried()};
-    client others{it.source(), unhurried()};
+    client locks{it.source(), unhurried<client_options>()};
+    client others{it.source(), unhurried<client_options>()};
     const auto lease = locks.acquire("stock");
     REQUIRE(others.force_release("stock"));
     const auto theirs = others.acquire("stock");
@@ -186,7 +184,7 @@ TEST_CASE_TEMPLATE_DEFINE("control: without the fence the stale holder's transac
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source(), unhurried()};
+    client locks{it.source(), unhurried<client_options>()};
     const auto lease = locks.acquire("stock");
     REQUIRE(locks.force_release("stock"));
     const auto theirs = locks.acquire("stock");
@@ -202,7 +200,7 @@ TEST_CASE_TEMPLATE_DEFINE("errors that the client knows are reported without a r
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source(), unhurried()};
+    client locks{it.source(), unhurried<client_options>()};
     auto lease = locks.acquire("stock");
     auto ended = locks.acquire("other", {.max_duration = 500ms});
     const auto db = it.handle->ref();
@@ -223,7 +221,7 @@ TEST_CASE_TEMPLATE_DEFINE("errors that the client knows are reported without a r
     CHECK(kind_of([&] { release_on_commit(*db, lease); }) == errc::not_owner);
     rowlock::lease inert;
     {
-        client gone{it.source(), unhurried()};
+        client gone{it.source(), unhurried<client_options>()};
         inert = gone.acquire("stock");
     }
     CHECK(kind_of([&] { fence(*db, inert); }) == errc::lock_lost);
@@ -235,7 +233,7 @@ TEST_CASE_TEMPLATE_DEFINE("one transaction is fenced with several leases", F, fe
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source(), unhurried()};
+    client locks{it.source(), unhurried<client_options>()};
     std::vector<lease> leases;
     for (int i = 0; i < 5; ++i) leases.push_back(locks.acquire("stock/" + std::to_string(i)));
     const auto db = it.handle->ref();
@@ -253,7 +251,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fence works on rowlock's own connection too", F,
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source(), unhurried()};
+    client locks{it.source(), unhurried<client_options>()};
     const auto lease = locks.acquire("stock");
     const auto db = F::source().connect(soon());
     CHECK(kind_of([&] { fence(*db, lease); }) == errc::invalid_options);
@@ -270,7 +268,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fence takes the mutex that the calling thread has l
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source(), unhurried()};
+    client locks{it.source(), unhurried<client_options>()};
     const auto db = it.handle->ref();
     mutex plain{locks, "plain"};
     recursive_mutex nested{locks, "nested"};
@@ -295,8 +293,8 @@ TEST_CASE_TEMPLATE_DEFINE(
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source(), unhurried()};
-    client others{it.source(), unhurried()};
+    client locks{it.source(), unhurried<client_options>()};
+    client others{it.source(), unhurried<client_options>()};
     const auto db = it.handle->ref();
     auto lease = locks.acquire("stock");
     const auto token = lease.token();
@@ -338,7 +336,7 @@ TEST_CASE_TEMPLATE_DEFINE("a lease whose release was rolled back can be released
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{it.source(), unhurried()};
+    client locks{it.source(), unhurried<client_options>()};
     const auto db = it.handle->ref();
     {
         auto lease = locks.acquire("stock");
@@ -369,7 +367,7 @@ TEST_CASE_TEMPLATE_DEFINE("the error on a connection that does not find the tabl
     CAPTURE(F::name);
     if constexpr (F::speaks == sql::dialect::mysql) {
         const shop<F> it;
-        client locks{it.source(), unhurried()};
+        client locks{it.source(), unhurried<client_options>()};
         const auto lease = locks.acquire("stock");
         const auto elsewhere = F::borrow();
         elsewhere->run("use information_schema");
@@ -401,7 +399,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fence finds the tables of its client with any searc
     // This handle's search path finds other tables first.
     if constexpr (F::speaks == sql::dialect::postgresql) {
         const shop<F> it;
-        client locks{it.source(), unhurried()};
+        client locks{it.source(), unhurried<client_options>()};
         const auto lease = locks.acquire("stock");
         const auto schema = it.prefix + "twin";
         const auto twin = F::borrow();
@@ -571,7 +569,7 @@ TEST_CASE_TEMPLATE_DEFINE("a snapshot that is older than the grant is a conflict
     CAPTURE(F::name);
     if constexpr (F::speaks != sql::dialect::sqlite) {
         const shop<F> it;
-        client locks{it.source(), unhurried()};
+        client locks{it.source(), unhurried<client_options>()};
         const auto db = it.handle->ref();
         for (const char* isolation : {"repeatable read", "serializable"}) {
             CAPTURE(isolation);
@@ -625,7 +623,7 @@ TEST_CASE_TEMPLATE_DEFINE("SQLite: a transaction that has read before the grant 
     CAPTURE(F::name);
     if constexpr (F::speaks == sql::dialect::sqlite) {
         const shop<F> it;
-        client locks{it.source(), unhurried()};
+        client locks{it.source(), unhurried<client_options>()};
         const auto db = it.handle->ref();
         it.handle->run("begin");
         it.handle->run("select pieces from " + it.stock());
@@ -687,7 +685,7 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction that a deadlock rolled back is not take
     CAPTURE(F::name);
     if constexpr (F::speaks == sql::dialect::mysql) {
         const shop<F> it;
-        client locks{it.source(), unhurried()};
+        client locks{it.source(), unhurried<client_options>()};
         auto lease = locks.acquire("stock");
         it.run("insert into " + it.stock() + " values (2, 10), (3, 10), (4, 10), (5, 10), (6, 10)");
         const auto change = [&](const char* where) {

@@ -1,6 +1,7 @@
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include "support/shop.hpp"
+#include "support/unhurried.hpp"
 #include "support/waits.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/row_session.hpp>
@@ -25,7 +26,8 @@ bool is_sqlite(const support::lock_database& database) {
 
 /// For statements that must succeed: limits that are longer than a server stalls.
 row_session_options unhurried() {
-    return {.wait = row_wait::bounded(20s), .statement_timeout = 20s};
+    return support::unhurried<row_session_options>(
+        {.wait = row_wait::bounded(support::unhurried_limit)});
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "support/shop.hpp"
 #include "support/tcp_relay.hpp"
 #include "support/this_process.hpp"
+#include "support/unhurried.hpp"
 #include <rowlock/advisory_lock.hpp>
 #include <rowlock/client.hpp>
 #include <rowlock/row_session.hpp>
@@ -121,7 +122,7 @@ void kill_every_second(trial& in, support::lock_database& database) {
     for (const auto& each : leases) tokens.push_back(row_token(each));
     rowlock::advisory_client advisory{
         database.source(),
-        {.check_period = check_period, .statement_timeout = 20s, .keepalive_timeout = 1min}};
+        support::unhurried<rowlock::advisory_options>({.check_period = check_period})};
     for (int i = 0; i < in.rounds(); ++i) {
         const auto next = steady::now() + 1s;
         auto lock = advisory.lock(database.prefix() + "advisory");

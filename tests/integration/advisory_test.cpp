@@ -12,6 +12,7 @@
 #include "support/standby.hpp"
 #include "support/tcp_relay.hpp"
 #include "support/this_process.hpp"
+#include "support/unhurried.hpp"
 #include "support/waits.hpp"
 #include <rowlock/driver/postgresql.hpp>
 #include <rowlock/open.hpp>
@@ -38,6 +39,7 @@ using forwarding = rowlock::sql::forwarding_connection;
 using support::kind_of;
 using support::pgbouncer;
 using support::soon;
+using support::unhurried;
 using clock_type = std::chrono::steady_clock;
 
 namespace {
@@ -133,14 +135,6 @@ public:
     }
 };
 
-/// Options of a client whose statements outlast a machine or a server that stalls.
-advisory_options patient(advisory_options options = {}) {
-    options.statement_timeout = 20s;
-    options.keepalive_timeout =
-        std::max<std::chrono::milliseconds>(options.keepalive_timeout, 1min);
-    return options;
-}
-
 /// Checks that held() turns false and lost() fires within `limit`.
 void check_lost_within(const advisory_lock& lock, clock_type::duration limit) {
     const auto signal = lock.lost();
@@ -189,7 +183,8 @@ TEST_CASE("a killed connection is noticed within the check period elsewhere") {
         CAPTURE(support::to_string(which));
         const auto db =
             database.speaks() == sql::dialect::postgresql ? on_postgresql() : on_mariadb();
-        advisory_client locks{database.source(), patient({.check_period = 300ms})};
+        advisory_client locks{database.source(),
+                              unhurried<advisory_options>({.check_period = 300ms})};
         const std::string name = fresh("job");
         const auto one = locks.lock(name);
         db->kill(db->holder_of(name));
@@ -202,8 +197,9 @@ TEST_CASE("unlock() detects the loss of a lock whose connection was killed unnot
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         support::interception network;
-        advisory_client locks{network.wrap(db->source),
-                              patient({.check_period = 1h, .keepalive_timeout = 3h})};
+        advisory_client locks{
+            network.wrap(db->source),
+            unhurried<advisory_options>({.check_period = 1h, .keepalive_timeout = 3h})};
         const std::string name = fresh("job");
         auto one = locks.lock(name);
         network.break_connections();
@@ -228,8 +224,9 @@ TEST_CASE("a lock that the server does not confirm is lost at the next check, ot
                                                     "exposed"};
         support::interception network;
         event_log log;
-        advisory_client locks{network.wrap(exposed),
-                              patient({.check_period = 200ms, .on_event = log.callback()})};
+        advisory_client locks{
+            network.wrap(exposed),
+            unhurried<advisory_options>({.check_period = 200ms, .on_event = log.callback()})};
         const std::string name = fresh("job");
         const auto other = locks.lock(name + " other");
         const auto one = locks.lock(name);
@@ -273,7 +270,7 @@ TEST_CASE(
     advisory_client locks{
         rowlock::open(through.url()),
         {.check_period = 300ms, .statement_timeout = 3s, .keepalive_timeout = 18s}};
-    advisory_client others{db->source, patient()};
+    advisory_client others{db->source, unhurried<advisory_options>()};
     CHECK(others.try_lock(name + " other"));  // connects
     const auto one = locks.lock(name);
     relay.fall_silent();
@@ -324,8 +321,8 @@ TEST_CASE("a lock that was granted although its statement failed is kept") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         support::interception network;
-        advisory_client locks{network.wrap(db->source), patient()};
-        advisory_client others{db->source, patient()};
+        advisory_client locks{network.wrap(db->source), unhurried<advisory_options>()};
+        advisory_client others{db->source, unhurried<advisory_options>()};
         // A try: the statement is executed, and reported as timed out.
         const std::string name = fresh("job");
         std::atomic<bool> once{true};
@@ -369,8 +366,8 @@ TEST_CASE("a lock that was granted although its statement failed is kept") {
 TEST_CASE("a wait that an administrator cancels has locked nothing and may be repeated") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
-        advisory_client locks{db->source, patient()};
-        advisory_client others{db->source, patient()};
+        advisory_client locks{db->source, unhurried<advisory_options>()};
+        advisory_client others{db->source, unhurried<advisory_options>()};
         const std::string name = fresh("job");
         auto held = std::make_optional(others.lock(name));
         auto waiter = std::async(std::launch::async, [&] {
@@ -405,9 +402,10 @@ TEST_CASE("a lock that may have been granted and cannot be checked is released l
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         support::interception network;
-        advisory_client locks{network.wrap(db->source),
-                              patient({.check_period = 1h, .keepalive_timeout = 3h})};
-        advisory_client others{db->source, patient()};
+        advisory_client locks{
+            network.wrap(db->source),
+            unhurried<advisory_options>({.check_period = 1h, .keepalive_timeout = 3h})};
+        advisory_client others{db->source, unhurried<advisory_options>()};
         const std::string name = fresh("job");
         const auto kept = locks.lock(name + " kept");  // the connection cannot simply be closed
         std::atomic<int> failures{2};
@@ -426,9 +424,10 @@ TEST_CASE("an unlock whose reply was lost is resolved at once, or later in the b
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         support::interception network;
-        advisory_client locks{network.wrap(db->source),
-                              patient({.check_period = 1h, .keepalive_timeout = 3h})};
-        advisory_client others{db->source, patient()};
+        advisory_client locks{
+            network.wrap(db->source),
+            unhurried<advisory_options>({.check_period = 1h, .keepalive_timeout = 3h})};
+        advisory_client others{db->source, unhurried<advisory_options>()};
         const std::string name = fresh("job");
         const auto kept = locks.lock(name + " kept");
         auto one = locks.lock(name);
@@ -459,7 +458,7 @@ TEST_CASE("a connection that breaks while locking is replaced") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         support::interception network;
-        advisory_client locks{network.wrap(db->source), patient()};
+        advisory_client locks{network.wrap(db->source), unhurried<advisory_options>()};
         const std::string name = fresh("job");
         locks.lock(name).unlock();
         network.break_connections();
@@ -479,8 +478,8 @@ TEST_CASE("a connection that breaks while locking is replaced") {
 TEST_CASE("a stop ends a wait in the server's queue and in the process's queue") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
-        advisory_client locks{db->source, patient()};
-        advisory_client others{db->source, patient()};
+        advisory_client locks{db->source, unhurried<advisory_options>()};
+        advisory_client others{db->source, unhurried<advisory_options>()};
         const std::string name = fresh("job");
         const auto held = others.lock(name);
         std::stop_source stop;
@@ -503,8 +502,8 @@ TEST_CASE("a stop ends a wait in the server's queue and in the process's queue")
 TEST_CASE("other threads can use the shared connection while one waits") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
-        advisory_client locks{db->source, patient({.wait_slice = 30s})};
-        advisory_client others{db->source, patient()};
+        advisory_client locks{db->source, unhurried<advisory_options>({.wait_slice = 30s})};
+        advisory_client others{db->source, unhurried<advisory_options>()};
         const std::string name = fresh("job");
         auto held = std::make_optional(others.lock(name));
         auto waiter = std::async(std::launch::async, [&] { return locks.try_lock_for(name, 60s); });
@@ -521,8 +520,8 @@ TEST_CASE("other threads can use the shared connection while one waits") {
 TEST_CASE("a waiter without its own connection polls on the shared one") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
-        advisory_client locks{db->source, patient({.max_connections = 1})};
-        advisory_client others{db->source, patient()};
+        advisory_client locks{db->source, unhurried<advisory_options>({.max_connections = 1})};
+        advisory_client others{db->source, unhurried<advisory_options>()};
         const std::string name = fresh("job");
         auto held = std::make_optional(others.lock(name));
         CHECK_FALSE(locks.try_lock_for(name, 200ms));
@@ -560,7 +559,7 @@ TEST_CASE("each lock may have its own connection, up to a limit") {
 TEST_CASE("threads are served in the order of their arrival") {
     const auto db = on_postgresql();
     if (!db) return;
-    advisory_client locks{db->source, patient()};
+    advisory_client locks{db->source, unhurried<advisory_options>()};
     const std::string name = fresh("job");
     const auto out_of_order = [&] {
         auto held = std::make_optional(locks.lock(name));
@@ -589,8 +588,8 @@ TEST_CASE("threads are served in the order of their arrival") {
 TEST_CASE("readers of one process do not overtake a waiting writer of another") {
     const auto db = on_postgresql();
     if (!db) return;
-    advisory_client readers{db->source, patient()};
-    advisory_client writers{db->source, patient({.wait_slice = 10s})};
+    advisory_client readers{db->source, unhurried<advisory_options>()};
+    advisory_client writers{db->source, unhurried<advisory_options>({.wait_slice = 10s})};
     const std::string name = fresh("table");
     auto one = std::make_optional(readers.lock_shared(name));
     auto two = readers.try_lock_shared(name);
@@ -613,8 +612,8 @@ TEST_CASE("readers of one process do not overtake a waiting writer of another") 
 TEST_CASE("readers join again once the writer of another process has stopped waiting") {
     const auto db = on_postgresql();
     if (!db) return;
-    advisory_client readers{db->source, patient()};
-    advisory_client writers{db->source, patient({.wait_slice = 5s})};
+    advisory_client readers{db->source, unhurried<advisory_options>()};
+    advisory_client writers{db->source, unhurried<advisory_options>({.wait_slice = 5s})};
     const std::string name = fresh("table");
     const auto one = readers.lock_shared(name);
     std::stop_source stop;
@@ -664,7 +663,7 @@ TEST_CASE("a slice of a wait may be longer than the time for which a lock is tru
                                .statement_timeout = 7s,
                                .wait_slice = 40s,
                                .retry = {.attempts = 1}}};
-        advisory_client others{db->source, patient()};
+        advisory_client others{db->source, unhurried<advisory_options>()};
         const std::string name = fresh("job");
         auto held = std::make_optional(others.lock(name));
         auto waiter = std::async(std::launch::async, [&] { return locks.try_lock_for(name, 40s); });
@@ -689,8 +688,8 @@ TEST_CASE("CREATE INDEX CONCURRENTLY succeeds while a client waits for a lock") 
     db->admin->query("create table " + table + " (n int)", soon());
     const std::string name = fresh("migration");
     // As a migration does, create an index under the lock on another connection.
-    advisory_client locks{db->source, patient()};
-    advisory_client others{db->source, patient()};
+    advisory_client locks{db->source, unhurried<advisory_options>()};
+    advisory_client others{db->source, unhurried<advisory_options>()};
     const auto held = locks.lock(name);
     std::stop_source stop;
     auto waiter = std::async(std::launch::async, [&] {
@@ -726,10 +725,10 @@ TEST_CASE("CREATE INDEX CONCURRENTLY succeeds while a client waits for a lock") 
 TEST_CASE("the end of an advisory_client ends the waits of other threads") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
-        advisory_client others{db->source, patient()};
+        advisory_client others{db->source, unhurried<advisory_options>()};
         const std::string name = fresh("job");
         const auto held = others.lock(name);
-        auto locks = std::make_unique<advisory_client>(db->source, patient());
+        auto locks = std::make_unique<advisory_client>(db->source, unhurried<advisory_options>());
         std::atomic<int> calls{0};
         const auto wait = [&](advisory_client* in) {
             ++calls;
@@ -756,8 +755,8 @@ TEST_CASE("a forked child does not share its parent's locks") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         const std::string name = fresh("job");
-        auto locks = std::make_unique<advisory_client>(db->source, patient());
-        advisory_client others{db->source, patient()};
+        auto locks = std::make_unique<advisory_client>(db->source, unhurried<advisory_options>());
+        advisory_client others{db->source, unhurried<advisory_options>()};
         auto held = locks->try_lock(name);
         REQUIRE(held);
         const pid_t child = fork();
@@ -808,7 +807,8 @@ TEST_CASE("advisory locks are refused behind a transaction pooler, declared or n
     if (!pooler) return;
     for (const char* declared : {"", "?rowlock_pooler=transaction"}) {
         CAPTURE(declared);
-        advisory_client locks{rowlock::open(pooler->url() + declared), patient()};
+        advisory_client locks{rowlock::open(pooler->url() + declared),
+                              unhurried<advisory_options>()};
         CHECK(kind_of([&] { static_cast<void>(locks.try_lock("job")); }) == errc::unsupported);
         CHECK(kind_of([&] { static_cast<void>(locks.try_lock_for("job", 1s)); }) ==
               errc::unsupported);
@@ -839,7 +839,7 @@ TEST_CASE("the statement that locks detects a changed server process") {
             return std::make_unique<changing>(db->source.connect(until), db->source.connect(until));
         },
         "changing"};
-    advisory_client locks{source, patient()};
+    advisory_client locks{source, unhurried<advisory_options>()};
     const std::string name = fresh("job");
     CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name)); }) == errc::unsupported);
     CHECK(eventually([&] { return db->holder_of(name) == 0; }));
@@ -866,7 +866,7 @@ TEST_CASE("a pooler that alternates its processes is refused, and no lock is lef
         const auto source = rowlock::open(pooler->url());
         warm(source, processes);
         const std::string name = fresh("job");
-        advisory_client locks{source, patient()};
+        advisory_client locks{source, unhurried<advisory_options>()};
         for (int i = 0; i < 3; ++i) {
             CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name)); }) == errc::unsupported);
             CHECK(kind_of([&] { static_cast<void>(locks.try_lock_for(name, 1s)); }) ==
@@ -925,8 +925,8 @@ TEST_CASE("behind a transaction pooler mistaken for a session pooler no lock is 
     };
     for (const bool connected_first : {false, true}) {
         CAPTURE(connected_first);
-        advisory_client a{source, patient()};
-        advisory_client b{source, patient()};
+        advisory_client a{source, unhurried<advisory_options>()};
+        advisory_client b{source, unhurried<advisory_options>()};
         if (connected_first) {
             take(a, name + " a");
             take(b, name + " b");
@@ -951,7 +951,7 @@ TEST_CASE("a connection whose process holds advisory locks already is refused") 
                                    return made;
                                },
                                "used before"};
-    advisory_client locks{used, patient()};
+    advisory_client locks{used, unhurried<advisory_options>()};
     CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name)); }) == errc::unsupported);
     CHECK(eventually([&] { return db->holder_of(name) == 0; }));
 }
@@ -1006,8 +1006,8 @@ TEST_CASE("advisory locks work behind a session pooler") {
     const auto db = on_postgresql();
     if (!pooler || !db) return;
     advisory_client a{rowlock::open(pooler->url()),
-                      patient({.check_period = 1h, .keepalive_timeout = 3h})};
-    advisory_client b{rowlock::open(pooler->url()), patient()};
+                      unhurried<advisory_options>({.check_period = 1h, .keepalive_timeout = 3h})};
+    advisory_client b{rowlock::open(pooler->url()), unhurried<advisory_options>()};
     const std::string name = fresh("job");
     auto held = a.try_lock(name);
     REQUIRE(held);
@@ -1063,7 +1063,7 @@ TEST_CASE("a standby is refused: it would grant what its primary grants as well"
     const auto db = on_postgresql();
     if (!replica || !db) return;
     const std::string name = fresh("job");
-    advisory_client primary{db->source, patient()};
+    advisory_client primary{db->source, unhurried<advisory_options>()};
     const auto held = primary.lock(name);
     const auto source = rowlock::open(replica->url());
     // Control: the standby itself grants the lock.
@@ -1073,7 +1073,7 @@ TEST_CASE("a standby is refused: it would grant what its primary grants as well"
     CHECK(plain->query(take, soon()).integer(0, 0) == 1);
     plain->query("select pg_advisory_unlock_all()", soon());
 
-    advisory_client locks{source, patient()};
+    advisory_client locks{source, unhurried<advisory_options>()};
     CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name)); }) == errc::read_only);
     CHECK(kind_of([&] { static_cast<void>(locks.try_lock_for(name, 1s)); }) == errc::read_only);
     plain->query("begin", soon());
@@ -1096,7 +1096,7 @@ TEST_CASE("a node of a Galera cluster is refused") {
                                    return std::make_unique<galera_node>(db->source.connect(until));
                                },
                                "galera"};
-    advisory_client locks{source, patient()};
+    advisory_client locks{source, unhurried<advisory_options>()};
     CHECK(kind_of([&] { static_cast<void>(locks.try_lock("job")); }) == errc::unsupported);
 }
 
@@ -1108,7 +1108,7 @@ TEST_CASE("SQL computes the same keys, as docs/advisory-keys.md says") {
                          "'größe ☾', 'UTF8')), 'hex'), 1, 16))::bit(64)::bigint") ==
               advisory_number("größe ☾"));
         // Another program locks the name by it.
-        advisory_client locks{db->source, patient()};
+        advisory_client locks{db->source, unhurried<advisory_options>()};
         const auto held = locks.lock("größe ☾");
         CHECK(db->number("select pg_try_advisory_lock(('x' || substr(encode(sha256(convert_to("
                          "'rowlock' || chr(10) || 'größe ☾', 'UTF8')), 'hex'), 1, "
@@ -1135,7 +1135,7 @@ TEST_CASE("control: above READ COMMITTED a transaction's lock does not prevent s
     db->admin->query("insert into " + table + " values (1)", soon());
     for (const char* level : {"read committed", "repeatable read"}) {
         db->admin->query("update " + table + " set n = 1", soon());
-        advisory_client others{db->source, patient()};
+        advisory_client others{db->source, unhurried<advisory_options>()};
         auto held = others.try_lock(name);
         const auto reader = db->source.connect(soon());
         reader->query(std::string{"begin isolation level "} + level, soon());

@@ -25,6 +25,7 @@ using namespace rowlock;
 using namespace std::chrono_literals;
 using support::acquire_soon;
 using support::eventually;
+using support::has_ended;
 using support::lock_database;
 using support::places;
 using support::protocol_connection;
@@ -37,11 +38,6 @@ namespace {
 template <typename Action>
 auto in_background(Action action) {
     return std::async(std::launch::async, std::move(action));
-}
-
-template <typename T>
-bool is_ready(const std::future<T>& one) {
-    return one.wait_for(0s) == std::future_status::ready;
 }
 
 /// Polls until the entry is served.
@@ -194,7 +190,7 @@ TEST_CASE("a foreign client queues behind a rowlock holder and is served in orde
         held.release();
         const auto theirs = served(other, "job", 22);
         CHECK(theirs > first);
-        CHECK_FALSE(is_ready(waiting));
+        CHECK_FALSE(has_ended(waiting));
         CHECK_FALSE(holder.try_acquire("job"));
         CHECK(other.release("job", 22));
         CHECK(waiting.get().token().value() > theirs);
@@ -271,7 +267,7 @@ TEST_CASE("a request for several locks is neither served alone nor passed by a f
         third.enqueue("a", 13);
         CHECK(other.release("a", 11));
         CHECK_FALSE(third.poll("a", 13));
-        CHECK_FALSE(is_ready(waiting));
+        CHECK_FALSE(has_ended(waiting));
         CHECK(third.release("b", 12));
         CHECK(waiting.get());
         CHECK(served(third, "a", 13) > 1);
@@ -395,7 +391,7 @@ TEST_CASE("a heartbeat keeps a foreign client's lease, and rowlock's waiter wait
                 return std::chrono::steady_clock::now() > until && locks.stats().polls > 1;
             },
             40s));
-        CHECK_FALSE(is_ready(waiting));
+        CHECK_FALSE(has_ended(waiting));
         CHECK(other.release("job", 11));
         CHECK(waiting.get().held());
     }
@@ -432,7 +428,7 @@ TEST_CASE("a foreign client's fenced transaction keeps a forced release waiting 
         REQUIRE(other.fence("job", *token));
         auto breaking = in_background([&] { return locks.force_release("job"); });
         CHECK(somebody_waits_for_a_row(database));
-        CHECK_FALSE(is_ready(breaking));
+        CHECK_FALSE(has_ended(breaking));
         CHECK(protocol_connection{database}.is_live(session_id{other.session()}));
         other.commit();
         CHECK(breaking.get());

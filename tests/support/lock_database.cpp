@@ -3,6 +3,7 @@
 #include "contract/server_address.hpp"
 #include "sql/table_names.hpp"
 #include "support/servers.hpp"
+#include "support/unhurried.hpp"
 #include <rowlock/driver/soci.hpp>
 #include <rowlock/open.hpp>
 
@@ -119,9 +120,8 @@ sql::connection_source lock_database::at(const std::string& url) const {
 }
 
 client_options lock_database::options(client_options options) const {
-    // A busy machine stalls a server for seconds.
     if (options.statement_timeout == client_options{}.statement_timeout) {
-        options.statement_timeout = 20s;
+        options = unhurried(std::move(options));
     }
     // All clients of a test are on one machine, and most tests are about the database's wake-ups. A
     // test of datagrams asks for them.
@@ -139,14 +139,15 @@ client_options lock_database::watchful(client_options options) const {
 }
 
 reaper_options lock_database::reaping(milliseconds retention, milliseconds grace) const {
-    return {.retention = retention,
-            .grace = grace,
-            .statement_timeout = std::min({retention / 10, grace / 2, milliseconds{20s}})};
+    return {
+        .retention = retention,
+        .grace = grace,
+        .statement_timeout = std::min<milliseconds>({retention / 10, grace / 2, unhurried_limit})};
 }
 
 std::unique_ptr<sql::connection> lock_database::connect() const {
     auto made = source_->connect(soon());
-    protocol().set_up(*made, 20s, soon());
+    protocol().set_up(*made, unhurried_limit, soon());
     return made;
 }
 
