@@ -3,6 +3,7 @@
 #include "cli/nesting.hpp"
 #include "cli/queue_waiter.hpp"
 #include "cli/text.hpp"
+#include "coordination/lease/retry_limits.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include <rowlock/error.hpp>
 
@@ -237,7 +238,10 @@ public:
             return answer;
         }
         if (answer.what != outcome::held) return answer;
-        if (take_back(db, link_.semaphores().holders_of(db, name(), until), until)) {
+        const auto holders = link_.semaphores().holders_of(db, name(), until);
+        // Another client may be taking them back, or has done so since the attempt.
+        if (take_back(db, holders, until) || (holders.may_have(wanted_.count) &&
+                                              ++passed_over_ <= detail::contention_limit::often)) {
             answer.what = outcome::contested;
         }
         return answer;
@@ -361,6 +365,7 @@ private:
     const link& link_;
     const acquire_options& options_;
     const protocol::wanted_permits wanted_;
+    int passed_over_ = 0;  ///< attempts that found too few although none was taken back
 };
 
 }  // namespace

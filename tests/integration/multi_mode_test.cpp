@@ -53,6 +53,41 @@ client_options sleepy(support::lock_database& database) {
     return database.options({.poll_interval = 1h});
 }
 
+/// Session 1, which holds "a" and "b".
+class session_without_client {
+public:
+    session_without_client(support::lock_database& database,
+                           const support::protocol_connection& hand)
+        : hand_{hand}, counters_{protocol::make_semaphore_protocol(database.statements())} {
+        hand.open(session_id{1});
+        for (const char* name : {"a", "b"}) {
+            static_cast<void>(counters_->create_shared_mutex(hand.db(), name, soon()));
+            const auto made =
+                counters_->acquire(hand.db(),
+                                   {.name = name,
+                                    .session = session_id{1},
+                                    .grant_id = grant_id{name[0]},
+                                    .thread = {},
+                                    .note = {},
+                                    .deadline_us = std::nullopt,
+                                    .permits = {.count = protocol::permits_for(exclusive),
+                                                .of = protocol::counter_kind::shared_mutex}},
+                                   soon());
+            REQUIRE(made.what == protocol::attempt::outcome::granted);
+        }
+    }
+    void end() const { hand_.end(session_id{1}); }
+    void take_back() const {
+        for (const char* name : {"a", "b"}) {
+            static_cast<void>(counters_->sweep(hand_.db(), name, soon()));
+        }
+    }
+
+private:
+    const support::protocol_connection& hand_;
+    const std::unique_ptr<const protocol::semaphore_protocol> counters_;
+};
+
 std::future<std::optional<multi_mode_lease>> waits_for(client& locks, modes wanted,
                                                        std::chrono::milliseconds time = 20s) {
     return std::async(std::launch::async, [&locks, wanted = std::move(wanted), time] {
@@ -354,25 +389,7 @@ TEST_CASE("a request for several modes outlives the end of its session") {
 TEST_CASE("modes that dead clients hold are taken back for a request for several") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const support::protocol_connection hand{database};
-        hand.open(session_id{1});
-        const auto counters = protocol::make_semaphore_protocol(database.statements());
-        const auto dead_holder = [&](const char* name) {
-            static_cast<void>(counters->create_shared_mutex(hand.db(), name, soon()));
-            const auto made =
-                counters->acquire(hand.db(),
-                                  {.name = name,
-                                   .session = session_id{1},
-                                   .grant_id = grant_id{name[0]},
-                                   .thread = {},
-                                   .note = {},
-                                   .deadline_us = std::nullopt,
-                                   .permits = {.count = protocol::permits_for(exclusive),
-                                               .of = protocol::counter_kind::shared_mutex}},
-                                  soon());
-            REQUIRE(made.what == protocol::attempt::outcome::granted);
-        };
-        dead_holder("a");
-        dead_holder("b");
+        const session_without_client gone{database, hand};
         REQUIRE(hand.leases().extend_session(hand.db(), session_id{1}, 1s, soon()));
         client locks{database.source(), database.options()};
         SUBCASE("that waits for them") {
@@ -382,6 +399,97 @@ TEST_CASE("modes that dead clients hold are taken back for a request for several
             CHECK(eventually([&] { return !hand.is_live(session_id{1}); }));
             CHECK(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
         }
+    }
+}
+
+TEST_CASE("an attempt gets the modes of dead clients that another client has just taken back") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const support::protocol_connection hand{database};
+        const session_without_client gone{database, hand};
+        interception network;
+        client locks{network.wrap(database.source()), database.options()};
+        network.before([&](std::string_view name) {
+            if (name != "permit_holders") return;
+            gone.end();
+            gone.take_back();
+        });
+        SUBCASE("several") {
+            CHECK(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
+        }
+        SUBCASE("one") {
+            CHECK(shared_mutex{locks, "a"}.try_acquire(exclusive));
+        }
+        network.before({});
+    }
+}
+
+// On SQLite it waits for that transaction.
+TEST_CASE("an attempt gets the modes of dead clients that another transaction takes back") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const support::protocol_connection hand{database};
+        const session_without_client gone{database, hand};
+        gone.end();
+        interception network;
+        client locks{network.wrap(database.source()), database.options()};
+        int looks = 0;  // at the holders of a name
+        int locked = 0;
+        network.before([&](std::string_view name) {
+            if (name != "permit_holders") return;
+            if (looks++ == 0) {
+                database.run("begin");
+                database.run("delete from rowlock_permit");
+            } else if (looks == locked + 1) {
+                database.run("update rowlock_semaphore set used = 0");
+                database.run("commit");
+            }
+        });
+        SUBCASE("several") {
+            locked = 2;
+            CHECK(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
+        }
+        SUBCASE("one") {
+            locked = 1;
+            CHECK(shared_mutex{locks, "a"}.try_acquire(exclusive));
+        }
+        network.before({});
+        CHECK(looks > locked);
+    }
+}
+
+TEST_CASE("an attempt that finds modes of dead clients locked for long fails") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const support::protocol_connection hand{database};
+        const session_without_client gone{database, hand};
+        gone.end();
+        database.run("begin");
+        database.run("select * from rowlock_permit for update");
+        client locks{database.source(), database.options()};
+        CHECK_FALSE(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
+        CHECK_FALSE(shared_mutex{locks, "a"}.try_acquire(exclusive));
+        database.run("commit");
+        CHECK(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
+    }
+}
+
+TEST_CASE("a client takes modes of a dead client back by one thread at a time") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const support::protocol_connection hand{database};
+        const session_without_client gone{database, hand};
+        REQUIRE(hand.leases().extend_session(hand.db(), session_id{1}, 1ms, soon()));
+        interception network;
+        client locks{network.wrap(database.source()), database.options()};
+        const auto here = std::this_thread::get_id();
+        std::atomic<bool> thread_of_waiters{false};
+        network.before([&](std::string_view name) {
+            if (name == "semaphores_of_session") thread_of_waiters = true;
+            const bool sweeps = name == "sweep_permits" || name == "holds_over";
+            if (!sweeps || std::this_thread::get_id() != here) return;
+            CHECK_FALSE(eventually([&] { return thread_of_waiters.load(); }, 300ms));
+        });
+        REQUIRE(eventually([&] { return !hand.is_live(session_id{1}); }));
+        CHECK(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
+        CHECK(eventually([&] { return thread_of_waiters.load(); }));
+        network.before({});
     }
 }
 

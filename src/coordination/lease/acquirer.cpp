@@ -411,9 +411,18 @@ protocol::attempt acquirer::send(acquisition& call, sql::connection& db, sql::de
 /// the next attempt may find them free.
 void acquirer::take_back_permits(acquisition& call, sql::connection& db, protocol::attempt& found,
                                  sql::deadline until) {
-    if (!waiting_.take_back_permits(db, call.name.str(), until).any) return;
-    call.contention.forget();
-    found.what = outcome::contested;
+    const auto seen = waiting_.take_back_permits(db, {&call.name.str(), 1}, until).front();
+    if (seen.any) call.contention.forget();
+    if (may_fit(call, seen, call.permits.count)) found.what = outcome::contested;
+}
+
+/// Whether another attempt may find room for so many permits. Another client may be taking them
+/// back at this moment, or has done so since the attempt. Not for long: a former holder may have
+/// fenced a long transaction, and others may be faster.
+bool acquirer::may_fit(const acquisition& call, const waiters::permits_taken_back& seen,
+                       std::int64_t permits) {
+    return seen.any ||
+           (seen.found.may_have(permits) && call.contention.made() < contention_limit::often);
 }
 
 void acquirer::end_expired(sql::connection& db, session_id session, sql::deadline until) {

@@ -147,7 +147,8 @@ std::optional<acquirer::grants> acquirer::ask(multi_acquisition& all) {
             break;
         case outcome::contested:
             // Not for long, unless a row is locked: by a transaction that a former holder fenced.
-            if (call.contention.made() >= 4) return wait_for_holders(all, *made);
+            if (call.contention.made() >= contention_limit::often)
+                return wait_for_holders(all, *made);
             break;
         case outcome::held:
             return wait_for_holders(all, *made);
@@ -205,18 +206,18 @@ protocol::multi_attempt acquirer::take_all(multi_acquisition& all, bool queued, 
     for (const auto expired : made.expired) end_expired(db, expired, until);
     if (!made.expired.empty()) made.what = outcome::contested;
     // A waiter's loop looks at the holders of what it waits for.
-    if (!queued) take_back_permits(db, made, until);
+    if (!queued) take_back_permits(all, db, made, until);
     return made;
 }
 
 /// If clients that have vanished had any, the next attempt may find room.
-void acquirer::take_back_permits(sql::connection& db, protocol::multi_attempt& found,
-                                 sql::deadline until) {
-    bool any = false;
-    for (const auto& each : found.full) {
-        any = waiting_.take_back_permits(db, each, until).any || any;
+void acquirer::take_back_permits(const multi_acquisition& all, sql::connection& db,
+                                 protocol::multi_attempt& found, sql::deadline until) {
+    const auto seen = waiting_.take_back_permits(db, found.full, until);
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+        const auto which = std::ranges::find(all.locks, found.full[i], name_of);
+        if (may_fit(all.call, seen[i], which->permits)) found.what = outcome::contested;
     }
-    if (any) found.what = outcome::contested;
 }
 
 /// The grants of an attempt whose reply was lost, made durable; nullopt if it granted nothing so

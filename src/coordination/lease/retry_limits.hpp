@@ -10,6 +10,9 @@ namespace rowlock::detail {
 /// many of them are a fault.
 class contention_limit {
 public:
+    /// After so many attempts a row is locked for longer: perhaps by a fenced transaction.
+    static constexpr int often = 4;
+
     void forget() noexcept { made_ = 0; }
     [[nodiscard]] int made() const noexcept { return made_; }
 

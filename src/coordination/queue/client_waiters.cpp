@@ -96,20 +96,38 @@ void client_waiters::serve_permits(sql::connection& db, const std::string& name,
     }
 }
 
+std::vector<waiters::permits_taken_back> client_waiters::take_back_permits(
+    sql::connection& db, std::span<const std::string> names, sql::deadline until) {
+    // The threads learn of them at the end: else they would take back the same permits at the same
+    // time, and our sweep would pass over the rows that theirs has locked.
+    struct ended_sessions {
+        client_waiters& of;
+        std::vector<session_id> ids{};
+        ~ended_sessions() {
+            for (const auto id : ids) of.session_ended(id);
+        }
+    } ended{*this};
+    std::vector<permits_taken_back> all;
+    for (const auto& name : names) all.push_back(take_back_permits(db, name, ended.ids, until));
+    return all;
+}
+
+/// @param ended gets the sessions that it has ended
 waiters::permits_taken_back client_waiters::take_back_permits(sql::connection& db,
                                                               const std::string& name,
+                                                              std::vector<session_id>& ended,
                                                               sql::deadline until) {
     const auto& context = parts_.context;
-    const auto holders = context.semaphores.holders_of(db, name, until);
-    permits_taken_back done{.any = false, .remaining = holders.remaining};
-    if (holders.expired) {
+    permits_taken_back done{.found = context.semaphores.holders_of(db, name, until)};
+    if (!done.found.expired && !done.found.over) return done;
+    if (done.found.expired) {
         for (const auto id : context.semaphores.expired_holders(db, name, until)) {
+            ended.reserve(ended.size() + 1);  // so that one that has ended is not forgotten
             if (!context.leases.end_expired_session(db, id, until)) continue;
-            session_ended(id);
+            ended.push_back(id);
             done.any = true;
         }
     }
-    if (!done.any && !holders.over) return done;
     done.any = context.semaphores.sweep(db, name, until) > 0 || done.any;
     permits_freed(name);
     return done;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,8 +39,9 @@ public:
                        const protocol::release_outcome& done,
                        sql::deadline until) noexcept override;
     void serve_permits(sql::connection& db, const std::string& name, sql::deadline until) override;
-    permits_taken_back take_back_permits(sql::connection& db, const std::string& name,
-                                         sql::deadline until) override;
+    std::vector<permits_taken_back> take_back_permits(sql::connection& db,
+                                                      std::span<const std::string> names,
+                                                      sql::deadline until) override;
     void fail(const error& why, protocol::hold_kind kind, std::string_view name) override;
     void poll_soon() noexcept override;
     bool listen_again() noexcept override;
@@ -68,6 +70,8 @@ private:
                           sql::deadline until) const;
     void hand_over_permits(sql::connection& db, const waiting_threads::leftovers& rest,
                            sql::deadline until);
+    permits_taken_back take_back_permits(sql::connection& db, const std::string& name,
+                                         std::vector<session_id>& ended, sql::deadline until);
 
     contended_names contended_;
     contended_names contended_semaphores_;

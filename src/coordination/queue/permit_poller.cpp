@@ -122,9 +122,9 @@ void permit_poller::look_at_holders(const std::string& name, nanoseconds began,
     // Holds with deadlines of their own may end one after the other.
     constexpr nanoseconds least = std::chrono::milliseconds{20};
     const bool done = link_.write([&](sql::deadline until) {
-        const auto seen = parts_.owner.take_back_permits(*link_, name, until);
-        if (seen.remaining > std::chrono::microseconds{0}) {
-            found.holder_expires(began + std::max<nanoseconds>(seen.remaining, least));
+        const auto seen = parts_.owner.take_back_permits(*link_, {&name, 1}, until).front();
+        if (seen.found.remaining > std::chrono::microseconds{0}) {
+            found.holder_expires(began + std::max<nanoseconds>(seen.found.remaining, least));
         }
         if (seen.any) found.recheck_by(parts_.now());  // there may be more
     });

@@ -2,6 +2,7 @@
 
 #include "coordination/protocol/hold/hold_protocol.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/events.hpp>
 #include <rowlock/ids.hpp>
@@ -10,8 +11,10 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace rowlock::detail {
 
@@ -56,15 +59,17 @@ public:
                                sql::deadline until) = 0;
     /// What take_back_permits() found.
     struct permits_taken_back {
-        bool any = false;
-        /// Until the next hold ends without a heartbeat; 0 if there is none.
-        std::chrono::microseconds remaining{0};
+        bool any = false;                  ///< by this call: a session was ended, or permits came
+        protocol::permit_holders found{};  ///< before
     };
     /// Ends the sessions that hold permits and have expired, each in a commit of its own (I3), and
-    /// takes back what ended sessions and holds past their deadline have. It serves no waiter: that
-    /// is planned. One round trip if there is nothing, one more for each session, and some.
-    virtual permits_taken_back take_back_permits(sql::connection& db, const std::string& name,
-                                                 sql::deadline until) = 0;
+    /// takes back what ended sessions and holds past their deadline have, for each of the names. It
+    /// serves no waiter: that is planned, as is what else those sessions had. Leaves a hold that
+    /// another transaction has locked. One round trip a name if there is nothing, one more for each
+    /// session, and some.
+    virtual std::vector<permits_taken_back> take_back_permits(sql::connection& db,
+                                                              std::span<const std::string> names,
+                                                              sql::deadline until) = 0;
     /// Fails the threads that wait for the lease, or for permits of the semaphore, `name`.
     virtual void fail(const error& why, protocol::hold_kind kind, std::string_view name) = 0;
     /// All entries of ours are polled soon.

@@ -321,6 +321,7 @@ permit_holders common_semaphore_protocol::holders_of(sql::connection& db, std::s
     const auto row = sql::run(db, holders_, until, name);
     return {.expired = row.integer(0, 0) != 0,
             .over = row.integer(0, 1) != 0,
+            .free = row.maybe_integer(0, 3).value_or(0),
             .remaining = microseconds{row.maybe_integer(0, 2).value_or(0)}};
 }
 

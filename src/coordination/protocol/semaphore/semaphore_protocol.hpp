@@ -69,12 +69,19 @@ struct permit_entries {
     std::vector<permit_entry> waiting;
 };
 
-/// Whether permits can be taken back from holders.
+/// Whether permits can be taken back from holders. One snapshot.
 struct permit_holders {
-    bool expired = false;  ///< a session has expired, and must be ended first (expired_holders)
-    bool over = false;     ///< there are holds that have ended: sweep
+    bool expired = false;   ///< a session has expired, and must be ended first (expired_holders)
+    bool over = false;      ///< there are holds that have ended: sweep
+    std::int64_t free = 0;  ///< permits that are free; less than 0 after the capacity was lowered
     /// Until the next of the others ends without a heartbeat; 0 if there is none.
     std::chrono::microseconds remaining{0};
+
+    /// Whether so many permits were free, or perhaps will be before any live holder gives some up:
+    /// then an attempt that found too few may have looked while another client took some back.
+    [[nodiscard]] bool may_have(std::int64_t wanted) const noexcept {
+        return expired || over || free >= wanted;
+    }
 };
 
 /// A semaphore for the reaper.

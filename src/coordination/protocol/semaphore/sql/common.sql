@@ -56,11 +56,12 @@ select (select count(*) from rowlock_session m where m.id = $1 and {live}),
 -- Whether a semaphore has permits to be taken back, or when; reads only.
 -- $1 name
 -- → whether a session that holds permits has expired, but is not ended; whether there are holds that have ended;
---   until the next of the others ends without a heartbeat, in µs. NULL: none.
+--   until the next of the others ends without a heartbeat, in µs, NULL: none; permits that are free, NULL: no counter
 select coalesce(max(m.ended = 0 and m.expires_at <= {now}), 0),
        coalesce(max({hold_over}), 0),
        min(case when not {hold_over} and m.expires_at > {now}
-                then coalesce({least}(m.expires_at, s.deadline), m.expires_at) end) - {now}
+                then coalesce({least}(m.expires_at, s.deadline), m.expires_at) end) - {now},
+       (select p.capacity - p.used from rowlock_semaphore p where p.name = $1)
   from rowlock_permit s left join rowlock_session m on m.id = s.session
  where s.name = $1
 

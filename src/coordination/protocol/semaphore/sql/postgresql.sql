@@ -384,12 +384,14 @@ select (select count(*) from rowlock_session m where m.id = $1::bigint and {live
 -- Whether a semaphore has permits to be taken back, or when; reads only.
 -- $1 name
 -- → whether a session that holds permits has expired, but is not ended; whether there are holds that have ended
---   (sweep_permits); until the next of the others ends without a heartbeat, in µs. NULL: none.
+--   (sweep_permits); until the next of the others ends without a heartbeat, in µs, NULL: none; permits that are free,
+--   NULL: no counter
 select coalesce(bool_or(not m.ended and m.expires_at <= clock_timestamp()), false)::int,
        coalesce(bool_or({hold_over}), false)::int,
        (extract(epoch from min(least(m.expires_at, s.deadline))
                                filter (where not {hold_over} and m.expires_at > clock_timestamp())
-                           - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
+                           - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+       (select p.capacity - p.used from rowlock_semaphore p where p.name = $1::text)
   from rowlock_permit s left join rowlock_session m on m.id = s.session
  where s.name = $1::text
 
