@@ -58,6 +58,43 @@ void mend(test_quorum& quorum, std::size_t member) {
     quorum.calls(member).before({});
 }
 
+/// Jumps ahead at a reading of one thread. The others see the jump at the same moment; those that
+/// wait for a time look at it every 10 ms.
+class sudden_clock final : public time_source {
+public:
+    [[nodiscard]] std::chrono::nanoseconds now() const noexcept override {
+        if (std::this_thread::get_id() == armed_ && readings_-- == 0) {
+            ahead_ = ahead_.load() + by_;
+            armed_ = std::thread::id{};
+        }
+        return std::chrono::steady_clock::now().time_since_epoch() + ahead_.load();
+    }
+    [[nodiscard]] std::shared_ptr<void> on_advance(std::function<void()> wake) override {
+        auto ringing =
+            std::make_shared<std::jthread>([wake = std::move(wake)](const std::stop_token& stop) {
+                while (!stop.stop_requested()) {
+                    wake();
+                    std::this_thread::sleep_for(10ms);
+                }
+            });
+        return ringing;
+    }
+    /// At the calling thread's reading behind so many others.
+    void jump_after(int readings, std::chrono::nanoseconds by) {
+        readings_ = readings;
+        by_ = by;
+        armed_ = std::this_thread::get_id();
+    }
+    /// Returns whether it has jumped.
+    bool disarm() { return armed_.exchange(std::thread::id{}) == std::thread::id{}; }
+
+private:
+    mutable std::atomic<std::thread::id> armed_{};
+    mutable std::atomic<int> readings_{0};
+    std::chrono::nanoseconds by_{0};  ///< used by the armed thread alone
+    mutable std::atomic<std::chrono::nanoseconds> ahead_{std::chrono::nanoseconds{0}};
+};
+
 /// As if another server had taken the place of the one that voted.
 void replace_server(test_quorum& quorum, std::size_t replaced) {
     std::string members;
@@ -187,6 +224,27 @@ TEST_CASE("a quorum lock is lost without a majority, in time, and does not come 
         CHECK(again.held());
         CHECK(again.token() > held.token());
         CHECK_FALSE(held.held());
+    }
+}
+
+TEST_CASE("what is left of a quorum lock is never more than its ttl, whenever its time ends") {
+    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+        const auto clock = std::make_shared<sudden_clock>();
+        const auto ttl = patient().ttl;
+        quorum_client locks{quorum.sources(), quorum.options({.ttl = ttl, .time = clock})};
+        // The time ends at the first reading of the clock within remaining(), at the second, ….
+        int readings = 0;
+        for (bool reached = true; reached; ++readings) {
+            CAPTURE(readings);
+            const auto held = locks.try_acquire_for("job", support::patience);
+            REQUIRE(held);
+            REQUIRE(eventually([&] { return held->counted() == 3; }));
+            clock->jump_after(readings, 10 * ttl);
+            CHECK(held->remaining() <= ttl);
+            reached = clock->disarm();
+            if (reached) CHECK_FALSE(held->held());
+        }
+        CHECK(readings > 4);
     }
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <sstream>
 #include <stdexcept>
 #include <vector>
 
@@ -19,7 +20,11 @@ std::int64_t capacity_of(std::size_t name) {
                : rowlock::protocol::permits_for(rowlock::lock_mode::exclusive);
 }
 
-void held_belief::check() const {
+void held_belief::check(std::int64_t margin) const {
+    const auto ended_early = [&](const belief& one) {
+        const std::int64_t looked = one.looked;
+        return board_.members_changed > looked && one.ran - looked > margin;
+    };
     struct seen {
         const belief* whose;
         std::int64_t begun;
@@ -31,7 +36,7 @@ void held_belief::check() const {
     for (const auto& each : board_.beliefs[name_]) {
         const auto begun = each.begun.load();
         const auto permits = each.permits.load();
-        if (permits == 0 || each.until <= now) continue;
+        if (permits == 0 || each.until <= now || ended_early(each)) continue;
         stood.push_back({&each, begun, permits});
         sum += permits;
     }
@@ -39,9 +44,15 @@ void held_belief::check() const {
     const auto later = boot_time();
     const bool still = std::ranges::all_of(stood, [&](const seen& one) {
         return one.whose->permits == one.permits && one.whose->until > later &&
-               one.whose->begun == one.begun;
+               one.whose->begun == one.begun && !ended_early(*one.whose);
     });
-    if (still) ++board_.overlaps;
+    if (!still || board_.overlaps++ > 0) return;
+    std::ostringstream text;
+    for (const auto& one : stood) {
+        text << one.whose - board_.beliefs[name_].data() << " for " << one.whose->until - later
+             << " us, looked " << later - one.whose->looked << " us ago; ";
+    }
+    text.str().copy(board_.first_overlap.data(), board_.first_overlap.size() - 1);
 }
 
 // The file begins with zeros, which is what an empty board is.

@@ -24,8 +24,10 @@ inline constexpr std::size_t all_names = counted_names + leases_on_board;
 /// window would have closed.
 struct belief {
     std::atomic<std::int64_t> permits{0};
-    std::atomic<std::int64_t> begun{0};  ///< how many beliefs there were
-    std::atomic<std::int64_t> until{0};  ///< CLOCK_BOOTTIME, in microseconds
+    std::atomic<std::int64_t> begun{0};   ///< how many beliefs there were
+    std::atomic<std::int64_t> until{0};   ///< CLOCK_BOOTTIME, in microseconds
+    std::atomic<std::int64_t> looked{0};  ///< when it last looked at its lock; of a quorum's
+    std::atomic<std::int64_t> ran{0};     ///< when its process last ran; of a quorum's
 };
 
 /// What threads know of one generation of a latch or a double barrier.
@@ -49,6 +51,9 @@ struct board {
     std::atomic<std::int64_t> deadlocks;  ///< waits that gave way to others
     std::atomic<std::int64_t> failures;
     std::atomic<std::int64_t> overlaps;
+    /// Of a quorum: when a member was last restored or readmitted; max() while one is.
+    std::atomic<std::int64_t> members_changed;
+    std::array<char, 400> first_overlap;  ///< for people; written by the thread that counted it
 };
 
 /// How many permits are on a name of the board: those of a shared_mutex stand for its modes.
@@ -71,9 +76,13 @@ public:
     void set_all() { set(capacity_of(name_)); }
     /// The belief stands until then, by CLOCK_BOOTTIME in microseconds; 0: it is over.
     void last_until(std::int64_t time) { mine_.until = time; }
+    /// The thread looked at its lock then. Where a change of the members ends a lock before its
+    /// time, the belief stands until its process, which may give it up, has run for `margin` since.
+    void looked(std::int64_t time) { mine_.looked = time; }
     /// Adds up what all threads believe. A sum above the capacity counts if all of these beliefs
     /// still stand after the last was read: so they all stood at one moment.
-    void check() const;
+    /// @param margin the time for a holder to learn of an early end, in microseconds
+    void check(std::int64_t margin = 0) const;
 
 private:
     board& board_;

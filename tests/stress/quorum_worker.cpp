@@ -29,7 +29,9 @@ using stress::boot_time;
 
 constexpr std::size_t the_name = stress::counted_names;
 
-void count_grant(stress::board& board, std::int64_t token) {
+/// Of a lock that is held.
+void count_grant(stress::board& board, const rowlock::quorum_lease& held) {
+    const auto token = held.token().value();
     ++board.grants;
     const auto now = boot_time();
     const auto before = board.latest_grant.exchange(now);
@@ -41,13 +43,16 @@ void count_grant(stress::board& board, std::int64_t token) {
     auto greatest = board.latest_term.load();
     do {
         if (token <= greatest) {
-            ++board.failures;
+            // Unless this thread was stopped since it looked: then the other may have come later.
+            if (held.held()) ++board.failures;
             return;
         }
     } while (!board.latest_term.compare_exchange_weak(greatest, token));
 }
 
-void work(rowlock::quorum_client& locks, stress::board& board, std::size_t slot, unsigned seed) {
+void work(rowlock::quorum_client& locks, stress::board& board, std::size_t slot, unsigned seed,
+          std::chrono::microseconds learns_within) {
+    const auto margin = learns_within.count();
     std::minstd_rand random{seed * 7919U + static_cast<unsigned>(slot)};
     for (;;) {
         try {
@@ -56,6 +61,7 @@ void work(rowlock::quorum_client& locks, stress::board& board, std::size_t slot,
             const auto refresh = [&] {
                 const auto now = boot_time();  // before what is left is read
                 const auto left = std::chrono::microseconds{held.remaining()}.count();
+                mine.looked(now);
                 mine.last_until(left > 0 ? now + left : 0);
                 return left > 0;
             };
@@ -64,8 +70,8 @@ void work(rowlock::quorum_client& locks, stress::board& board, std::size_t slot,
                 continue;
             }
             mine.set_all();
-            mine.check();
-            if (held.held()) count_grant(board, held.token().value());
+            mine.check(margin);
+            if (held.held()) count_grant(board, held);
             // Mostly short, sometimes beyond the ttl.
             const auto until =
                 std::chrono::steady_clock::now() +
@@ -75,7 +81,7 @@ void work(rowlock::quorum_client& locks, stress::board& board, std::size_t slot,
                     ++board.lost;
                     break;
                 }
-                mine.check();
+                mine.check(margin);
                 std::this_thread::sleep_for(1ms);
             }
         } catch (const rowlock::error& failure) {
@@ -108,10 +114,19 @@ int main(int argc, char** argv) {
     std::vector<rowlock::sql::connection_source> members;
     std::istringstream urls{std::getenv("ROWLOCK_STRESS_URLS")};
     for (std::string url; std::getline(urls, url);) members.push_back(rowlock::open(url));
+    const auto margin = ttl / 6;
     rowlock::quorum_client locks{
         members,
         {.member = {.ttl = ttl,
+                    .margin = margin,
                     .statement_timeout = std::max<std::chrono::milliseconds>(ttl / 3, 300ms)}}};
-    std::jthread second{[&] { work(locks, *board, first + 1, seed); }};
-    work(locks, *board, first, seed);
+    const std::jthread clock{[&] {
+        for (;; std::this_thread::sleep_for(1ms)) {
+            for (const auto slot : {first, first + 1}) {
+                board->beliefs[the_name][slot].ran = boot_time();
+            }
+        }
+    }};
+    std::jthread second{[&] { work(locks, *board, first + 1, seed, margin); }};
+    work(locks, *board, first, seed, margin);
 }

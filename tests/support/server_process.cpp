@@ -2,6 +2,7 @@
 
 #include "support/lock_database.hpp"
 #include "support/loopback.hpp"
+#include "support/waits.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/open.hpp>
 
@@ -120,8 +121,8 @@ bool server_process::is_running() {
 void server_process::stop(int signal) {
     if (!is_running()) return;
     kill(id_, signal);
-    for (int i = 0; i < 1000 && is_running(); ++i) std::this_thread::sleep_for(10ms);
-    if (over_) return;
+    // Not soon: other processes of PostgreSQL would outlive the first for a while.
+    if (eventually([this] { return !is_running(); }, 60s)) return;
     kill(id_, SIGKILL);
     waitpid(id_, nullptr, 0);
     over_ = true;

@@ -243,7 +243,7 @@ void found_quorum(const std::vector<sql::connection_source>& members,
     using namespace detail;
     require(!longest_ttl || (*longest_ttl >= 100ms && *longest_ttl <= 24h),
             "the longest ttl must be from 100 ms to 1 day");
-    const auto all = open_all(members);
+    auto all = open_all(members);
     const auto answers = look_at(all);
     std::vector<std::string> servers;
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -285,6 +285,8 @@ void found_quorum(const std::vector<sql::connection_source>& members,
                                             "it"};
         }
     }
+    // All of them answer: from here on a slow one is waited for, so that none is left out.
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = patient(members[i]);
     for (std::size_t i = 0; i < all.size(); ++i) {
         // Fewer than a majority know of the quorum. If it was never in use they know no token.
         if (!answers[i].seen->row || founded == all.size() || all[i]->greatest_token() == 0)

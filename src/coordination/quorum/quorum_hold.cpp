@@ -191,7 +191,11 @@ bool quorum_hold::held() noexcept {
 nanoseconds quorum_hold::remaining() noexcept {
     if (!held()) return 0ns;
     const std::lock_guard lock{mutex_};
-    return std::max<nanoseconds>(ballot_.trusted_until() - parts_->now(), 0ns);
+    // The majority may have gone since held(): then this is long past, and nothing may be taken
+    // off.
+    const nanoseconds until = ballot_.trusted_until();
+    const nanoseconds now = parts_->now();
+    return until > now ? until - now : 0ns;
 }
 
 int quorum_hold::counted() noexcept {
