@@ -15,7 +15,7 @@ namespace rowlock {
 /// @addtogroup upkeep
 /// @{
 
-/// Options of a reaper, in a client or for reap().
+/// Options of a reaper, in a client or for reap(). No time is longer than 3660 days.
 struct reaper_options {
     /// Between two rounds of a reaper thread. Housekeeping only: no client waits for it.
     std::chrono::milliseconds interval{std::chrono::seconds{60}};

@@ -4,7 +4,8 @@
 
 namespace rowlock::base {
 
+/// The same policy, with no time longer than a clock can be advanced by.
 /// @throws error errc::invalid_options if a value is out of range
-void validate(const retry_policy& policy);
+[[nodiscard]] retry_policy validated(retry_policy policy);
 
 }  // namespace rowlock::base

@@ -402,6 +402,12 @@ void validate(const reaper_options& options) {
     require(options.history_retention >= 0ms, "the history's retention must not be negative");
     require(options.grace >= 2 * options.statement_timeout,
             "the reaper's grace must be at least two statement deadlines");
+    // Longer times cannot be added to a clock.
+    constexpr auto longest = 24h * 3660;
+    require(options.interval <= longest && options.retention <= longest &&
+                options.grace <= longest && options.history_retention <= longest,
+            "the reaper's interval, retention, grace and history_retention must be at most 3660 "
+            "days (a history_retention of 0 keeps all records)");
 }
 
 }  // namespace rowlock::detail

@@ -648,4 +648,9 @@ TEST_CASE("reaper options out of range are refused") {
     CHECK(refused({.batch = 0}));
     CHECK(refused({.statement_timeout = 0ms}));
     CHECK(refused({.statement_timeout = 2min}));
+    constexpr auto endless = std::chrono::milliseconds::max();
+    CHECK(refused({.interval = endless}));
+    CHECK(refused({.retention = endless}));
+    CHECK(refused({.grace = endless}));
+    CHECK(refused({.history_retention = endless}));
 }

@@ -1,3 +1,5 @@
+#include "base/retry_policy.hpp"
+
 #include <rowlock/error.hpp>
 #include <rowlock/options.hpp>
 
@@ -43,6 +45,20 @@ TEST_CASE("a user's policy replaces all of it") {
                               }};
     CHECK(policy.next(failure, 6, 5ms) == 3ms);
     CHECK_FALSE(policy.next(failure, 7, 5ms));
+}
+
+TEST_CASE("no time of a policy is longer than a clock can be advanced by") {
+    constexpr auto endless = std::chrono::milliseconds::max();
+    const auto most =
+        rowlock::base::validated({.backoff = endless, .max_backoff = endless, .total = endless});
+    for (const auto each : {most.backoff, most.max_backoff, most.total}) {
+        CHECK(std::chrono::steady_clock::now() + each + 1h > std::chrono::steady_clock::now());
+        CHECK(each >= 24h);
+    }
+    const retry_policy given{.decide = [](const error&, int, auto) { return endless; }};
+    CHECK(given.next(failure, 1, 0ms) == 24h);
+    const retry_policy long_ones{.backoff = endless, .max_backoff = endless, .jitter = 0};
+    CHECK(long_ones.next(failure, 1, 0ms) == 24h);
 }
 
 TEST_CASE("errors report whether they may be repeated") {

@@ -8,7 +8,7 @@
 
 #include <errno.h>
 
-#include <algorithm>
+#include <utility>
 
 namespace rowlock::detail {
 namespace {
@@ -52,9 +52,7 @@ client_options validated(client_options options) {
                 "retain is not for a client with an owner: reclaim() would find leases that no "
                 "thread holds");
     }
-    base::validate(options.retry);
-    // A clock cannot be advanced indefinitely.
-    options.retry.max_backoff = std::min<std::chrono::milliseconds>(options.retry.max_backoff, 24h);
+    options.retry = base::validated(std::move(options.retry));
     if (options.program.empty()) options.program = program_invocation_short_name;
     if (options.reaper) {
         options.reaper->statement_timeout = options.statement_timeout;

@@ -188,7 +188,8 @@ known_key row_keys::find(sql::connection& db, std::string_view table, const key_
         const std::lock_guard lock{mutex_};
         const auto known = keys_.find(name);
         if (known != keys_.end() &&
-            std::chrono::steady_clock::now() - known->second.since < trust) {
+            std::chrono::floor<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
+                                                          known->second.since) < trust) {
             return known->second;
         }
     }
