@@ -240,8 +240,9 @@ public:
         if (answer.what != outcome::held) return answer;
         const auto holders = link_.semaphores().holders_of(db, name(), until);
         // Another client may be taking them back, or has done so since the attempt.
-        if (take_back(db, holders, until) || (holders.may_have(wanted_.count) &&
-                                              ++passed_over_ <= detail::contention_limit::often)) {
+        if (take_back(db, holders, until) ||
+            (!answer.seen.waited && holders.may_have(wanted_.count) &&
+             sweeps_.meet(std::chrono::steady_clock::now()))) {
             answer.what = outcome::contested;
         }
         return answer;
@@ -365,7 +366,7 @@ private:
     const link& link_;
     const acquire_options& options_;
     const protocol::wanted_permits wanted_;
-    int passed_over_ = 0;  ///< attempts that found too few although none was taken back
+    detail::sweep_patience sweeps_{};
 };
 
 }  // namespace

@@ -286,6 +286,8 @@ TEST_CASE("an upgrade is granted to no hold that was released or ended by force"
         SUBCASE("released") {
             CHECK(page.give(one, 11));
         }
+        CHECK(page.took(two, 31, shared));  // its entry stops no attempt
+        CHECK(page.give(two, 31));
         page.wait(two, 22, shared);
         // The control: the permits are there.
         CHECK(page.used() + permits_for(exclusive) - permits_for(upgradeable) <=

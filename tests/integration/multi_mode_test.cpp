@@ -429,10 +429,10 @@ TEST_CASE("an attempt gets the modes of dead clients that another transaction ta
         const support::protocol_connection hand{database};
         const session_without_client gone{database, hand};
         gone.end();
-        interception network;
-        client locks{network.wrap(database.source()), database.options()};
         int looks = 0;  // at the holders of a name
         int locked = 0;
+        interception network;
+        client locks{network.wrap(database.source()), database.options()};
         network.before([&](std::string_view name) {
             if (name != "permit_holders") return;
             if (looks++ == 0) {
@@ -476,10 +476,10 @@ TEST_CASE("a client takes modes of a dead client back by one thread at a time") 
         const support::protocol_connection hand{database};
         const session_without_client gone{database, hand};
         REQUIRE(hand.leases().extend_session(hand.db(), session_id{1}, 1ms, soon()));
-        interception network;
-        client locks{network.wrap(database.source()), database.options()};
         const auto here = std::this_thread::get_id();
         std::atomic<bool> thread_of_waiters{false};
+        interception network;
+        client locks{network.wrap(database.source()), database.options()};
         network.before([&](std::string_view name) {
             if (name == "semaphores_of_session") thread_of_waiters = true;
             const bool sweeps = name == "sweep_permits" || name == "holds_over";

@@ -887,6 +887,33 @@ TEST_CASE("a queued lease keeps its own deadline, which counts from the grant") 
     }
 }
 
+TEST_CASE("a queued lease that its client learns of late has the margin of its whole duration") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        std::atomic<bool> cut_off{false};
+        interception network;
+        network.before([&](std::string_view) { CHECK(eventually([&] { return !cut_off; })); });
+        client holder{database.source(), database.options()};
+        client waiter{network.wrap(database.source()), database.options({.ttl = 60s})};
+        auto held = holder.acquire("job");
+        auto waiting = std::async(
+            std::launch::async, [&] { return acquire_soon(waiter, "job", {.max_duration = 24s}); });
+        REQUIRE(places(database, 1));
+        cut_off = true;
+        held.release();
+        REQUIRE(eventually([&] {
+            return database.number(
+                       "select count(*) from rowlock_lease where deadline is not null") == 1;
+        }));
+        // As if 12 seconds had passed.
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        database.run(std::string{"update rowlock_lease set deadline = deadline - "} +
+                     (postgresql ? "interval '12 seconds'" : "12000000"));
+        cut_off = false;
+        // A sixth of 24 s, not of what was left.
+        CHECK(waiting.get().remaining() <= 8s);
+    }
+}
+
 TEST_CASE("events report a waiter's position and the time it has waited") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};

@@ -63,6 +63,31 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("a deadline that a thread has seen pass is not moved by an extension that comes later") {
+    grant_deadlines all;
+    const auto ours = grant_until(1, 10s, 11s);
+    all.add(ours);
+    CHECK(all.extend(*ours, 12s, 13s, 9s));
+    CHECK(ours->in_time(12s - 1ns));
+    CHECK_FALSE(ours->in_time(12s));
+    // Its clock was read before that of the other thread.
+    CHECK_FALSE(all.extend(*ours, 20s, 21s, 11s));
+    CHECK_FALSE(ours->in_time(11s));
+    all.cap(ours, 5s, 1s, 6s, true);  // nor by an operator's request
+    CHECK_FALSE(ours->in_time(1s));
+    CHECK(all.next(12s).due == ours);
+    CHECK(all.next(13s).again);
+}
+
+TEST_CASE("a deadline that has passed when the answer comes is not moved") {
+    grant_deadlines all;
+    const auto ours = grant_until(1, 10s, 11s);
+    all.add(ours);
+    CHECK_FALSE(all.extend(*ours, 20s, 21s, 10s));
+    CHECK_FALSE(ours->in_time(9s));
+    CHECK(all.next(10s).due == ours);
+}
+
 TEST_CASE("a grant is due twice and no more") {
     grant_deadlines all;
     const auto ours = grant_until(1, 10s, 11s);

@@ -40,7 +40,8 @@ struct fixture {
 
     std::shared_ptr<waiter> expect(grant_id grant_id, std::string name = "job",
                                    std::shared_ptr<session> in = nullptr) {
-        return registry.expect(std::move(name), grant_id, in ? std::move(in) : ours, "", false);
+        return registry.expect(std::move(name), grant_id, in ? std::move(in) : ours, "",
+                               std::nullopt);
     }
     std::shared_ptr<waiter> queued(grant_id grant_id, std::string name = "job") {
         auto made = expect(grant_id, std::move(name));

@@ -182,7 +182,8 @@ TEST_CASE(
 
 TEST_CASE("a grant is verified when it is due, and stays until that was done") {
     fixture at;
-    const auto which = std::make_shared<waiter>("a", rowlock::grant_id{11}, nullptr, "", false);
+    const auto which =
+        std::make_shared<waiter>("a", rowlock::grant_id{11}, nullptr, "", std::nullopt);
     at.tasks.verify({which, nullptr, 5, 10ms});
     at.tasks.verify({which, nullptr, 5, 12ms});
     CHECK(at.tasks.next_due() == 10ms);

@@ -413,16 +413,16 @@ void acquirer::take_back_permits(acquisition& call, sql::connection& db, protoco
                                  sql::deadline until) {
     const auto seen = waiting_.take_back_permits(db, {&call.name.str(), 1}, until).front();
     if (seen.any) call.contention.forget();
-    if (may_fit(call, seen, call.permits.count)) found.what = outcome::contested;
+    if (!call.may_repeat()) return;
+    if (seen.any || may_fit(call, seen, call.permits.count)) found.what = outcome::contested;
 }
 
-/// Whether another attempt may find room for so many permits. Another client may be taking them
-/// back at this moment, or has done so since the attempt. Not for long: a former holder may have
-/// fenced a long transaction, and others may be faster.
-bool acquirer::may_fit(const acquisition& call, const waiters::permits_taken_back& seen,
+/// Whether another attempt may find room for so many permits, although this client has taken none
+/// back: another may be doing so at this moment, or has done so since the attempt. A caller with
+/// time left enqueues instead.
+bool acquirer::may_fit(acquisition& call, const waiters::permits_taken_back& seen,
                        std::int64_t permits) {
-    return seen.any ||
-           (seen.found.may_have(permits) && call.contention.made() < contention_limit::often);
+    return seen.found.may_have(permits) && call.single_attempt() && call.sweeps.meet(steady::now());
 }
 
 void acquirer::end_expired(sql::connection& db, session_id session, sql::deadline until) {

@@ -115,9 +115,8 @@ private:
     protocol::attempt send(acquisition& call, sql::connection& db, sql::deadline until);
     void take_back_permits(acquisition& call, sql::connection& db, protocol::attempt& found,
                            sql::deadline until);
-    [[nodiscard]] static bool may_fit(const acquisition& call,
-                                      const waiters::permits_taken_back& seen,
-                                      std::int64_t permits);
+    static bool may_fit(acquisition& call, const waiters::permits_taken_back& seen,
+                        std::int64_t permits);
     void end_expired(sql::connection& db, session_id session, sql::deadline until);
     std::shared_ptr<grant> accept(acquisition& call, const protocol::attempt& granted);
     void require_timely(acquisition& call) const;
@@ -140,7 +139,7 @@ private:
 
     void refuse_reentry(const multi_acquisition& all) const;
     [[nodiscard]] const protocol::multi_protocol& several_of(const multi_acquisition& all) const;
-    void take_back_permits(const multi_acquisition& all, sql::connection& db,
+    void take_back_permits(multi_acquisition& all, sql::connection& db,
                            protocol::multi_attempt& found, sql::deadline until);
     std::optional<std::vector<std::int64_t>> find_leases(const multi_acquisition& all,
                                                          sql::connection& db, sql::deadline until);

@@ -71,6 +71,7 @@ struct acquisition {
     std::optional<steady::time_point> recalled_at{};  ///< the first
     contention_limit contention{};
     late_grant_limit too_late{};
+    sweep_patience sweeps{};
     /// The next pause of a barging caller.
     std::chrono::milliseconds poll{options.spin.first};
 
@@ -79,6 +80,9 @@ struct acquisition {
         return until > began && until != steady::time_point::max();
     }
     [[nodiscard]] bool has_time() const { return steady::now() < until; }
+    [[nodiscard]] bool single_attempt() const { return until <= began; }
+    /// Whether an attempt that found the lock held may be repeated at once.
+    [[nodiscard]] bool may_repeat() const { return single_attempt() || has_time(); }
     [[nodiscard]] protocol::hold_kind kind() const {
         return permits.count > 0 ? protocol::hold_kind::permits : protocol::hold_kind::lease;
     }

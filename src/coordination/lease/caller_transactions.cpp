@@ -178,7 +178,7 @@ void caller_transactions::require_fenceable(grant& held) {
     if (now == grant::state::held) return;
     if (now == grant::state::lost) throw lost_error(held);
     const auto time = context_.now();
-    const bool in_time = held.session_trust->open(time) && time < held.deadline.load();
+    const bool in_time = held.session_trust->open(time) && held.in_time(time);
     if (now == grant::state::released_in && in_time) return;
     if (now == grant::state::offered) {
         throw error{errc::not_owner, "this lease was offered to another process"};

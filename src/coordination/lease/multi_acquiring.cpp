@@ -147,8 +147,9 @@ std::optional<acquirer::grants> acquirer::ask(multi_acquisition& all) {
             break;
         case outcome::contested:
             // Not for long, unless a row is locked: by a transaction that a former holder fenced.
-            if (call.contention.made() >= contention_limit::often)
+            if (call.contention.made() >= 4 && !call.sweeps.lasts(steady::now())) {
                 return wait_for_holders(all, *made);
+            }
             break;
         case outcome::held:
             return wait_for_holders(all, *made);
@@ -211,13 +212,20 @@ protocol::multi_attempt acquirer::take_all(multi_acquisition& all, bool queued, 
 }
 
 /// If clients that have vanished had any, the next attempt may find room.
-void acquirer::take_back_permits(const multi_acquisition& all, sql::connection& db,
+void acquirer::take_back_permits(multi_acquisition& all, sql::connection& db,
                                  protocol::multi_attempt& found, sql::deadline until) {
+    if (found.full.empty()) return;
+    auto& call = all.call;
     const auto seen = waiting_.take_back_permits(db, found.full, until);
+    bool any = false;
+    bool all_fit = true;
     for (std::size_t i = 0; i < seen.size(); ++i) {
         const auto which = std::ranges::find(all.locks, found.full[i], name_of);
-        if (may_fit(all.call, seen[i], which->permits)) found.what = outcome::contested;
+        any = any || seen[i].any;
+        all_fit = all_fit && (seen[i].any || may_fit(call, seen[i], which->permits));
     }
+    if (any) call.contention.forget();
+    if (call.may_repeat() && (any || all_fit)) found.what = outcome::contested;
 }
 
 /// The grants of an attempt whose reply was lost, made durable; nullopt if it granted nothing so
@@ -395,8 +403,7 @@ std::shared_ptr<waiter> acquirer::enqueue(multi_acquisition& all, waiting_thread
             others.push_back({name_of(all.locks[i]), all.ids[i]});
         }
         mine = at.expect(call.name.str(), all.ids.front(), call.ours, call.thread,
-                         call.options.max_duration.has_value(), call.permits, call.blocks,
-                         std::move(others));
+                         call.options.max_duration, call.permits, call.blocks, std::move(others));
     } catch (...) {
         all.forget_ids();  // nothing was sent
         throw;

@@ -123,7 +123,7 @@ std::shared_ptr<waiter> acquirer::expect_waiter(acquisition& call, waiting_threa
     std::shared_ptr<waiter> mine;
     try {
         mine = at.expect(call.name.str(), call.grant_id, call.ours, call.thread,
-                         call.options.max_duration.has_value(), call.permits, call.blocks);
+                         call.options.max_duration, call.permits, call.blocks);
     } catch (...) {
         call.ours->grants().forget(call.grant_id);  // nothing was sent
         throw;

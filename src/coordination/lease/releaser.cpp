@@ -52,7 +52,7 @@ std::optional<releaser::begun> releaser::begin(grant& held) {
 void releaser::offer(grant& held) {
     if (held.now == grant::state::offered) {
         const auto now = context_.now();
-        if (held.session_trust->open(now) && now < held.deadline.load()) return;
+        if (held.session_trust->open(now) && held.in_time(now)) return;
         context_.lose_with_offers(held, held.session_trust->open(now)
                                             ? why_deadline_passed(held)
                                             : loss_reason::trust_window_passed);
@@ -242,10 +242,12 @@ void releaser::extend(grant& held, milliseconds by) {
         });
         if (done == protocol::extension::done) {
             // The database counts from a later time: this deadline is early.
-            if (grants_.deadlines().extend(held, sent + by - held.deadline_margin.load(),
-                                           context_.now() + by)) {
+            const auto now = context_.now();
+            if (grants_.deadlines().extend(held, sent + by - held.deadline_margin.load(), now + by,
+                                           now)) {
                 return;
             }
+            grants_.declare_if_over(held);
             // The watchdog frees its row when the margin is over.
             if (held.stopped) grants_.clear_row(held);
             throw lost_error(held);

@@ -10,9 +10,6 @@ namespace rowlock::detail {
 /// many of them are a fault.
 class contention_limit {
 public:
-    /// After so many attempts a row is locked for longer: perhaps by a fenced transaction.
-    static constexpr int often = 4;
-
     void forget() noexcept { made_ = 0; }
     [[nodiscard]] int made() const noexcept { return made_; }
 
@@ -30,6 +27,27 @@ public:
 
 private:
     int made_ = 0;
+};
+
+/// Of a single attempt that meets another client's sweep of what dead clients hold: it waits for
+/// that transaction, but for none that a former holder has fenced.
+class sweep_patience {
+public:
+    using time_point = std::chrono::steady_clock::time_point;
+
+    /// Counts one more. Returns whether to look again: at least four times, and for 50 ms.
+    [[nodiscard]] bool meet(time_point now) {
+        ++met_;
+        if (!since_) since_ = now;
+        return lasts(now);
+    }
+    [[nodiscard]] bool lasts(time_point now) const {
+        return met_ > 0 && (met_ <= 4 || now - *since_ < std::chrono::milliseconds{50});
+    }
+
+private:
+    int met_ = 0;
+    std::optional<time_point> since_{};
 };
 
 /// Counts grants whose own deadline was over before the client learned of them.

@@ -20,7 +20,7 @@ bool grant_verifier::handed_over(const protocol::handed_over& next) {
     const auto which = parts_.registry.find(next.grant_id);
     if (!which) return false;  // it was reported already, or is to be given back
     if (which->of_several()) return call(*which);
-    if (which->has_deadline || which->kind() == protocol::hold_kind::permits) {
+    if (which->max_duration || which->kind() == protocol::hold_kind::permits) {
         parts_.tasks.verify({which, nullptr, next.token, parts_.now()});
         return true;
     }
@@ -53,7 +53,7 @@ bool grant_verifier::on_message(std::string_view message, bool by_database) {
     // The transaction that wrote the grant sent this, delivered after its commit, or it was sent
     // after that: durable, or keeping a promise that was. So the grant is believed, and then
     // verified. The message does not contain a deadline: with one, the row is read first.
-    if (believed && !which->has_deadline) {
+    if (believed && !which->max_duration) {
         parts_.registry.serve(*which, {next->token, parts_.context.now()});
     }
     auto granted = parts_.registry.granted(*which);

@@ -43,13 +43,14 @@ struct waiter {
     };
 
     waiter(std::string name_, rowlock::grant_id grant_id_, std::shared_ptr<session> ours_,
-           std::string thread_, bool has_deadline_, const protocol::wanted_permits& permits_ = {},
-           std::string blocks_ = {}, std::vector<place> also_ = {})
+           std::string thread_, std::optional<std::chrono::milliseconds> max_duration_,
+           const protocol::wanted_permits& permits_ = {}, std::string blocks_ = {},
+           std::vector<place> also_ = {})
         : name{std::move(name_)},
           grant_id{grant_id_},
           ours{std::move(ours_)},
           thread{std::move(thread_)},
-          has_deadline{has_deadline_},
+          max_duration{max_duration_},
           permits{permits_},
           blocks{std::move(blocks_)},
           also{std::move(also_)} {}
@@ -58,7 +59,8 @@ struct waiter {
     const rowlock::grant_id grant_id;
     const std::shared_ptr<session> ours;
     const std::string thread;  ///< label of the waiting thread, for deadlock detection
-    const bool has_deadline;   ///< the lease will have a deadline of its own
+    /// The lease will have a deadline of its own, so long after the grant.
+    const std::optional<std::chrono::milliseconds> max_duration;
     const protocol::wanted_permits permits;
     const std::string blocks;  ///< as its entry's: party_labels.hpp
     const std::vector<place> also;

@@ -7,15 +7,13 @@ namespace rowlock::detail {
 
 using guard = std::unique_lock<std::mutex>;
 
-std::shared_ptr<waiter> waiter_registry::expect(std::string name, grant_id grant_id,
-                                                std::shared_ptr<session> ours, std::string thread,
-                                                bool has_deadline,
-                                                const protocol::wanted_permits& permits,
-                                                std::string blocks,
-                                                std::vector<waiter::place> also) {
+std::shared_ptr<waiter> waiter_registry::expect(
+    std::string name, grant_id grant_id, std::shared_ptr<session> ours, std::string thread,
+    std::optional<std::chrono::milliseconds> max_duration, const protocol::wanted_permits& permits,
+    std::string blocks, std::vector<waiter::place> also) {
     auto made =
         std::make_shared<waiter>(std::move(name), grant_id, std::move(ours), std::move(thread),
-                                 has_deadline, permits, std::move(blocks), std::move(also));
+                                 max_duration, permits, std::move(blocks), std::move(also));
     const guard lock{mutex_};
     try {
         made->for_each_place(

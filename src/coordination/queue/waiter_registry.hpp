@@ -48,7 +48,8 @@ public:
     /// Call before the ticket is sent: from then on it may be served.
     std::shared_ptr<waiter> expect(std::string name, grant_id grant_id,
                                    std::shared_ptr<session> ours, std::string thread,
-                                   bool has_deadline, const protocol::wanted_permits& permits = {},
+                                   std::optional<std::chrono::milliseconds> max_duration,
+                                   const protocol::wanted_permits& permits = {},
                                    std::string blocks = {}, std::vector<waiter::place> also = {});
     /// The ticket is in the queue. Returns false if the wait is over already.
     bool enqueued(waiter& which) noexcept;

@@ -37,9 +37,9 @@ waiter_registry::hooks waiting_threads::registry_hooks() {
                 [this](const waiter& which, const waiter_registry::served_entry& found) {
                     std::optional<std::chrono::microseconds> deadline;
                     if (found.deadline_us) deadline.emplace(*found.deadline_us);
-                    auto made =
-                        parts_.grants.make(*which.ours, which.name, which.grant_id, found.token,
-                                           found.sent, deadline, which.thread, which.permits.count);
+                    auto made = parts_.grants.make(*which.ours, which.name, which.grant_id,
+                                                   found.token, found.sent, deadline, which.thread,
+                                                   which.permits.count, which.max_duration);
                     made->queued = true;
                     return made;
                 },

@@ -48,10 +48,11 @@ public:
     /// Call before the ticket is sent: from then on it may be served.
     std::shared_ptr<waiter> expect(std::string name, grant_id grant_id,
                                    std::shared_ptr<session> ours, std::string thread,
-                                   bool has_deadline, const protocol::wanted_permits& permits = {},
+                                   std::optional<std::chrono::milliseconds> max_duration,
+                                   const protocol::wanted_permits& permits = {},
                                    std::string blocks = {}, std::vector<waiter::place> also = {}) {
         return registry_.expect(std::move(name), grant_id, std::move(ours), std::move(thread),
-                                has_deadline, permits, std::move(blocks), std::move(also));
+                                max_duration, permits, std::move(blocks), std::move(also));
     }
     /// The ticket is in the queue.
     void enqueued(waiter& which);

@@ -7,7 +7,16 @@ namespace rowlock::detail {
 bool grant::held() noexcept {
     if (now.load(std::memory_order_acquire) != state::held || fork.in_child()) return false;
     const nanoseconds time = clock.now();
-    return session_trust->open(time) && time < deadline.load();
+    return session_trust->open(time) && in_time(time);
+}
+
+bool grant::in_time(nanoseconds time) noexcept {
+    constexpr nanoseconds over{0};
+    auto ends = deadline.load();
+    while (time >= ends) {
+        if (deadline.compare_exchange_weak(ends, over)) return false;
+    }
+    return true;
 }
 
 nanoseconds grant::remaining() noexcept {

@@ -68,8 +68,10 @@ struct grant {
     std::atomic<bool> offered{false};  ///< once: another client may know the grant
     std::atomic<bool> taken_over{false};  ///< another client has adopted it
     std::shared_ptr<trust_window> session_trust;
-    /// The hold's own, on our clock, less the margin. Changed by grant_deadlines alone.
+    /// The hold's own, on our clock, less the margin; 0 once a thread has seen it pass (in_time).
+    /// Else changed by grant_deadlines alone.
     std::atomic<nanoseconds> deadline{base::alarm::never};
+    nanoseconds deadline_key{base::alarm::never};  ///< as grant_deadlines has it, and guards it
     std::atomic<nanoseconds> deadline_margin{nanoseconds{0}};
     /// By then, on our clock, the database sees it as passed. Guarded by grant_deadlines.
     nanoseconds deadline_over{0};
@@ -108,6 +110,9 @@ struct grant {
         return permits > 0 ? protocol::hold_kind::permits : protocol::hold_kind::lease;
     }
     [[nodiscard]] bool held() noexcept;
+    /// Whether its own deadline is later than `time`. Once it is not, it stays so: no extension
+    /// whose answer comes later makes it held again.
+    [[nodiscard]] bool in_time(nanoseconds time) noexcept;
     [[nodiscard]] nanoseconds remaining() noexcept;
 };
 

@@ -7,44 +7,50 @@ namespace rowlock::detail {
 
 void grant_deadlines::add(const std::shared_ptr<grant>& granted) {
     const std::lock_guard lock{mutex_};
-    all_.emplace(std::pair{granted->deadline.load(), granted->grant_id}, entry{granted});
+    granted->deadline_key = granted->deadline.load();
+    all_.emplace(std::pair{granted->deadline_key, granted->grant_id}, entry{granted});
 }
 
 void grant_deadlines::remove(const grant& ended) noexcept {
     if (ended.deadline.load() == base::alarm::never) return;
     const std::lock_guard lock{mutex_};
-    all_.erase({ended.deadline.load(), ended.grant_id});
+    all_.erase({ended.deadline_key, ended.grant_id});
 }
 
 void grant_deadlines::cap(const std::shared_ptr<grant>& held, nanoseconds to, nanoseconds margin,
                           nanoseconds over, bool shortens) {
     const std::lock_guard lock{mutex_};
     held->deadline_cap = std::min(held->deadline_cap, to);
-    const auto before = held->deadline.load();
+    auto before = held->deadline.load();
     if (!shortens || before <= to) return;
     if (before == base::alarm::never) {
         all_.emplace(std::pair{to, held->grant_id}, entry{held});
-    } else if (auto node = all_.extract({before, held->grant_id})) {
+    } else if (auto node = all_.extract({held->deadline_key, held->grant_id})) {
         node.key().first = to;
         all_.insert(std::move(node));
     }
     // Without a node it has been due, or add() is about to read this.
-    held->deadline = to;
+    held->deadline_key = to;
+    while (before > to && !held->deadline.compare_exchange_weak(before, to)) {
+    }
     held->deadline_margin = margin;
     held->deadline_over = over;
 }
 
-bool grant_deadlines::extend(grant& held, nanoseconds to, nanoseconds over) noexcept {
+bool grant_deadlines::extend(grant& held, nanoseconds to, nanoseconds over,
+                             nanoseconds now) noexcept {
     const std::lock_guard lock{mutex_};
-    auto node = all_.extract({held.deadline.load(), held.grant_id});
+    auto node = all_.extract({held.deadline_key, held.grant_id});
     if (!node) return false;  // due, under another time
     to = std::min(to, held.deadline_cap);
-    if (!node.mapped().lost && held.deadline.load() < to) {
-        held.deadline = to;
-        held.deadline_over = over;
-        node.key().first = to;
+    auto believed = held.deadline.load();
+    bool alive = !node.mapped().lost && held.in_time(now);
+    if (alive && held.deadline_key < to) {
+        // Unless a thread sees it pass at this moment.
+        alive = held.deadline.compare_exchange_strong(believed, to);
+        if (alive) held.deadline_over = over;
+        if (alive) node.key().first = held.deadline_key = to;
     }
-    const bool alive = !node.mapped().lost;
     all_.insert(std::move(node));
     return alive;
 }

@@ -22,8 +22,9 @@ public:
     /// the grant this deadline, if it has none or a later one
     void cap(const std::shared_ptr<grant>& held, nanoseconds to, nanoseconds margin,
              nanoseconds over, bool shortens);
-    /// Moves a deadline to a later time. Returns false, and changes nothing, if it has been due.
-    bool extend(grant& held, nanoseconds to, nanoseconds over) noexcept;
+    /// Moves a deadline to a later time. Returns false, and changes nothing, if it has been due, or
+    /// has passed.
+    bool extend(grant& held, nanoseconds to, nanoseconds over, nanoseconds now) noexcept;
 
     /// One that is due, or else when the next will be.
     struct answer {

@@ -57,9 +57,9 @@ from rowlock_waiter w {join} rowlock_session m
 where w.name = n.name and m.id = w.session and {live}
 
 -- fragment permits_waited
--- Whether a live session waits for permits of the semaphore $1.
+-- Whether a live session waits for permits of the semaphore $1. An upgrade does only while its hold lives.
 exists (select 1 from rowlock_permit_waiter w {join} rowlock_session m
-         where w.name = $1 and m.id = w.session and {live})
+         where w.name = $1 and m.id = w.session and {live} and {base_lives})
 
 -- fragment base_lives
 -- Whether entry w is no upgrade, or the hold that it upgrades is alive: not released, nor ended by force. A hold that

@@ -264,9 +264,9 @@ $2
 $3
 
 -- fragment permits_waited
--- Whether a live session waits for permits of the semaphore $1.
+-- Whether a live session waits for permits of the semaphore $1. An upgrade does only while its hold lives.
 exists (select from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-         where w.name = $1::text and {live})
+         where w.name = $1::text and {live} and {base_lives})
 
 -- fragment base_lives
 -- Whether entry w is no upgrade, or the hold that it upgrades is alive: not released, nor ended by force. A hold that
