@@ -26,7 +26,7 @@ public:
     /// @param holds of one client, the oldest first, with their permits: those of the mode together
     mode_grants(std::vector<std::pair<lease, std::int64_t>> holds, lock_mode mode);
 
-    [[nodiscard]] const std::string& name() const noexcept { return parts_.front().hold.name(); }
+    [[nodiscard]] const std::string& name() const noexcept;
     [[nodiscard]] lock_mode mode() const noexcept;
     [[nodiscard]] fencing_token token() const noexcept;
     [[nodiscard]] bool held() const noexcept;
@@ -59,6 +59,7 @@ private:
     };
 
     void require_held() const;
+    void require_all_held() const;  ///< under the guard
     void give_up_last(lock_mode from, lock_mode to);
     void finish_shrinking(engine& by);
     [[nodiscard]] std::int64_t permits() const noexcept;

@@ -89,9 +89,19 @@ std::pair<session_id, grant_id> mode_grants::latest() const noexcept {
     return {last.session_id(), last.grant_id()};
 }
 
-/// A loss of one grant is a loss of the whole, for ever.
+/// Of the first grant: it stays where it is when an upgrade moves the parts.
+const std::string& mode_grants::name() const noexcept {
+    const std::lock_guard lock{guard_};
+    return parts_.front().hold.name();
+}
+
 void mode_grants::require_held() const {
     const std::lock_guard lock{guard_};
+    require_all_held();
+}
+
+/// A loss of one grant is a loss of the whole, for ever.
+void mode_grants::require_all_held() const {
     for (const auto& each : parts_) {
         if (each.hold.held()) continue;
         const auto now = each.hold.grant_->now.load();
@@ -195,6 +205,7 @@ void mode_grants::give_up_last(lock_mode from, lock_mode to) {
     std::optional<part> last;
     {
         const std::lock_guard lock{guard_};
+        require_all_held();  // else the rest might be held again without this one
         last = std::move(parts_.back());
         parts_.pop_back();
         mode_ = to;

@@ -32,7 +32,7 @@ advisory_options validated(advisory_options options) {
                      (options.check_period + options.statement_timeout) * 3 / 2),
             "keepalive_timeout must be 0, or at most one day and at least one and a half times "
             "check_period + statement_timeout");
-    base::validate(options.retry);
+    options.retry = base::validated(std::move(options.retry));
     return options;
 }
 
@@ -177,11 +177,12 @@ std::shared_ptr<advisory_hold> advisory_engine::acquire(const advisory_key& key,
 
 void advisory_engine::release(advisory_hold& hold) {
     fork_.require_same_process();
+    // Under the mutex, as a loss is: each is reported once, by one of the two.
+    guard lock{mutex_};
     auto before = advisory_hold::state::held;
     if (hold.held()) hold.now.compare_exchange_strong(before, advisory_hold::state::releasing);
     before = hold.now;
     if (before == advisory_hold::state::released) return;
-    guard lock{mutex_};
     const auto of = hold.tenure.lock();
     if (before != advisory_hold::state::releasing || !of || of->over) {
         if (of && !of->over) mark_lost(of->on, loss_reason::trust_window_passed);
