@@ -73,16 +73,17 @@ void terminal::leave() noexcept {
 
 void terminal::enter() {
     if (std::exchange(inside_, true)) return;
-    read_keys(0);
+    // What was typed before the page was there is not meant for it.
+    read_keys(0, TCSAFLUSH);
     write_quietly(enter_screen);
 }
 
-void terminal::read_keys(cc_t at_least) const noexcept {
+void terminal::read_keys(cc_t at_least, int typed_before) const noexcept {
     termios raw = before_;
     raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
     raw.c_cc[VMIN] = at_least;
     raw.c_cc[VTIME] = 0;
-    tcsetattr(STDIN_FILENO, TCSAFLUSH, &raw);
+    tcsetattr(STDIN_FILENO, typed_before, &raw);
 }
 
 std::optional<terminal::pressed> terminal::read_key() {
@@ -107,10 +108,11 @@ std::optional<terminal::pressed> terminal::read_key() {
 }
 
 void terminal::wait_for_key() {
-    read_keys(1);
+    // A key that was typed as soon as there was something to read counts.
+    read_keys(1, TCSADRAIN);
     char one = 0;
     static_cast<void>(!read(STDIN_FILENO, &one, 1));
-    tcsetattr(STDIN_FILENO, TCSAFLUSH, &before_);
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
 }
 
 }  // namespace rowlock::cli

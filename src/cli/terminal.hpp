@@ -51,7 +51,7 @@ public:
 
 private:
     /// @param at_least so many characters a read waits for
-    void read_keys(cc_t at_least) const noexcept;
+    void read_keys(cc_t at_least, int typed_before) const noexcept;
 
     termios before_{};
     bool inside_ = false;

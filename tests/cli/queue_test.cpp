@@ -1,5 +1,6 @@
 // Queues of the tool: its commands wait in them, and show them.
 
+#include "cli/stop_between_writes.hpp"
 #include "cli/tool.hpp"
 #include "support/waits.hpp"
 #include <rowlock/open.hpp>
@@ -172,7 +173,7 @@ TEST_CASE(
             tool::command_line((*in)({"acquire", "--for", "1s", "--json", "a"})),
             in->in_environment()};
         REQUIRE(tool::eventually([&] { return waiting(*in, "a") == 1; }));
-        mysql_wait_thread.send(SIGSTOP);
+        tool::stop_between_writes(*in, mysql_wait_thread);
         CHECK(in->run({"release", "a", first.id}).code == 0);
         const auto now = [&] { return parsed(*in, {"show", "--json", "a"}); };
         REQUIRE(

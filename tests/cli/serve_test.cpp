@@ -50,10 +50,11 @@ json lock_in(const json& said, const std::string& key) {
 
 /// A thread that waits for a lease until it is destroyed.
 std::jthread waiter_of(client& locks, const std::string& name) {
+    const auto before = locks.stats().queued;
     std::jthread made{[&locks, name](const std::stop_token& stop) {
         static_cast<void>(locks.acquire(name, stop));
     }};
-    REQUIRE(tool::eventually([&] { return locks.stats().waiting > 0; }));
+    REQUIRE(tool::eventually([&] { return locks.stats().queued > before; }));
     return made;
 }
 

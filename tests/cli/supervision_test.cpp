@@ -1,5 +1,6 @@
 // The command after the loss of the lease, of `rowlock` itself or of its supervisor.
 
+#include "cli/stop_between_writes.hpp"
 #include "cli/stubborn_run.hpp"
 #include "cli/tool.hpp"
 #include "support/tcp_relay.hpp"
@@ -26,6 +27,7 @@ using tool::eventually;
 using tool::look_for_the_living;
 using tool::process;
 using tool::scratch;
+using tool::stop_between_writes;
 using tool::stubborn_run;
 
 namespace {
@@ -33,19 +35,6 @@ namespace {
 tool::answer next_run(const tool::tables& in, const scratch& folder) {
     return in.run({"run", "--wait", "25s", "a", "--", "sh", "-c", look_for_the_living},
                   {.folder = folder.path()});
-}
-
-/// Sends SIGSTOP while nothing writes to the SQLite file: a process that stops during a write
-/// blocks all others.
-void stop_between_writes(const tool::tables& in, const process& which) {
-    const auto db = rowlock::open(in.url()).connect(support::soon());
-    db->query("begin immediate", support::soon());
-    which.send(SIGSTOP);
-    CHECK(eventually([&] {
-        const auto status = contents("/proc/" + std::to_string(which.id()) + "/status");
-        return status.find("State:\tT") != std::string::npos;
-    }));
-    db->query("rollback", support::soon());
 }
 
 }  // namespace

@@ -133,7 +133,10 @@ void contend(trial& in, support::lock_database& database) {
         const collisions others{app, source};
         std::vector<std::unique_ptr<rowlock::client>> all;
         for (int i = 0; i < clients; ++i) {
-            all.push_back(std::make_unique<rowlock::client>(source, database.options()));
+            // The default ten attempts of a call may all lose.
+            const rowlock::retry_policy retry{.attempts = 100, .total = std::chrono::seconds{20}};
+            all.push_back(
+                std::make_unique<rowlock::client>(source, database.options({.retry = retry})));
         }
         std::vector<std::jthread> threads;
         const int each = std::max(1, in.rounds() / contenders);

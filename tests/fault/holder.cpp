@@ -135,16 +135,19 @@ private:
         pollfd input{STDIN_FILENO, POLLIN, 0};
         for (bool over = false; !over;) {
             over = poll(&input, 1, 1) != 0;
+            // Read once a turn: a stop between two reads would go unnoticed.
             const auto now = boot_time();
-            if (now - last > gap_) {
+            const bool woke = now - last > gap_;
+            last = now;
+            if (woke) {
                 const bool held = lease.held();
                 line("# woke " + std::to_string(now) + (held ? " 1" : " 0"));
                 write_with(lease);
+                last = boot_time();
             }
-            last = boot_time();
-            if (last - told < std::chrono::microseconds{tick_}.count()) continue;
-            told = last;
-            line("# clock " + std::to_string(last) + " " + std::to_string(wall_time()) +
+            if (now - told < std::chrono::microseconds{tick_}.count()) continue;
+            told = now;
+            line("# clock " + std::to_string(now) + " " + std::to_string(wall_time()) +
                  (lease.held() ? " 1" : " 0"));
         }
     }

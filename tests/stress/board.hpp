@@ -90,6 +90,18 @@ private:
     belief& mine_;
 };
 
+/// Ends a belief before what it is about is released: is made behind that.
+class end_of_belief {
+public:
+    explicit end_of_belief(held_belief& of) : of_{of} {}
+    end_of_belief(const end_of_belief&) = delete;
+    end_of_belief& operator=(const end_of_belief&) = delete;
+    ~end_of_belief() { of_.set(0); }
+
+private:
+    held_belief& of_;
+};
+
 /// A board in a file. Opens it, and makes it if it is not there.
 class mapped_board {
 public:

@@ -239,7 +239,9 @@ violations overlapping_beliefs(const history& all) {
     return overlapping(
         all,
         [](const observed_hold& one) {
-            return interval{one.acquired, one.believed_until};
+            // Over before its thread could write down that it began: never believed.
+            const bool never = one.believed_until <= one.acquired;
+            return never ? interval{0, 0} : interval{one.acquired, one.believed_until};
         },
         "overlap by the holders' belief");
 }

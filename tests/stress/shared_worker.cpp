@@ -223,6 +223,7 @@ public:
             {.value = "candidate", .priority = static_cast<int>(random_() % 3)}};
         auto term = office.try_campaign_for(4s);
         if (!term) return;
+        const stress::end_of_belief ends{mine_};  // before the term
         count_grant(board_);
         const auto renew = [&] {
             // The clock first: a pause between the two must shorten the belief.
@@ -476,6 +477,8 @@ private:
                                      : lock_mode::exclusive;
         auto held = lock.try_acquire_for(mode, 2s);
         if (!held) return;
+        // Before the hold: what is thrown releases it.
+        const stress::end_of_belief ends{mine_.at(name)};
         const auto believe_mode = [&] {
             believe(name, permits_for(held->mode()), [&] { return held->remaining(); });
         };
