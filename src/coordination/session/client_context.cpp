@@ -120,8 +120,8 @@ bool client_context::lose(grant& lost, loss_reason why, grant::state from) noexc
     if (lost.now == from) lost.reason.compare_exchange_strong(none, why);
     if (!lost.now.compare_exchange_strong(from, grant::state::lost)) return false;
     if (lost.given_back) return true;  // no thread held it
+    measure_end(lost);                 // before the loss: one that is counted has been measured
     if (lost.measured != nullptr) lost.measured->lost(lost.reason);
-    measure_end(lost);
     if (lost.watched) signals_.deliver(lost.lost_signal);
     report(event_kind::lease_lost, lost);
     return true;
