@@ -187,8 +187,9 @@ void queue_waiter::next_pause(const place_in_line& seen) {
                  ? first_pause
                  : std::min(notified ? longest_pause : longest_blind_pause, pause_ * 3 / 2);
     wait_ = base::shortened(pause_);
-    if (seen.remaining > 0us) {
-        wait_ = std::min(wait_, std::chrono::ceil<milliseconds>(seen.remaining) + 1ms);
+    if (seen.remaining != 0us) {  // less: it expired while it was read
+        const auto left = std::max(std::chrono::ceil<milliseconds>(seen.remaining), 0ms);
+        wait_ = std::min(wait_, left + 1ms);
     }
 }
 

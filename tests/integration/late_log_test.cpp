@@ -302,7 +302,8 @@ TEST_CASE("a hand-over that the releasing client reported costs the woken client
         watched_client a{database.source(), options, whole_transactions};
         watched_client b{database.source(), options, whole_transactions};
         int told = 0;
-        for (int round = 0; round < 10; ++round) {
+        constexpr int most = 100;
+        for (int round = 0; round < most && told < 5; ++round) {
             auto held = support::acquire_soon(*a.operator->(), "job");
             auto waiting = wait_for_job(b);
             REQUIRE(support::places(database, 1));

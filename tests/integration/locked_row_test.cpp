@@ -230,14 +230,19 @@ TEST_CASE("a reclaim that fails half-way keeps no lease that its caller did not 
                 network.wrap(fresh.source()),
                 fresh.options({.ttl = again ? 60s : 3s, .owner = "me", .retry = {.attempts = 1}})};
             const auto asked = std::make_shared<std::atomic<int>>(0);
-            network.before([asked](std::string_view what) {
+            const auto reclaimed = std::make_shared<std::atomic<bool>>(!again);
+            network.before([asked, reclaimed](std::string_view what) {
+                // It would give back what the first attempt has left.
+                if (what == "heartbeat") eventually([&] { return reclaimed->load(); });
                 if (what == "find_grant" && ++*asked == 2) interception::refuse_to_send();
             });
             CHECK(kind_of([&] { static_cast<void>(after.reclaim()); }) != errc{});
-            network.before({});
             if (again) {
                 CHECK(after.reclaim().size() == 2);
+                *reclaimed = true;
+                network.before({});
             } else {
+                network.before({});
                 client other{fresh.source(), fresh.options()};
                 CHECK(eventually([&] { return other.try_acquire("a").has_value(); }));
                 CHECK(eventually([&] { return other.try_acquire("b").has_value(); }));

@@ -136,7 +136,7 @@ void pass_on_under_fire(support::lock_database& database) {
     // delays one hand-off of each name, of only a thousand in a short run.
     CHECK(percentile(passed, chosen().full ? 0.99 : 0.95) < in_micros(poll / 2));
     const auto odd = unexpected_results(past, {"granted", "ok"});
-    CHECK_MESSAGE(odd.empty(), told(odd));
+    CHECK_MESSAGE(odd.empty(), told(odd), failures_in(past));
 }
 
 /// Makes a ticket, and a grant, without a client.
@@ -188,7 +188,7 @@ void change_minds(support::lock_database& database) {
     check_exclusion_and_order(past, recording, truth);
     // A limit of some milliseconds may pass before the first answer.
     const auto odd = unexpected_results(past, {"granted", "none", "ok", "timed_out"});
-    CHECK_MESSAGE(odd.empty(), told(odd));
+    CHECK_MESSAGE(odd.empty(), told(odd), failures_in(past));
 }
 
 // --- killed waiters --------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 #include "support/lock_database.hpp"
 
 #include <chrono>
+#include <random>
 #include <string>
 #include <thread>
 
@@ -21,8 +22,11 @@ inline bool waiting_for_rows(rowlock::sql::connection& db, const std::string& wh
                      "where trx_state = 'LOCK WAIT' and trx_query like '%" +
                          what + "%'";
     return eventually([&] {
-        // InnoDB renews this view only if it was not read for 100 ms.
-        if (!postgresql) std::this_thread::sleep_for(std::chrono::milliseconds{150});
+        // InnoDB renews this view only if it was not read for 100 ms, by this or another program.
+        if (!postgresql) {
+            thread_local std::minstd_rand random{std::random_device{}()};
+            std::this_thread::sleep_for(std::chrono::milliseconds{150 + random() % 250});
+        }
         const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{10};
         return db.query(waiting, until).integer(0, 0) >= count;
     });

@@ -149,7 +149,10 @@ void entry_poller::act_on(const protocol::queue_entry& entry, session& ours) {
     if (to_serve || entry.holder_expired || entry.behind_watermark) {
         parts_.tasks.serve_next(entry.name, parts_.now());
     }
-    if (entry.remaining > 0us) round_.found.holder_expires(round_.began + entry.remaining);
+    // Less than 0 if it expired while the statement read: one look more.
+    if (entry.remaining != 0us) {
+        round_.found.holder_expires(round_.began + std::max(entry.remaining, 0us));
+    }
 }
 
 /// Ends the session first, in a commit of its own; only then may the lease's row change (I3).

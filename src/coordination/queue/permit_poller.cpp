@@ -123,7 +123,7 @@ void permit_poller::look_at_holders(const std::string& name, nanoseconds began,
     constexpr nanoseconds least = std::chrono::milliseconds{20};
     const bool done = link_.write([&](sql::deadline until) {
         const auto seen = parts_.owner.take_back_permits(*link_, {&name, 1}, until).front();
-        if (seen.found.remaining > std::chrono::microseconds{0}) {
+        if (seen.found.remaining != std::chrono::microseconds{0}) {  // less: while it was read
             found.holder_expires(began + std::max<nanoseconds>(seen.found.remaining, least));
         }
         if (seen.any) found.recheck_by(parts_.now());  // there may be more

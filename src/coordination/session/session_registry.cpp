@@ -105,9 +105,10 @@ session::endpoint session_registry::make_endpoint() const {
 }
 
 void session_registry::lose(session& ours, loss_reason why) noexcept {
-    ours.trust()->close();
     {
         const std::lock_guard lock{mutex_};
+        // With the mutex held: another thread that sees it closed comes later, and says nothing.
+        ours.trust()->close();
         if (!current_ || current_->id() != ours.id()) return;  // another thread was faster
         try {
             if (why == loss_reason::trust_window_passed || why == loss_reason::server_changed) {
