@@ -315,7 +315,7 @@ private:
             alive_ = false;
             return driver::broken(std::move(report));
         }
-        const errc kind = sql::classify_mysql(report.native_code);
+        const errc kind = sql::classify_mysql(report.native_code, report.message);
         return driver::refusal(kind, std::move(report));
     }
 

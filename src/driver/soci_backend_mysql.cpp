@@ -90,7 +90,7 @@ public:
         }
         found.report.native_code = static_cast<int>(detailed->err_num_);
         found.report.message = thrown.get_error_message();
-        found.kind = sql::classify_mysql(found.report.native_code);
+        found.kind = sql::classify_mysql(found.report.native_code, found.report.message);
         return found;
     }
 };

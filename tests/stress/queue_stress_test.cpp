@@ -122,7 +122,7 @@ void pass_on_under_fire(support::lock_database& database) {
                                       [](const auto& each) { return each.waiting != 0; });
     CHECK(placed > static_cast<long>(past.holds.size()) / 2);
     MESSAGE(name_of(database), ": ", summary(passed), "; ", killed, " listeners killed",
-            unanswered ? ", until a KILL was not answered; " : "; ", summary(truth));
+            std::string{unanswered ? ", until a KILL was not answered; " : "; "}, summary(truth));
     CHECK(static_cast<int>(past.holds.size()) ==
           wanted / hand_off_processes / hand_off_names * hand_off_names * hand_off_processes);
     if (database.which() != support::backend::sqlite) CHECK((killed > 0 || unanswered));

@@ -111,4 +111,7 @@ TEST_CASE("MySQL's and MariaDB's error numbers are classified by what a caller c
         CAPTURE(each.first);
         CHECK(classify_mysql(each.first) == each.second);
     }
+    CHECK(classify_mysql(1064, "Unknown trigger has an error in its body: 'You have an error in") ==
+          errc::timed_out);
+    CHECK(classify_mysql(1064, "You have an error in your SQL syntax") == errc::database_error);
 }
