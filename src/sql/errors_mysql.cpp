@@ -130,7 +130,6 @@ errc classify_mysql(int error_number, std::string_view message) noexcept {
         message.find("trigger has an error in its body") != std::string_view::npos) {
         return errc::timed_out;
     }
-
     const auto found = std::ranges::find(table, error_number, &row::number);
     return found == table.end() ? errc::database_error : found->kind;
 }

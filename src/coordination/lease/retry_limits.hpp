@@ -3,6 +3,7 @@
 #include <rowlock/error.hpp>
 
 #include <chrono>
+#include <optional>
 
 namespace rowlock::detail {
 
@@ -29,8 +30,8 @@ private:
     int made_ = 0;
 };
 
-/// Of a single attempt that meets another client's sweep of what dead clients hold: it waits for
-/// that transaction, but for none that a former holder has fenced.
+/// How long a single attempt looks again that meets another client's sweep of what dead clients
+/// hold. The sweep commits soon; a transaction that a dead holder has fenced may stay open.
 class sweep_patience {
 public:
     using time_point = std::chrono::steady_clock::time_point;
@@ -39,10 +40,11 @@ public:
     [[nodiscard]] bool meet(time_point now) {
         ++met_;
         if (!since_) since_ = now;
-        return lasts(now);
+        return met_ <= 4 || lasts(now);
     }
+    /// Whether the attempt met a sweep for the first time less than 50 ms ago.
     [[nodiscard]] bool lasts(time_point now) const {
-        return met_ > 0 && (met_ <= 4 || now - *since_ < std::chrono::milliseconds{50});
+        return since_ && now - *since_ < std::chrono::milliseconds{50};
     }
 
 private:

@@ -48,8 +48,10 @@ bool grant_deadlines::extend(grant& held, nanoseconds to, nanoseconds over,
     if (alive && held.deadline_key < to) {
         // Unless a thread sees it pass at this moment.
         alive = held.deadline.compare_exchange_strong(believed, to);
-        if (alive) held.deadline_over = over;
-        if (alive) node.key().first = held.deadline_key = to;
+        if (alive) {
+            held.deadline_over = over;
+            node.key().first = held.deadline_key = to;
+        }
     }
     all_.insert(std::move(node));
     return alive;
