@@ -1,5 +1,5 @@
-// docs/tutorial.md, run line by line in one shell on a terminal, with the installed tool and
-// library. What the page shows is compared with what was printed.
+// docs/tutorial.md and README.md, run line by line in a shell on a terminal, with the installed tool
+// and library. What the page shows is compared with what was printed.
 
 #include "cli/tool.hpp"
 
@@ -43,7 +43,7 @@ lines lines_of(const std::string& text) {
     return all;
 }
 
-/// The ```console blocks, whose commands begin with "$ ", and the ```cpp blocks, whose first line
+/// The ```console blocks, whose commands begin with "$ ", and the ```cpp blocks whose first line
 /// names the file.
 std::vector<step> steps_of(const std::string& page) {
     std::vector<step> all;
@@ -51,9 +51,9 @@ std::vector<step> steps_of(const std::string& page) {
     for (const auto& line : lines_of(page)) {
         if (line.starts_with("```")) {
             language = line.substr(3);
-            if (language == "cpp") all.emplace_back();
-        } else if (language == "cpp") {
-            if (all.back().file.empty()) all.back().file = line.substr(line.find_last_of(' ') + 1);
+        } else if (language == "cpp" && line.starts_with("// ") && line.ends_with(".cpp")) {
+            all.push_back({.file = line.substr(3), .source = line + "\n"});
+        } else if (language == "cpp" && !all.empty() && !all.back().file.empty()) {
             all.back().source += line + "\n";
         } else if (language == "console" && line.starts_with("$ ")) {
             all.push_back({.command = line.substr(2)});
@@ -198,41 +198,52 @@ lines output_of(shell& in, const step& what) {
     return printed;
 }
 
-/// The steps of the page, which were run once.
-const std::vector<step>& tutorial() {
-    static const auto all = [] {
-        auto steps = steps_of(tool::contents(ROWLOCK_SOURCE_DIR "/docs/tutorial.md"));
-        shell in;
-        for (auto& each : steps) {
-            if (each.file.empty()) {
-                each.printed = output_of(in, each);
-            } else {
-                in.save(each.file, each.source);
-            }
-        }
-        return steps;
-    }();
-    return all;
-}
-
 std::string joined(const lines& all) {
     std::string text;
     for (const auto& each : all) text += each + "\n";
     return text;
 }
 
-}  // namespace
+/// The steps of a page, run in a shell.
+std::vector<step> run(const std::string& page) {
+    auto steps = steps_of(tool::contents(ROWLOCK_SOURCE_DIR "/" + page));
+    shell in;
+    for (auto& each : steps) {
+        if (each.file.empty()) {
+            each.printed = output_of(in, each);
+        } else {
+            in.save(each.file, each.source);
+        }
+    }
+    return steps;
+}
 
-TEST_CASE("the tutorial prints what its page shows") {
+const std::vector<step>& tutorial() {
+    static const auto all = run("docs/tutorial.md");
+    return all;
+}
+
+/// How many lines were compared.
+int compare(const std::vector<step>& steps) {
     int compared = 0;
-    for (const auto& each : tutorial()) {
+    for (const auto& each : steps) {
         CAPTURE(each.command);
         CAPTURE(joined(each.shown));
         CAPTURE(joined(each.printed));
         CHECK(matches(each.shown, each.printed));
         compared += static_cast<int>(each.shown.size());
     }
-    CHECK(compared > 30);
+    return compared;
+}
+
+}  // namespace
+
+TEST_CASE("the tutorial prints what its page shows") {
+    CHECK(compare(tutorial()) > 30);
+}
+
+TEST_CASE("README.md's commands print what it shows") {
+    CHECK(compare(run("README.md")) > 5);
 }
 
 TEST_CASE("the tutorial's program has about twenty lines") {

@@ -1,4 +1,5 @@
-// The code that README.md shows, compiled and run. The first case checks that they are equal.
+// The code that README.md and docs/choose.md show, compiled and run. The first case checks that they
+// are equal.
 
 #include <rowlock/testing.hpp>
 
@@ -14,18 +15,16 @@
 #include <functional>
 #include <string>
 
-using namespace std::chrono_literals;
-
 void send_reports(const std::string& url, std::function<bool(rowlock::fencing_token)> send_next) {
-    rowlock::client locks{rowlock::open(url)};                       // one per process
-    if (auto lease = locks.try_acquire_for("nightly-report", 5s)) {  // empty: another has it
+    rowlock::client locks{rowlock::open(url)};  // one per process
+    if (auto lease = locks.try_acquire_for("nightly-report", std::chrono::seconds{5})) {
         bool more = true;
         while (more && lease->held()) more = send_next(lease->token());  // held(): no round trip
     }                                                                    // released here
 }
 // README: to here
 
-// README, the limit: from here
+// choose.md: from here
 #include <rowlock/rowlock.hpp>
 
 #include <functional>
@@ -45,7 +44,7 @@ void call_billing(rowlock::client& locks, const std::function<void()>& call) {
     const auto permit = limit.acquire();  // given back when it is destroyed, or its process dies
     call();
 }
-// README, the limit: to here
+// choose.md: to here
 
 namespace {
 
@@ -63,20 +62,19 @@ std::string between(const std::string& text, const std::string& begin, const std
 
 }  // namespace
 
-TEST_CASE("README.md shows the code that is compiled here") {
+TEST_CASE("README.md and choose.md show the code that is compiled here") {
     const auto shown = between(read("README.md"), "```cpp\n", "```");
     const auto compiled = between(read("tests/integration/readme_test.cpp"),
                                   "// README: from here\n", "// README: to");
     CHECK_FALSE(shown.empty());
     CHECK(shown == compiled);
-    const auto limit =
-        between(read("README.md"), "Readers and writers, and a limit:\n\n```cpp\n", "```");
+    const auto limit = between(read("docs/choose.md"), "```cpp\n", "```");
     CHECK_FALSE(limit.empty());
-    CHECK(limit == between(read("tests/integration/readme_test.cpp"),
-                           "// README, the limit: from here\n", "// README, the limit: to"));
+    CHECK(limit == between(read("tests/integration/readme_test.cpp"), "// choose.md: from here\n",
+                           "// choose.md: to"));
 }
 
-TEST_CASE("README.md's reader reads beside others, and its limit lets five in") {
+TEST_CASE("choose.md's reader reads beside others, and its limit lets five in") {
     rowlock::testing::database database;
     rowlock::client locks{database.source()};
     rowlock::client elsewhere{database.source()};
