@@ -1,5 +1,5 @@
-// docs/tutorial.md and README.md, run line by line in a shell on a terminal, with the installed tool
-// and library. What the page shows is compared with what was printed.
+// docs/tutorial.md and README.md, run line by line in a shell on a terminal, with the installed
+// tool and library. What the page shows is compared with what was printed.
 
 #include "cli/tool.hpp"
 

@@ -1,5 +1,5 @@
-// The code that README.md and docs/choose.md show, compiled and run. The first case checks that they
-// are equal.
+// The code that README.md and docs/choose.md show, compiled and run. The first case checks that
+// they are equal.
 
 #include <rowlock/testing.hpp>
 
