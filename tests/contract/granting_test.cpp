@@ -206,7 +206,7 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
         all.insert(
             {"reacquire_all",
              {before::free, same({taker, "{job}", "{7}", "{22}", "{null}", "{null}", "{null}"})}});
-        all.insert({"grant_next", {before::left, same({"job"})}});
+        all.insert({"grant_next", {before::left, same({"job", 0})}});
         all.insert(
             {"multi_take", {before::free, same({taker, "{job}", "{22}", none, none, none, 0, 0})}});
         all.insert(
@@ -216,7 +216,7 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
         };
         all.insert({"multi_take_permits", {before::shared, modes(0)}});
         all.insert({"multi_take_permits", {before::shared_waited, modes(1)}});
-        all.insert({"hand_over", {before::held, same({"job", giver, 11, 0})}});
+        all.insert({"hand_over", {before::held, same({"job", giver, 11, 0, 0})}});
         all.insert({"hand_over_to", {before::held, [](ticket_no ticket) {
                                          return parameters{"job", giver, 11,   ticket, taker,
                                                            22,    none,  none, none,   0,

@@ -50,7 +50,7 @@ void open(const protocol_connection& on, session_id session) {
 
 /// Executes grant_next's statement once, without repeating it.
 sql::result grant_next_once(const protocol_connection& on, const std::string& name) {
-    const std::array<sql::value, 1> parameters{sql::value{name}};
+    const std::array parameters{sql::value{name}, sql::value{1}};
     return on.db().execute(on.statements()("grant_next"), parameters, soon());
 }
 
@@ -352,7 +352,7 @@ TEST_CASE("control: a grant_next that skips a locked lease leaves its queue unse
         const std::string lock = "for update of l";
         text.insert(text.find(lock) + lock.size(), " skip locked");
         const sql::statement skipping{text};
-        const std::array<sql::value, 1> parameters{sql::value{"job"}};
+        const std::array parameters{sql::value{"job"}, sql::value{1}};
         CHECK(at.other.db().execute(skipping, parameters, soon()).is_null(0, 2));
         at.blocker.run("commit");
         CHECK(at.stuck());

@@ -8,6 +8,7 @@
 #include "support/lock_database.hpp"
 #include "support/own_server.hpp"
 #include "support/pgbouncer.hpp"
+#include "support/protocol_session.hpp"
 #include "support/queues.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
@@ -21,6 +22,7 @@
 #include <atomic>
 #include <future>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -490,6 +492,116 @@ TEST_CASE("a lease that was waited for is released with a hand-over first, anoth
         const bool looked_first =
             releases.front() == "hand_over" || releases.front() == "next_waiter";
         CHECK(looked_first == in_line);
+    }
+}
+
+// --- a queue of notifications that is full -------------------------------------------------------
+
+namespace {
+
+/// A server that can take up no notification: a commit that notifies fails, which undoes it.
+class full_server {
+public:
+    explicit full_server(const support::lock_database& database)
+        : source{network.wrap(database.source())} {}
+
+    /// From now on.
+    void refuse_notifications() {
+        network.before([this](std::string_view what) {
+            const std::size_t wants = what == "grant_next"     ? 2
+                                      : what == "hand_over"    ? 5
+                                      : what == "hand_over_to" ? 13
+                                                               : 0;
+            const bool notifies = wants != 0 ? interception::parameter(wants) == 1
+                                             : what.starts_with("select pg_notify(");
+            if (!notifies) return;
+            const std::lock_guard lock{guard_};
+            refused_.emplace(what);
+            throw error{errc::database_error,
+                        "too many notifications in the NOTIFY queue",
+                        {.sqlstate = "54000", .native_code = 0, .message = {}}};
+        });
+    }
+    /// The statements that failed.
+    std::set<std::string> refused() {
+        const std::lock_guard lock{guard_};
+        return refused_;
+    }
+
+    interception network{};
+    const sql::connection_source source;
+
+private:
+    std::mutex guard_{};
+    std::set<std::string> refused_{};
+};
+
+}  // namespace
+
+// shows: promise-9
+TEST_CASE("a lease is handed over although the server's queue of notifications is full") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql,
+                             support::backend::soci_postgresql) {
+        full_server server{database};
+        server.refuse_notifications();
+        const auto options =
+            database.options({.poll_interval = 100ms, .wake_ups = wakeup_mode::database});
+        client first{server.source, options};
+        client second{server.source, options};
+        client third{server.source, options};
+        auto held = first.acquire("job");
+        auto to_second =
+            std::async(std::launch::async, [&] { return acquire_soon(second, "job"); });
+        REQUIRE(places(database, 1));
+        auto to_third = std::async(std::launch::async, [&] { return acquire_soon(third, "job"); });
+        REQUIRE(places(database, 2));
+        held.release();
+        auto theirs = to_second.get();
+        theirs.release();  // the waiter behind it may be known already
+        CHECK(to_third.get().held());
+
+        // What is freed without a hand-over is granted by whoever looks.
+        const auto taken = third.acquire("other");
+        auto after_force =
+            std::async(std::launch::async, [&] { return acquire_soon(second, "other"); });
+        REQUIRE(places(database, 1));
+        CHECK(first.force_release("other", taken.token()));
+        CHECK(after_force.get().held());
+        const auto asked_for = third.acquire("asked for");
+        CHECK(first.request_release("asked for", asked_for.token()));
+        CHECK(server.refused().contains("grant_next"));
+        CHECK(server.refused().contains("hand_over"));
+    }
+}
+
+TEST_CASE("each statement that notifies is repeated without it where the queue is full") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql,
+                             support::backend::soci_postgresql) {
+        full_server server{database};
+        const support::protocol_connection hand{server.source};
+        for (const auto each : {session_id{1}, session_id{2}, session_id{3}}) {
+            hand.open(each, {.wake = {.number = 7, .secret = std::string(32, 'a')}});
+        }
+        const auto is_for = [](const std::optional<protocol::handed_over>& next, grant_id whom) {
+            REQUIRE(next);
+            CHECK(next->grant_id == whom);
+            CHECK(next->granted());
+            CHECK_FALSE(next->woken);  // a datagram may reach it
+            CHECK(next->to.number == 7);
+        };
+        REQUIRE(hand.try_acquire("job", session_id{1}, grant_id{11}));
+        hand.enqueue("job", session_id{2}, grant_id{22});
+        hand.enqueue("job", session_id{3}, grant_id{33});
+        hand.enqueue("job", session_id{2}, grant_id{44});
+        server.refuse_notifications();
+        is_for(hand.release("job", session_id{1}, grant_id{11}).next, grant_id{22});
+        const auto seen = hand.confirm_and_read_next("job", session_id{2}, grant_id{22});
+        REQUIRE(seen);
+        REQUIRE(seen->next);
+        is_for(hand.hand_over_to("job", session_id{2}, grant_id{22}, *seen->next), grant_id{33});
+        hand.end(session_id{3});
+        is_for(hand.grant_next("job"), grant_id{44});
+        CHECK(server.refused() == std::set<std::string>{"hand_over", "hand_over_to", "grant_next"});
     }
 }
 

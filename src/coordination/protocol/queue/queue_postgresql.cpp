@@ -24,6 +24,20 @@ std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t 
                        .woken = true};
 }
 
+/// Runs `send(notify)`, and again without the notification if the server could not take that up:
+/// its queue of notifications is full, which fails the commit and undoes all that it did.
+/// @return the result, and whether it notified
+template <typename Send>
+std::pair<sql::result, bool> notify_if_possible(bool wanted, Send send) {
+    constexpr std::string_view queue_is_full = "54000";
+    try {
+        return {send(wanted ? 1 : 0), wanted};
+    } catch (const error& failure) {
+        if (!wanted || failure.sqlstate() != queue_is_full) throw;
+        return {send(0), false};
+    }
+}
+
 /// For held_leases, once for a connection. A plan is kept as it was made, so this comes before it.
 /// Where it is refused (a proxy), the plan is the server's choice.
 void avoid_scans(sql::connection& db, sql::deadline until) {
@@ -132,8 +146,12 @@ public:
     std::optional<handed_over> grant_next(sql::connection& db, std::string_view name,
                                           sql::deadline until) const override {
         for (;; check_time(until)) {
-            const auto row = run(db, grant_next_, until, name);
-            if (auto next = read_handed_over(row, 2)) return next;
+            const auto [row, notified] = notify_if_possible(
+                true, [&](int notify) { return run(db, grant_next_, until, name, notify); });
+            if (auto next = read_handed_over(row, 2)) {
+                if (!notified) find_address(db, *next, until);
+                return next;
+            }
             if (row.integer(0, 0) == 0) return std::nullopt;
             if (row.integer(0, 1) != 0) restore_lease(db, name, until);
         }
@@ -147,8 +165,12 @@ public:
                     .affected() > 0) {
             return {true, std::nullopt};
         }
-        const auto row = run(db, hand_over_, until, name, session, grant_id, may_be_asynchronous);
-        return {row.integer(0, 0) != 0, read_handed_over(row, 1)};
+        const auto [row, notified] = notify_if_possible(true, [&](int notify) {
+            return run(db, hand_over_, until, name, session, grant_id, may_be_asynchronous, notify);
+        });
+        release_outcome done{row.integer(0, 0) != 0, read_handed_over(row, 1)};
+        if (done.next && !notified) find_address(db, *done.next, until);
+        return done;
     }
 
     std::optional<confirmed_grant> confirm_and_read_next(sql::connection& db, std::string_view name,
@@ -178,6 +200,18 @@ public:
     }
 
 private:
+    /// For a waiter that the statement did not wake: notify_grantee() may reach it by datagram.
+    void find_address(sql::connection& db, handed_over& next, sql::deadline until) const noexcept {
+        try {
+            const auto waiter = leases_.change_of(db, next.session, until);
+            if (!waiter) return;
+            next.to = waiter->to;
+            next.woken = false;
+        } catch (...) {
+            // The grant is committed. The waiter finds it with its next poll.
+        }
+    }
+
     void wake(sql::connection& db, const handed_over& next, std::string_view message,
               sql::deadline until) const override {
         notify(db, next.to, message, until);
@@ -200,14 +234,15 @@ std::optional<handed_over> postgresql_queue_protocol::hand_over_to(
     const bool asynchronous =
         reserves && next.promised && how.may_be_asynchronous && db.keeps_session_state();
     try {
-        const auto row =
-            run(db, hand_over_to_, until, name, session, grant_id, next.ticket, next.session,
-                next.grant_id, sql::text_or_null(next.thread), sql::text_or_null(next.note),
-                next.deadline_us, asynchronous ? 1 : 0, reserves ? next.after : std::nullopt,
-                next.looks_from, how.notify ? 1 : 0, next.to.number, next.to.secret);
+        const auto [row, notified] = notify_if_possible(how.notify, [&](int notify) {
+            return run(db, hand_over_to_, until, name, session, grant_id, next.ticket, next.session,
+                       next.grant_id, sql::text_or_null(next.thread), sql::text_or_null(next.note),
+                       next.deadline_us, asynchronous ? 1 : 0, reserves ? next.after : std::nullopt,
+                       next.looks_from, notify, next.to.number, next.to.secret);
+        });
         if (row.empty()) return std::nullopt;
         return handed_over{next.session, next.grant_id, row.integer(0, 0),
-                           how.notify,   asynchronous,  next.to};
+                           notified,     asynchronous,  next.to};
     } catch (const error& failure) {
         if (!has_gone(failure)) throw;
         return std::nullopt;

@@ -188,7 +188,8 @@ select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
 -- An entry of a request for several leases is not served alone, and no entry behind it is served: its session
 -- is notified, with the token 0, and takes all of them itself (multi_take). Its ticket stays locked until the
 -- commit: a client that cancels it checks the lease after that.
--- $1 name
+-- $1 name  $2 1 = notify. A commit that cannot notify (54000: the server's queue of notifications is full) undoes the
+-- grant with it: it is sent again with 0.
 -- → 1 if the lease was free and waited for, else 0; 1 if it has no row; the waiter's session, grant id,
 --   token (0: notified, and nothing was granted). The first without the last: another client was faster, try
 --   again.
@@ -233,7 +234,8 @@ with p as materialized (
          select pg_notify('rowlock_' || t.wake_address::text, {proved_words})
            from (select c.wake_address, c.wake_secret,
                         c.grant_id::text || ' ' || coalesce(u.token, 0)::text || ' 0' as words
-                   from c left join u on true) t)
+                   from c left join u on true) t
+          where $2::int = 1)
 select (select count(*) from h), (select count(*) from h where h.name is null),
        c.session, c.grant_id, coalesce(u.token, 0), (select count(*) from n)
   from (values (1)) as one left join c on true left join u on true
@@ -254,6 +256,7 @@ select (select count(*) from h), (select count(*) from h where h.name is null),
 -- If the first entry is one of a request for several leases, the lease is freed, and the session of that
 -- request notified with the token 0, as in grant_next.
 -- $1 name  $2 my session  $3 grant id  $4 1 = may commit asynchronously if no waiter is served
+-- $5 1 = notify (grant_next says when not)
 -- → 1 if it was freed or handed over; the waiter's session, grant id, token (0: freed), or NULL
 with mine as materialized (
          select (select b.served from rowlock_lease b where b.name = $1::text) as seen, l.served,
@@ -288,7 +291,7 @@ with mine as materialized (
           where l.name = $1::text
          returning l.name, l.session, l.token)
 select (u.name is not null)::int, c.session, c.grant_id, case when u.session is null then 0 else u.token end,
-       case when c.session is not null
+       case when c.session is not null and $5::int = 1
             then (select pg_notify('rowlock_' || t.wake_address::text, {proved_words})::text
                     from (select c.wake_address, c.wake_secret,
                                  c.grant_id::text || ' ' || case when u.session is null then 0 else u.token end::text
@@ -336,8 +339,8 @@ select n.name
 -- $9 own deadline in µs, or NULL  $10 1 = asynchronously  $11 grant id of the next waiter, or NULL
 -- $12 the watermark that was seen: one that was set back since then stays (reset_watermark), and so does any
 --     below this number, for a waiter that overtakes others (releaser::hand_over_to)
--- $13 1 = notify the waiter's session, by $14 its wake-up address and $15 its secret; else the client that
--- sends this notifies it, once this has committed
+-- $13 1 = notify the waiter's session, by $14 its wake-up address and $15 its secret (grant_next says when not);
+-- else the client that sends this notifies it, once this has committed
 -- → token; or no row
 with u as (
          update rowlock_lease as l
