@@ -447,6 +447,7 @@ void examine(examination& patient) {
     const bool has_tables = check_schema(patient);
     if (has_tables) patient.try_out("rights", [&] { check_rights(patient); });
     if (has_tables) patient.look_at("token floor", [&] { check_token_floor(patient); });
+    if (has_tables) examine_tables(patient);
     if (has_tables) patient.look_at("queues", [&] { check_queues(patient); });
     if (has_tables) patient.look_at("semaphores", [&] { check_counters(patient); });
     if (has_tables && patient.connection().speaks() != sql::dialect::sqlite) {

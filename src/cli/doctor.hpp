@@ -101,6 +101,8 @@ private:
 /// Makes all checks that the examination's scope allows.
 void examine(examination& patient);
 
+/// Whether the tables outlive a crash, and what keeps their rows locked.
+void examine_tables(examination& patient);
 void examine_postgresql(examination& patient);
 void examine_mysql(examination& patient);
 void examine_sqlite(examination& patient);

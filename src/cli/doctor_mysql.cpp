@@ -1,6 +1,5 @@
 #include "cli/doctor.hpp"
 #include "sql/server_facts.hpp"
-#include "sql/table_names.hpp"
 
 #include <fmt/format.h>
 
@@ -177,18 +176,6 @@ void check_replication(examination& patient) {
                  "repeated: use semi-synchronous replication");
 }
 
-void check_engine(examination& patient) {
-    const auto& names = patient.where().source.tables();
-    const std::string lease = sql::qualify("rowlock_lease", sql::dialect::mysql, names);
-    const std::string engine = patient.value(
-        "select engine from information_schema.tables where table_schema = database() and "
-        "table_name = '" +
-        lease + "'");
-    if (engine.empty() || engine == "InnoDB") return patient.ok("engine", "InnoDB");
-    patient.fail("engine", engine,
-                 "convert rowlock's tables to InnoDB: others have no transactions");
-}
-
 void check_headroom(examination& patient) {
     const auto row = patient.query("show global status where variable_name = 'Threads_connected'");
     const auto most = std::stoll("0" + variable(patient, "max_connections"));
@@ -210,7 +197,6 @@ void examine_mysql(examination& patient) {
     patient.try_out("isolation", [&] { check_isolation(patient); });
     patient.look_at("cluster", [&] { check_cluster(patient); });
     patient.look_at("replication", [&] { check_replication(patient); });
-    patient.look_at("engine", [&] { check_engine(patient); });
     patient.look_at("connections", [&] { check_headroom(patient); });
     patient.try_out("tls", [&] { check_tls(patient); });
     patient.look_at("strategies", [&] { check_strategies(patient); });

@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <string>
@@ -407,4 +408,77 @@ TEST_CASE("the doctor reports the least ttl for the link, and warns of sessions 
         CHECK(verdict(report, "least ttl") == "warn");
         CHECK(report.dump().find("1 sessions have less") != std::string::npos);
     }
+}
+
+TEST_CASE("the doctor fails on tables that a crash empties, and says how to mend each") {
+    for (const auto which : {support::server::postgresql, support::server::mariadb}) {
+        const auto in = tool::server_tables(which);
+        if (!in) continue;
+        CAPTURE(std::string{in->name()});
+        CHECK(verdict(examine(*in, 0), "tables") == "ok");
+        const bool postgresql = which == support::server::postgresql;
+        for (const auto* table : {"lease", "token_floor"}) {
+            execute(in->url(), "alter table " + in->prefix() + table +
+                                   (postgresql ? " set unlogged" : " engine = MyISAM"));
+        }
+        const auto report = examine(*in, 1);
+        CHECK(verdict(report, "tables") == "fail");
+        CHECK(report.dump().find(in->prefix() + "token_floor " +
+                                 (postgresql ? "set logged" : "engine = InnoDB")) !=
+              std::string::npos);
+        for (const auto& each : report["checks"]) {
+            if (each["check"] != "tables") continue;
+            const std::string advice = each["advice"];
+            // The commands after the colon, one after the other.
+            auto commands = advice.substr(advice.rfind(": ") + 2);
+            for (auto end = commands.find("; "); end != std::string::npos;
+                 end = commands.find("; ")) {
+                execute(in->url(), commands.substr(0, end));
+                commands.erase(0, end + 2);
+            }
+            execute(in->url(), commands);
+        }
+        CHECK(verdict(examine(*in, 0), "tables") == "ok");
+    }
+}
+
+TEST_CASE("the doctor warns of a SQLite file that a restart of the machine empties") {
+    const auto in = tool::sqlite_tables();
+    const std::string file = "/dev/shm/" + in->prefix() + std::to_string(getpid()) + ".db";
+    const tool::setting at{.variables = {{"ROWLOCK_URL", "sqlite:" + file}}};
+    REQUIRE(tool::rowlock({"migrate"}, at).code == 0);
+    const auto got = tool::rowlock({"doctor", "--json"}, at);
+    CHECK(got.code == 0);
+    CHECK(verdict(json::parse(got.out), "tables") == "warn");
+    for (const char* end : {"", "-wal", "-shm", "-turns"}) unlink((file + end).c_str());
+}
+
+TEST_CASE("the doctor names a transaction that was prepared and forgotten") {
+    const auto in = tool::server_tables(support::server::mariadb);
+    if (in) {
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{30};
+        const std::string id = "'" + in->prefix() + "g'";
+        {
+            const auto db = rowlock::open(in->url()).connect(deadline);
+            db->query("xa start " + id, deadline);
+            db->query("update " + in->prefix() + "token_floor set floor = floor + 1", deadline);
+            db->query("xa end " + id, deadline);
+            db->query("xa prepare " + id, deadline);
+        }
+        const auto report = examine(*in, 0);
+        execute(in->url(), "xa rollback " + id);
+        CHECK(verdict(report, "prepared") == "warn");
+        CHECK(report.dump().find("xa rollback " + id + ",'',1") != std::string::npos);
+    }
+    const auto server = support::own_server::start(
+        support::server::postgresql, {.arguments = {"-c", "max_prepared_transactions=2"}});
+    if (!server) return;
+    const tool::setting at{.variables = {{"ROWLOCK_URL", server->url()}}};
+    REQUIRE(tool::rowlock({"migrate"}, at).code == 0);
+    CHECK(verdict(json::parse(tool::rowlock({"doctor", "--json"}, at).out), "prepared") == "ok");
+    execute(server->url(),
+            "begin; select 1 from rowlock_session for share; prepare transaction 'forgotten'");
+    const auto report = json::parse(tool::rowlock({"doctor", "--json"}, at).out);
+    CHECK(verdict(report, "prepared") == "warn");
+    CHECK(report.dump().find("rollback prepared 'forgotten'") != std::string::npos);
 }

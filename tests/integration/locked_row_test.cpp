@@ -1,13 +1,18 @@
 // A client's background work while the row of one lease is locked.
 
+#include "housekeeping/blocking_transactions.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/own_server.hpp"
 #include "support/queues.hpp"
+#include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <future>
@@ -55,6 +60,43 @@ std::unique_ptr<sql::connection> patient_connection(const support::lock_database
                     : "set @limits = 'none' /*M! , idle_transaction_timeout = 0 */",
                 soon());
     return made;
+}
+
+using blocking = detail::blocking_transaction;
+
+detail::blocking_transactions blocking_of(const sql::connection_source& source,
+                                          const std::string& name) {
+    return detail::read_blocking_transactions(source, name, soon());
+}
+
+/// A transaction that is open on a connection of its own until end().
+class open_transaction {
+public:
+    open_transaction(const sql::connection_source& source, const std::string& locks)
+        : db_{source.connect(soon())} {
+        db_->query("begin", soon());
+        db_->query(locks, soon());
+    }
+    sql::connection& connection() { return *db_; }
+    std::int64_t pid() {
+        return db_
+            ->query(db_->speaks() == sql::dialect::postgresql ? "select pg_backend_pid()"
+                                                              : "select connection_id()",
+                    soon())
+            .integer(0, 0);
+    }
+    void end() { db_->query("rollback", soon()); }
+
+private:
+    std::unique_ptr<sql::connection> db_;
+};
+
+/// What blocks `name` once there is anything: a transaction that has just begun is left out.
+detail::blocking_transactions blocking_soon(const sql::connection_source& source,
+                                            const std::string& name) {
+    detail::blocking_transactions seen;
+    CHECK(eventually([&] { return !(seen = blocking_of(source, name)).found.empty(); }));
+    return seen;
 }
 
 }  // namespace
@@ -312,5 +354,150 @@ TEST_CASE("a call that is still running opens no session of a destroyed client")
         CHECK(database.number("select count(*) from rowlock_lease where session not in (select id "
                               "from rowlock_session where owner = '" +
                               holder.owner() + "')") == 0);
+    }
+}
+
+TEST_CASE("the transaction that has locked a lease's row is named, and how to end it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(), database.options()};
+        const auto a = locks.acquire("a");
+        const auto b = locks.acquire("b");
+        CHECK(blocking_of(database.source(), "a").found.empty());
+        const std::string row = "select 1 from " + database.prefix() + "lease where name = 'a' ";
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        open_transaction fence{database.source(),
+                               row + (postgresql ? "for share" : "lock in share mode")};
+        const auto pid = fence.pid();
+        const auto seen = blocking_soon(database.source(), "a");
+        REQUIRE(seen.found.size() == 1);
+        CHECK(seen.note.empty());
+        const blocking& one = seen.found.front();
+        CHECK(one.of == blocking::kind::ordinary);
+        CHECK(one.pid == pid);
+        CHECK_FALSE(one.user.empty());
+        CHECK(one.state.find("idle in") != std::string::npos);
+        REQUIRE(one.age);
+        CHECK(*one.age < 60s);
+        CHECK(one.how_to_end.find(std::to_string(pid)) != std::string::npos);
+        CHECK(blocking_of(database.source(), "b").found.empty());
+
+        // Two at once, one of them in a subtransaction.
+        open_transaction second{database.source(), "savepoint s"};
+        second.connection().query(row + (postgresql ? "for share" : "lock in share mode"), soon());
+        CHECK(eventually([&] { return blocking_of(database.source(), "a").found.size() == 2; }));
+        second.connection().query("release savepoint s", soon());
+        CHECK(blocking_of(database.source(), "a").found.size() == 2);
+        fence.end();
+        CHECK(blocking_soon(database.source(), "a").found.front().pid == second.pid());
+        second.end();
+        CHECK(blocking_of(database.source(), "a").found.empty());
+    }
+}
+
+TEST_CASE("the transaction that has locked the permits or the session of a holder is named") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(), database.options()};
+        semaphore pool{locks, lock_name{"pool"}};
+        pool.set_capacity(3);
+        const auto one = pool.acquire(1);
+        for (const char* table : {"permit", "semaphore", "session"}) {
+            CAPTURE(table);
+            open_transaction blocker{database.source(),
+                                     "select 1 from " + database.prefix() + table + " for update"};
+            const auto seen = blocking_soon(database.source(), "pool");
+            REQUIRE_FALSE(seen.found.empty());
+            CHECK(seen.found.front().pid == blocker.pid());
+            blocker.end();
+        }
+    }
+}
+
+TEST_CASE("a transaction that was prepared and forgotten is named on MariaDB and MySQL") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
+        client locks{database.source(), database.options()};
+        const auto a = locks.acquire("a");
+        const std::string id = "'" + database.prefix() + "it''s',''";
+        const std::string literal = "X'" + [&] {
+            std::string hex;
+            for (const char c : database.prefix() + "it's") {
+                constexpr const char* digits = "0123456789abcdef";
+                hex += digits[static_cast<unsigned char>(c) >> 4U];
+                hex += digits[static_cast<unsigned char>(c) & 15U];
+            }
+            return hex;
+        }() + "','',1";
+        {
+            const auto db = database.source().connect(soon());
+            db->query("xa start " + id, soon());
+            db->query("select 1 from " + database.prefix() + "lease where name = 'a' for update",
+                      soon());
+            db->query("insert into " + database.prefix() +
+                          "semaphore (name, kind, capacity, used) select 'x', 0, 1, 0",
+                      soon());
+            db->query("xa end " + id, soon());
+            db->query("xa prepare " + id, soon());
+        }
+        detail::blocking_transactions seen;
+        CHECK(eventually([&] {
+            seen = blocking_of(database.source(), "a");
+            return !seen.found.empty() && seen.found.front().of == blocking::kind::prepared;
+        }));
+        const auto mine = std::ranges::find(seen.found, literal, &blocking::gid);
+        REQUIRE(mine != seen.found.end());
+        CHECK(mine->how_to_end == "xa rollback " + literal);
+        const auto all = detail::read_prepared_transactions(database.source(), soon());
+        CHECK(std::ranges::find(all.found, literal, &blocking::gid) != all.found.end());
+        database.run(mine->how_to_end);
+        CHECK(blocking_of(database.source(), "a").found.empty());
+    }
+}
+
+TEST_CASE("a fenced transaction that was prepared and forgotten is named on PostgreSQL") {
+    const auto server = support::own_server::start(
+        support::server::postgresql, {.arguments = {"-c", "max_prepared_transactions=4"}});
+    if (!server) return;
+    const auto source = rowlock::open(server->url());
+    migrate(source);
+    client locks{source};
+    const auto a = locks.acquire("a");
+    const auto at = source.connect(soon());
+    {
+        const auto db = source.connect(soon());
+        db->query("begin", soon());
+        db->query("savepoint s", soon());
+        db->query("select 1 from rowlock_lease where name = 'a' for share", soon());
+        db->query("prepare transaction 'it''s'", soon());
+        db->query("begin", soon());
+        db->query("select 1 from rowlock_token_floor for update", soon());
+        db->query("prepare transaction 'no fence'", soon());
+    }
+    const auto check = [&] {
+        const auto seen = blocking_of(source, "a");
+        REQUIRE(seen.found.size() == 1);
+        CHECK(seen.found.front().of == blocking::kind::prepared);
+        CHECK(seen.found.front().gid == "it's");
+        CHECK(seen.found.front().user == "rowlock");
+        CHECK(seen.found.front().age);
+        CHECK(seen.found.front().how_to_end.starts_with("rollback prepared 'it''s'"));
+        const auto all = detail::read_prepared_transactions(source, soon());
+        REQUIRE(all.found.size() == 1);
+        CHECK(all.found.front().gid == "it's");
+    };
+    check();
+    server->stop();
+    server->start_again();
+    check();
+}
+
+TEST_CASE("the process that writes a SQLite file is named") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
+        CHECK(blocking_of(database.source(), "a").found.empty());
+        const auto db = database.source().connect(soon());
+        db->query("begin immediate", soon());
+        const auto seen = blocking_soon(database.source(), "a");
+        REQUIRE(seen.found.size() == 1);
+        CHECK(seen.found.front().pid == getpid());
+        db->query("rollback", soon());
+        CHECK(blocking_of(database.source(), "a").found.empty());
     }
 }

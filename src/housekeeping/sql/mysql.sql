@@ -72,3 +72,87 @@ delete from rowlock_lease where name = $1 and token = $2 and session is null and
 -- $1 the table's name
 -- → 1 or 0
 select count(*) from information_schema.tables where table_schema = database() and table_name = $1
+
+-- statement ask_for_lease
+-- Waits until a lease's row is free, and then holds it for this statement alone: no transaction is open. Whoever it
+-- waits for is who blocks the row (blocking_transactions). Exclusive, since a fence locks it shared.
+-- $1 name
+select 1 from rowlock_lease where name = $1 for update
+
+-- statement ask_for_counter
+-- The same for the counter of a semaphore or shared_mutex.
+-- $1 name
+select 1 from rowlock_semaphore where name = $1 for update
+
+-- statement ask_for_permits
+-- The same for its holds, one after the other: each that was free is locked while a later one is waited for.
+-- $1 name
+select 1 from rowlock_permit where name = $1 for update
+
+-- statement ask_for_session
+-- The same for the session of a holder.
+-- $1 session
+select 1 from rowlock_session where id = $1 for update
+
+-- statement sessions_of_name
+-- The sessions that hold a lock: a few of a semaphore's.
+-- $1 name
+select l.session from rowlock_lease l where l.name = $1 and l.session is not null
+union
+select p.session from rowlock_permit p where p.name = $1
+limit 8
+
+-- statement blockers_on_mariadb
+-- Which transactions the one of a connection waits for. The server renews the three views together, when nobody has
+-- read them for 100 ms. They show times in the server's own zone, so the waiting transaction, which has just begun, is
+-- what the age is counted from. Others that wait before
+-- it are left out. A transaction whose connection is 0 was prepared (XA), and its connection is gone. Of
+-- the list of processes a user without PROCESS sees his own alone.
+-- $1 connection id of the waiting transaction
+-- → connection id; user; host; state; age in µs; age of the statement in s
+select b.trx_mysql_thread_id, coalesce(max(p.user), ''), coalesce(max(p.host), ''),
+       coalesce(max(case when p.command = 'Sleep' then 'idle in a transaction'
+                         else concat(p.command, ': ', coalesce(p.state, '')) end), ''),
+       max(timestampdiff(microsecond, b.trx_started, r.trx_started)), max(p.time)
+  from information_schema.innodb_trx r
+       straight_join information_schema.innodb_lock_waits w on w.requesting_trx_id = r.trx_id
+       straight_join information_schema.innodb_trx b on b.trx_id = w.blocking_trx_id
+       left join information_schema.processlist p on p.id = b.trx_mysql_thread_id
+ where r.trx_mysql_thread_id = $1 and b.trx_state <> 'LOCK WAIT'
+ group by b.trx_mysql_thread_id, b.trx_id
+ order by 5 desc
+
+-- statement blockers_on_mysql
+-- The same on MySQL, which shows who waits for whom elsewhere.
+-- $1 connection id of the waiting transaction
+select b.trx_mysql_thread_id, coalesce(max(p.user), ''), coalesce(max(p.host), ''),
+       coalesce(max(case when p.command = 'Sleep' then 'idle in a transaction'
+                         else concat(p.command, ': ', coalesce(p.state, '')) end), ''),
+       max(timestampdiff(microsecond, b.trx_started, r.trx_started)), max(p.time)
+  from information_schema.innodb_trx r
+       straight_join performance_schema.data_lock_waits w on w.requesting_engine_transaction_id = r.trx_id
+       straight_join information_schema.innodb_trx b on b.trx_id = w.blocking_engine_transaction_id
+       left join information_schema.processlist p on p.id = b.trx_mysql_thread_id
+ where r.trx_mysql_thread_id = $1 and b.trx_state <> 'LOCK WAIT'
+ group by b.trx_mysql_thread_id, b.trx_id
+ order by 5 desc
+
+-- statement blocking_candidates
+-- For a MySQL without performance_schema: the transactions that have locked rows, of any table, and wait for none.
+-- As blockers_on_mariadb.
+-- $1 connection id of the waiting transaction
+select b.trx_mysql_thread_id, coalesce(max(p.user), ''), coalesce(max(p.host), ''),
+       coalesce(max(case when p.command = 'Sleep' then 'idle in a transaction'
+                         else concat(p.command, ': ', coalesce(p.state, '')) end), ''),
+       max(timestampdiff(microsecond, b.trx_started, r.trx_started)), max(p.time)
+  from information_schema.innodb_trx r
+       straight_join information_schema.innodb_trx b on b.trx_id <> r.trx_id
+       left join information_schema.processlist p on p.id = b.trx_mysql_thread_id
+ where r.trx_mysql_thread_id = $1 and b.trx_state <> 'LOCK WAIT' and b.trx_rows_locked > 0
+ group by b.trx_mysql_thread_id, b.trx_id
+ order by 5 desc
+
+-- statement prepared_transactions
+-- All transactions that were prepared and neither committed nor rolled back. As text: it cannot be prepared.
+-- → format id; length of the global part; length of the branch's; both
+xa recover

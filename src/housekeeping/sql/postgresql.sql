@@ -198,3 +198,118 @@ select {history} from rowlock_history
 select {history} from rowlock_history
  where name operator(pg_catalog.=) $1::pg_catalog.text and id operator(pg_catalog.<) $2::bigint
  order by id desc limit $3::bigint
+
+-- statement blocking_transactions
+-- The running transactions that have locked a row of one name, or changed it without a commit. A row's xmax names its
+-- latest locker: a transaction, or a set of them (a multixact), whose members the server lists. The two kinds of number
+-- overlap, so both readings are tried: a transaction that runs holds a lock on its own number, and one that does not is
+-- left out by that. A multixact is looked up only in the range that the server still has: elsewhere it is an error.
+-- A savepoint's number that was released, or prepared, is locked no more: if the server still calls it in progress, the
+-- candidates are all transactions that have locked rows of that table (exact = 0). Its number in 64 bits is the one next
+-- to the latest snapshot's end; those a little beyond that have begun and not ended.
+-- Reads alone, and waits for nothing.
+-- A prepared transaction has no process; until the server restarts it keeps the virtual number of the one that
+-- prepared it, so its own number is found among the locks of that.
+-- $1 name
+-- → 1 prepared, 0 not; pid; gid; user; application name; state; age in µs; age of the statement in µs; database; whether
+--   this user may see the rest of an ordinary one; exact
+with rows as materialized (
+         select l.xmax as xid, l.tableoid as of from rowlock_lease l
+          where l.name operator(pg_catalog.=) $1::pg_catalog.text
+         union all
+         select s.xmax, s.tableoid
+           from rowlock_lease l join rowlock_session s on s.id operator(pg_catalog.=) l.session
+          where l.name operator(pg_catalog.=) $1::pg_catalog.text
+         union all
+         select p.xmax, p.tableoid from rowlock_permit p where p.name operator(pg_catalog.=) $1::pg_catalog.text
+         union all
+         select s.xmax, s.tableoid
+           from rowlock_permit p join rowlock_session s on s.id operator(pg_catalog.=) p.session
+          where p.name operator(pg_catalog.=) $1::pg_catalog.text
+         union all
+         select m.xmax, m.tableoid from rowlock_semaphore m where m.name operator(pg_catalog.=) $1::pg_catalog.text),
+     server as materialized (
+         select (select pg_catalog.max(pg_catalog.mxid_age(d.datminmxid)) from pg_catalog.pg_database d) as oldest,
+                pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()) as next),
+     lockers as materialized (
+         select r.xid, r.of from rows r
+         union all
+         select m.xid, r.of
+           from rows r, server o,
+                lateral pg_catalog.pg_get_multixact_members(
+                    case when pg_catalog.mxid_age(r.xid) operator(pg_catalog.>=) 1
+                          and pg_catalog.mxid_age(r.xid) operator(pg_catalog.<=) o.oldest
+                         then r.xid end) m),
+     found as materialized (
+         select distinct x.pid, x.virtualtransaction
+           from lockers k, pg_catalog.pg_locks x
+          where x.locktype operator(pg_catalog.=) 'transactionid' and x.granted
+            and x.mode operator(pg_catalog.=) 'ExclusiveLock'
+            and x.transactionid operator(pg_catalog.=) k.xid),
+     widened as materialized (
+         select k.xid, k.of, o.next,
+                o.next operator(pg_catalog.-) 2147483648::bigint operator(pg_catalog.+)
+                ((k.xid::pg_catalog.text::bigint operator(pg_catalog.-) o.next operator(pg_catalog.+) 2147483648::bigint)
+                 operator(pg_catalog.&) 4294967295::bigint) as wide
+           from lockers k, server o
+          where k.xid::pg_catalog.text::bigint operator(pg_catalog.>=) 3),
+     candidates as materialized (
+         select distinct t.pid, t.virtualtransaction
+           from widened w, pg_catalog.pg_locks t
+          where case when w.wide operator(pg_catalog.<) 3 then false
+                     when w.wide operator(pg_catalog.>=) w.next
+                     then w.wide operator(pg_catalog.-) w.next operator(pg_catalog.<) 1000000
+                     else pg_catalog.txid_status(w.wide) operator(pg_catalog.=) 'in progress' end
+            and not exists (select from pg_catalog.pg_locks x
+                             where x.locktype operator(pg_catalog.=) 'transactionid'
+                               and x.transactionid operator(pg_catalog.=) w.xid)
+            and t.locktype operator(pg_catalog.=) 'relation' and t.granted
+            and t.relation operator(pg_catalog.=) w.of
+            and t.mode operator(pg_catalog.=) any (array['RowShareLock', 'RowExclusiveLock'])),
+     running as materialized (
+         select r.pid, r.virtualtransaction, pg_catalog.max(r.exact) as exact
+           from (select f.pid, f.virtualtransaction, 1 as exact from found f
+                 union all select c.pid, c.virtualtransaction, 0 from candidates c) r
+          where coalesce(r.pid operator(pg_catalog.<>) pg_catalog.pg_backend_pid(), true)
+          group by r.pid, r.virtualtransaction)
+select 0, a.pid, '', coalesce(a.usename::pg_catalog.text, ''), coalesce(a.application_name, ''),
+       coalesce(a.state, ''),
+       (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() operator(pg_catalog.-) a.xact_start)
+        operator(pg_catalog.*) 1000000::float8)::bigint,
+       (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() operator(pg_catalog.-) a.query_start)
+        operator(pg_catalog.*) 1000000::float8)::bigint,
+       coalesce(a.datname::pg_catalog.text, ''), (a.state is not null)::int, r.exact
+  from running r join pg_catalog.pg_stat_activity a on a.pid operator(pg_catalog.=) r.pid
+union all
+select 1, null, p.gid, p.owner::pg_catalog.text, '', '',
+       (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() operator(pg_catalog.-) p.prepared)
+        operator(pg_catalog.*) 1000000::float8)::bigint, null, p.database::pg_catalog.text, 1, r.exact
+  from running r
+       join pg_catalog.pg_locks t
+         on t.virtualtransaction operator(pg_catalog.=) r.virtualtransaction and t.pid is null
+        and t.locktype operator(pg_catalog.=) 'transactionid'
+       join pg_catalog.pg_prepared_xacts p on p.transaction operator(pg_catalog.=) t.transactionid
+ where r.pid is null
+ order by 7 desc nulls last
+
+-- statement prepared_transactions
+-- The prepared transactions of this database that have used one of our tables to lock or write rows: they hold the
+-- table's lock of that mode to their end.
+-- $1 $2 $3 $4 the tables' names, with the schema if there is one
+-- → as blocking_transactions
+select distinct 1, null::int, p.gid, p.owner::pg_catalog.text, '', '',
+       (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() operator(pg_catalog.-) p.prepared)
+        operator(pg_catalog.*) 1000000::float8)::bigint, null::bigint, p.database::pg_catalog.text, 1, 1
+  from pg_catalog.pg_prepared_xacts p
+       join pg_catalog.pg_locks t
+         on t.transactionid operator(pg_catalog.=) p.transaction and t.pid is null
+        and t.locktype operator(pg_catalog.=) 'transactionid'
+       join pg_catalog.pg_locks l
+         on l.virtualtransaction operator(pg_catalog.=) t.virtualtransaction and l.pid is null
+        and l.locktype operator(pg_catalog.=) 'relation'
+        and l.mode operator(pg_catalog.=) any (array['RowShareLock', 'RowExclusiveLock'])
+ where p.database operator(pg_catalog.=) pg_catalog.current_database()
+   and l.relation operator(pg_catalog.=) any (array[
+           pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid, pg_catalog.to_regclass($2::pg_catalog.text)::pg_catalog.oid,
+           pg_catalog.to_regclass($3::pg_catalog.text)::pg_catalog.oid, pg_catalog.to_regclass($4::pg_catalog.text)::pg_catalog.oid])
+ order by 7 desc nulls last

@@ -73,3 +73,7 @@ delete from rowlock_waiter
 -- $1 the table's name
 -- → 1 or 0
 select count(*) from sqlite_master where type = 'table' and name = $1
+
+-- statement database_file
+-- Where the file of the main database is; empty for one in memory.
+select file from pragma_database_list where name = 'main'
