@@ -2,6 +2,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
+#include "cli/hidden_url.hpp"
 #include "cli/number.hpp"
 #include "cli/text.hpp"
 #include <rowlock/error.hpp>
@@ -824,20 +825,6 @@ void add_checks(CLI::App& app, parsed& into) {
     add_json(version_command, naming.json);
 }
 
-/// Overwrites URLs in the process's arguments, which any user may read.
-void wipe_urls(int argc, char** argv) noexcept {
-    const auto wipe = [](char* text) {
-        // Keeps the scheme, if it is one: a connection string has words with = before its colon.
-        std::size_t scheme = std::strspn(text, "abcdefghijklmnopqrstuvwxyz+0123456789");
-        scheme = text[scheme] == ':' ? scheme + 1 : 0;
-        std::memset(text + scheme, '*', std::strlen(text + scheme));
-    };
-    for (int i = 1; i < argc && std::strcmp(argv[i], "--") != 0; ++i) {
-        if (std::strcmp(argv[i], "--url") == 0 && i + 1 < argc) wipe(argv[i + 1]);
-        if (std::strncmp(argv[i], "--url=", 6) == 0) wipe(argv[i] + 6);
-    }
-}
-
 /// Takes the command to run out before parsing, verbatim.
 std::vector<std::string> split_command(std::vector<std::string>& arguments) {
     if (arguments.empty() || !runs_a_command(arguments.front())) return {};
@@ -956,7 +943,7 @@ void define(CLI::App& app, parsed& into, bool run_alone) {
 
 int parse_and_run(int argc, char** argv) {
     std::vector<std::string> arguments(argv + 1, argv + argc);
-    wipe_urls(argc, argv);
+    hide_urls(argc, argv);
     parsed into;
     const bool json = std::ranges::find(arguments, "--json") != arguments.end();
     into.run.command = split_command(arguments);

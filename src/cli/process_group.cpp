@@ -55,6 +55,13 @@ bool is_running(const process& it) noexcept {
     return (it.state != 'Z' && it.state != 'X' && it.state != 'x') || it.threads > 1;
 }
 
+/// A process that hides its memory, as `rowlock run` does, is not seen in a /proc that hides what
+/// others may not trace (hidepid). As a child of ours it is.
+bool has_children_of_ours(pid_t group) noexcept {
+    siginfo_t found{};
+    return waitid(P_PGID, static_cast<id_t>(group), &found, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
 }  // namespace
 
 std::chrono::nanoseconds boot_time() noexcept {
@@ -65,6 +72,7 @@ std::chrono::nanoseconds boot_time() noexcept {
 
 bool has_living_members(pid_t group) noexcept {
     if (kill(-group, 0) != 0 && errno == ESRCH) return false;
+    if (has_children_of_ours(group)) return true;
     const std::unique_ptr<DIR, close_folder> processes{opendir("/proc")};
     if (!processes) return true;
     const pid_t session = getsid(0);

@@ -2,6 +2,7 @@
 #include "cli/command_hold.hpp"
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
+#include "cli/hidden_url.hpp"
 #include "cli/link.hpp"
 #include "cli/nesting.hpp"
 #include "cli/process_group.hpp"
@@ -61,6 +62,8 @@ struct schedule {
         grace = *options.grace;
     }
     [[nodiscard]] milliseconds margin() const { return grace + reserve; }
+    /// After the end of trust: for what must do the supervisor's work.
+    [[nodiscard]] milliseconds last_allowance() const { return grace + reserve / 2; }
 };
 
 class wake_up {
@@ -434,21 +437,26 @@ private:
         const nanoseconds now = boot_time();
         const nanoseconds left = held_.remaining();
         if (left > 0ns) {
-            if (now + left > trusted_until_ + 1ms) unreachable_.end();
+            const bool confirmed = now + left > trusted_until_ + 1ms;
+            if (confirmed) unreachable_.end();
             trusted_until_ = std::max(trusted_until_, now + left);
             if (reported_trust_ != trusted_until_) {
                 reported_trust_ = trusted_until_;
                 helper_.tell({notice::kind::trust, 0, reported_trust_.count()});
             }
+            if (confirmed) continue_supervisor();
         } else if (group_ != 0 && !finished_ && now >= latest_kill() &&
                    has_living_members(group_)) {
             kill(-group_, SIGKILL);
-            kill(helper_.process(), SIGCONT);
+            continue_supervisor();
         }
     }
 
+    /// It may be stopped, and so not hear us; a command whose supervisor hears nothing is killed.
+    void continue_supervisor() const noexcept { kill(helper_.process(), SIGCONT); }
+
     [[nodiscard]] nanoseconds latest_kill() const noexcept {
-        return trusted_until_ + times_.grace + times_.reserve / 2;
+        return trusted_until_ + times_.last_allowance();
     }
 
     /// Often enough that the supervisor never misses a heartbeat that came at the last moment.
@@ -475,6 +483,7 @@ private:
     void lose() noexcept {
         lost_ = true;
         helper_.tell({notice::kind::stop});
+        continue_supervisor();
     }
 
     void read() {
@@ -505,8 +514,8 @@ private:
         throw failure{not_executable, fmt::format("the command cannot be executed: {}", reason)};
     }
 
-    /// The kernel has killed the command with the supervisor; the rest of the group became our
-    /// children.
+    /// The kernel has killed the group with the supervisor; the orphans became our children. It
+    /// does so too if we were both stopped for too long.
     void supervisor_died() {
         while (group_ != 0 && has_living_members(group_)) {
             kill(-group_, SIGKILL);
@@ -515,6 +524,9 @@ private:
         }
         collect_children();
         helper_.take_terminal_back(group_);
+        lost_ = lost_ || boot_time() >= trusted_until_;
+        finished_ = lost_;
+        if (lost_) return;
         throw failure{system_failure, "the supervisor process was killed, and the command with it"};
     }
 
@@ -698,8 +710,10 @@ int run_under(const run_options& options, const database_url& at) {
         .url = options.pass_url ? std::optional{at.text} : std::nullopt,
         .grace = times.grace,
         .allowance = times.grace,
+        .last_allowance = times.last_allowance(),
         .signal_mask = signals.before(),
         .end_sessions = [&](const auto& sessions) { end_sessions(at, sessions); }};
+    hide_memory();  // before the command, which is of the same user
     // Before any thread, and while small: without the driver's libraries, the supervisor and the
     // command's process start sooner.
     supervisor helper{command};

@@ -1,6 +1,7 @@
 #include "cli/supervisor.hpp"
 
 #include "cli/exit_code.hpp"
+#include "cli/last_resort.hpp"
 #include "cli/nesting.hpp"
 #include "cli/process_group.hpp"
 #include "cli/signals.hpp"
@@ -29,9 +30,17 @@ constexpr nanoseconds look_again = 10ms;
 // A main that waits through many outages opens many sessions; the last ones may still live.
 constexpr std::size_t most_sessions = 16;
 
+/// Reports errno.
+[[noreturn]] void give_up(int report) noexcept {
+    const std::int32_t reason = errno;
+    static_cast<void>(!write(report, &reason, sizeof reason));
+    _exit(not_found);
+}
+
 /// Async-signal-safe except for the environment; the supervisor has one thread.
 [[noreturn]] void become(const supervised_command& command, const std::vector<std::int64_t>& tokens,
-                         int terminal, pid_t main_group, pid_t parent, int report) noexcept {
+                         int terminal, pid_t main_group, pid_t parent, int report,
+                         const last_resort& kernel) noexcept {
     setpgid(0, 0);
     // SIGTTOU is blocked here.
     if (terminal >= 0 && isatty(STDIN_FILENO) != 0 && tcgetpgrp(terminal) == main_group) {
@@ -39,6 +48,7 @@ constexpr std::size_t most_sessions = 16;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(signal_base + SIGKILL);
+    if (!kernel.bind_group_of_this_process()) give_up(report);
     prctl(PR_SET_NAME, "rowlock-command");
     std::vector<char*> arguments;
     for (const auto& each : command.arguments) arguments.push_back(const_cast<char*>(each.c_str()));
@@ -56,9 +66,7 @@ constexpr std::size_t most_sessions = 16;
     setenv("ROWLOCK_TOKEN", lines.c_str(), 1);
     sigprocmask(SIG_SETMASK, &command.signal_mask, nullptr);
     execvp(arguments.front(), arguments.data());
-    const std::int32_t reason = errno;
-    static_cast<void>(!write(report, &reason, sizeof reason));
-    _exit(not_found);
+    give_up(report);
 }
 
 /// The supervisor process.
@@ -90,6 +98,7 @@ public:
             if (watched[0].revents != 0) hear_main();
             if (leader_ != 0 && phase_ != phase::over) look_after();
         }
+        arm_kernel();
     }
 
     /// Whether no other process is left to report that the group is dead.
@@ -158,8 +167,12 @@ private:
         const descriptor reading{report[0]};
         descriptor writing{report[1]};
         const pid_t self = getpid();
+        phase_ = phase::running;
+        arm_kernel();
         const pid_t child = fork();
-        if (child == 0) become(command_, tokens_, terminal_, main_group_, self, writing.get());
+        if (child == 0) {
+            become(command_, tokens_, terminal_, main_group_, self, writing.get(), kernel_);
+        }
         if (child < 0) return refuse_start(errno, true);
         setpgid(child, child);
         // Before the wait for exec: should we be stopped here, main can stop the group.
@@ -174,7 +187,6 @@ private:
             return refuse_start(reason, false);
         }
         leader_ = child;
-        phase_ = phase::running;
     }
 
     void refuse_start(int reason, bool fork_failed) {
@@ -265,7 +277,17 @@ private:
         }
     }
 
+    /// From the command's start until its group is dead.
+    void arm_kernel() const noexcept {
+        if (phase_ == phase::idle || phase_ == phase::over || trusted_until_ == never) {
+            kernel_.live_on();
+        } else {
+            kernel_.die_at(trusted_until_ + nanoseconds{command_.last_allowance});
+        }
+    }
+
     void set_timer() noexcept {
+        arm_kernel();
         nanoseconds next = never;
         if (phase_ == phase::running) next = trusted_until_;
         if (phase_ == phase::terminating) next = kill_at_;
@@ -289,6 +311,7 @@ private:
     const pid_t main_group_;
     blocked_signals children_;
     descriptor timer_;
+    const last_resort kernel_;
 
     phase phase_ = phase::idle;
     pid_t leader_ = 0;

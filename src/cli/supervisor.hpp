@@ -66,6 +66,9 @@ struct supervised_command {
     std::chrono::milliseconds grace;  ///< between SIGTERM and SIGKILL
     /// How long after the end of trust the group may at most live; less than the client's margin.
     std::chrono::milliseconds allowance;
+    /// As long after it the kernel kills the supervisor, if that was stopped, and the group.
+    /// Between the former and the margin.
+    std::chrono::milliseconds last_allowance;
     sigset_t signal_mask;  ///< the command's
     /// Frees what main's sessions held; runs in the supervisor once main and the group are dead.
     /// May take a while and throw.

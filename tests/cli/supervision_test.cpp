@@ -9,13 +9,18 @@
 
 #include <doctest/doctest.h>
 #include <pty.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -82,6 +87,52 @@ TEST_CASE("kill -9 of the supervisor: rowlock stops the group itself and frees t
     CHECK_FALSE(first.is_alive());
     CHECK(first.main().err().find("supervisor") != std::string::npos);
     CHECK(in->run({"run", "--wait", "0", "a", "--", "true"}).code == 0);
+}
+
+// shows: promise-5
+TEST_CASE("kill -9 of the supervisor beside a stopped rowlock: the whole group dies with it") {
+    const auto in = tool::sqlite_tables();
+    stubborn_run first{*in, {"1h"}};
+    stop_between_writes(*in, first.main());
+    REQUIRE(kill(first.supervisor(), SIGKILL) == 0);
+    CHECK(eventually([&] { return !first.is_alive(); }, 20s));
+    first.main().send(SIGCONT);
+    CHECK(first.main().wait() == 71);
+}
+
+// shows: promise-5
+TEST_CASE("kill -9 of rowlock and of its supervisor: the whole group dies with the second") {
+    const auto in = tool::sqlite_tables();
+    stubborn_run first{*in, {"1h"}};
+    REQUIRE(kill(first.supervisor(), SIGSTOP) == 0);  // it must not act on the death of the first
+    first.main().send(SIGKILL);
+    first.main().wait();
+    CHECK(std::ranges::all_of(first.pids(), tool::is_alive));
+    REQUIRE(kill(first.supervisor(), SIGKILL) == 0);
+    CHECK(eventually([&] { return !first.is_alive(); }, 20s));
+}
+
+// shows: promise-5
+TEST_CASE("rowlock and its supervisor are stopped: the group is dead before the next command") {
+    const auto in = tool::sqlite_tables();
+    stubborn_run first{*in, {"6s", "--grace", "200ms"}};
+    stop_between_writes(*in, first.main());
+    REQUIRE(kill(first.supervisor(), SIGSTOP) == 0);
+    CHECK(std::ranges::all_of(first.pids(), tool::is_alive));
+    CHECK(next_run(*in, first.folder()).out == "started\n");
+    CHECK_FALSE(first.is_alive());
+    first.main().send(SIGCONT);
+    CHECK(first.main().wait() == 70);
+    CHECK(first.main().err().find("was lost") != std::string::npos);
+}
+
+TEST_CASE("rowlock continues its supervisor, and a command whose supervisor was stopped works on") {
+    const auto in = tool::sqlite_tables();
+    stubborn_run first{*in, {"6s", "--grace", "200ms"}};
+    REQUIRE(kill(first.supervisor(), SIGSTOP) == 0);
+    const auto status = "/proc/" + std::to_string(first.supervisor()) + "/status";
+    CHECK(eventually([&] { return contents(status).find("State:\tS") != std::string::npos; }));
+    CHECK(std::ranges::all_of(first.pids(), tool::is_alive));
 }
 
 // shows: fault-break-now
@@ -215,9 +266,9 @@ TEST_CASE("a broken lock stops the command even if the supervisor is stopped") {
 TEST_CASE("the exit code arrives even if the supervisor ends with signals still to forward") {
     const auto in = tool::sqlite_tables();
     const scratch folder;
-    process main{
-        command_line((*in)({"run", "a", "--", "sh", "-c", "echo $$ >pid; exec sleep 1000"})),
-        in->in_environment({.folder = folder.path()})};
+    process main{command_line((*in)({"run", "--ttl", "1h", "a", "--", "sh", "-c",
+                                     "echo $$ >pid; exec sleep 1000"})),
+                 in->in_environment({.folder = folder.path()})};
     REQUIRE(eventually([&] { return tool::pids_in(folder / "pid").size() == 1; }));
     const pid_t command = tool::pids_in(folder / "pid").at(0);
     const pid_t supervisor = tool::children_of(main.id()).at(0);
@@ -389,6 +440,92 @@ TEST_CASE("the command inherits no socket of its supervisor, and no process show
     CHECK(seen.out.find("socket:") == std::string::npos);
     CHECK(seen.out.find("anon_inode") == std::string::npos);
     CHECK(seen.out.find(in->url()) == std::string::npos);
+}
+
+// shows: passwords
+TEST_CASE(
+    "the command finds the URL in no process of rowlock, by environment, arguments or memory") {
+    const scratch folder;
+    REQUIRE(chmod(folder.path().c_str(), 0777) == 0);
+    const std::string url = "sqlite:" + (folder / "sEcrEt.db");
+    REQUIRE(tool::rowlock({"migrate", "--url", url}, {.unprivileged = true}).code == 0);
+    // The control is a process of the same user that hides nothing.
+    const std::string script =
+        "find() { for f in environ cmdline; do tr '\\0' '\\n' </proc/$2/$f | grep -q 's[E]crEt' && "
+        "echo $1 $f; done; while read -r range rights rest; do case $rights in rw*) ;; *) "
+        "continue;; esac; from=$((0x${range%-*} / 4096)); to=$((0x${range#*-} / 4096)); "
+        "dd if=/proc/$2/mem bs=4096 skip=$from count=$((to - from)) | grep -qa 's[E]crEt' && "
+        "echo $1 mem; done </proc/$2/maps; }; "
+        "up() { sed 's/.*) . \\([0-9]*\\) .*/\\1/' /proc/$1/stat; }; "
+        "word=s; plain=${word}EcrEt sleep 1000 & "
+        "until [ \"$(tr -d '\\0' </proc/$!/cmdline)\" = sleep1000 ]; do :; done; "
+        "exec 2>/dev/null; find control $!; kill $!; "
+        "find supervisor $PPID; find main $(up $PPID); "
+        "sed 's/^[0-9]* (\\(.*\\)).*/\\1/' /proc/$PPID/stat /proc/$(up $PPID)/stat";
+    const auto check = [&](tool::arguments options, const tool::environment& variables) {
+        options.insert(options.begin(), "run");
+        options.insert(options.end(), {"a", "--", "bash", "-c", script});
+        const auto seen = tool::rowlock(options, {.variables = variables, .unprivileged = true});
+        CAPTURE(seen.err);
+        CHECK(seen.code == 0);
+        CHECK(seen.out.find("control environ\n") != std::string::npos);
+        CHECK(seen.out.find("control mem\n") != std::string::npos);
+        CHECK(seen.out.ends_with("\nrowlock-guard\nrowlock\n"));
+        CHECK(seen.out.find("supervisor ") == std::string::npos);
+        CHECK(seen.out.find("main ") == std::string::npos);
+    };
+    check({}, {{"ROWLOCK_URL", url}});
+    check({"--url", url}, {});
+    check({"--url=" + url}, {{"ROWLOCK_URL", "sqlite:/sEcrEt"}});
+}
+
+TEST_CASE("a rowlock within the command's group is seen where /proc hides what hides its memory") {
+    if (geteuid() != 0) {
+        MESSAGE("skipped: mounting another /proc needs root");
+        return;
+    }
+    const scratch folder;
+    const std::string url = "sqlite:" + (folder / "locks.db");
+    const std::string copy =
+        folder / "rowlock";  // nobody may be unable to enter the build's folder
+    std::filesystem::copy_file(ROWLOCK_TOOL_PATH, copy);
+    REQUIRE(chmod(folder.path().c_str(), 0777) == 0);
+    const tool::setting hidden{
+        .folder = folder.path(), .unprivileged = true, .before_exec = [] {
+            if (unshare(CLONE_NEWNS) != 0 ||
+                mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+                mount("proc", "/proc", "proc", 0, "hidepid=2") != 0) {
+                _exit(125);
+            }
+        }};
+    REQUIRE(tool::rowlock({"migrate", "--url", url}, hidden).code == 0);
+    const std::string inner =
+        copy + " run --ttl 1h --url " + url +
+        " b -- sh -c 'trap \"sleep 1; exit\" TERM; echo $$ >pid; while :; do sleep 0.1; done'";
+    const auto outer = tool::rowlock(
+        {"run", "--ttl", "1h", "--url", url, "a", "--", "sh", "-c",
+         inner + " & until [ -s pid ]; do :; done; [ -d /proc/$! ] || echo hidden; exit 4"},
+        hidden);
+    CHECK(outer.code == 4);
+    CHECK(outer.out == "hidden\n");  // control
+    REQUIRE(tool::pids_in(folder / "pid").size() == 1);
+    CHECK_FALSE(tool::is_alive(tool::pids_in(folder / "pid").at(0)));
+}
+
+// shows: passwords
+TEST_CASE("the environment of a process of rowlock does not show the URL to root either") {
+    const auto in = tool::sqlite_tables();
+    for (const tool::arguments& command :
+         {tool::arguments{"run", "a", "--", "sleep", "1000"}, {"reap", "--every", "1h"}}) {
+        CAPTURE(command.front());
+        process one{command_line((*in)(command)), in->in_environment()};
+        const auto file = "/proc/" + std::to_string(one.id()) + "/environ";
+        CHECK(eventually([&] {
+            const auto seen = contents(file);  // empty for a user who may not read it
+            return seen.find("locks.db") == std::string::npos &&
+                   (seen.find("ROWLOCK_URL=") != std::string::npos || getuid() != 0);
+        }));
+    }
 }
 
 // --- at a terminal ------------------------------------------------------------------------------
