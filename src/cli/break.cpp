@@ -3,7 +3,9 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
+#include "cli/link.hpp"
 #include "cli/named_locks.hpp"
+#include "cli/near_names.hpp"
 #include "cli/queue_waiter.hpp"
 #include "cli/signals.hpp"
 #include <rowlock/client.hpp>
@@ -70,23 +72,85 @@ void report(const break_options& options, const database& in, const char* outcom
         json{{"database", in.source.description()}, {"name", options.name}, {"outcome", outcome}});
 }
 
-/// Whether the hold ends within `limit`.
-bool is_over_within(named_locks& locks, const breakable& whom, milliseconds limit,
-                    blocked_signals& signals) {
+enum class ending : unsigned char { none, released, expired, overdue };
+
+/// How long a hold is seen to last: what ends before its time is up was released.
+class watched_hold {
+public:
+    watched_hold(named_locks& locks, const breakable& whom) : locks_{locks}, seen_{whom} {}
+
+    [[nodiscard]] bool is_there() {
+        const auto now = steady_clock::now();
+        auto found = locks_.find(seen_);
+        if (!found) return false;
+        seen_ = *std::move(found);
+        seen_at_ = now;
+        return true;
+    }
+    /// After it has gone, that its time had passed. Its holder may still have released it then.
+    [[nodiscard]] bool ran_out() const {
+        return seen_at_ + seen_.who.remaining <= steady_clock::now();
+    }
+
+private:
+    named_locks& locks_;
+    breakable seen_;
+    steady_clock::time_point seen_at_ = steady_clock::now();
+};
+
+/// Whether the holder's session lives: it did not stop, although it could.
+bool lives(const database& in, const breakable& whom, blocked_signals& signals) {
+    link to{in, signals};
+    return to.run([&](sql::connection& db, sql::deadline until) {
+        return to.queue().entries_of(db, whom.who.session, until).session_live;
+    });
+}
+
+/// How the hold ends within `limit`.
+ending wait_for_end(named_locks& locks, const database& in, const breakable& whom,
+                    milliseconds limit, blocked_signals& signals) {
     const auto end = steady_clock::now() + limit;
-    for (;;) {
-        if (!locks.holds(whom)) return true;
+    watched_hold hold{locks, whom};
+    while (hold.is_there()) {
         const auto left = std::chrono::ceil<milliseconds>(end - steady_clock::now());
-        if (left <= 0ms) return false;
+        if (left <= 0ms) return ending::none;
         if (const int number = signals.wait(std::min(left, milliseconds{200})); number != 0) {
             throw failure{signal_base + number, ""};
         }
+    }
+    if (!hold.ran_out()) return ending::released;
+    return lives(in, whom, signals) ? ending::overdue : ending::expired;
+}
+
+const char* outcome_of(ending how) {
+    switch (how) {
+        case ending::expired:
+            return "expired";
+        case ending::overdue:
+            return "overdue";
+        default:
+            return "stopped";
+    }
+}
+
+std::string text_of(ending how, const breakable& whom) {
+    const holder_info& holder = whom.who;
+    switch (how) {
+        case ending::expired:
+            return fmt::format(
+                "was taken from a dead session: {} did not answer, and its session has expired",
+                who(holder.program, holder.pid, holder.host));
+        case ending::overdue:
+            return fmt::format("was taken from {}, which did not stop in time",
+                               who(holder.program, holder.pid, holder.host));
+        default:
+            return "was released by its holder";
     }
 }
 
 /// A script that renews its lease holds it by another token than the one that was shown.
 void refuse_if_renewed(named_locks& locks, const break_options& options, const breakable& whom) {
-    if (!locks.holds(whom)) return;
+    if (!locks.find(whom)) return;
     throw failure{busy, fmt::format("{} was renewed by its holder since it was shown: run the "
                                     "command again",
                                     options.name)};
@@ -116,8 +180,9 @@ int ask_to_stop(named_locks& locks, const database& in, const break_options& opt
     }
     // Adds a second for the reply to the last question.
     const milliseconds limit = options.wait.value_or(*left + 1s);
-    if (is_over_within(locks, whom, limit, signals)) {
-        report(options, in, "stopped", "was released by its holder");
+    const auto how = wait_for_end(locks, in, whom, limit, signals);
+    if (how != ending::none) {
+        report(options, in, outcome_of(how), escaped(text_of(how, whom)));
         return success;
     }
     throw failure{busy,
@@ -131,9 +196,11 @@ int take_away(named_locks& locks, const database& in, const break_options& optio
     // Another client may have taken the lock meanwhile.
     const bool taken = locks.force_release(whom);
     if (!taken) refuse_if_renewed(locks, options, whom);
+    const bool dead = whom.who.remaining <= 0ms;
     report(options, in, taken ? "taken" : "gone",
-           taken ? "was taken from its holder, which works on until it learns of it"
-                 : "is not held by that holder any more");
+           !taken ? "is not held by that holder any more"
+           : dead ? "was taken from a dead session"
+                  : "was taken from its holder, which works on until it learns of it");
     return success;
 }
 
@@ -162,6 +229,7 @@ int break_lock(const break_options& options) {
     named_locks named{locks, options.name};
     const auto whom = chosen(options, with_tables(in, [&] { return named.holds(options.of); }));
     if (!whom) {
+        if (!is_known(locks, options.name)) throw no_such_lock(in, locks, options.name);
         options.token ? report(options, in, "gone", "is not held by that holder any more")
                       : report(options, in, "free", "was free");
         return success;

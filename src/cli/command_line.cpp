@@ -3,6 +3,7 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/hidden_url.hpp"
+#include "cli/near_names.hpp"
 #include "cli/number.hpp"
 #include "cli/text.hpp"
 #include <rowlock/error.hpp>
@@ -18,7 +19,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -57,8 +57,7 @@ constexpr const char* general_help =
 
 constexpr const char* run_help =
     "\nExamples:\n"
-    "  rowlock run nightly -- ./report.sh\n"
-    "  rowlock run -n --busy-exit-code 0 nightly -- ./report.sh     # skip if it runs elsewhere\n"
+    "  rowlock run -nq --busy-exit-code 0 nightly -- ./report.sh    # skip if it runs elsewhere\n"
     "  rowlock run job -- sh -c './write.sh --token \"$ROWLOCK_TOKEN\"'\n"
     "  rowlock run --shared catalogue -- ./report.sh       # beside other --shared commands\n"
     "  rowlock run --limit 3 billing -- ./export.sh        # up to three at a time\n"
@@ -182,6 +181,7 @@ struct parsed {
     release_options release;
     list_options list;
     top_options top;
+    waits_options waits;
     history_options history;
     name_options show, held;
     policy_options policy;
@@ -312,6 +312,10 @@ void add_verbose(CLI::App& app, run_options& options) {
                  "While it waits, say who holds the lock, as on a terminal");
 }
 
+void add_quiet(CLI::App& app, bool& quiet, const std::string& help) {
+    app.add_flag("-q,--quiet", quiet, help);
+}
+
 void add_ask_signal(CLI::App& app, run_options& options) {
     app.add_option_function<std::string>(
            "--ask-signal",
@@ -355,6 +359,8 @@ void add_run(CLI::App& app, parsed& into) {
     add_kind(command, options.kind);
     add_schedule(command, options);
     add_ask_signal(command, options);
+    add_quiet(command, options.quiet,
+              "Print nothing if the command does not run: busy, done, too early");
     add_verbose(command, options);
     command.add_flag("--pass-url", options.pass_url, "Give the command ROWLOCK_URL");
     add_database(command, options.database);
@@ -440,6 +446,7 @@ void add_grants(CLI::App& app, parsed& into) {
         ->required();
     // Not 0: `out=$(rowlock acquire …) || exit` would go on without the lock.
     add_wait(take, taking.wait, taking.busy_exit_code, 1);
+    add_quiet(take, taking.quiet, "Print nothing if another holds the lock");
     take.add_option("--note", taking.note, "Shown by `rowlock ls` and `show`");
     add_kind(take, taking.kind);
     add_json(take, taking.json);
@@ -528,6 +535,18 @@ void add_looks(CLI::App& app, parsed& into) {
     add_duration(top_command, "--every", zero::refused, "How often it looks; default 2s",
                  [&live](milliseconds time) { live.every = time; });
     add_database(top_command, live.database);
+
+    auto& queues = into.waits;
+    auto& waiters = add_command(app, into, "waits", "Show who waits for whom, and deadlocks",
+                                [&queues] { return waits(queues); });
+    waiters.footer(
+        "\nA line for each waiter, with its position in the queue and the first holder. Waiters of "
+        "a\n"
+        "deadlock have the number of their cycle; the cycles follow.\n\n"
+        "Exit code 0: no deadlock. 1: there is one, of locks whose names start with PREFIX.\n");
+    waiters.add_option("PREFIX", queues.prefix, "Only names that start with this");
+    add_json(waiters, queues.json);
+    add_database(waiters, queues.database);
 
     auto& looking = into.show;
     auto& one = add_command(app, into, "show", "Show one lock in full, and its queue",
@@ -861,34 +880,6 @@ std::string without_passwords(std::string text, const std::vector<std::string>& 
         }
     }
     return text;
-}
-
-/// The number of letters to change, insert or delete.
-std::size_t distance(std::string_view from, std::string_view to) {
-    std::vector<std::size_t> row(to.size() + 1);
-    std::iota(row.begin(), row.end(), std::size_t{0});
-    for (std::size_t i = 0; i < from.size(); ++i) {
-        std::size_t diagonal = std::exchange(row[0], i + 1);
-        for (std::size_t j = 0; j < to.size(); ++j) {
-            const std::size_t changed = diagonal + (from[i] == to[j] ? 0 : 1);
-            diagonal = row[j + 1];
-            row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, changed});
-        }
-    }
-    return row.back();
-}
-
-/// "; did you mean X?" for the nearest of `words`, if it is near.
-std::string suggestion(std::string_view typed, const std::vector<std::string>& words) {
-    const std::string* nearest = nullptr;
-    std::size_t least = std::min<std::size_t>(2, typed.size() / 2) + 1;
-    for (const auto& each : words) {
-        const std::size_t far = distance(typed, each);
-        if (far >= least) continue;
-        least = far;
-        nearest = &each;
-    }
-    return nearest == nullptr ? "" : fmt::format("; did you mean {}?", *nearest);
 }
 
 /// For the first option in `arguments` that `command` does not have.

@@ -28,6 +28,9 @@ struct lock_kind_options {
 void validate(const lock_kind_options& kind);
 /// For a lease of a name that a semaphore has, or a shared_mutex.
 [[nodiscard]] failure of_another_kind(const std::string& name, bool is_semaphore);
+/// A semaphore has one capacity: commands that name different ones do not agree on what may run.
+/// @throws failure unless the semaphore has the one that this command names
+void require_capacity(const std::string& name, std::int64_t stored, std::int64_t named);
 
 /// How long to wait for a lock: nullopt is forever, 0 not at all.
 using patience = std::optional<std::chrono::milliseconds>;
@@ -52,6 +55,7 @@ struct run_options {
     std::optional<int> priority;  ///< of a candidate: the lock is an office (`elect`)
     int ask_signal = 0;           ///< sent to the command if its lock is asked for; 0: none
     bool verbose = false;         ///< says while it waits who has the lock, also if no terminal
+    bool quiet = false;           ///< says nothing of that, nor that the command does not run
 };
 int run(const run_options& options);
 /// Runs the command as the leader; campaigns again if leadership is lost.
@@ -86,6 +90,7 @@ struct acquire_options {
     std::string note;
     lock_kind_options kind;
     int busy_exit_code = busy;
+    bool quiet = false;  ///< does not say that the lock is held by another
     bool json = false;
 };
 int acquire(const acquire_options& options);
@@ -133,6 +138,14 @@ struct top_options {
 };
 /// Needs a terminal.
 int top(const top_options& options);
+
+struct waits_options {
+    database_options database;
+    std::string prefix;
+    bool json = false;
+};
+/// Prints who waits for whom. Exit code 1 if there is a deadlock among them.
+int waits(const waits_options& options);
 
 struct name_options {
     database_options database;

@@ -3,6 +3,7 @@
 #include "cli/commands.hpp"
 #include "cli/json.hpp"
 #include "cli/lock_view.hpp"
+#include "cli/near_names.hpp"
 #include "cli/pages.hpp"
 #include "cli/table.hpp"
 #include "cli/text.hpp"
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <vector>
 
 namespace rowlock::cli {
 namespace {
@@ -24,18 +26,20 @@ int set(const database& in, client& locks, const counter_options& options) {
     });
     if (options.json) {
         json object{{"database", in.source.description()}};
-        object.update(to_json(one.inspect().value_or(semaphore_info{.name = options.name})));
+        const auto now = one.inspect().value_or(semaphore_info{.name = options.name});
+        object.update(to_json(expired_holds{in, std::vector{now}}.without(now)));
         print_json(object);
     }
     return success;
 }
 
 /// @param advice if it is not there
-int print_one(const database& in, const counter_options& options,
+int print_one(const database& in, client& locks, const counter_options& options,
               const std::optional<counter_shown>& found, std::string_view advice) {
     if (!found) {
         throw failure{answer_is_no,
-                      fmt::format(fmt::runtime(advice), options.name, description_of(in))};
+                      fmt::format(fmt::runtime(advice), options.name, description_of(in)) +
+                          names_near(locks, options.name)};
     }
     if (options.json) {
         json object{{"database", in.source.description()}};
@@ -81,7 +85,7 @@ int semaphore(counter_options::what what, const counter_options& options) {
         case counter_options::what::set:
             return set(in, locks, options);
         case counter_options::what::show:
-            return print_one(in, options,
+            return print_one(in, locks, options,
                              shown_semaphore(in, locks, options.name, most_holders(options)),
                              "there is no semaphore \"{}\" in {}: `rowlock semaphore set` makes "
                              "one");
@@ -95,7 +99,7 @@ int shared_locks(counter_options::what what, const counter_options& options) {
     const database in = find_database(options.database);
     client locks{in.source, tool_options()};
     if (what == counter_options::what::show) {
-        return print_one(in, options,
+        return print_one(in, locks, options,
                          shown_shared_mutex(in, locks, options.name, most_holders(options)),
                          "\"{}\" was never used as a shared_mutex in {}: `rowlock run --shared` "
                          "and --exclusive use one");

@@ -1,5 +1,7 @@
 #include "cli/exit_code.hpp"
 
+#include "base/server_words.hpp"
+
 #include <cstring>
 
 namespace rowlock::cli {
@@ -7,9 +9,11 @@ namespace rowlock::cli {
 std::string exit_code_help() {
     return "Exit codes:\n"
            "  0        done; `run` passes on the exit code of its command\n"
-           "  1        the answer is no: not held, not by that grant, not confirmed, a check "
-           "failed\n"
-           "  64       wrong usage: options, names, durations, URLs\n"
+           "  1        the answer is no: not held, not by that grant, no such lock, not confirmed, "
+           "a\n"
+           "           check failed, a deadlock\n"
+           "  64       wrong usage: options, names, durations, URLs; another --limit than the "
+           "stored\n"
            "  69       the database cannot be reached or did not answer in time\n"
            "  70       the lease was lost while the command ran; the command was stopped\n"
            "  71       the operating system refused something (processes, memory, terminal)\n"
@@ -86,12 +90,7 @@ int exit_code_of(errc kind) noexcept {
 }
 
 std::string message_of(const error& failure) {
-    std::string text = failure.what();
-    const std::string appended = ": " + failure.code().message();
-    if (text.size() > appended.size() && text.ends_with(appended)) {
-        text.resize(text.size() - appended.size());
-    }
-    return text;
+    return base::with_server_words(failure);
 }
 
 failure system_call_failed(const std::string& what, int error_number) {

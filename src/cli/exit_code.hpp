@@ -32,7 +32,7 @@ enum exit_code : int {
 
 [[nodiscard]] int exit_code_of(errc kind) noexcept;
 
-/// Our message for a failure, on one line, without what std::system_error appends.
+/// Our message for a failure and what the server said, on one line.
 [[nodiscard]] std::string message_of(const error& failure);
 
 /// The word for an exit code under --json.

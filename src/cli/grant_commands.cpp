@@ -8,6 +8,7 @@
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
 #include "cli/link.hpp"
+#include "cli/near_names.hpp"
 #include "cli/nesting.hpp"
 #include "cli/queue_waiter.hpp"
 #include "cli/script_lock.hpp"
@@ -44,7 +45,9 @@ public:
         if (auto got = take_if_free()) return got;
         if (options_.wait && *options_.wait <= 0ms) return {};
         if (runs_under_a_hold()) require_another_holder();
-        return stand_in_line();
+        const auto got = stand_in_line();
+        if (got && options_.kind.limit) require_same_limit(*got);
+        return got;
     }
 
     /// Gives a grant back that was not reported to the caller.
@@ -105,6 +108,19 @@ private:
             return base::shortened(contention.count());
         } catch (...) {
             drop_session();
+            throw;
+        }
+    }
+
+    /// An operator may have changed it while this waited.
+    void require_same_limit(const grant_of_script& got) {
+        try {
+            link_.run([&](sql::connection& db, sql::deadline until) {
+                lock_->require_kind(db, until);
+                return true;
+            });
+        } catch (...) {
+            undo(got);
             throw;
         }
     }
@@ -366,9 +382,8 @@ int acquire(const acquire_options& options) {
     link to{in, signals};
     acquisition mine{to, options, signals};
     const auto got = mine.wait();
-    if (!got) {
-        throw busy_failure(options.name, options.busy_exit_code);
-    }
+    if (!got && options.quiet) return options.busy_exit_code;
+    if (!got) throw busy_failure(options.name, options.busy_exit_code);
     try {
         // A signal that came while the grant was under way.
         if (const int number = signals.next(); number != 0) throw failure{signal_base + number, ""};
@@ -391,8 +406,8 @@ int release(const release_options& options) {
         to, options.name, [&](script_lock& lock) { return release_grant(to, lock, options); });
     if (options.json) print_json(json{{"name", options.name}, {"released", freed}});
     if (!freed) {
-        throw failure{answer_is_no,
-                      fmt::format("{} is not held by this grant (any more)", options.name)};
+        throw not_held(in, options.name,
+                       fmt::format("{} is not held by this grant (any more)", options.name));
     }
     return success;
 }
@@ -411,10 +426,10 @@ int renew(const renew_options& options) {
                                                options.name)};
     }
     if (!got) {
-        throw failure{answer_is_no,
-                      fmt::format("{} is not held by this grant (any more), or its release was "
-                                  "asked for: stop",
-                                  options.name)};
+        throw not_held(in, options.name,
+                       fmt::format("{} is not held by this grant (any more), or its release was "
+                                   "asked for: stop",
+                                   options.name));
     }
     report(options.name, *got, options.json);
     return success;

@@ -1,6 +1,7 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/history_json.hpp"
+#include "cli/near_names.hpp"
 #include "cli/table.hpp"
 #include <rowlock/history.hpp>
 
@@ -152,6 +153,7 @@ int history(const history_options& options) {
     const database in = find_database(options.database);
     const auto records = read_history(
         in.source, {.name = options.name, .since = options.since, .limit = options.limit});
+    if (records.empty() && !options.name.empty()) require_known(in, options.name);
     if (options.json) {
         json array = json::array();
         for (const auto& one : records) array.push_back(to_json(one));

@@ -2,6 +2,7 @@
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
 #include "cli/lock_view.hpp"
+#include "cli/near_names.hpp"
 #include "cli/pages.hpp"
 #include "cli/queue_waiter.hpp"
 #include "cli/signals.hpp"
@@ -306,6 +307,8 @@ int show(const name_options& options) {
             key = {"shared_mutex", shown_shared_mutex(in, locks, options.name, most_holders)};
             return key;
         }).value_or(std::pair<const char*, std::optional<counter_shown>>{});
+    const bool known = row || !queue.empty() || run || max_hold || counter.second;
+    if (!known) throw no_such_lock(in, locks, options.name);
     // A name without a row was never locked, or has been reaped since.
     if (options.json) {
         json object{{"database", in.source.description()}};

@@ -26,4 +26,13 @@ failure of_another_kind(const std::string& name, bool is_semaphore) {
                                             : "shared_mutex: use --exclusive or --shared")};
 }
 
+void require_capacity(const std::string& name, std::int64_t stored, std::int64_t named) {
+    if (stored == named) return;
+    throw failure{usage,
+                  fmt::format("{0} allows {1}, and this command says --limit {2}: give all its "
+                              "commands --limit {1}, or change it for all by `rowlock "
+                              "semaphore set {0} {2}`",
+                              name, stored, named)};
+}
+
 }  // namespace rowlock::cli

@@ -1,11 +1,15 @@
 #include "cli/lock_view.hpp"
 
 #include "cli/duration.hpp"
+#include "cli/link.hpp"
 #include "cli/pages.hpp"
 #include "cli/queue_waiter.hpp"
+#include "cli/signals.hpp"
 #include "cli/table.hpp"
 #include "cli/text.hpp"
 #include "coordination/lease/validation.hpp"
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "sql/statements.hpp"
 
 #include <fmt/format.h>
 
@@ -31,12 +35,36 @@ std::string state_of(const shared_mutex_info& row) {
     return row.shared > 0 ? "shared" : "free";
 }
 
-json to_json(const shared_mutex_info& row) {
-    return {{"name", row.name},
-            {"shared", row.shared},
-            {"upgradeable", row.upgradeable},
-            {"exclusive", row.exclusive},
-            {"waiting", row.waiting}};
+json to_json(const live_shared_mutex& one) {
+    return {{"name", one.row.name},
+            {"shared", one.row.shared},
+            {"upgradeable", one.row.upgradeable},
+            {"exclusive", one.row.exclusive},
+            {"expired", one.expired},
+            {"waiting", one.row.waiting}};
+}
+
+std::string count_text(std::int64_t number) {
+    return number == 0 ? "-" : std::to_string(number);
+}
+
+std::string expired_text(std::int64_t number) {
+    if (number == 0) return {};
+    return fmt::format("expired    {}, of dead holders: the next that asks takes them back\n",
+                       number);
+}
+
+/// As shared_mutex counts them.
+std::int64_t permits_of(const shared_mutex_info& row) {
+    if (row.exclusive) return protocol::permits_for(lock_mode::exclusive);
+    return row.shared + (row.upgradeable ? protocol::permits_for(lock_mode::upgradeable) : 0);
+}
+
+void set_modes(shared_mutex_info& row, std::int64_t permits) {
+    constexpr auto upgradeable = protocol::permits_for(lock_mode::upgradeable);
+    row.exclusive = permits >= protocol::permits_for(lock_mode::exclusive);
+    row.upgradeable = !row.exclusive && permits >= upgradeable;
+    row.shared = row.exclusive ? 0 : permits - (row.upgradeable ? upgradeable : 0);
 }
 
 /// What a holder or a waiter has or wants of a counter: a heading, a key, and the values.
@@ -78,9 +106,11 @@ std::string holders_table(const std::vector<Holder>& holders, const char* headin
     std::vector<std::vector<std::string>> cells;
     for (const auto& each : holders) {
         const auto& [who, token, share] = parts_of(each);
-        cells.push_back({share_text(share), std::to_string(token.value()), who.host,
-                         std::to_string(who.pid), who.program, to_text(who.held_for),
-                         to_text(who.remaining), note_of(who.owner, who.note)});
+        cells.push_back(
+            {share_text(share), std::to_string(token.value()), who.host, std::to_string(who.pid),
+             who.program, to_text(who.held_for),
+             who.remaining > std::chrono::milliseconds{0} ? to_text(who.remaining) : "expired",
+             note_of(who.owner, who.note)});
     }
     return "\n" +
            table({heading, "TOKEN", "HOST", "PID", "PROGRAM", "HELD", "REMAINING", "NOTE"}, cells);
@@ -163,10 +193,40 @@ std::string queue_table(std::vector<std::string> first,
     return table(first, rows);
 }
 
-json to_json(const semaphore_info& row) {
-    return {{"name", row.name},       {"capacity", row.capacity},
-            {"used", row.used},       {"available", row.available()},
-            {"waiting", row.waiting}, {"wanted", row.wanted}};
+live_semaphore expired_holds::without(semaphore_info row) const {
+    const auto found = permits_.find({overview::kind::semaphore, row.name});
+    // The row was read before: one that was taken back since is no longer among them.
+    const auto dead = found == permits_.end() ? 0 : std::min(found->second, row.used);
+    row.used -= dead;
+    return {std::move(row), dead};
+}
+
+live_shared_mutex expired_holds::without(shared_mutex_info row) const {
+    const auto found = permits_.find({overview::kind::shared_mutex, row.name});
+    if (found == permits_.end()) return {std::move(row), 0};
+    const auto all = permits_of(row);
+    const auto dead = std::min(found->second, all);
+    shared_mutex_info gone;
+    set_modes(gone, dead);
+    set_modes(row, all - dead);
+    return {std::move(row), gone.shared + int{gone.exclusive} + int{gone.upgradeable}};
+}
+
+void expired_holds::read(const database& in) {
+    constexpr std::int64_t most = 50'000;
+    const sql::statement_set statements{in.source.speaks(), {.tables = in.source.tables()}};
+    blocked_signals none{{}};
+    link to{in, none};
+    permits_ = to.run([&](sql::connection& db, sql::deadline until) {
+        return overview::read_expired_permits(db, statements, most, until);
+    });
+}
+
+json to_json(const live_semaphore& one) {
+    return {
+        {"name", one.row.name},    {"capacity", one.row.capacity},     {"used", one.row.used},
+        {"expired", one.expired},  {"available", one.row.available()}, {"waiting", one.row.waiting},
+        {"wanted", one.row.wanted}};
 }
 
 counter_list list_of_semaphores(const database& in, client& locks, const list_range& range) {
@@ -179,13 +239,16 @@ counter_list list_of_semaphores(const database& in, client& locks, const list_ra
             return is_wanted(range.wanted, row.used > 0, row.waiting);
         });
     counter_list found{
-        .headings = {"SEMAPHORE", "CAPACITY", "USED", "AVAILABLE", "WAITING", "WANTED"},
+        .headings = {"SEMAPHORE", "CAPACITY", "USED", "EXPIRED", "AVAILABLE", "WAITING", "WANTED"},
         .more = more};
-    for (const auto& row : rows) {
-        found.array.push_back(to_json(row));
+    const expired_holds dead{in, rows};
+    for (const auto& each : rows) {
+        const auto one = dead.without(each);
+        const auto& row = one.row;
+        found.array.push_back(to_json(one));
         found.cells.push_back({row.name, std::to_string(row.capacity), std::to_string(row.used),
-                               std::to_string(row.available()), std::to_string(row.waiting),
-                               std::to_string(row.wanted)});
+                               count_text(one.expired), std::to_string(row.available()),
+                               std::to_string(row.waiting), std::to_string(row.wanted)});
     }
     return found;
 }
@@ -200,11 +263,15 @@ counter_list list_of_shared_mutexes(const database& in, client& locks, const lis
             const bool in_use = row.exclusive || row.upgradeable || row.shared > 0;
             return is_wanted(range.wanted, in_use, row.waiting);
         });
-    counter_list found{.headings = {"SHARED_MUTEX", "STATE", "READERS", "WAITING"}, .more = more};
-    for (const auto& row : rows) {
-        found.array.push_back(to_json(row));
-        found.cells.push_back(
-            {row.name, state_of(row), std::to_string(row.shared), std::to_string(row.waiting)});
+    counter_list found{.headings = {"SHARED_MUTEX", "STATE", "READERS", "EXPIRED", "WAITING"},
+                       .more = more};
+    const expired_holds dead{in, rows};
+    for (const auto& each : rows) {
+        const auto one = dead.without(each);
+        const auto& row = one.row;
+        found.array.push_back(to_json(one));
+        found.cells.push_back({row.name, state_of(row), std::to_string(row.shared),
+                               count_text(one.expired), std::to_string(row.waiting)});
     }
     return found;
 }
@@ -214,12 +281,15 @@ std::optional<counter_shown> shown_semaphore(const database& in, client& locks,
     rowlock::semaphore one{locks, lock_name{name}};
     const auto row = with_tables(in, [&] { return one.inspect(); });
     if (!row) return std::nullopt;
+    const auto live = expired_holds{in, std::vector{*row}}.without(*row);
     const std::string text = fmt::format(
-        "name       {}\nkind       semaphore\ncapacity   {}\nused       {}\navailable  {}\nwaiting "
+        "name       {}\nkind       semaphore\ncapacity   {}\nused       {}\n{}available  "
+        "{}\nwaiting "
         "   {}, for {} "
         "permits\n",
-        escaped(row->name), row->capacity, row->used, row->available(), row->waiting, row->wanted);
-    return in_full(to_json(*row), text, one.holders(limit), one.waiters(), "permits", "PERMITS");
+        escaped(row->name), row->capacity, live.row.used, expired_text(live.expired),
+        live.row.available(), row->waiting, row->wanted);
+    return in_full(to_json(live), text, one.holders(limit), one.waiters(), "permits", "PERMITS");
 }
 
 std::optional<counter_shown> shown_shared_mutex(const database& in, client& locks,
@@ -227,10 +297,12 @@ std::optional<counter_shown> shown_shared_mutex(const database& in, client& lock
     shared_mutex one{locks, name};
     const auto row = with_tables(in, [&] { return one.inspect(); });
     if (!row) return std::nullopt;
+    const auto live = expired_holds{in, std::vector{*row}}.without(*row);
     const std::string text = fmt::format(
-        "name       {}\nkind       shared_mutex\nstate      {}\nreaders    {}\nwaiting    {}\n",
-        escaped(row->name), state_of(*row), row->shared, row->waiting);
-    return in_full(to_json(*row), text, one.holders(limit), one.waiters(), "mode", "MODE");
+        "name       {}\nkind       shared_mutex\nstate      {}\nreaders    {}\n{}waiting    {}\n",
+        escaped(row->name), state_of(live.row), live.row.shared, expired_text(live.expired),
+        row->waiting);
+    return in_full(to_json(live), text, one.holders(limit), one.waiters(), "mode", "MODE");
 }
 
 }  // namespace rowlock::cli

@@ -4,11 +4,14 @@
 #include "cli/exit_code.hpp"
 #include "cli/json.hpp"
 #include "cli/text.hpp"
+#include "overview/overview.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/semaphore.hpp>
 #include <rowlock/shared_mutex.hpp>
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,7 +65,38 @@ struct list_range {
 [[nodiscard]] counter_list list_of_shared_mutexes(const database& in, client& locks,
                                                   const list_range& range);
 
-[[nodiscard]] json to_json(const semaphore_info& row);
+/// What live holders have of a counter, and how many permits or holds dead ones keep: these are not
+/// held any more, and the next that asks takes them back.
+struct live_semaphore {
+    semaphore_info row{};  ///< `used` by live holders
+    std::int64_t expired = 0;
+};
+struct live_shared_mutex {
+    shared_mutex_info row{};
+    std::int64_t expired = 0;
+};
+
+/// Permits of dead holders, if one of the rows is in use: it costs a connection.
+class expired_holds {
+public:
+    template <typename Rows>
+    expired_holds(const database& in, const Rows& rows) {
+        if (std::ranges::any_of(rows, [](const auto& row) { return is_in_use(row); })) read(in);
+    }
+    [[nodiscard]] live_semaphore without(semaphore_info row) const;
+    [[nodiscard]] live_shared_mutex without(shared_mutex_info row) const;
+
+private:
+    static bool is_in_use(const semaphore_info& row) { return row.used > 0; }
+    static bool is_in_use(const shared_mutex_info& row) {
+        return row.exclusive || row.upgradeable || row.shared > 0;
+    }
+    void read(const database& in);
+
+    overview::expired_permits permits_{};
+};
+
+[[nodiscard]] json to_json(const live_semaphore& one);
 
 /// A semaphore or shared_mutex in full, with up to `limit` holders, and its queue.
 struct counter_shown {

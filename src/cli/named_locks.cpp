@@ -35,11 +35,13 @@ std::vector<breakable> named_locks::holds(std::optional<kind> of) {
     return all;
 }
 
-bool named_locks::holds(const breakable& whom) {
-    const auto all = holds(whom.of);
-    return std::ranges::any_of(all, [&](const breakable& each) {
+std::optional<breakable> named_locks::find(const breakable& whom) {
+    auto all = holds(whom.of);
+    const auto found = std::ranges::find_if(all, [&](const breakable& each) {
         return each.who.session == whom.who.session && each.who.grant_id == whom.who.grant_id;
     });
+    if (found == all.end()) return std::nullopt;
+    return std::move(*found);
 }
 
 std::vector<waiter_info> named_locks::waiters(kind of) {

@@ -32,8 +32,9 @@ public:
 
     /// All holds, or those of one kind.
     [[nodiscard]] std::vector<breakable> holds(std::optional<breakable::kind> of);
-    /// Whether it holds still. An upgrade changes the token of a hold, and not its grant id.
-    [[nodiscard]] bool holds(const breakable& whom);
+    /// As it is now; nullopt if it holds no more. An upgrade changes the token of a hold, and not
+    /// its grant id.
+    [[nodiscard]] std::optional<breakable> find(const breakable& whom);
     [[nodiscard]] std::vector<waiter_info> waiters(breakable::kind of);
 
     /// As client::request_release().

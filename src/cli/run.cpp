@@ -242,10 +242,31 @@ std::optional<command_hold> take_mode(client& locks, const run_options& options,
     return held_by(lock.try_acquire_for(mode, *options.wait, std::move(stop), how));
 }
 
+/// Whether a candidacy, or a wait, goes on after a failure that no command ran under.
+bool passes(const error& failed) {
+    return failed.retryable() || failed.kind() == errc::read_only ||
+           failed.kind() == errc::outcome_unknown || exit_code_of(failed.kind()) == unreachable;
+}
+
 /// The first of the programs that use a limit makes it; later only an operator changes it.
+void require_limit(rowlock::semaphore& limit, const run_options& options) {
+    auto seen = limit.inspect();
+    if (!seen) {
+        static_cast<void>(limit.create(*options.kind.limit));
+        seen = limit.inspect();  // another command may have made it, with another capacity
+    }
+    if (seen) require_capacity(options.name, seen->capacity, *options.kind.limit);
+}
+
 std::optional<command_hold> take_permits(client& locks, const run_options& options,
                                          std::stop_token stop) {
     rowlock::semaphore limit{locks, options.name};
+    try {
+        require_limit(limit, options);
+    } catch (const error& failure) {
+        // A wait survives an outage, and what it gets is checked.
+        if (!passes(failure)) throw;
+    }
     // A waiter before us may wait for those, and we for it: so there is one attempt.
     const bool nested =
         may_wait_for_ourselves(options) && permits_above(limit.holders(most_holders)) > 0;
@@ -260,18 +281,13 @@ std::optional<command_hold> take_permits(client& locks, const run_options& optio
     try {
         got = acquire();
     } catch (const error& failure) {
-        // The request is for one that is not there, or it can never be met: then this fails again.
+        // It is not there after an outage, or an operator has made it too small: then this fails.
         if (failure.kind() != errc::invalid_options) throw;
-        // Another command may have made it meanwhile.
-        static_cast<void>(limit.create(*options.kind.limit));
+        require_limit(limit, options);
         got = acquire();
     }
-    if (!got && nested) {
-        throw would_wait_for_itself(options.name);
-    }
-    if (!got) return std::nullopt;
-    const auto seen = limit.inspect();
-    if (seen) complain_of_other_limit(options.name, seen->capacity, *options.kind.limit);
+    if (!got && nested) throw would_wait_for_itself(options.name);
+    if (got) require_limit(limit, options);  // an operator may have changed it in the wait
     return held_by(std::move(got));
 }
 
@@ -301,7 +317,7 @@ std::optional<command_hold> wait_for_hold(client& locks, const database& in,
                                           const run_options& options, blocked_signals& signals,
                                           const std::function<std::int64_t()>& position) {
     std::optional<waiting_report> report;
-    if (options.verbose || isatty(STDERR_FILENO) != 0) {
+    if (!options.quiet && (options.verbose || isatty(STDERR_FILENO) != 0)) {
         report.emplace(locks, options.locks, position);
     }
     std::optional<command_hold> held;
@@ -744,12 +760,6 @@ void wait_for_one_thread() {
     }
 }
 
-/// Whether a candidacy goes on after a failure that no command ran under.
-bool passes(const error& failed) {
-    return failed.retryable() || failed.kind() == errc::read_only ||
-           failed.kind() == errc::outcome_unknown || exit_code_of(failed.kind()) == unreachable;
-}
-
 /// Between two terms no command is there for these signals: they are dropped.
 class dropped_signals {
 public:
@@ -803,7 +813,13 @@ int run(const run_options& options) {
     run_options named = options;
     name_locks(named);
     require_one_kind(named);
-    return run_under(named, find_url(named.database));
+    try {
+        return run_under(named, find_url(named.database));
+    } catch (const failure& failed) {
+        // The command did not run, as its options allow.
+        if (!options.quiet || failed.kind() != std::string_view{kind_of(busy)}) throw;
+        return failed.code();
+    }
 }
 
 int elect(const run_options& options) {

@@ -208,7 +208,7 @@ public:
         const auto limit = *options_.kind.limit;
         if (link_.semaphores().create(db, name(), limit, until)) return;
         const auto seen = link_.semaphores().inspect(db, name(), counter_kind::semaphore, until);
-        if (seen) complain_of_other_limit(name(), seen->capacity, limit);
+        if (seen) require_capacity(name(), seen->capacity, limit);
     }
 
     void require_another_holder(sql::connection& db, sql::deadline until) override {

@@ -8,7 +8,10 @@
 
 #include <algorithm>
 #include <array>
+#include <clocale>
+#include <cwchar>
 #include <string_view>
+#include <vector>
 
 namespace rowlock::cli {
 namespace {
@@ -16,10 +19,53 @@ namespace {
 constexpr std::size_t gap = 2;
 
 /// From the first to be left out on a narrow terminal.
-constexpr std::array<std::string_view, 10> least_wanted{
-    "SESSION", "TOKEN", "PROGRAM", "PID", "SHARE", "REMAINING", "NOTE", "HOST", "LONGEST", "STATE"};
-/// No text is cut to less.
+constexpr std::array<std::string_view, 18> least_wanted{
+    "SESSION", "TOKEN",     "PROGRAM", "PID",    "SHARE",   "REMAINING",
+    "WANTED",  "AVAILABLE", "NOTE",    "HOST",   "LONGEST", "STATE",
+    "KIND",    "HELD",      "PLACE",   "WAITED", "WAITERS", "WAITING"};
+/// Columns with names of locks, which are cut last.
+constexpr std::array<std::string_view, 4> names{"NAME", "SEMAPHORE", "SHARED_MUTEX", "LOCK"};
+/// No text is cut to less, as long as a column is left that can be left out.
 constexpr std::size_t least_width = 12;
+/// Nor any, on whatever terminal.
+constexpr std::size_t least_of_all = 5;
+
+/// In bytes; text that is not UTF-8 is taken byte by byte.
+std::size_t length_of_first(std::string_view text) noexcept {
+    std::size_t length = 1;
+    while (length < text.size() && length < 4 && (text[length] & '\xC0') == '\x80') ++length;
+    return length;
+}
+
+/// Columns of a character beyond ASCII, as the C library knows them.
+std::size_t width_of_wide(std::string_view character) noexcept {
+    static const locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+    if (utf8 == nullptr) return 1;
+    const locale_t before = uselocale(utf8);
+    std::mbstate_t state{};
+    wchar_t wide{};
+    const bool known =
+        std::mbrtowc(&wide, character.data(), character.size(), &state) == character.size();
+    const int width = known ? wcwidth(wide) : 1;
+    uselocale(before);
+    return width < 0 ? 1 : static_cast<std::size_t>(width);
+}
+
+std::size_t width_of_first(std::string_view text) noexcept {
+    const std::size_t length = length_of_first(text);
+    return length == 1 ? 1 : width_of_wide(text.substr(0, length));
+}
+
+/// As much of it as fits, with the combining characters of the last one.
+std::string_view beginning(std::string_view text, std::size_t width) {
+    std::size_t end = 0;
+    for (std::size_t columns = 0; end < text.size();) {
+        columns += width_of_first(text.substr(end));
+        if (columns > width) break;
+        end += length_of_first(text.substr(end));
+    }
+    return text.substr(0, end);
+}
 
 bool is_empty(const std::string& cell) {
     return cell.empty() || cell == "-";
@@ -71,13 +117,17 @@ std::size_t total(const std::vector<column>& all) {
     return sum;
 }
 
-/// Cuts the widest text until it is as narrow as the next, and so on.
-void cut_texts(std::vector<column>& all, std::size_t width) {
+bool has_names(const column& of) {
+    return std::ranges::find(names, of.heading) != names.end();
+}
+
+/// Cuts the widest text until it is as narrow as the next, and so on; not names.
+void cut_texts(std::vector<column>& all, std::size_t width, std::size_t least_text) {
     while (total(all) > width) {
         column* widest = nullptr;
-        std::size_t second = least_width;
+        std::size_t second = least_text;
         for (auto& each : all) {
-            if (each.to_the_right || each.width <= least_width) continue;
+            if (each.to_the_right || has_names(each) || each.width <= least_text) continue;
             if (widest == nullptr || each.width > widest->width) {
                 if (widest != nullptr) second = std::max(second, widest->width);
                 widest = &each;
@@ -96,15 +146,28 @@ void cut_texts(std::vector<column>& all, std::size_t width) {
     }
 }
 
+void cut_names(std::vector<column>& all, std::size_t width) {
+    for (auto& each : all) {
+        const std::size_t now = total(all);
+        if (!has_names(each) || now <= width) continue;
+        const std::size_t spare = now - width;
+        const std::size_t wanted =
+            each.width > spare + least_of_all ? each.width - spare : least_of_all;
+        for (auto& cell : each.cells) cell = cut_middle(cell, wanted);
+        each.measure();
+    }
+}
+
 void fit(std::vector<column>& all, std::size_t width) {
     std::erase_if(all,
                   [](const column& each) { return std::ranges::all_of(each.cells, is_empty); });
     for (auto next = least_wanted.begin();; ++next) {
         auto tried = all;
-        cut_texts(tried, width);
+        cut_texts(tried, width, least_width);
         if (total(tried) <= width || next == least_wanted.end()) {
             all = std::move(tried);
-            return;
+            cut_names(all, width);
+            return cut_texts(all, width, least_of_all);
         }
         std::erase_if(all, [&](const column& each) { return each.heading == *next; });
     }
@@ -131,20 +194,26 @@ std::size_t output_width() noexcept {
 }
 
 std::size_t width_of(std::string_view text) noexcept {
-    return static_cast<std::size_t>(std::ranges::count_if(
-        text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+    std::size_t sum = 0;
+    for (; !text.empty(); text.remove_prefix(length_of_first(text))) sum += width_of_first(text);
+    return sum;
 }
 
 std::string cut(const std::string& text, std::size_t width) {
     if (width == 0 || width_of(text) <= width) return text;
-    std::size_t columns = 0;
-    std::size_t end = 0;
-    while (end < text.size()) {
-        const bool begins = (static_cast<unsigned char>(text[end]) & 0xC0) != 0x80;
-        if (begins && ++columns == width) break;
-        ++end;
+    return std::string{beginning(text, width - 1)} + "…";
+}
+
+std::string cut_middle(const std::string& text, std::size_t width) {
+    if (width == 0 || width_of(text) <= width) return text;
+    const auto first = beginning(text, width / 2);
+    std::string_view last = text;
+    // Not from a combining character on, whose base would be missing.
+    while (width_of(last) > width - 1 - width_of(first) ||
+           (!last.empty() && width_of_first(last) == 0)) {
+        last.remove_prefix(length_of_first(last));
     }
-    return text.substr(0, end) + "…";
+    return std::string{first} + "…" + std::string{last};
 }
 
 std::string table(const std::vector<std::string>& headings,

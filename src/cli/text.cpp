@@ -94,12 +94,6 @@ void complain(std::string_view text) noexcept {
     }
 }
 
-void complain_of_other_limit(const std::string& name, std::int64_t capacity, std::int64_t named) {
-    if (capacity == named) return;
-    complain(fmt::format("{} allows {}, not {}: `rowlock semaphore set` changes it", name, capacity,
-                         named));
-}
-
 void report_failure(int code, const char* kind, std::string_view message) noexcept {
     if (!in_json) {
         if (!message.empty()) complain(message);

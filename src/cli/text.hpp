@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -15,9 +14,6 @@ void complain_in_json() noexcept;
 
 /// One line on standard error: "rowlock: …", or {"warning": …}. The text is escaped.
 void complain(std::string_view text) noexcept;
-
-/// A warning, unless the semaphore has the capacity that a command names.
-void complain_of_other_limit(const std::string& name, std::int64_t capacity, std::int64_t named);
 
 /// Reports why the tool ends: "rowlock: …", or {"error": …}. Without a message, plain text prints
 /// nothing.

@@ -44,6 +44,7 @@ struct shown_lock {
     milliseconds held{-1};  ///< negative: not known, or not held
     std::int64_t waiters = 0;
     milliseconds longest{-1};
+    bool live = true;  ///< a holder lives
 };
 
 shown_lock shown(const lease_info& row) {
@@ -57,22 +58,36 @@ shown_lock shown(const lease_info& row) {
                              : who.retained ? " (retained)"
                                             : "");
     one.held = who.held_for;
+    one.live = !expired;
     return one;
 }
 
-shown_lock shown(const semaphore_info& row) {
-    return {.name = row.name,
-            .kind = "semaphore",
-            .holder = row.used == 0 ? "" : fmt::format("{} of {} permits", row.used, row.capacity),
-            .waiters = row.waiting};
+std::string with_expired(std::string holders, std::int64_t expired) {
+    if (expired == 0) return holders;
+    return fmt::format("{}{}{} expired", holders, holders.empty() ? "" : ", ", expired);
 }
 
-shown_lock shown(const shared_mutex_info& row) {
+shown_lock shown(const live_semaphore& one) {
+    const auto& row = one.row;
+    const auto live = row.used == 0 ? "" : fmt::format("{} of {} permits", row.used, row.capacity);
+    return {.name = row.name,
+            .kind = "semaphore",
+            .holder = with_expired(live, one.expired),
+            .waiters = row.waiting,
+            .live = row.used > 0};
+}
+
+shown_lock shown(const live_shared_mutex& one) {
+    const auto& row = one.row;
     std::string who;
     if (row.exclusive) who = "a writer";
     if (row.upgradeable) who = "an upgradeable reader";
     if (row.shared > 0) who += fmt::format("{}{} reading", who.empty() ? "" : ", ", row.shared);
-    return {.name = row.name, .kind = "shared", .holder = who, .waiters = row.waiting};
+    return {.name = row.name,
+            .kind = "shared",
+            .holder = with_expired(who, one.expired),
+            .waiters = row.waiting,
+            .live = !who.empty()};
 }
 
 bool is_in_use(const shown_lock& one) {
@@ -142,16 +157,17 @@ private:
     std::vector<shown_lock> read() {
         constexpr int all = std::numeric_limits<int>::max();
         std::vector<shown_lock> found;
-        const auto add = [&](auto read_page) {
-            for (const auto& row : read_pages({}, all, read_page).first) {
-                if (auto one = shown(row); is_in_use(one)) found.push_back(std::move(one));
-            }
+        const auto add = [&](shown_lock one) {
+            if (is_in_use(one)) found.push_back(std::move(one));
         };
-        add([&](const page& next) { return client_.list(prefix_, next); });
+        const auto leases = [&](const page& next) { return client_.list(prefix_, next); };
+        for (const auto& row : read_pages({}, all, leases).first) add(shown(row));
         // A user of leases alone may not read these.
         const auto if_permitted = [&](auto read_page) {
             try {
-                add(read_page);
+                const auto rows = read_pages({}, all, read_page).first;
+                const expired_holds dead{in_, rows};
+                for (const auto& row : rows) add(shown(dead.without(row)));
             } catch (const error& denied) {
                 if (denied.kind() != errc::access_denied) throw;
             }
@@ -191,9 +207,10 @@ private:
     void draw() const {
         const auto size = terminal::size();
         std::int64_t held = 0;
+        std::int64_t expired = 0;
         std::int64_t waiters = 0;
         for (const auto& each : locks_) {
-            held += each.holder.empty() ? 0 : 1;
+            if (!each.holder.empty()) ++(each.live ? held : expired);
             waiters += each.waiters;
         }
         std::vector<std::string> lines;
@@ -202,7 +219,8 @@ private:
         lines.push_back(
             !problem_.empty()
                 ? "cannot read: " + escaped(problem_)
-                : fmt::format("{} held, {} waiting, every {}, by {}{}", held, waiters,
+                : fmt::format("{} held, {}{} waiting, every {}, by {}{}", held,
+                              expired == 0 ? "" : fmt::format("{} expired, ", expired), waiters,
                               to_text(options_.every),
                               names_of_orders.at(static_cast<std::size_t>(by_)),
                               prefix_.empty() ? "" : ", names with " + escaped(prefix_)));

@@ -203,4 +203,15 @@ sessions_seen read_sessions(sql::connection& db, const sql::statement_set& state
     return found;
 }
 
+expired_permits read_expired_permits(sql::connection& db, const sql::statement_set& statements,
+                                     std::int64_t most, sql::deadline until) {
+    const std::array<sql::value, 1> limit{sql::value{most}};
+    const auto rows = db.execute(statements("overview_expired_permits"), limit, until);
+    expired_permits found;
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        found[{kind_at(rows, row, 1), text_at(rows, row, 0)}] = rows.integer(row, 2);
+    }
+    return found;
+}
+
 }  // namespace rowlock::overview

@@ -7,8 +7,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 /// All that is held and waited for at about one moment, for a page that people look at. Texts come
@@ -93,5 +95,12 @@ struct sessions_seen {
 };
 [[nodiscard]] sessions_seen read_sessions(sql::connection& db, const sql::statement_set& statements,
                                           std::int64_t most, sql::deadline until);
+
+/// How many permits dead holders keep of each semaphore or shared_mutex: they are not held any
+/// more, and count as used until the next that asks takes them back. One round trip.
+using expired_permits = std::map<std::pair<kind, std::string>, std::int64_t>;
+[[nodiscard]] expired_permits read_expired_permits(sql::connection& db,
+                                                   const sql::statement_set& statements,
+                                                   std::int64_t most, sql::deadline until);
 
 }  // namespace rowlock::overview

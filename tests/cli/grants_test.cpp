@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <sstream>
@@ -343,10 +344,54 @@ TEST_CASE("acquire refuses kinds that exclude each other, and a name of another 
     refused({"acquire", "--for", "1h", "--limit", "2", "nightly"}, "lease");
     refused({"run", "--limit", "2", "nightly", "--", "true"}, "lease");
     refused({"semaphore", "set", "nightly", "2"}, "lease");
-    // The first that uses a limit makes it, later ones are warned.
+    // The first that uses a limit makes it; others name the same.
     acquire(*in, {"--for", "1h", "--limit", "2", "api"});
-    CHECK(in->run({"acquire", "--for", "1h", "--limit", "3", "api"}).err.find("allows 2, not 3") !=
-          std::string::npos);
+    refused({"acquire", "--for", "1h", "--limit", "3", "api"}, "allows 2, and this command");
     refused({"acquire", "--for", "1h", "api"}, "semaphore: use --limit");
     refused({"run", "api", "--", "touch", "ran"}, "semaphore: use --limit");
+}
+
+namespace {
+
+/// From now on the database refuses every new session, for a reason of its own.
+void refuse_sessions(const tool::tables& in) {
+    const std::string table = in.prefix() + "session";
+    const std::string trigger = in.prefix() + "audit";
+    const std::string url = in.url();
+    const std::string sql =
+        url.starts_with("postgresql:")
+            ? "alter table " + table + " add constraint audit_is_closed check (false) not valid"
+        : url.starts_with("sqlite:")
+            ? "create trigger " + trigger + " before insert on " + table +
+                  " begin select raise(abort, 'audit_is_closed'); end"
+            : "create trigger " + trigger + " before insert on " + table +
+                  " for each row signal sqlstate '45000' set message_text = 'audit_is_closed'";
+    rowlock::open(url).connect(support::soon())->query(sql, support::soon());
+}
+
+}  // namespace
+
+TEST_CASE("an error says what the server said, with its number") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        refuse_sessions(*in);
+        const char* const number = in->url().starts_with("postgresql:") ? "SQLSTATE 23514"
+                                   : in->url().starts_with("sqlite:")
+                                       ? "error 1811"
+                                       : "SQLSTATE 45000, error 1644";
+        for (const tool::arguments& command : {tool::arguments{"run", "a", "--", "true"},
+                                               {"run", "-nq", "a", "--", "true"},
+                                               {"run", "--limit", "2", "b", "--", "true"},
+                                               {"acquire", "--for", "1m", "a"},
+                                               {"acquire", "--json", "--for", "1m", "a"}}) {
+            CAPTURE(command);
+            const auto got = in->run(command);
+            CAPTURE(got.err);
+            CHECK(got.code == 76);
+            CHECK(got.err.find("audit_is_closed") != std::string::npos);
+            CHECK(got.err.find(number) != std::string::npos);
+            CHECK(got.err.find("server_message()") == std::string::npos);
+            CHECK(std::ranges::count(got.err, '\n') == 1);
+        }
+    }
 }

@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -124,5 +125,82 @@ TEST_CASE("what does not go together is wrong usage, with one clear line") {
         CHECK(got.code == 64);
         CHECK(got.out.empty());
         CHECK_FALSE(got.err.empty());
+    }
+}
+
+namespace {
+
+/// The commands of the crontabs in a page, with the tool of this build and a command that succeeds.
+std::vector<std::string> cron_recipes(const std::string& page) {
+    std::vector<std::string> all;
+    std::istringstream lines{contents(page)};
+    const std::string tool = "/usr/local/bin/rowlock";
+    for (std::string line; std::getline(lines, line);) {
+        const auto begin = line.find(tool + " run ");
+        if (!line.starts_with("0 3 * * * ") || begin == std::string::npos) continue;
+        std::string command = line.substr(begin, line.find(" -- ") - begin) + " -- true";
+        command.replace(0, tool.size(), ROWLOCK_TOOL_PATH);
+        for (auto at = command.find("\\%"); at != std::string::npos; at = command.find("\\%")) {
+            command.erase(at, 1);
+        }
+        all.push_back(command);
+    }
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("the documented cron recipes print nothing when they skip, and print errors") {
+    const auto recipes = cron_recipes(ROWLOCK_SOURCE_DIR "/docs/deploying.md");
+    REQUIRE(recipes.size() == 2);
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        auto there = in->in_environment();
+        there.variables["ROWLOCK_URL"] += (in->url().find('?') == std::string::npos ? "?" : "&") +
+                                          ("rowlock_prefix=" + in->prefix());
+        process holder{command_line((*in)({"run", "nightly", "--", "sleep", "1000"})),
+                       in->in_environment()};
+        REQUIRE(eventually([&] { return in->run({"held", "nightly"}).code == 0; }));
+        process first{{"sh", "-c", recipes[1]}, there};
+        REQUIRE(first.wait() == 0);
+        for (const auto& recipe : recipes) {
+            CAPTURE(recipe);
+            process skipped{{"sh", "-c", recipe}, there};
+            CHECK(skipped.wait() == 0);
+            CHECK(skipped.err() == "");
+            CHECK(skipped.out() == "");
+            // Control: an error is told.
+            process wrong{{"sh", "-c", recipe}, {}};
+            CHECK(wrong.wait() == 78);
+            CHECK(wrong.err().find("no database") != std::string::npos);
+        }
+    }
+}
+
+TEST_CASE("--quiet is silent about what does not run now, and about nothing else") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        REQUIRE(in->run({"acquire", "--for", "1h", "a"}).code == 0);
+        const auto silent = [&](const tool::arguments& command, int code) {
+            CAPTURE(command);
+            const auto got = in->run(command);
+            CHECK(got.code == code);
+            CHECK(got.err == "");
+            CHECK(got.out == "");
+        };
+        silent({"run", "-nq", "a", "--", "true"}, 75);
+        silent({"run", "--quiet", "--wait", "300ms", "a", "--", "true"}, 75);
+        silent({"run", "-q", "-n", "--busy-exit-code", "3", "a", "--", "true"}, 3);
+        silent({"run", "-nqv", "a", "--", "true"}, 75);
+        silent({"acquire", "-nq", "--for", "1m", "a"}, 75);
+        silent({"acquire", "-nq", "--json", "--for", "1m", "a"}, 75);
+        REQUIRE(in->run({"run", "--once", "1", "--at-least", "1h", "b", "--", "true"}).code == 0);
+        silent({"run", "-nq", "--once", "1", "b", "--", "true"}, 75);
+        silent({"run", "-nq", "--at-least", "1h", "b", "--", "true"}, 75);
+        silent({"run", "-nq", "--skip-if-within", "1h", "b", "--", "true"}, 75);
+        // The command's own output, and every error.
+        CHECK(in->run({"run", "-q", "c", "--", "sh", "-c", "echo no >&2; exit 75"}).err == "no\n");
+        CHECK(in->run({"run", "-nq", "--limit", "2", "a", "--", "true"}).err != "");
+        CHECK(in->run({"run", "-nq", "c", "--", "/nowhere"}).err != "");
     }
 }

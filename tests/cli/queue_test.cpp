@@ -3,6 +3,7 @@
 #include "cli/stop_between_writes.hpp"
 #include "cli/tool.hpp"
 #include "support/waits.hpp"
+#include <rowlock/client.hpp>
 #include <rowlock/open.hpp>
 
 #include <doctest/doctest.h>
@@ -12,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <chrono>
 #include <csignal>
 #include <memory>
@@ -49,6 +51,14 @@ std::unique_ptr<tool::process> stand_in_line(const tool::tables& in, std::size_t
                                              tool::arguments more = {}) {
     auto one = start_acquire(in, std::move(more));
     REQUIRE(tool::eventually([&] { return waiting(in, "a") == place; }));
+    return one;
+}
+
+/// Starts a command that waits for a lease, and waits until it does.
+std::unique_ptr<tool::process> stand_in_line_of(const tool::tables& in, const std::string& name) {
+    auto one = std::make_unique<tool::process>(tool::command_line(in({"run", name, "--", "true"})),
+                                               in.in_environment());
+    REQUIRE(tool::eventually([&] { return waiting(in, name) == 1; }));
     return one;
 }
 
@@ -493,5 +503,84 @@ TEST_CASE(
         CHECK(silent.wait() == 0);
         CHECK(verbose.wait() == 0);
         CHECK(silent.err().empty());
+    }
+}
+
+TEST_CASE("waits shows who waits for whom: position, time, holder") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        CHECK(in->run({"waits"}).out.starts_with("no lock is waited for in "));
+        const auto held = take(*in);
+        const auto first = stand_in_line(*in, 1, {"--note", "the first"});
+        const auto second = stand_in_line(*in, 2);
+        REQUIRE(in->run({"acquire", "--for", "1h", "--exclusive", "page"}).code == 0);
+        tool::process reader{tool::command_line((*in)({"run", "--shared", "page", "--", "true"})),
+                             in->in_environment()};
+        REQUIRE(tool::eventually([&] {
+            return parsed(*in, {"waits", "--json", "page"})["locks"].size() == 1;
+        }));
+        const auto shown = in->run({"waits"});
+        CAPTURE(shown.out);
+        CHECK(shown.code == 0);
+        CHECK(shown.err == "");
+        for (const auto& said :
+             {"rowlock acquire[" + std::to_string(first->id()) + "]@", std::string{"the first"},
+              "rowlock run true[" + std::to_string(reader.id()) + "]@",
+              std::string{"shared_mutex"}}) {
+            CHECK(shown.out.find(said) != std::string::npos);
+        }
+        CHECK(shown.out.find("DEADLOCK") != std::string::npos);
+        CHECK(shown.out.find("cycle 1") == std::string::npos);
+        const auto said = parsed(*in, {"waits", "--json", "a"});
+        REQUIRE(said["locks"].size() == 1);
+        const auto& lock = said["locks"][0];
+        CHECK(lock["name"] == "a");
+        CHECK(lock["kind"] == "lease");
+        CHECK(lock["holders"][0]["grant_id"] == held.id);
+        REQUIRE(lock["queue"].size() == 2);
+        CHECK(lock["queue"][0]["pid"] == first->id());
+        CHECK(lock["queue"][1]["pid"] == second->id());
+        CHECK(lock["queue"][1]["position"] == 2);
+        CHECK(lock["queue"][0]["waited_ms"] >= lock["queue"][1]["waited_ms"]);
+        CHECK(said["cycles"].empty());
+    }
+}
+
+TEST_CASE("waits marks a deadlock, and its exit code is 1") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const rowlock::client_options patient{.deadlock_detection =
+                                                  rowlock::deadlock_detection::off};
+        const auto source = rowlock::open(in->url()).with_tables({.prefix = in->prefix()});
+        rowlock::client one{source, patient};
+        rowlock::client two{source, patient};
+        std::barrier both_held{2};
+        const auto cross = [&](rowlock::client& locks, const char* holds, const char* wants) {
+            return std::jthread{[&locks, &both_held, holds, wants](const std::stop_token& stop) {
+                const auto held = locks.acquire(holds);
+                both_held.arrive_and_wait();
+                static_cast<void>(locks.acquire(wants, stop));
+            }};
+        };
+        const auto free = one.acquire("apart");
+        const auto outsider = stand_in_line_of(*in, "apart");
+        std::jthread first = cross(one, "ledger", "stock");
+        std::jthread second = cross(two, "stock", "ledger");
+        REQUIRE(tool::eventually([&] { return in->run({"waits"}).code == 1; }));
+        const auto shown = in->run({"waits"});
+        CAPTURE(shown.out);
+        CHECK(shown.out.find("cycle 1: ") != std::string::npos);
+        CHECK(in->run({"waits", "apart"}).code == 0);
+        CHECK(in->run({"waits", "apart"}).out.find("cycle") == std::string::npos);
+        const auto got = in->run({"waits", "--json"});
+        CHECK(got.code == 1);
+        const auto said = json::parse(got.out);
+        REQUIRE(said["cycles"].size() == 1);
+        CHECK(said["cycles"][0]["entries"].size() == 2);
+        for (const auto& lock : said["locks"]) {
+            CHECK(lock["queue"][0].contains("cycle") == (lock["name"] != "apart"));
+        }
+        first.request_stop();
+        second.request_stop();
     }
 }

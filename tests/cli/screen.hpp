@@ -10,18 +10,19 @@
 
 namespace tool {
 
-/// A terminal of 80 by 24 in which a command of the tool runs.
+/// A terminal of 24 lines in which a command of the tool runs.
 class screen {
 public:
     /// @param stays what the command has written is to be read after its end
-    screen(const tables& in, arguments command, bool stays = false) {
+    screen(const tables& in, arguments command, bool stays = false, int columns = 80) {
         std::string line = "env ROWLOCK_URL='" + in.url() + "'";
         for (const auto& word : command_line(in(std::move(command)))) {
             line += " '" + word + "'";
         }
         if (stays) line += "; sleep 60";
-        REQUIRE(tmux({"-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", line}).code ==
-                0);
+        REQUIRE(tmux({"-f", "/dev/null", "new-session", "-d", "-x", std::to_string(columns), "-y",
+                      "24", line})
+                    .code == 0);
     }
     ~screen() { tmux({"kill-server"}); }
     screen(const screen&) = delete;

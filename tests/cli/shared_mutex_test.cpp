@@ -71,16 +71,17 @@ TEST_CASE("run --limit runs up to so many at a time, by weight, and keeps an ope
         CHECK(run({"run", "-n", "--limit", "3", "--weight", "2", "billing", "--", "true"}).code ==
               75);
         billing.set_capacity(4);
-        const auto more =
+        const auto other =
             run({"run", "-n", "--limit", "3", "--weight", "2", "billing", "--", "echo", "export"});
+        CHECK(other.code == 64);
+        CHECK(other.out == "");
+        CHECK(contains(other.err, "billing allows 4, and this command says --limit 3"));
+        const auto more =
+            run({"run", "-n", "--limit", "4", "--weight", "2", "billing", "--", "echo", "export"});
         CHECK(more.code == 0);
         CHECK(contains(more.out, "export"));
-        CHECK(contains(more.err, "billing allows 4, not 3"));
         CHECK(billing.inspect()->used == 2);
         CHECK(run({"run", "--limit", "4", "--weight", "5", "billing", "--", "true"}).code == 64);
-        const auto never = run({"run", "--limit", "9", "--weight", "5", "billing", "--", "true"});
-        CHECK(never.code != 0);
-        CHECK(contains(never.err, "5 permits were asked for"));
     }
 }
 
@@ -179,7 +180,7 @@ TEST_CASE("ls and show know every kind of lock") {
         CHECK(contains(shown.out, "a \\x1b[31m report"));
         CHECK_FALSE(contains(shown.out, "never locked"));
         CHECK(contains(run({"show", "billing"}).out, "used       2"));
-        CHECK(contains(run({"show", "nothing"}).out, "never locked"));
+        CHECK(run({"show", "nothing"}).code == 1);
     }
 }
 

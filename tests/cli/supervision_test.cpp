@@ -5,6 +5,7 @@
 #include "cli/tool.hpp"
 #include "support/tcp_relay.hpp"
 #include "support/waits.hpp"
+#include <rowlock/client.hpp>
 #include <rowlock/open.hpp>
 
 #include <doctest/doctest.h>
@@ -216,10 +217,50 @@ TEST_CASE("a holder that cannot be reached loses a broken lock when its session 
     const auto impatient = in->run({"break", "--yes", "--wait", "0", "a"});
     CHECK(impatient.code == 75);
     CHECK(impatient.err.find("was asked to stop and has not yet") != std::string::npos);
-    CHECK(in->run({"break", "--yes", "a"}).code == 0);
+    const auto broken = in->run({"break", "--yes", "a"});
+    CHECK(broken.code == 0);
+    CHECK(broken.out.starts_with("a was taken from a dead session: rowlock run bash, pid " +
+                                 std::to_string(first.main().id()) + " on "));
     CHECK(next_run(*in, first.folder()).out == "started\n");
     first.main().send(SIGCONT);
     CHECK(first.main().wait() == 70);
+}
+
+TEST_CASE("break says that a holder was dead, or did not stop, and not that it released the lock") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const auto source = rowlock::open(in->url()).with_tables({.prefix = in->prefix()});
+        const std::string past =
+            in->url().starts_with("postgresql:") ? "clock_timestamp() - interval '1 minute'" : "1";
+        const auto outcome = [&](const tool::arguments& more) {
+            tool::arguments command{"break", "--yes", "--json", "a"};
+            command.insert(command.end(), more.begin(), more.end());
+            const auto got = in->run(command);
+            CAPTURE(got.err);
+            CHECK(got.code == 0);
+            return got.out;
+        };
+        {
+            // Lives, and keeps the lease although it knows.
+            rowlock::client stubborn{source, {.ttl = 1200ms}};
+            const auto held = stubborn.acquire("a");
+            CHECK(outcome({}).find("\"overdue\"") != std::string::npos);
+        }
+        for (const tool::arguments& more : {tool::arguments{}, {"--now"}}) {
+            REQUIRE(in->run({"acquire", "--for", "1h", "a"}).code == 0);
+            source.connect(support::soon())
+                ->query("update " + in->prefix() + "session set expires_at = " + past +
+                            ", owner = 'a service'",
+                        support::soon());
+            CHECK(outcome(more).find(more.empty() ? "\"expired\"" : "\"taken\"") !=
+                  std::string::npos);
+        }
+        REQUIRE(in->run({"acquire", "--for", "1h", "a"}).code == 0);
+        source.connect(support::soon())
+            ->query("update " + in->prefix() + "session set expires_at = " + past, support::soon());
+        CHECK(in->run({"break", "--yes", "--now", "a"})
+                  .out.starts_with("a was taken from a dead session"));
+    }
 }
 
 TEST_CASE("a lock taken by `rowlock acquire` cannot be requested, and break says so") {

@@ -1,6 +1,7 @@
 // `rowlock top` and `rowlock ls` on a terminal: in tmux, whose screen the test reads.
 
 #include "cli/screen.hpp"
+#include "cli/table.hpp"
 #include "cli/tool.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/lock_name.hpp>
@@ -144,14 +145,80 @@ TEST_CASE("ls fits the terminal, and writes everything to a file") {
         const tool::screen list{*in, {"ls"}, true};
         REQUIRE(list.shows("NAME"));
         const auto text = list.text();
-        CHECK(contains(text, "reports/xxx"));
-        CHECK(contains(text, "…"));
+        CHECK(contains(text, "reports/" + std::string(60, 'x')));
         CHECK(contains(text, "HELD"));
+        CHECK_FALSE(contains(text, "TOKEN"));
         CHECK_FALSE(contains(text, "LONGEST"));  // no queue: nothing to show
         const auto whole = in->run({"ls"}).out;
         CHECK(contains(whole, "reports/" + std::string(60, 'x')));
         CHECK(contains(whole, "LONGEST"));
         CHECK(contains(whole, "a note"));
+    }
+}
+
+TEST_CASE("a name is cut last, in the middle, and only where even the name alone is too long") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const auto locks = client_of(*in);
+        const auto held =
+            locks->acquire("nightly-reports-of-all-shops-eu-west", {.note = "a note"});
+        const auto waits = waiter_of(*in, "nightly-reports-of-all-shops-eu-west");
+        for (const char* command : {"ls", "waits"}) {
+            CAPTURE(command);
+            {
+                const tool::screen list{*in, {command}, true};
+                CHECK(list.shows("nightly-reports-of-all-shops-eu-west"));
+            }
+            const tool::screen narrow{*in, {command}, true, 34};
+            CHECK(narrow.shows("…"));
+            CHECK(contains(narrow.text(), "nig"));
+            CHECK(contains(narrow.text(), "est"));
+        }
+        const tool::screen live{*in, {"top"}, true, 50};
+        CHECK(live.shows("eu-west"));
+    }
+}
+
+TEST_CASE("on any width a table keeps to it, and columns go before a name is cut") {
+    using rowlock::cli::table;
+    const std::string name = "nightly-reports-of-all-shops-eu-west";
+    const std::vector<std::string> headings{"NAME", "STATE", "TOKEN", "HOST", "HELD", "NOTE"};
+    const std::vector<std::vector<std::string>> rows{
+        {name, "held", "123456", "a-host-with-a-long-name", "4m12s", "some note of it"},
+        {"b", "expired", "1", "another-host", "1h00m", ""}};
+    CHECK(contains(table(headings, rows, 0), "a-host-with-a-long-name"));
+    for (std::size_t width = 15; width < 130; ++width) {
+        CAPTURE(width);
+        const auto text = table(headings, rows, width);
+        CAPTURE(text);
+        std::istringstream lines{text};
+        for (std::string line; std::getline(lines, line);) {
+            CHECK(rowlock::cli::width_of(line) <= width);
+        }
+        CHECK(contains(text, "nig"));
+        CHECK(contains(text, name) == (width >= name.size()));
+        CHECK((contains(text, name) || contains(text, "west")));
+        if (width < 80) CHECK_FALSE(contains(text, "TOKEN"));
+    }
+    CHECK(rowlock::cli::cut_middle("nightly-reports-eu-west", 20) == "nightly-re…s-eu-west");
+}
+
+TEST_CASE("texts are as wide as the terminal shows them, and are cut between characters") {
+    using rowlock::cli::cut;
+    using rowlock::cli::cut_middle;
+    using rowlock::cli::width_of;
+    CHECK(width_of("Größe") == 5);
+    CHECK(width_of("e\u0301t\u00e9") == 3);  // a combining accent
+    CHECK(width_of("\u591c\u9593") == 4);    // two wide characters
+    CHECK(width_of("\U0001f512") == 2);      // a lock
+    CHECK(cut("\u591c\u9593\u591c", 4) == "\u591c…");
+    CHECK(cut_middle("e\u0301e\u0301e\u0301e\u0301", 3) == "e\u0301…e\u0301");
+    for (std::size_t width = 1; width < 12; ++width) {
+        for (const std::string text :
+             {"\u591c\u9593-\u591c\u9593-x", "ae\u0301io\U0001f512\U0001f512zz"}) {
+            CHECK(width_of(cut(text, width)) <= width);
+            CHECK(width_of(cut_middle(text, width)) <= width);
+        }
     }
 }
 

@@ -356,7 +356,7 @@ TEST_CASE("help teaches: examples, the database, every exit code") {
     const auto got = rowlock({"--help"});
     CHECK(got.code == 0);
     for (const char* word : {"run", "acquire", "renew", "release", "ls", "show", "held", "break",
-                             "policy", "quorum", "reap", "migrate", "doctor", "version",
+                             "waits", "policy", "quorum", "reap", "migrate", "doctor", "version",
                              "Examples:", "ROWLOCK_URL_FILE", "--local", "128+n"}) {
         CHECK(got.out.find(word) != std::string::npos);
     }
@@ -368,7 +368,7 @@ TEST_CASE("help teaches: examples, the database, every exit code") {
 }
 
 TEST_CASE("the help of a command says each thing once") {
-    for (const char* command : {"run", "acquire", "renew", "release", "ls", "show", "held",
+    for (const char* command : {"run", "acquire", "renew", "release", "ls", "show", "held", "waits",
                                 "history", "break", "reap", "migrate", "fence-token", "doctor"}) {
         CAPTURE(std::string{command});
         const auto got = rowlock({command, "--help"});
@@ -483,4 +483,41 @@ TEST_CASE("`fence-token` prints SQL for a user's table that SQLite accepts uncha
     const auto bare = rowlock({"fence-token", "a", "--column", "t", "--dialect", "postgresql"});
     CHECK(bare.out == "alter table \"a\" add column \"t\" bigint not null default 0;\n");
     CHECK(rowlock({"fence-token", "a.b.c", "--dialect", "mysql"}).code != 0);
+}
+
+TEST_CASE("a name that does not exist is answered with the names near it") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        REQUIRE(in->run({"run", "nightly", "--", "true"}).code == 0);
+        REQUIRE(in->run({"acquire", "--for", "1h", "reports/nightly"}).code == 0);
+        REQUIRE(in->run({"run", "--limit", "2", "nightlies", "--", "true"}).code == 0);
+        REQUIRE(in->run({"run", "--shared", "catalogue", "--", "true"}).code == 0);
+        REQUIRE(in->run({"migrate", "--history", "on"}).code == 0);
+        for (const arguments& command : {arguments{"break", "--yes", "nightl"},
+                                         {"break", "--now", "--yes", "nightl"},
+                                         {"break", "--yes", "--token", "7", "nightl"},
+                                         {"show", "nightl"},
+                                         {"history", "nightl"},
+                                         {"renew", "--for", "1m", "nightl", "1"},
+                                         {"release", "nightl", "1"}}) {
+            CAPTURE(command);
+            const auto got = in->run(command);
+            check_refusal(got, 1, "no such lock in ");
+            CHECK(got.err.find(": nightl; did you mean nightly, nightlies or reports/nightly?\n") !=
+                  std::string::npos);
+        }
+        check_refusal(in->run({"semaphore", "show", "nightlis"}), 1, "did you mean nightlies");
+        check_refusal(in->run({"shared", "show", "catalog"}), 1, "did you mean catalogue?");
+        check_refusal(in->run({"show", "quite another"}), 1, ": quite another\n");
+        // What is only free, or not yet used, exists.
+        CHECK(in->run({"break", "--yes", "nightly"}).out.starts_with("nightly was free in "));
+        CHECK(in->run({"break", "--yes", "nightlies"}).out.starts_with("nightlies was free in "));
+        CHECK(in->run({"show", "catalogue"}).code == 0);
+        REQUIRE(in->run({"policy", "new", "--max-hold", "1h"}).code == 0);
+        CHECK(in->run({"show", "new"}).out.find("max hold   1h") != std::string::npos);
+        // held answers by its exit code alone.
+        const auto held = in->run({"held", "nightl"});
+        CHECK(held.code == 1);
+        CHECK(held.err == "");
+    }
 }

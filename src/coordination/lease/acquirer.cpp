@@ -2,6 +2,7 @@
 
 #include "base/ablation.hpp"
 #include "base/jitter.hpp"
+#include "base/server_words.hpp"
 #include "coordination/lease/validation.hpp"
 #include "coordination/queue/waiting_threads.hpp"
 #include "sql/too_many_connections.hpp"
@@ -286,7 +287,7 @@ bool acquirer::wait_to_ask_again(acquisition& call, const error& failure) {
                      .name = call.name.str(),
                      .session = call.ours ? call.ours->id() : session_id{},
                      .waited = call.waited(),
-                     .message = failure.what()});
+                     .message = base::with_server_words(failure)});
     call.contention.forget();
     if (call.has_time()) {
         if (!rest_before_asking_again(call, session_over)) return false;

@@ -1,6 +1,7 @@
 #include "coordination/lease/engine.hpp"
 
 #include "base/identity.hpp"
+#include "base/server_words.hpp"
 #include "coordination/lease/validation.hpp"
 #include "housekeeping/reaping.hpp"
 #include "metrics/table.hpp"
@@ -159,7 +160,8 @@ nanoseconds engine::reap() noexcept {
                 throw;
             }
         } catch (const std::exception& failure) {
-            done.message = std::string{"the round failed and will be repeated: "} + failure.what();
+            done.message =
+                "the round failed and will be repeated: " + base::with_server_words(failure);
         }
         context_.report(std::move(done));
     } catch (...) {
@@ -257,7 +259,8 @@ bool engine::end_own_session(session& ours, waiting_threads::leftovers& rest, sq
             context_.leases.end_session(db, ours.id(), until);
         }
     } catch (const std::exception& failure) {
-        done.message = std::string{"the session could not be ended; it expires: "} + failure.what();
+        done.message =
+            "the session could not be ended; it expires: " + base::with_server_words(failure);
     }
     context_.report(std::move(done));
     return !alone;

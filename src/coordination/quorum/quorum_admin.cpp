@@ -3,6 +3,7 @@
 #include "coordination/quorum/quorum_admin.hpp"
 
 #include "base/require.hpp"
+#include "base/server_words.hpp"
 #include "base/sha256.hpp"
 #include "coordination/quorum/member_access.hpp"
 #include "coordination/quorum/quorum_members.hpp"
@@ -373,7 +374,7 @@ std::vector<quorum_member_info> inspect_quorum(const std::vector<sql::connection
     for (std::size_t i = 0; i < all.size(); ++i) {
         quorum_member_info one{.description = members[i].description()};
         if (answers[i].failure) {
-            one.problem = answers[i].failure->what();
+            one.problem = base::with_server_words(*answers[i].failure);
         } else {
             one.server = answers[i].seen->server;
             one.answers = true;

@@ -1,5 +1,6 @@
 #include "coordination/session/heartbeat.hpp"
 
+#include "base/server_words.hpp"
 #include "sql/brief_wait.hpp"
 #include <rowlock/error.hpp>
 
@@ -225,8 +226,9 @@ nanoseconds heartbeat::after_failure(session& ours, const std::exception& failur
 void heartbeat::report_failure(const session& ours, const std::exception& failure) noexcept {
     context_.count(counter::heartbeat_failures);
     context_.report([&] {
-        return event{
-            .kind = event_kind::heartbeat_failed, .session = ours.id(), .message = failure.what()};
+        return event{.kind = event_kind::heartbeat_failed,
+                     .session = ours.id(),
+                     .message = base::with_server_words(failure)};
     });
 }
 

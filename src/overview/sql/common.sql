@@ -54,6 +54,16 @@ select p.name, p.capacity, p.used
                     where w.name = p.name and m.id = w.session and {live}))
  order by p.name limit $1
 
+-- statement overview_expired_permits
+-- The permits that dead holders keep: of sessions that have expired, and of holds that are over. They count as used until
+-- the next taker or a reaper gives them back.
+-- → name, kind (0 semaphores, 1 shared_mutexes), permits
+select s.name, s.kind, sum(s.permits)
+  from rowlock_permit s left join rowlock_session m on m.id = s.session
+ where {hold_over} or m.expires_at <= {now}
+ group by s.name, s.kind
+ order by s.name limit $1
+
 -- statement overview_sessions
 -- The sessions that have not ended.
 -- → id, owner, host, program, pid, opened at, ttl in µs, expires at, heartbeats
