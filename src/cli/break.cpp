@@ -1,5 +1,6 @@
 // `rowlock break`: asks a holder to stop, or takes the lock from it.
 
+#include "cli/blockers.hpp"
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
@@ -159,8 +160,9 @@ void refuse_if_renewed(named_locks& locks, const break_options& options, const b
 int ask_to_stop(named_locks& locks, const database& in, const break_options& options,
                 const breakable& whom, const std::vector<waiter_info>& queue) {
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP}};
-    const auto left =
-        locks.request_release(whom, {.within = options.within, .reason = options.reason});
+    const auto left = beside_blockers(in, options.name, [&] {
+        return locks.request_release(whom, {.within = options.within, .reason = options.reason});
+    });
     if (left && whom.who.owner.starts_with(owner_of_scripts)) {
         throw failure{busy,
                       fmt::format("{} was taken by `rowlock acquire` and ends in {}: it has no "
@@ -194,7 +196,7 @@ int ask_to_stop(named_locks& locks, const database& in, const break_options& opt
 int take_away(named_locks& locks, const database& in, const break_options& options,
               const breakable& whom) {
     // Another client may have taken the lock meanwhile.
-    const bool taken = locks.force_release(whom);
+    const bool taken = beside_blockers(in, options.name, [&] { return locks.force_release(whom); });
     if (!taken) refuse_if_renewed(locks, options, whom);
     const bool dead = whom.who.remaining <= 0ms;
     report(options, in, taken ? "taken" : "gone",

@@ -1,3 +1,4 @@
+#include "cli/blockers.hpp"
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
@@ -309,6 +310,7 @@ int show(const name_options& options) {
         }).value_or(std::pair<const char*, std::optional<counter_shown>>{});
     const bool known = row || !queue.empty() || run || max_hold || counter.second;
     if (!known) throw no_such_lock(in, locks, options.name);
+    const auto blockers = blockers_of(in, options.name);
     // A name without a row was never locked, or has been reaped since.
     if (options.json) {
         json object{{"database", in.source.description()}};
@@ -316,12 +318,15 @@ int show(const name_options& options) {
         object["queue"] = to_json(queue);
         if (run) object["run"] = to_json(*run);
         if (max_hold) object["max_hold_ms"] = max_hold->count();
+        object["blocking"] = to_json(blockers);
         if (counter.second) object[counter.first] = counter.second->object;
         print_json(object);
         return success;
     }
     std::string text = fmt::format("database   {}\n", escaped(description_of(in)));
     if (max_hold) text += fmt::format("max hold   {}\n", to_text(*max_hold));
+    for (const auto& each : blockers)
+        text += fmt::format("blocked by {}\n", escaped(text_of(in, each)));
     if (row || !queue.empty() || !counter.second) {
         text += row ? in_full(*row)
                     : fmt::format(

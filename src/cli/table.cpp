@@ -146,13 +146,13 @@ void cut_texts(std::vector<column>& all, std::size_t width, std::size_t least_te
     }
 }
 
-void cut_names(std::vector<column>& all, std::size_t width) {
+/// Down to `least`.
+void cut_names(std::vector<column>& all, std::size_t width, std::size_t least) {
     for (auto& each : all) {
         const std::size_t now = total(all);
         if (!has_names(each) || now <= width) continue;
         const std::size_t spare = now - width;
-        const std::size_t wanted =
-            each.width > spare + least_of_all ? each.width - spare : least_of_all;
+        const std::size_t wanted = each.width > spare + least ? each.width - spare : least;
         for (auto& cell : each.cells) cell = cut_middle(cell, wanted);
         each.measure();
     }
@@ -166,8 +166,9 @@ void fit(std::vector<column>& all, std::size_t width) {
         cut_texts(tried, width, least_width);
         if (total(tried) <= width || next == least_wanted.end()) {
             all = std::move(tried);
-            cut_names(all, width);
-            return cut_texts(all, width, least_of_all);
+            cut_names(all, width, least_width);
+            cut_texts(all, width, least_of_all);
+            return cut_names(all, width, least_of_all);
         }
         std::erase_if(all, [&](const column& each) { return each.heading == *next; });
     }

@@ -156,6 +156,7 @@ TEST_CASE("every command's JSON conforms to the schema, on every database") {
         }));
         CHECK(printed(*in, "ls", {"ls"})["locks"].size() == 1);
         CHECK(printed(*in, "show", {"show", "a"})["holder"]["grant_id"] == lease["grant_id"]);
+        CHECK(printed(*in, "show", {"show", "a"})["blocking"].empty());
         CHECK(printed(*in, "waits", {"waits"})["locks"][0]["queue"].size() == 1);
         refused(in->run({"show", "--json", "b"}), 1, "no");
         REQUIRE(in->run({"run", "--once", "d1", "--at-least", "1h", "p", "--", "true"}).code == 0);

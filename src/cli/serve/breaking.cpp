@@ -1,5 +1,6 @@
 #include "cli/serve/breaking.hpp"
 
+#include "cli/blockers.hpp"
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/named_locks.hpp"
@@ -92,13 +93,16 @@ json break_hold(const database& in, const std::string& request, const std::strin
     json answer{{"outcome", "gone"}};
     if (whom == all.end()) return answer;
     if (wanted.how == manner::now) {
-        if (named.force_release(*whom)) answer["outcome"] = "taken";
+        const bool taken =
+            beside_blockers(in, wanted.name, [&] { return named.force_release(*whom); });
+        if (taken) answer["outcome"] = "taken";
     } else if (whom->who.owner.starts_with(owner_of_scripts)) {
         throw failure{busy,
                       "it was taken by `rowlock acquire`, has no process that could be asked to "
                       "stop, and ends in " +
                           to_text(whom->who.remaining) + ": take it now, or wait"};
-    } else if (const auto left = named.request_release(*whom, wanted.terms)) {
+    } else if (const auto left = beside_blockers(
+                   in, wanted.name, [&] { return named.request_release(*whom, wanted.terms); })) {
         answer["outcome"] = "asked";
         answer["within_ms"] = left->count();
     }
