@@ -27,14 +27,19 @@ greatest
 least
 
 -- statement setup_mariadb
--- Five seconds are an example, 60 the most. As text: it cannot be prepared.
-set session time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, completion_type = 0,
+-- Five seconds are an example, 60 the most. As text: it cannot be prepared. Whatever the server or init_connect
+-- made of these settings, a name must reach its row byte by byte and a statement must do all it says.
+set names utf8mb4 collate utf8mb4_bin, session sql_safe_updates = 0, sql_select_limit = 18446744073709551615,
+    max_join_size = 18446744073709551615, sql_notes = 1, wait_timeout = 28800, tx_read_only = 0,
+    time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, completion_type = 0,
     tx_isolation = 'READ-COMMITTED', innodb_lock_wait_timeout = 5, max_statement_time = 5,
     idle_transaction_timeout = 5
 
 -- statement setup_mysql
 -- The same for MySQL.
-set session time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, completion_type = 0,
+set names utf8mb4 collate utf8mb4_bin, session sql_safe_updates = 0, sql_select_limit = 18446744073709551615,
+    max_join_size = 18446744073709551615, sql_notes = 1, wait_timeout = 28800, transaction_read_only = 0,
+    time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, completion_type = 0,
     transaction_isolation = 'READ-COMMITTED', innodb_lock_wait_timeout = 5, max_execution_time = 5000
 
 -- statement setup_snapshots

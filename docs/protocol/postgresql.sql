@@ -44,7 +44,11 @@ substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
 
 -- statement setup
 -- $1 schema of the tables  $2 longest time of a statement in ms, at most 60000, as text
-select set_config('default_transaction_isolation', 'read committed', false),
+select set_config('client_encoding', 'UTF8', false),
+       set_config('client_min_messages', 'warning', false),
+       set_config('default_transaction_isolation', 'read committed', false),
+       set_config('default_transaction_read_only', 'off', false),
+       set_config('array_nulls', 'on', false),
        set_config('synchronous_commit', case when current_setting('synchronous_commit') = 'off' then 'on'
                                              else current_setting('synchronous_commit') end, false),
        set_config('lock_timeout', $2::text, false),

@@ -127,8 +127,8 @@ struct advisory_options {
     /// After this much silence from us the server ends the session and frees its locks, so that a
     /// machine that vanished does not keep them for hours. Our held() turns false long before. At
     /// least one and a half times check_period + statement_timeout. MySQL and MariaDB:
-    /// wait_timeout; PostgreSQL 14 and newer: idle_session_timeout. 0 leaves the server's own
-    /// setting. Up to one day.
+    /// wait_timeout; PostgreSQL 14 and newer: idle_session_timeout. 0: eight hours on MySQL
+    /// and MariaDB, no limit on PostgreSQL. Up to one day.
     std::chrono::milliseconds keepalive_timeout{std::chrono::seconds{30}};
     /// Applies when a connection breaks before the lock is granted.
     retry_policy retry = {};

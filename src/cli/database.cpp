@@ -3,6 +3,7 @@
 #include "cli/drivers.hpp"
 #include "cli/nesting.hpp"
 #include "cli/private_file.hpp"
+#include "sql/session_settings.hpp"
 #include "sql/table_names.hpp"
 #include <rowlock/migrations.hpp>
 
@@ -234,7 +235,7 @@ void mend_tables(const database& in) {
         return;
     }
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{5};
-    require_current_schema(*in.source.connect(until), in.source.tables(), until);
+    require_current_schema(*sql::connect_stated(in.source, until), in.source.tables(), until);
 }
 
 std::string description_of(const database& in) {

@@ -8,6 +8,7 @@
 #include "coordination/protocol/lease/lease_protocol.hpp"
 #include "metrics/database_totals.hpp"
 #include "sql/listening.hpp"
+#include "sql/session_settings.hpp"
 #include "sql/statements.hpp"
 #include "sql/table_names.hpp"
 #include <rowlock/migrations.hpp>
@@ -386,6 +387,10 @@ std::unique_ptr<sql::connection> examination::another_connection() const {
     return in_.source.connect(soon());
 }
 
+std::unique_ptr<sql::connection> examination::stated_connection() const {
+    return sql::connect_stated(in_.source, soon());
+}
+
 sql::connection& examination::rowlock_connection() {
     if (!set_up_) {
         auto opened = another_connection();
@@ -457,6 +462,7 @@ void examine(examination& patient) {
     if (has_tables) patient.try_out("history", [&] { check_history(patient); });
     patient.try_out("wake-ups", [&] { check_wake_ups(patient); });
     patient.look_at("clock", [&] { check_clock(patient); });
+    examine_settings(patient, has_tables);
     switch (patient.connection().speaks()) {
         case sql::dialect::postgresql:
             examine_postgresql(patient);

@@ -33,7 +33,7 @@ public:
     /// Connects.
     /// @throws error
     explicit examination(const database& in, scope of = scope::everything)
-        : in_{in}, of_{of}, db_{another_connection()} {}
+        : in_{in}, of_{of}, db_{stated_connection()} {}
 
     void ok(std::string check, std::string seen) {
         add(finding::verdict::ok, std::move(check), std::move(seen), {});
@@ -70,6 +70,7 @@ public:
     /// The first cell of the answer; empty if there is none.
     std::string value(std::string_view text);
     [[nodiscard]] sql::connection& connection() const noexcept { return *db_; }
+    /// With the defaults of its user, which no setting of ours hides.
     [[nodiscard]] std::unique_ptr<sql::connection> another_connection() const;
     /// A connection that is set up as those of a client: statements() that compare with the
     /// database's clock need one. Opened by the first call. Its statements have counting_time.
@@ -87,6 +88,7 @@ public:
     [[nodiscard]] const std::vector<finding>& findings() const noexcept { return findings_; }
 
 private:
+    [[nodiscard]] std::unique_ptr<sql::connection> stated_connection() const;
     void add(finding::verdict how, std::string check, std::string seen, std::string advice) {
         findings_.push_back({how, std::move(check), std::move(seen), std::move(advice)});
     }
@@ -106,6 +108,8 @@ void examine_tables(examination& patient);
 void examine_postgresql(examination& patient);
 void examine_mysql(examination& patient);
 void examine_sqlite(examination& patient);
+/// The defaults of this user: what is harmless to rowlock's own connections is named all the same.
+void examine_settings(examination& patient, bool has_tables);
 
 /// What each strategy does on this server, or why it is refused.
 struct strategy_report {

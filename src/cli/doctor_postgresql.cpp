@@ -14,6 +14,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
+/// What a session of this user begins with; this connection has stated its own.
+std::string by_default(const std::string& setting) {
+    return "(select reset_val from pg_catalog.pg_settings where name operator(pg_catalog.=) '" +
+           setting + "')";
+}
+
 void check_version(examination& patient) {
     const std::string version = patient.value("show server_version");
     const std::string seen = "PostgreSQL " + version;
@@ -24,8 +30,8 @@ void check_version(examination& patient) {
 void check_writable(examination& patient) {
     const auto row = patient.query(
         "select pg_catalog.pg_is_in_recovery()::int, "
-        "(pg_catalog.current_setting('default_transaction_read_only') operator(pg_catalog.=) "
-        "'on')::int");
+        "(" +
+        by_default("default_transaction_read_only") + " operator(pg_catalog.=) 'on')::int");
     if (row.integer(0, 0) != 0) {
         return patient.fail("role", "a standby, which is read-only",
                             "connect to the primary; with several hosts in the URL, libpq finds it "
@@ -42,8 +48,8 @@ void check_writable(examination& patient) {
 void check_durability(examination& patient) {
     const auto row = patient.query(
         "select pg_catalog.current_setting('fsync'), "
-        "pg_catalog.current_setting('full_page_writes'), "
-        "pg_catalog.current_setting('synchronous_commit')");
+        "pg_catalog.current_setting('full_page_writes'), " +
+        by_default("synchronous_commit"));
     const std::string seen = fmt::format("fsync={} full_page_writes={} synchronous_commit={}",
                                          row.text(0, 0), row.text(0, 1), row.text(0, 2));
     if (row.text(0, 0) != "on") {
@@ -70,8 +76,8 @@ void check_durability(examination& patient) {
 void check_replication(examination& patient) {
     const auto row = patient.query(
         "select (select pg_catalog.count(*) from pg_catalog.pg_stat_replication), "
-        "pg_catalog.current_setting('synchronous_standby_names'), "
-        "pg_catalog.current_setting('synchronous_commit')");
+        "pg_catalog.current_setting('synchronous_standby_names'), " +
+        by_default("synchronous_commit"));
     const auto standbys = row.integer(0, 0);
     const bool synchronous =
         !row.text(0, 1).empty() && row.text(0, 2) != "local" && row.text(0, 2) != "off";
@@ -84,7 +90,8 @@ void check_replication(examination& patient) {
 }
 
 void check_isolation(examination& patient) {
-    const std::string level = patient.value("show default_transaction_isolation");
+    const std::string level =
+        patient.value("select " + by_default("default_transaction_isolation"));
     if (level == "read committed") return patient.ok("isolation", level);
     patient.warn(
         "isolation", level,

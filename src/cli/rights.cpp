@@ -4,6 +4,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/text.hpp"
+#include "sql/session_settings.hpp"
 #include "sql/table_names.hpp"
 #include <rowlock/migrations.hpp>
 
@@ -53,7 +54,7 @@ place ask(const database& in) {
     place found{.folder = in.source.tables().schema, .file = in.source.description()};
     if (in.source.speaks() == sql::dialect::sqlite) return found;
     const bool postgresql = in.source.speaks() == sql::dialect::postgresql;
-    const auto db = in.source.connect(until);
+    const auto db = sql::connect_stated(in.source, until);
     if (found.folder.empty()) {
         const auto table = in.source.tables().prefix + "session";
         const auto row = db->query(

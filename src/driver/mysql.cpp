@@ -69,6 +69,7 @@ constexpr int not_in_cluster = 1047;
 constexpr int no_such_database = 1049;
 constexpr int server_shutdown = 1053;
 constexpr int aborting_connection = 1152;
+constexpr int too_many_rows_to_read = 1104;
 constexpr int wrong_value = 1231;
 constexpr int unknown_prepared_statement = 1243;
 constexpr int needs_repreparing = 1615;
@@ -148,13 +149,16 @@ private:
     std::unordered_map<std::uint64_t, std::shared_ptr<const driver::rewritten>> shapes_;
 };
 
-// The text of one of rowlock's own statements with its values in it; nullopt for any other. Text is
+// Whether it is one of rowlock's own statements.
+bool is_ours(const order& what) {
+    return what.shape->text.starts_with("/* rowlock ");
+}
+
+// The text of a statement with its values in it; nullopt if a ? in it may be no parameter. Text is
 // written as hexadecimal literals: they mean the same in every character set and sql_mode.
 std::optional<std::string> as_text(const order& what) {
     const std::string& text = what.shape->text;
-    constexpr std::string_view tag = "/* rowlock ";
     constexpr std::string_view digits = "0123456789abcdef";
-    if (!text.starts_with(tag)) return std::nullopt;
     const auto marks = static_cast<std::size_t>(std::ranges::count(text, '?'));
     if (marks != what.shape->order.size()) return std::nullopt;
     std::string made;
@@ -224,7 +228,7 @@ struct packet {
 std::optional<packet> packed(std::span<const order> steps, std::string_view afterwards) {
     packet made;
     for (const order& each : steps) {
-        const auto text = as_text(each);
+        const auto text = is_ours(each) ? as_text(each) : std::nullopt;
         if (!text || may_be_several(*text)) return std::nullopt;
         made.add(*text);
         made.add(changed_one_row);
@@ -246,7 +250,7 @@ class conversation {
 public:
     // `ours`: rowlock alone set up this session. Then a statement of rowlock's own is sent as text
     // the first time, and prepared when it comes again: many run once on a connection, and
-    // preparing takes a round trip.
+    // preparing takes a round trip. On another session statements are sent as text.
     conversation(::sql::Connection& handle, const options& how, bool ours)
         : handle_{handle}, keeps_statements_{how.prepare_statements}, ours_{ours} {}
 
@@ -345,14 +349,40 @@ private:
 
     sql::result run(const order& what) {
         if (!keeps_statements_) statements_.clear();
-        if (ours_ && keeps_statements_ && !met_.contains(what.id)) {
-            if (met_.size() >= most_kept_statements) met_.clear();
-            met_.insert(what.id);
+        if (goes_as_text(what)) {
             if (const auto text = as_text(what); text && !may_be_several(*text)) return send(*text);
         }
+        require_unchanged(what);
         ::sql::PreparedStatement& statement = prepared(what);
         bind(statement, what);
         return answer_of(statement);
+    }
+
+    // On a handle of the caller's always: its collation_connection may be of any character set, and
+    // the server converts what is bound to that, with a ? for each letter outside of it.
+    bool goes_as_text(const order& what) {
+        if (!ours_) return true;
+        if (!keeps_statements_ || met_.contains(what.id)) return false;
+        if (met_.size() >= most_kept_statements) met_.clear();
+        met_.insert(what.id);
+        return is_ours(what);
+    }
+
+    // What is bound must keep every letter. Only the caller changes the settings of its handle.
+    void require_unchanged(const order& what) {
+        if (ours_ && keeps_letters_) return;
+        const auto plain = [](const owned_value& each) {
+            return !each || std::ranges::all_of(each->second, [](char c) {
+                return static_cast<unsigned char>(c) < 0x80;
+            });
+        };
+        if (std::ranges::all_of(what.parameters, plain)) return;
+        const sql::result both = send("select @@character_set_client, @@character_set_connection");
+        keeps_letters_ = both.text(0, 0) == "utf8mb4" && both.text(0, 1) == "utf8mb4";
+        if (keeps_letters_) return;
+        throw error{errc::invalid_options,
+                    "the connection's character_set_client and collation_connection must be of "
+                    "utf8mb4, or letters would be replaced; nothing was done: SET NAMES utf8mb4"};
     }
 
     sql::result answer_of(::sql::PreparedStatement& statement) {
@@ -486,6 +516,7 @@ private:
     std::unordered_set<std::uint64_t> met_;
     bool alive_ = true;
     bool takes_packets_ = true;
+    bool keeps_letters_ = false;
     std::uint64_t round_trips_ = 0;
     std::unordered_map<std::uint64_t, std::unique_ptr<::sql::PreparedStatement>> statements_;
 };
@@ -867,6 +898,18 @@ struct login {
     bool requires_tls = false;
 };
 
+// The library asks for a variable as it connects, which a small max_join_size of the server's
+// forbids. Only then it sends a setting first, for a round trip more.
+std::unique_ptr<::sql::Connection> log_in(::sql::ConnectOptionsMap& settings) {
+    try {
+        return std::unique_ptr<::sql::Connection>{library().connect(settings)};
+    } catch (const ::sql::SQLException& e) {
+        if (e.getErrorCode() != too_many_rows_to_read) throw;
+    }
+    settings["preInit"] = std::string{"set session sql_big_selects = 1"};
+    return std::unique_ptr<::sql::Connection>{library().connect(settings)};
+}
+
 std::unique_ptr<::sql::Connection> log_in(const login& how, const target& to, sql::deadline until) {
     ::sql::ConnectOptionsMap settings = to.settings;
     settings["hostName"] = how.host_name;
@@ -874,7 +917,7 @@ std::unique_ptr<::sql::Connection> log_in(const login& how, const target& to, sq
     settings["OPT_CONNECT_TIMEOUT"] = static_cast<int>(std::clamp<long>(left, 1, read_timeout_s));
     if (how.tls) settings["sslEnforce"] = true;
     try {
-        std::unique_ptr<::sql::Connection> made{library().connect(settings)};
+        auto made = log_in(settings);
         if (how.requires_tls) require_tls(*made);
         if (to.hosts.size() > 1) require_writer(*made);
         return made;

@@ -1,4 +1,5 @@
 #include "driver/placeholders.hpp"
+#include "driver/postgresql_encoding.hpp"
 #include "driver/postgresql_target.hpp"
 #include "driver/postgresql_transaction.hpp"
 #include "driver/refusal.hpp"
@@ -96,6 +97,7 @@ public:
           pooled_{how.transaction_pooler},
           borrowed_{whose == ownership::borrowed} {
         if (handle == nullptr) throw error{errc::invalid_options, "the PostgreSQL handle is null"};
+        require_utf8_database(handle);
         (void)lost_answer();
         if (whose == ownership::ours) PQsetNoticeReceiver(handle, notice, this);
     }
@@ -337,19 +339,8 @@ private:
             throw error{errc::invalid_options,
                         "the connection is busy with another command or in pipeline mode"};
         }
-        if (!speaks_utf8()) {
-            throw error{errc::invalid_options,
-                        "the connection's client_encoding must be UTF8, or names would differ from "
-                        "those of other clients"};
-        }
+        require_utf8_client(handle_);
         if (until <= steady_clock::now()) throw driver::too_late();
-    }
-
-    [[nodiscard]] bool speaks_utf8() const {
-        static const int utf8 = pg_char_to_encoding("UTF8");
-        static const int unconverted = pg_char_to_encoding("SQL_ASCII");
-        const int encoding = PQclientEncoding(handle_);
-        return encoding == utf8 || encoding == unconverted;
     }
 
     kept& look_up(const sql::statement& what, sql::deadline until) {

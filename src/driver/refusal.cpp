@@ -14,6 +14,20 @@ struct advice {
     bool quote;  // the server's words hold names at most, never a parameter's value
 };
 
+/// A setting of the caller's connection that forbids a statement; empty if it is none.
+std::string_view forbidding(const error::server_report& report) {
+    switch (report.native_code) {
+        case 1104:
+            return "max_join_size";
+        case 1175:
+            return "sql_safe_updates";
+        case 1792:
+            return "transaction_read_only";
+        default:
+            return report.sqlstate == "25006" ? "transaction_read_only" : "";
+    }
+}
+
 advice advice_for(errc kind, const error::server_report& report) {
     if (sql::too_many_connections(kind, report.sqlstate, report.native_code)) {
         return {
@@ -65,6 +79,9 @@ advice advice_for(errc kind, const error::server_report& report) {
 error refusal(errc kind, error::server_report report) {
     const auto [text, quote] = advice_for(kind, report);
     std::string message{text};
+    if (const auto setting = forbidding(report); !setting.empty()) {
+        message.append(", or change ").append(setting).append(" of this connection");
+    }
     if (quote && !report.message.empty()) message += ": " + report.message;
     if (!report.sqlstate.empty()) message += " (SQLSTATE " + report.sqlstate + ")";
     return {kind, message, std::move(report)};

@@ -308,6 +308,7 @@ private:
         }
         if (session_was_replaced()) alive_ = false;
         if (!alive_) throw driver::already_dead();
+        backend_.require_suitable(*session_);  // its owner may have changed it since
         if (steady_clock::now() >= until) throw driver::too_late();
     }
 

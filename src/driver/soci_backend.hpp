@@ -41,7 +41,9 @@ public:
                                                std::chrono::seconds to_connect) const = 0;
     /// The string's target, for people: no user, no password.
     [[nodiscard]] virtual std::string describe(const std::string& connect_string) const;
-    /// @throws error errc::unsupported for a borrowed session that would break our promises.
+    /// Sends nothing.
+    /// @throws error errc::unsupported or invalid_options for a session that would break our
+    /// promises, before each statement.
     virtual void require_suitable(::soci::session&) const {}
 
     [[nodiscard]] virtual failure read(const ::soci::soci_error& thrown,

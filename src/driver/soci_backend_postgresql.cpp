@@ -1,3 +1,4 @@
+#include "driver/postgresql_encoding.hpp"
 #include "driver/postgresql_transaction.hpp"
 #include "driver/soci_backend.hpp"
 #include <rowlock/driver/postgresql.hpp>
@@ -58,8 +59,11 @@ public:
 
     // In single-row mode SOCI leaves the end of each answer unread, and the next statement fails.
     void require_suitable(::soci::session& session) const override {
-        if (static_cast<::soci::postgresql_session_backend*>(session.get_backend())
-                ->single_row_mode_) {
+        const auto* const ours =
+            static_cast<::soci::postgresql_session_backend*>(session.get_backend());
+        rowlock::postgresql::require_utf8_database(ours->conn_);
+        rowlock::postgresql::require_utf8_client(ours->conn_);
+        if (ours->single_row_mode_) {
             throw error{errc::unsupported,
                         "this SOCI session is in single-row mode; open it without 'singlerow'"};
         }
@@ -93,6 +97,7 @@ public:
         add("keepalives_idle", std::to_string(usual.keepalives_idle_s));
         add("keepalives_interval", std::to_string(usual.keepalives_interval_s));
         add("keepalives_count", std::to_string(usual.keepalives_count));
+        add("client_encoding", "UTF8");
         add("tcp_user_timeout", std::to_string(usual.tcp_user_timeout_ms));
         return made;
     }

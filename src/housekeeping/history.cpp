@@ -1,5 +1,6 @@
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "sql/run_statement.hpp"
+#include "sql/session_settings.hpp"
 #include "sql/statements.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/history.hpp>
@@ -143,7 +144,7 @@ std::vector<history_record> read_history(sql::connection& connection,
 std::vector<history_record> read_history(const sql::connection_source& source,
                                          const history_query& query) {
     const auto until = std::chrono::steady_clock::now() + whole_reading;
-    const auto db = source.connect(until);
+    const auto db = sql::connect_stated(source, until);
     return read_history(*db, source.tables(), query, until);
 }
 

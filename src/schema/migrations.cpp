@@ -1,6 +1,7 @@
 #include "schema/catalog.hpp"
 #include "schema/migrator.hpp"
 #include "schema/script.hpp"
+#include "sql/session_settings.hpp"
 #include "sql/table_names.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/migrations.hpp>
@@ -11,7 +12,7 @@ namespace {
 std::unique_ptr<sql::connection> connect(const sql::connection_source& source,
                                          const migration_options& options) {
     schema::validate(options);
-    return source.connect(std::chrono::steady_clock::now() + options.wait);
+    return sql::connect_stated(source, std::chrono::steady_clock::now() + options.wait);
 }
 
 error with_advice(const error& failure) {

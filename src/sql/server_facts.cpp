@@ -6,6 +6,17 @@
 namespace rowlock::sql {
 namespace {
 
+/// SHOW would be cut by sql_select_limit. MariaDB reads what follows /*M!, MySQL what follows
+/// /*!80000 and the hint. A caller's handle has settings of the caller's.
+constexpr std::string_view variables =
+    "/*M! set statement max_join_size = 18446744073709551615 for */ "
+    "select /*+ SET_VAR(max_join_size = 18446744073709551615) */ lower(variable_name), "
+    "variable_value "
+    "from /*M! information_schema. */ /*!80000 performance_schema. */ global_variables "
+    "where variable_name in ('version', 'wsrep_on', 'wsrep_provider', 'server_uuid', "
+    "'server_uid', 'server_id', 'innodb_rollback_on_timeout', 'innodb_snapshot_isolation', "
+    "'group_replication_group_name') limit 100";
+
 [[noreturn]] void refuse(connection& db, const std::string& why) {
     db.discard();  // the next connection may lead to another server
     throw error{errc::database_unreachable, why};
@@ -46,11 +57,7 @@ std::string foundation_of(connection& db, deadline until) {
 server_facts ask(connection& db, deadline until) {
     server_facts facts;
     if (db.speaks() != dialect::mysql) return facts;
-    const auto rows = db.query(
-        "show global variables where variable_name in ('version', 'wsrep_on', 'wsrep_provider', "
-        "'server_uuid', 'server_uid', 'server_id', 'innodb_rollback_on_timeout', "
-        "'innodb_snapshot_isolation', 'group_replication_group_name')",
-        until);
+    const auto rows = db.query(variables, until);
     bool on = false;
     bool provided = false;
     std::string unique;  // MySQL: server_uuid; MariaDB: server_uid, where it is new enough

@@ -9,11 +9,13 @@
 #include "support/servers.hpp"
 #include "support/unhurried.hpp"
 #include "support/waits.hpp"
+#include <rowlock/optimistic.hpp>
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -709,5 +711,116 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction that a deadlock rolled back is not take
     }
 }
 TEST_CASE_TEMPLATE_APPLY(fence_deadlock, driver_fixtures);
+
+/// Settings that a caller may have made on its handle, each for a session.
+std::vector<std::string> settings_of_callers(sql::dialect speaks) {
+    if (speaks == sql::dialect::postgresql) {
+        return {"set datestyle = 'german'",       "set intervalstyle = 'sql_standard'",
+                "set timezone = 'Asia/Kolkata'",  "set standard_conforming_strings = off",
+                "set array_nulls = off",          "set transform_null_equals = on",
+                "set quote_all_identifiers = on", "set bytea_output = escape",
+                "set extra_float_digits = -15",   "set client_min_messages = error",
+                "set enable_indexscan = off",     "set default_transaction_deferrable = on"};
+    }
+    if (speaks == sql::dialect::sqlite) {
+        return {"pragma reverse_unordered_selects = on", "pragma case_sensitive_like = on",
+                "pragma recursive_triggers = on", "pragma foreign_keys = on"};
+    }
+    std::vector<std::string> all{
+        "set collation_connection = utf8mb3_unicode_ci",
+        "set collation_connection = latin1_swedish_ci",
+        "set collation_connection = utf8mb4_unicode_ci",
+        "set names latin1",
+        "set names utf8mb4 collate utf8mb4_unicode_ci",
+        "set sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,HIGH_NOT_PRECEDENCE,NO_BACKSLASH_ESCAPES'",
+        "set sql_mode = ''",
+        "set sql_safe_updates = 1",
+        "set sql_select_limit = 1",
+        "set max_join_size = 1",
+        "set sql_auto_is_null = 1",
+        "set div_precision_increment = 0",
+        "set time_zone = '+05:30'",
+        "set timestamp = 1"};
+    if (!support::mysql_alone()) {
+        all.insert(all.end(), {"set sql_mode = 'ORACLE'",
+                               "set sql_mode = 'EMPTY_STRING_IS_NULL,SIMULTANEOUS_ASSIGNMENT'"});
+    }
+    return all;
+}
+
+TEST_CASE_TEMPLATE_DEFINE("what is done on the caller's handle is right under any setting of it", F,
+                          fence_any_setting) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    const shop<F> it;
+    client locks{it.source(), unhurried<client_options>()};
+    client others{it.source(), unhurried<client_options>()};
+    const versions resources{it.source().tables()};
+    // BEGIN begins a block if sql_mode is ORACLE.
+    const std::string begin =
+        F::speaks == sql::dialect::mysql ? "start transaction" : std::string{it.begin()};
+    for (const auto& setting : settings_of_callers(F::speaks)) {
+        CAPTURE(setting);
+        const auto handle = F::borrow();
+        if (F::speaks == sql::dialect::sqlite) handle->run("pragma busy_timeout = 20000");
+        for (const std::string name : {"käse", "замок", "锁", "🔒"}) {
+            CAPTURE(name);
+            const auto db = handle->ref();
+            auto lease = locks.acquire(name);
+            handle->run(setting);
+            handle->run(begin);
+            fence(*db, lease, long_limit);
+            fence(*db, lease, long_limit);
+            const auto seen = resources.read(*db, name);
+            if (!seen) {
+                CHECK(resources.create(*db, name));
+            } else {
+                CHECK(resources.update(*db, name, *seen));
+            }
+            handle->run("commit");
+            REQUIRE(others.force_release(name));
+            handle->run(begin);
+            CHECK(kind_of([&] { fence(*db, lease, long_limit); }) == errc::lock_lost);
+            handle->run("rollback");
+            auto again = locks.acquire(name);
+            handle->run(begin);
+            release_on_commit(*db, again, long_limit);
+            handle->run("commit");
+            CHECK(others.try_acquire(name));
+        }
+    }
+    // Each name is one resource, under the name that it was given.
+    const auto all = resources.list(*it.admin);
+    CHECK(all.size() == 4);
+    CHECK(std::ranges::count(all, "🔒", &versioned_resource::resource) == 1);
+}
+TEST_CASE_TEMPLATE_APPLY(fence_any_setting, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE("a setting that forbids a write on the caller's handle is named", F,
+                          fence_forbidden) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    if constexpr (F::speaks != sql::dialect::sqlite) {
+        const shop<F> it;
+        client locks{it.source(), unhurried<client_options>()};
+        auto lease = locks.acquire("stock");
+        const auto handle = F::borrow();
+        const auto db = handle->ref();
+        handle->run(F::speaks == sql::dialect::postgresql ? "set default_transaction_read_only = on"
+                                                          : "set session transaction read only");
+        handle->run("begin");
+        std::string why;
+        try {
+            release_on_commit(*db, lease, long_limit);
+        } catch (const error& failure) {
+            CHECK(failure.kind() == errc::read_only);
+            why = failure.what();
+        }
+        CHECK(why.find("transaction_read_only") != std::string::npos);
+        handle->run("rollback");
+        CHECK(lease.held());
+    }
+}
+TEST_CASE_TEMPLATE_APPLY(fence_forbidden, driver_fixtures);
 
 }  // namespace contract

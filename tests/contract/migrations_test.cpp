@@ -662,6 +662,12 @@ TEST_CASE_TEMPLATE("with a current schema nothing is locked and nothing is writt
     const auto source = watched(db->source(), [&](std::string_view sql) { log.emplace_back(sql); });
     CHECK(migrate(source) == nothing);
     CHECK(schema_status(source).current());
+    // On two connections, which state their settings first; MySQL and MariaDB are asked which
+    // they are.
+    std::erase_if(log, [](const std::string& sql) {
+        return sql.starts_with("/* rowlock state_settings */") ||
+               sql.find(" global_variables ") != std::string::npos;
+    });
     CHECK(log.size() <= 4);
     for (const auto& sql : log) {
         CAPTURE(sql);

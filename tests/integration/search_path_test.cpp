@@ -37,6 +37,7 @@ const std::set<std::string, std::less<>> on_any_path{
     "fence",          "release_on_commit",  "insert_resource", "row_session_setup",
     "row_table",      "column_types",       "advisory_setup",  "advisory_try_in",
     "session_setup",  "session_setup_only", "server_identity", "server_timeline",
+    "state_settings",
     "version_create", "version_erase",      "version_list",    "version_read",
     "version_update", "version_restore",    "history",         "history_of",
 };

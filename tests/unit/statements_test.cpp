@@ -51,10 +51,14 @@ TEST_CASE("a caller's text replaces a fragment, and may contain others") {
     CHECK(all.text_of("fence", {{"bounded_select", "{mariadb_select}"},
                                 {"idle_limit", "idle_transaction_timeout"},
                                 {"longest", "5.250"}})
-              .starts_with("/* rowlock fence */ set statement max_statement_time = 5.250 for "
+              .starts_with("/* rowlock fence */ set statement max_statement_time = 5.250, "
+                           "max_join_size = 18446744073709551615, "
+                           "sql_select_limit = 18446744073709551615 for "
                            "select straight_join count(*), @@session.idle_transaction_timeout\n"));
     CHECK(all.text_of("lock_lease", {{"bounded_select", "{mysql_select}"}, {"longest", "5250"}})
-              .starts_with("/* rowlock lock_lease */ select /*+ MAX_EXECUTION_TIME(5250) */ 1 "
+              .starts_with("/* rowlock lock_lease */ select /*+ MAX_EXECUTION_TIME(5250) "
+                           "SET_VAR(max_join_size = 18446744073709551615) "
+                           "SET_VAR(sql_select_limit = 18446744073709551615) */ 1 "
                            "from rowlock_lease"));
     CHECK_THROWS_AS((void)all.text_of("fence", {{"bounded_select", "{none}"}}),
                     const rowlock::error&);

@@ -117,16 +117,17 @@ select
 update
 
 -- fragment mariadb_select
--- {longest} seconds at most.
-set statement max_statement_time = {longest} for select
+-- {longest} seconds at most, and no limit of the caller's on what a select may read or return.
+set statement max_statement_time = {longest}, max_join_size = 18446744073709551615, sql_select_limit = 18446744073709551615 for select
 
 -- fragment mariadb_update
 -- {longest} seconds at most.
 set statement max_statement_time = {longest} for update
 
 -- fragment mysql_select
--- {longest} milliseconds at most. At SERIALIZABLE every read takes locks, and may wait for them.
-select /*+ MAX_EXECUTION_TIME({longest}) */
+-- {longest} milliseconds at most. At SERIALIZABLE every read takes locks, and may wait for them. As in
+-- mariadb_select, no other limit.
+select /*+ MAX_EXECUTION_TIME({longest}) SET_VAR(max_join_size = 18446744073709551615) SET_VAR(sql_select_limit = 18446744073709551615) */
 
 -- fragment idle_limit
 -- The session variable that limits how long a transaction may be idle. On MariaDB: idle_transaction_timeout.
@@ -143,3 +144,44 @@ greatest
 -- fragment least
 -- The function that returns the least of its arguments.
 least
+
+-- fragment stated
+-- Every setting that our statements, our drivers and the migrations rely on: each may have another default on the
+-- server, or by init_connect. The collation: a literal and a parameter that we send have one of the server's for
+-- utf8mb4 each, and only utf8mb4_bin yields to none and conflicts with none. sql_mode: nothing is truncated silently,
+-- assignments are evaluated in turn, '' is not NULL. No chained transactions, or what follows a COMMIT would never be
+-- committed. The isolation level is the one that the protocol is proved for. SYSDATE reads the zone. A statement
+-- that the client may have given up ends; MySQL bounds only SELECT so, and lock waits. Each limit on idle connections
+-- is longer than any heartbeat takes. MariaDB reads what follows /*M!, MySQL what follows /*!80000.
+names utf8mb4 collate utf8mb4_bin, session sql_mode = 'STRICT_ALL_TABLES',
+autocommit = 1, completion_type = 0, time_zone = '+00:00', timestamp = default,
+sql_safe_updates = 0, sql_select_limit = 18446744073709551615,
+max_join_size = 18446744073709551615, sql_big_selects = 1, sql_auto_is_null = 0, sql_notes = 1,
+unique_checks = 1, foreign_key_checks = 1, div_precision_increment = 4, max_sort_length = 1024,
+lc_messages = 'en_US', lock_wait_timeout = 86400, net_read_timeout = 30, net_write_timeout = 60,
+wait_timeout = {idle}, innodb_lock_wait_timeout = {lock_wait}{snapshots}
+/*M! , tx_isolation = 'READ-COMMITTED', tx_read_only = 0, check_constraint_checks = 1,
+     alter_algorithm = 'DEFAULT', max_statement_time = {seconds},
+     idle_transaction_timeout = {seconds}, idle_write_transaction_timeout = 0,
+     idle_readonly_transaction_timeout = 0 */
+/*!80000 , transaction_isolation = 'READ-COMMITTED', transaction_read_only = 0,
+           max_execution_time = {thousandths} */
+
+-- fragment idle
+-- The caller of state_settings writes these five.
+28800
+
+-- fragment lock_wait
+-- In seconds.
+50
+
+-- fragment snapshots
+-- For a MariaDB that has the setting: no such isolation.
+
+-- fragment seconds
+-- The limit on a statement. 0: none.
+0
+
+-- fragment thousandths
+-- The same in milliseconds.
+0

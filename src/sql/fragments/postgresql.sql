@@ -213,11 +213,7 @@ coalesce((with recursive layer (type, base) as (
 
 -- fragment settings
 -- The settings of a connection that we own: session_setup has the reasons.
-pg_catalog.set_config('default_transaction_isolation', 'read committed', false),
-pg_catalog.set_config('default_transaction_read_only', 'off', false),
-pg_catalog.set_config('synchronous_commit',
-    case when pg_catalog.current_setting('synchronous_commit') operator(pg_catalog.=) 'off' then 'on'
-         else pg_catalog.current_setting('synchronous_commit') end, false),
+{stated},
 pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, false),
 pg_catalog.set_config('statement_timeout', $2::pg_catalog.text, false),
 pg_catalog.set_config('idle_in_transaction_session_timeout', $2::pg_catalog.text, false),
@@ -226,6 +222,38 @@ pg_catalog.set_config('jit', 'off', false),
 pg_catalog.set_config('search_path', 'pg_catalog, ' operator(pg_catalog.||)
     case when home.name is null then home.configured
          else home.name operator(pg_catalog.||) ', ' end operator(pg_catalog.||) 'pg_temp', false)
+
+-- fragment stated
+-- Every setting that our statements, our drivers and the migrations rely on: each may have another default by the
+-- server, the database or the role. Isolation: READ COMMITTED, at which the compare-and-set protocol is proved.
+-- Durability: a grant must survive a crash, so `off` becomes `on` and anything stricter stays. Messages: the driver
+-- must hear the warning that no standby confirmed a commit. How text is written and read: names, arrays, times.
+-- Nothing ends an idle connection, or a transaction but the timeouts that the caller sets. A server before 14 has no
+-- idle_session_timeout, one before 17 no transaction_timeout.
+pg_catalog.set_config('client_encoding', 'UTF8', false),
+pg_catalog.set_config('client_min_messages', 'warning', false),
+pg_catalog.set_config('default_transaction_isolation', 'read committed', false),
+pg_catalog.set_config('default_transaction_read_only', 'off', false),
+pg_catalog.set_config('default_transaction_deferrable', 'off', false),
+pg_catalog.set_config('synchronous_commit',
+    case when pg_catalog.current_setting('synchronous_commit') operator(pg_catalog.=) 'off' then 'on'
+         else pg_catalog.current_setting('synchronous_commit') end, false),
+pg_catalog.set_config('standard_conforming_strings', 'on', false),
+pg_catalog.set_config('backslash_quote', 'safe_encoding', false),
+pg_catalog.set_config('array_nulls', 'on', false),
+pg_catalog.set_config('transform_null_equals', 'off', false),
+pg_catalog.set_config('bytea_output', 'hex', false),
+pg_catalog.set_config('extra_float_digits', '1', false),
+pg_catalog.set_config('datestyle', 'ISO, MDY', false),
+pg_catalog.set_config('intervalstyle', 'postgres', false),
+pg_catalog.set_config('timezone', 'UTC', false),
+pg_catalog.set_config('quote_all_identifiers', 'off', false),
+pg_catalog.set_config('check_function_bodies', 'on', false),
+pg_catalog.set_config('row_security', 'on', false),
+case when pg_catalog.current_setting('idle_session_timeout', true) is not null
+     then pg_catalog.set_config('idle_session_timeout', '0', false) end,
+case when pg_catalog.current_setting('transaction_timeout', true) is not null
+     then pg_catalog.set_config('transaction_timeout', '0', false) end
 
 -- fragment home
 -- The quoted schema of our tables, found by the name $3; and the schemas of the configured path, where tables

@@ -1,5 +1,6 @@
 #include "sql/run_statement.hpp"
 #include "sql/server_facts.hpp"
+#include "sql/session_settings.hpp"
 #include "sql/statements.hpp"
 #include "sql/value_list.hpp"
 #include "transaction/advisory/advisory_dialects.hpp"
@@ -59,13 +60,7 @@ public:
                             ", and every other of them grants GET_LOCK for itself: use a lease, "
                             "which all of them certify"};
         }
-        std::string settings = "set session autocommit = 1";
-        settings += facts.mariadb ? ", max_statement_time = 0" : ", max_execution_time = 0";
-        if (keepalive_timeout.count() > 0) {
-            const auto seconds = std::chrono::ceil<std::chrono::seconds>(keepalive_timeout);
-            settings += ", wait_timeout = " + std::to_string(seconds.count());
-        }
-        db.query(settings, until);
+        sql::state_settings(db, {.idle = keepalive_timeout}, until);
         const auto row = run(db, setup_, until);
         return {.process = row.integer(0, 0), .schema = std::string{row.text(0, 1)}};
     }

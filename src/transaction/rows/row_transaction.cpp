@@ -3,6 +3,7 @@
 #include "sql/run_statement.hpp"
 #include "sql/server_facts.hpp"
 #include "sql/statements.hpp"
+#include <rowlock/error.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -32,7 +33,15 @@ std::int64_t whole_seconds(milliseconds time) {
 void begin_on_postgresql(sql::connection& db, const row_session_options& options,
                          sql::deadline until) {
     static const auto setup = sql::load_statement(sql::dialect::postgresql, "row_session_setup");
-    db.query("begin isolation level " + name_of(options.isolation_level), until);
+    try {
+        db.query("begin isolation level " + name_of(options.isolation_level) + " read write",
+                 until);
+    } catch (const error& failure) {
+        if (failure.kind() != errc::unsupported) throw;
+        throw error{errc::read_only,
+                    "this server is a standby, where no row can be locked: "
+                    "connect to the primary"};
+    }
     sql::run(db, setup, until, options.max_hold.count(),
              std::to_string(lock_timeout_of(options).count()));
 }
@@ -48,10 +57,12 @@ void begin_on_mysql(sql::connection_pool::borrowed& place, const row_session_opt
         sql::facts_of(db, until).mariadb
             ? ", idle_transaction_timeout = " + hold + ", max_statement_time = " + hold
             : ", wait_timeout = " + hold;
-    const std::string settings = "set session autocommit = 1, innodb_lock_wait_timeout = " +
-                                 std::to_string(whole_seconds(lock_timeout_of(options))) + limits;
-    const std::string level =
-        "set session transaction isolation level " + name_of(options.isolation_level);
+    const std::string settings =
+        "set names utf8mb4, session autocommit = 1, completion_type = 0, "
+        "innodb_lock_wait_timeout = " +
+        std::to_string(whole_seconds(lock_timeout_of(options))) + limits;
+    const std::string level = "set session transaction isolation level " +
+                              name_of(options.isolation_level) + ", read write";
     if (place.mark() != settings + level) {
         db.query(level, until);
         db.query(settings, until);

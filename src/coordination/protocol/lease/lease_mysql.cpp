@@ -2,41 +2,15 @@
 #include "sql/connection_memory.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/server_facts.hpp"
+#include "sql/session_settings.hpp"
 #include <rowlock/error.hpp>
 
-#include <algorithm>
 #include <string>
 
 namespace rowlock::protocol {
 namespace {
 
 using std::chrono::milliseconds;
-
-/// Prepares a connection in one round trip.
-void set_up_connection(sql::connection& db, milliseconds statement_timeout, sql::deadline until) {
-    const auto whole_seconds = [](milliseconds time) {
-        return std::to_string(
-            std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(time).count()));
-    };
-    const auto& facts = sql::facts_of(db, until);
-    // The isolation level that the protocol is proved for; time zone for SYSDATE; strict mode so
-    // that nothing is truncated silently; no chained transactions, or what follows a COMMIT would
-    // never be committed. With innodb_snapshot_isolation (MariaDB's default from 11.6 on) a
-    // statement that waited for a row and finds it changed fails, at READ COMMITTED too, where ours
-    // re-read the row. On MySQL max_execution_time bounds only SELECT, so lock waits are bounded
-    // there. All in one statement, one round trip.
-    db.query(
-        "set session time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, "
-        "completion_type = 0, innodb_lock_wait_timeout = " +
-            whole_seconds(statement_timeout) +
-            (facts.isolates_snapshots ? ", innodb_snapshot_isolation = off" : "") +
-            (facts.mariadb ? ", tx_isolation = 'READ-COMMITTED', max_statement_time = " +
-                                 whole_seconds(statement_timeout) +
-                                 ", idle_transaction_timeout = " + whole_seconds(statement_timeout)
-                           : ", transaction_isolation = 'READ-COMMITTED', max_execution_time = " +
-                                 std::to_string(statement_timeout.count())),
-        until);
-}
 
 /// Probes, then grants by compare-and-set on what the probe saw. InnoDB shows a commit before it is
 /// on disk.
@@ -53,7 +27,7 @@ public:
     void set_up(sql::connection& db, milliseconds statement_timeout,
                 sql::deadline until) const override {
         if (!db.keeps_session_state()) return;
-        set_up_connection(db, statement_timeout, until);
+        sql::state_settings(db, {.statement = statement_timeout}, until);
         sql::memory_of(db).server = sql::facts_of(db, until).server;  // already known
     }
 

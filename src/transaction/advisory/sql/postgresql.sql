@@ -28,22 +28,22 @@ select pg_backend_pid(),
 -- statement advisory_setup
 -- Settings of a connection that holds advisory locks, and its server process id. Server-side keepalives
 -- notice a vanished client machine after about 25 s. An idle session limit of the server's (since 14) would
--- end our locks, so ours replaces it.
+-- end our locks, so ours replaces it, or none.
 -- Also sets a mark by which every statement that locks or unlocks recognizes this server process before it
 -- acts. A process that already holds advisory locks is refused and keeps its mark: either another client
 -- owns it behind a transaction pooler, or it has leftover locks that it would grant once more. So a process
 -- holds only locks of the client whose mark it bears, however a pooler hands it around, because a process
 -- runs one statement at a time.
--- $1 statement timeout in ms  $2 idle session timeout in ms, 0 = leave the server's  $3 mark
+-- $1 statement timeout in ms  $2 idle session timeout in ms, 0 = none  $3 mark
 select pg_catalog.pg_backend_pid(),
        case when exists (select from pg_catalog.pg_locks where locktype operator(pg_catalog.=) 'advisory'
                             and pid operator(pg_catalog.=) pg_catalog.pg_backend_pid())
             then 0 else pg_catalog.length(pg_catalog.set_config('rowlock.session', $3::pg_catalog.text, false)) end,
+       {stated},
        pg_catalog.set_config('statement_timeout', $1::pg_catalog.text, false),
        pg_catalog.set_config('lock_timeout', '0', false),
        pg_catalog.set_config('idle_in_transaction_session_timeout', $1::pg_catalog.text, false),
        pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false),
-       pg_catalog.set_config('default_transaction_isolation', 'read committed', false),
        pg_catalog.set_config('tcp_keepalives_idle', '10', false),
        pg_catalog.set_config('tcp_keepalives_interval', '5', false),
        pg_catalog.set_config('tcp_keepalives_count', '3', false),

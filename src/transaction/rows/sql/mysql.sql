@@ -5,7 +5,7 @@
 --   key     a unique index; one of its columns, NULL for an expression; length of a prefix, if any.
 --           HASH indexes are left out: MariaDB uses them for long values and cannot look up by them.
 -- A plain read of the catalog. If an index is dropped right after it, the locking statement fails, because
--- it names the index.
+-- it names the index. LIMIT, here and below, overrides a sql_select_limit of the caller's.
 -- $1 the schema, or NULL for the current database  $2 the table
 select 'table' as what, table_type as a, engine as b, null as c
   from information_schema.tables
@@ -19,6 +19,7 @@ select 'key', index_name, column_name, sub_part
   from information_schema.statistics
  where table_schema = coalesce($1, database()) and table_name = $2
    and non_unique = 0 and index_type = 'BTREE'
+ limit 1000000
 
 -- statement insert_resource
 -- Creates the row that represents a resource if it is missing. ON DUPLICATE KEY takes an existing row's
@@ -36,3 +37,4 @@ values ($1, 0, {now}, {now})
 select column_name, data_type, column_type, datetime_precision
   from information_schema.columns
  where table_schema = coalesce($1, database()) and table_name = $2
+ limit 1000000

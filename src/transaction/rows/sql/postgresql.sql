@@ -46,6 +46,7 @@ select 'key', i.indexrelid::pg_catalog.text, a.attname::pg_catalog.text, ''
 -- another client afterwards. A shorter limit set by the administrator stays.
 -- idle_in_transaction_session_timeout ends a client that hangs, statement_timeout a statement whose client
 -- has gone, and transaction_timeout (since PostgreSQL 17) the whole transaction.
+-- The driver must hear the warning that no standby confirmed the commit.
 -- Runs in the caller's transaction, under any search path: see the statement fence.
 -- $1 max_hold in ms  $2 lock timeout in ms for the caller's own statements
 select pg_catalog.set_config('idle_in_transaction_session_timeout',
@@ -69,7 +70,9 @@ select pg_catalog.set_config('idle_in_transaction_session_timeout',
                              operator(pg_catalog.<=) ($1::bigint operator(pg_catalog.*) interval '1 ms')
                                  then pg_catalog.current_setting('transaction_timeout', true)
                                  else $1::bigint::pg_catalog.text end, true) end,
-       pg_catalog.set_config('lock_timeout', $2::pg_catalog.text, true)
+       pg_catalog.set_config('lock_timeout', $2::pg_catalog.text, true),
+       case when pg_catalog.current_setting('client_min_messages') operator(pg_catalog.=) 'error'
+            then pg_catalog.set_config('client_min_messages', 'warning', true) end
 
 -- statement insert_resource
 -- Creates the row that represents a resource if it is missing. If another transaction is creating it, this

@@ -37,3 +37,7 @@ update rowlock_token_floor
    set floor = if(server_identity = '', floor, floor + 4294967296), raised_at = {now},
        server_identity = $1
  where id = 1 and server_identity <> $1 and octet_length($1) > 0
+
+-- statement state_settings
+-- The settings of a connection that we own, in one round trip: {stated} has the reasons. SET changes all or none.
+set {stated}

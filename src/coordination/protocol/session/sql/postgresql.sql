@@ -94,9 +94,18 @@ update rowlock_session m
 -- wake-up address, secret, mailbox, revision
 select wake_address, wake_secret, mailbox, revision from rowlock_session where id = $1::bigint
 
+-- statement state_settings
+-- Settings of a connection that we own and on which no session_setup is run.
+-- $1 statement timeout in ms, 0 = none  $2 limit on an idle connection in ms, 0 = none
+select {stated},
+       pg_catalog.set_config('lock_timeout', '0', false),
+       pg_catalog.set_config('statement_timeout', $1::pg_catalog.text, false),
+       pg_catalog.set_config('idle_in_transaction_session_timeout', $1::pg_catalog.text, false),
+       case when pg_catalog.current_setting('idle_session_timeout', true) is not null
+            then pg_catalog.set_config('idle_session_timeout', $2::pg_catalog.text, false) end
+
 -- statement session_setup
--- Settings of a connection that we own. Isolation: READ COMMITTED, at which the compare-and-set protocol is
--- proved. Durability: a grant must survive a crash, so `off` becomes `on` and anything stricter stays.
+-- Settings of a connection that we own: {stated} has most of them, and the reasons.
 -- Timeouts: the server ends a statement that its client may have given up. Plans: all look-ups are by primary
 -- key, so a generic plan is as good as a custom one.
 -- The first column identifies the server: see server_identity. The second is the quoted schema of our tables,
