@@ -898,15 +898,19 @@ struct login {
     bool requires_tls = false;
 };
 
+// The library sends it first, for a round trip more.
+constexpr std::string_view reads_all =
+    "set session sql_big_selects = 1, sql_select_limit = 18446744073709551615";
+
 // The library asks for a variable as it connects, which a small max_join_size of the server's
-// forbids. Only then it sends a setting first, for a round trip more.
+// forbids.
 std::unique_ptr<::sql::Connection> log_in(::sql::ConnectOptionsMap& settings) {
     try {
         return std::unique_ptr<::sql::Connection>{library().connect(settings)};
     } catch (const ::sql::SQLException& e) {
         if (e.getErrorCode() != too_many_rows_to_read) throw;
     }
-    settings["preInit"] = std::string{"set session sql_big_selects = 1"};
+    settings["preInit"] = std::string{reads_all};
     return std::unique_ptr<::sql::Connection>{library().connect(settings)};
 }
 
@@ -916,6 +920,8 @@ std::unique_ptr<::sql::Connection> log_in(const login& how, const target& to, sq
     const auto left = std::chrono::ceil<std::chrono::seconds>(until - steady_clock::now()).count();
     settings["OPT_CONNECT_TIMEOUT"] = static_cast<int>(std::clamp<long>(left, 1, read_timeout_s));
     if (how.tls) settings["sslEnforce"] = true;
+    // Or require_writer() would read the first variables alone.
+    if (to.hosts.size() > 1) settings["preInit"] = std::string{reads_all};
     try {
         auto made = log_in(settings);
         if (how.requires_tls) require_tls(*made);

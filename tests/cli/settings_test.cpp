@@ -387,6 +387,31 @@ TEST_CASE("no default of MariaDB or MySQL, and no init_connect, changes what a l
     for (const auto& each : hostile_names()) endure(*server, each, true);
 }
 
+TEST_CASE("of several hosts a replica is recognized, whatever a select may return") {
+    auto* const server = mysql_defaults::get();
+    if (server == nullptr) return;
+    server->renew_database();
+    // The same server twice, and read-only.
+    auto url = server->url();
+    const auto begin = url.find('@') + 1;
+    const auto host = url.substr(begin, url.find('/', begin) - begin);
+    url.insert(begin, host + ",");
+    const mysql_hostility cut{*server, {"sql_select_limit", "1"}, true};
+    CHECK_NOTHROW(migrate(rowlock::open(url)));
+    const mysql_hostility replica{*server, {"read_only", "1"}, false};
+    CHECK(kind_of([&] { static_cast<void>(schema_status(rowlock::open(url))); }) ==
+          errc::database_unreachable);
+    // One host alone says what to do.
+    client locks{rowlock::open(server->url()), patient()};
+    try {
+        static_cast<void>(locks.try_acquire("job"));
+        FAIL_CHECK("a read-only server has written");
+    } catch (const error& failure) {
+        CHECK(failure.kind() == errc::read_only);
+        CHECK(std::string{failure.what()}.find("connect to the primary") != std::string::npos);
+    }
+}
+
 TEST_CASE("the tool works beside hostile defaults of MariaDB and MySQL") {
     auto* const server = mysql_defaults::get();
     if (server == nullptr) return;
