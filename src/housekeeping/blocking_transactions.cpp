@@ -2,6 +2,7 @@
 
 #include "sql/run_statement.hpp"
 #include "sql/server_facts.hpp"
+#include "sql/session_settings.hpp"
 #include "sql/statements.hpp"
 #include "sql/table_names.hpp"
 #include <rowlock/error.hpp>
@@ -140,8 +141,8 @@ public:
     mysql_reading(const sql::connection_source& source, sql::deadline until)
         : source_{source},
           until_{until},
-          asking_{source.connect(until)},
-          looking_{source.connect(until)},
+          asking_{sql::connect_stated(source, until)},
+          looking_{sql::connect_stated(source, until)},
           candidates_{load(*looking_, source, "blocking_candidates")},
           blockers_{load(*looking_, source,
                          sql::facts_of(*looking_, until).mariadb ? "blockers_on_mariadb"
@@ -310,7 +311,7 @@ blocking_transactions sqlite_writer(sql::connection& db, const sql::connection_s
 blocking_transactions read_blocking_transactions(const sql::connection_source& source,
                                                  std::string_view name, sql::deadline until) {
     if (source.speaks() == sql::dialect::mysql) return mysql_reading{source, until}.read(name);
-    const auto db = source.connect(until);
+    const auto db = sql::connect_stated(source, until);
     if (db->speaks() == sql::dialect::sqlite) return sqlite_writer(*db, source, until);
     return postgresql_all(sql::run(*db, load(*db, source, "blocking_transactions"), until, name));
 }
@@ -318,7 +319,7 @@ blocking_transactions read_blocking_transactions(const sql::connection_source& s
 blocking_transactions read_prepared_transactions(const sql::connection_source& source,
                                                  sql::deadline until) {
     if (source.speaks() == sql::dialect::sqlite) return {};
-    const auto db = source.connect(until);
+    const auto db = sql::connect_stated(source, until);
     if (db->speaks() == sql::dialect::mysql) return recover(*db, source, until);
     const auto table = [&](const char* of) {
         return sql::qualify(of, db->speaks(), source.tables());
