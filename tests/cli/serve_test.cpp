@@ -10,6 +10,8 @@
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,6 +22,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -88,25 +91,50 @@ json post_break(const tool::serving& at, const tool::token_file& with, const jso
     return json::parse(got->body);
 }
 
+struct raw_kind {
+    const char* from = "127.0.0.1";
+    bool takes_little = false;  ///< before it is read
+};
+
 /// A connection whose bytes the test says itself.
 class raw_connection {
 public:
-    explicit raw_connection(const tool::serving& at) : socket_{socket(AF_INET, SOCK_STREAM, 0)} {
-        sockaddr_in to{};
-        to.sin_family = AF_INET;
-        to.sin_port = htons(static_cast<std::uint16_t>(at.port()));
-        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    explicit raw_connection(const tool::serving& at, raw_kind how = {})
+        : socket_{socket(AF_INET, SOCK_STREAM, 0)} {
+        if (how.takes_little) {
+            const int buffer = 2048;
+            const int segment = 536;  // by which the server's side sizes its own buffer
+            setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
+            setsockopt(socket_, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment);
+        }
+        const auto self = address(how.from, 0);
+        const auto to = address("127.0.0.1", at.port());
+        REQUIRE(bind(socket_, reinterpret_cast<const sockaddr*>(&self), sizeof self) == 0);
         REQUIRE(connect(socket_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
     }
     ~raw_connection() { close(socket_); }
     raw_connection(const raw_connection&) = delete;
     raw_connection& operator=(const raw_connection&) = delete;
 
+    /// Says no more, and still listens.
+    void end_saying() const { REQUIRE(shutdown(socket_, SHUT_WR) == 0); }
+    /// Whether the server has said something, or has closed it.
+    [[nodiscard]] bool is_heard() const {
+        pollfd watched{socket_, POLLIN, 0};
+        return poll(&watched, 1, 0) > 0;
+    }
     /// Returns false once the server has closed it.
     bool say(
         const std::string& text) {  // NOLINT(readability-make-member-function-const): it writes
         return send(socket_, text.data(), text.size(), MSG_NOSIGNAL) ==
                static_cast<ssize_t>(text.size());
+    }
+    /// The next bytes, up to so many.
+    [[nodiscard]] std::string hear_some(std::size_t most) const {
+        std::string text(most, ' ');
+        const auto count = recv(socket_, text.data(), most, 0);
+        text.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+        return text;
     }
     /// All that the server says, to the end.
     [[nodiscard]] std::string hear() const {
@@ -120,8 +148,58 @@ public:
     }
 
 private:
+    static sockaddr_in address(const char* host, int port) {
+        sockaddr_in made{};
+        made.sin_family = AF_INET;
+        made.sin_port = htons(static_cast<std::uint16_t>(port));
+        inet_pton(AF_INET, host, &made.sin_addr);
+        return made;
+    }
+
     int socket_;
 };
+
+using connections = std::vector<std::unique_ptr<raw_connection>>;
+
+/// So many that say this and then nothing.
+connections open_connections(const tool::serving& at, int count, const std::string& text,
+                             raw_kind how = {}) {
+    connections made;
+    for (int i = 0; i < count; ++i) {
+        made.push_back(std::make_unique<raw_connection>(at, how));
+        made.back()->say(text);
+    }
+    return made;
+}
+
+/// Clients that do a little now and then.
+class slow_clients {
+public:
+    slow_clients(connections all, std::function<void(raw_connection&)> little)
+        : all_{std::move(all)},
+          thread_{[this, little = std::move(little)](const std::stop_token& stop) {
+              while (!stop.stop_requested()) {
+                  for (const auto& each : all_) little(*each);
+                  std::this_thread::sleep_for(20ms);
+              }
+          }} {}
+
+private:
+    connections all_;
+    std::jthread thread_;
+};
+
+/// Asks for the page and the metrics while others let the server wait. A request that waits for
+/// them takes five seconds and more, and otherwise milliseconds.
+void check_answered_at_once(const tool::serving& at, const httplib::Headers& with = {}) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (const char* path : {"/", "/metrics"}) {
+        const auto got = at.http().Get(path, with);
+        REQUIRE(got);
+        CHECK(got->status == 200);
+    }
+    CHECK(std::chrono::steady_clock::now() - begin < 3s);
+}
 
 /// Reads a stream of events on a thread of its own.
 class listener {
@@ -627,6 +705,105 @@ TEST_CASE("a request that is none, or has no end, is cut off") {
         said += 1'000;
     CHECK(said < 10'000'000);
     CHECK(request{.path = "/"}.status(at) == 200);
+}
+
+TEST_CASE("four hundred connections that send no whole request delay no other") {
+    const auto in = tool::sqlite_tables();
+    const tool::token_file secret;
+    const tool::serving at{*in, {"--token-file", secret.path(), "--allow-break"}};
+    static_cast<void>(at.answer("/metrics", secret.header()));
+    const std::string body_missing =
+        "POST /api/break HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        "Authorization: Bearer " +
+        secret.token() + "\r\nContent-Length: 100\r\n\r\n{";
+    for (const std::string& said :
+         {std::string{}, std::string{"GET / HTTP/1.1\r\nX-Slow: "}, body_missing}) {
+        CAPTURE(said);
+        const auto silent = open_connections(at, 400, said);
+        check_answered_at_once(at, secret.header());
+    }
+    check_answered_at_once(at, secret.header());
+}
+
+TEST_CASE("four hundred connections that drip their requests delay no other") {
+    const auto in = tool::sqlite_tables();
+    const tool::serving at{*in};
+    static_cast<void>(at.answer("/metrics"));
+    const slow_clients drip{open_connections(at, 400, "GET / HTTP/1.1\r\nX-Slow: "),
+                            [](raw_connection& each) { each.say("x"); }};
+    check_answered_at_once(at);
+}
+
+TEST_CASE("clients that take their answers slowly delay no other") {
+    const auto in = tool::sqlite_tables();
+    client holder{source_of(*in), with_owner("holder")};
+    const auto first = holder.acquire("first");
+    add_leases_of_first(*in, 1'500);
+    const tool::serving at{*in, {"--every", "1h"}};
+    static_cast<void>(at.answer("/metrics"));
+    CHECK(at.answer("/api/locks").body.size() > 300'000);  // more than a socket takes
+    const std::string ask = "GET /api/locks HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    connections slow;
+    while (slow.size() < 120) {  // few at a time: others would be told that too many ask
+        for (auto& each : open_connections(at, 4, ask, {.takes_little = true})) {
+            slow.push_back(std::move(each));
+        }
+        if (slow.size() > 90) continue;  // more than threads
+        REQUIRE(tool::eventually([&] { return slow.back()->is_heard(); }));
+    }
+    const slow_clients sip{std::move(slow), [](raw_connection& each) {
+                               if (each.is_heard()) static_cast<void>(each.hear_some(600));
+                           }};
+    check_answered_at_once(at);
+}
+
+TEST_CASE("the silent connections of one address cost no other address its slow request") {
+    const auto in = tool::sqlite_tables();
+    const tool::serving at{*in};
+    raw_connection slow{at, {.from = "127.0.0.2"}};
+    REQUIRE(slow.say("GET / HTTP/1.1\r\n"));
+    const auto silent = open_connections(at, 400, "");
+    CHECK(tool::eventually(  // control: the server ends some
+        [&] {
+            return std::ranges::any_of(silent, [](const auto& each) { return each->is_heard(); });
+        }));
+    REQUIRE(slow.say("Host: localhost\r\n\r\n"));
+    CHECK(slow.hear().starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("a connection that says no more is answered if its request is whole, and closed if not") {
+    const auto in = tool::sqlite_tables();
+    const tool::serving at{*in};
+    raw_connection whole{at};
+    REQUIRE(whole.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    whole.end_saying();
+    CHECK(whole.hear().starts_with("HTTP/1.1 200"));
+    raw_connection half{at};
+    REQUIRE(half.say("GET / HTTP/1.1\r\n"));
+    half.end_saying();
+    CHECK_FALSE(half.hear().starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("streams that nobody follows leave their places to a page") {
+    const auto in = tool::sqlite_tables();
+    const tool::serving at{*in};
+    const std::string follow = "GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    const auto is_streamed = [&] {
+        raw_connection page{at};
+        page.say(follow);
+        if (!tool::eventually([&] { return page.is_heard(); })) return false;
+        return page.hear_some(12) == "HTTP/1.1 200";
+    };
+    auto forgotten = open_connections(at, 60, follow);
+    REQUIRE(tool::eventually([&] {
+        return std::ranges::all_of(forgotten, [](const auto& each) { return each->is_heard(); });
+    }));
+    CHECK_FALSE(is_streamed());  // they are new
+    CHECK(tool::eventually(is_streamed, 20s));
+    // Those that have gone leave theirs before the server next has something to say to them.
+    forgotten = open_connections(at, 60, follow);
+    forgotten.clear();
+    CHECK(tool::eventually(is_streamed, 4s));
 }
 
 TEST_CASE("serve answers others, and ends at SIGTERM, beside clients that never finish a request") {

@@ -70,8 +70,11 @@ public:
 
 private:
     static arguments command(const arguments& more) {
-        arguments all{"serve", "--every", "100ms"};
+        arguments all{"serve"};
         all.insert(all.end(), more.begin(), more.end());
+        if (std::ranges::find(more, "--every") == more.end()) {
+            all.insert(all.end(), {"--every", "100ms"});
+        }
         if (std::ranges::find(more, "--listen") == more.end()) {
             all.insert(all.end(), {"--listen", "127.0.0.1:0"});
         }
@@ -106,10 +109,13 @@ inline void execute(const tables& in, const std::string& sql) {
     rowlock::open(in.url()).connect(deadline)->query(sql, deadline);
 }
 
-/// In a SQLite file: 9 999 more leases of the session that holds "first".
-inline void add_leases_of_first(const tables& in) {
-    execute(in,
-            "with recursive n (i) as (select 1 union all select i + 1 from n where i < 9999) "
+/// In a SQLite file: more leases of the session that holds "first".
+inline void add_leases_of_first(const tables& in, int count = 9'999) {
+    execute(
+        in,
+        "with recursive n (i) as (select 1 union all select i + 1 from n where i < " +
+            std::to_string(count) +
+            ") "
             "insert into rowlock_lease (name, token, session, grant_id, acquired_at, changed_at) "
             "select 'job/' || i, 1, session, i, acquired_at, changed_at from n, rowlock_lease "
             "where name = 'first'");

@@ -7,9 +7,12 @@ namespace rowlock::cli::serving {
 namespace {
 
 using namespace std::chrono_literals;
+using std::chrono::steady_clock;
 
 /// So often a page hears of the server, and the server of a page that has gone.
 constexpr auto silence = 10s;
+/// So often a stream looks whether its page is there.
+constexpr auto look = 1s;
 
 bool write_event(const std::function<bool(std::string_view)>& write, std::string_view text) {
     return write("data: ") && write(text) && write("\n\n");
@@ -18,8 +21,11 @@ bool write_event(const std::function<bool(std::string_view)>& write, std::string
 }  // namespace
 
 bool feed::send(const std::function<bool(std::string_view)>& write) {
-    const auto now = from_.after(before_ == nullptr ? 0 : before_->version, silence);
-    if (now == nullptr) return !from_.is_stopped() && write(":\n\n");
+    const auto now = from_.after(before_ == nullptr ? 0 : before_->version, look);
+    if (now == nullptr && from_.is_stopped()) return false;
+    if (now == nullptr && steady_clock::now() - written_ < silence) return true;
+    written_ = steady_clock::now();
+    if (now == nullptr) return write(":\n\n");
     const auto before = std::exchange(before_, now);
     return write_event(write, before == nullptr ? now->text : changes_text(*now, *before));
 }

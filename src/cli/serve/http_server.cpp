@@ -10,7 +10,9 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <functional>
 #include <string>
+#include <utility>
 
 namespace rowlock::cli::serving {
 namespace {
@@ -25,10 +27,13 @@ constexpr auto progress_time = 5s;
 /// Of a whole request. Those of the page have about a thousand.
 constexpr std::size_t longest_request = 32UL * 1024;
 
+thread_local int served_by_this_thread = -1;
+
 /// A connection that has sent too much, or took too long, reads as ended.
 class connection final : public httplib::Stream {
 public:
-    explicit connection(socket_t socket) : socket_{socket} {}
+    connection(connections& among, const connections::pointer& one)
+        : among_{among}, one_{one}, socket_{one->socket} {}
 
     [[nodiscard]] bool is_readable() const override {
         return begin_ < end_ || wait_for(POLLIN, request_end_);
@@ -59,7 +64,19 @@ public:
     [[nodiscard]] socket_t socket() const override { return socket_; }
 
 private:
+    /// One that is ready need not be reported: until its first byte it counts as silent.
     [[nodiscard]] bool wait_for(short what, steady_clock::time_point until) const {
+        bool ready = is_ready(what, steady_clock::now());
+        if (!ready) {
+            among_.begin_wait(one_, what);
+            silent_ = true;
+            ready = is_ready(what, until);
+        }
+        if (std::exchange(silent_, false)) among_.end_wait(one_);
+        return ready;
+    }
+
+    [[nodiscard]] bool is_ready(short what, steady_clock::time_point until) const {
         for (;;) {
             const auto left =
                 std::chrono::ceil<std::chrono::milliseconds>(until - steady_clock::now());
@@ -98,36 +115,55 @@ private:
         port = std::atoi(service.data());
     }
 
+    connections& among_;
+    const connections::pointer& one_;
     const socket_t socket_;
-    const steady_clock::time_point request_end_ = steady_clock::now() + request_time;
+    const steady_clock::time_point request_end_ = one_->accepted + request_time;
+    mutable bool silent_ = true;
     std::array<char, 4096> buffer_{};
     std::size_t begin_ = 0, end_ = 0, received_ = 0;
 };
 
 }  // namespace
 
-void http_server::end_connections() {
-    const std::lock_guard lock{mutex_};
-    ending_ = true;
-    for (const auto each : open_) ::shutdown(each, SHUT_RDWR);
+/// The library hands over work that is to be done for a connection on one of the threads. It is
+/// done where it comes instead, and queues the connection.
+class http_server::threads final : public httplib::ThreadPool {
+public:
+    using httplib::ThreadPool::ThreadPool;
+    void enqueue(std::function<void()> work) override { work(); }
+    void add(std::function<void()> work) { ThreadPool::enqueue(std::move(work)); }
+};
+
+http_server::http_server(std::size_t count) : connections_{count} {
+    new_task_queue = [this, count] { return threads_ = new threads{count}; };
 }
 
+void http_server::listen_for_many() const {
+    constexpr int backlog = 512;
+    ::listen(svr_sock_, backlog);
+}
+
+bool http_server::client_has_left() noexcept {
+    pollfd watched{served_by_this_thread, POLLRDHUP, 0};
+    return ::poll(&watched, 1, 0) > 0;
+}
+
+/// On the thread that accepts.
 bool http_server::process_and_close_socket(socket_t socket) {
-    {
-        const std::lock_guard lock{mutex_};
-        if (!ending_) open_.insert(socket);
-        if (ending_) ::shutdown(socket, SHUT_RDWR);
+    if (const auto one = connections_.admit(socket)) {
+        threads_->add([this, one] { serve(one); });
     }
-    connection with{socket};
+    return true;
+}
+
+void http_server::serve(const connections::pointer& one) {
+    if (!connections_.take(one)) return;
+    served_by_this_thread = one->socket;
+    connection with{connections_, one};
     bool closed = false;
-    const bool done = process_request(with, true, closed, nullptr);
-    {
-        const std::lock_guard lock{mutex_};
-        open_.erase(socket);
-    }
-    ::shutdown(socket, SHUT_RDWR);
-    ::close(socket);
-    return done;
+    process_request(with, true, closed, nullptr);
+    connections_.close(one);
 }
 
 }  // namespace rowlock::cli::serving

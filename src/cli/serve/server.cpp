@@ -30,7 +30,7 @@ using namespace std::chrono_literals;
 constexpr const char* json_type = "application/json";
 /// Streams to pages take a thread each, and so do requests that wait for the database; the rest
 /// answers others.
-constexpr int most_feeds = 48;
+constexpr std::size_t most_feeds = 48;
 constexpr int most_readers = 24;
 constexpr std::size_t threads = 96;
 /// A measurement is given to all that ask within this time.
@@ -127,7 +127,9 @@ server::server(const database& in, const serve_options& options, const listen_ad
       sessions_db_{in},
       sessions_{options.every, [this] { return sessions_db_.sessions(); }},
       metrics_{metrics_last, [this] { return measure(in_); }},
-      readers_{most_readers} {
+      readers_{most_readers},
+      places_{most_feeds},
+      http_{threads} {
     limit();
     add_page();
     add_data();
@@ -140,6 +142,7 @@ server::server(const database& in, const serve_options& options, const listen_ad
                                   "of this machine",
                                   at.text(at.port))};
     }
+    http_.listen_for_many();
     thread_ = std::jthread{[this] {
         http_.listen_after_bind();
         ended_ = true;
@@ -156,7 +159,6 @@ server::~server() {
 
 void server::limit() {
     constexpr std::size_t longest_request = 16UL * 1024;
-    http_.new_task_queue = [] { return new httplib::ThreadPool{threads}; };
     http_.set_payload_max_length(longest_request);
     http_.set_tcp_nodelay(true);
     // Not SO_REUSEPORT, which the library sets: with it a second server would share the port.
@@ -290,20 +292,21 @@ void server::answer_history(const request& asked, response& to) const {
     answer(to, {{"records", std::move(array)}});
 }
 
-/// Sends a page what changes, until it goes.
+/// Sends a page what changes, until it goes, or leaves its place to another.
 void server::answer_events(response& to) {
-    if (++feeds_ > most_feeds) {
-        --feeds_;
+    const auto place = places_.take();
+    if (place == nullptr) {
         return answer_problem(to, unavailable, "busy", "too many pages are open");
     }
     auto sent = std::make_shared<feed>(live_);
     to.set_chunked_content_provider(
         "text/event-stream",
-        [sent](std::size_t, httplib::DataSink& sink) {
+        [sent, place](std::size_t, httplib::DataSink& sink) {
+            if (place->is_taken() || http_server::client_has_left()) return false;
             return sent->send(
                 [&](std::string_view text) { return sink.write(text.data(), text.size()); });
         },
-        [this](bool) { --feeds_; });
+        [this, place](bool) { places_.leave(place); });
 }
 
 }  // namespace rowlock::cli::serving

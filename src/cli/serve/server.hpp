@@ -6,6 +6,7 @@
 #include "cli/serve/live_overview.hpp"
 #include "cli/serve/overview_connection.hpp"
 #include "cli/serve/shared_reading.hpp"
+#include "cli/serve/stream_places.hpp"
 
 #include <httplib.h>
 
@@ -53,8 +54,8 @@ private:
     overview_connection sessions_db_;
     shared_reading<overview::sessions_seen> sessions_;
     shared_reading<std::string> metrics_;
-    std::atomic<int> feeds_{0};
     std::counting_semaphore<> readers_;  ///< requests that may wait for the database
+    stream_places places_;
     http_server http_;
     int port_ = 0;
     std::atomic<bool> ended_{false};
