@@ -6,6 +6,7 @@
 #include <rowlock/sql/connection.hpp>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,10 +23,10 @@ struct connection_memory {
     std::optional<std::string> server;  ///< lease_protocol::server_of()
     bool refuses_skip_locked = false;   ///< MariaDB before 10.6
     bool avoids_scans = false;          ///< PostgreSQL: enable_seqscan is off
-    /// mysql_wait::wake(): the grant that it announced last; one for all users of a shared
+    /// mysql_wait::wake(): names the lock that it took last; one for all users of a shared
     /// connection
-    std::shared_ptr<std::atomic<grant_id>> wakeup_lock =
-        std::make_shared<std::atomic<grant_id>>(grant_id{});
+    std::shared_ptr<std::atomic<std::int64_t>> wakeup_lock =
+        std::make_shared<std::atomic<std::int64_t>>(0);
     changed_settings settings;               ///< limit_idle_time()
     std::shared_ptr<detail::row_keys> keys;  ///< detail::row_keys::of()
 };

@@ -28,13 +28,14 @@ namespace contract {
 namespace {
 
 using namespace std::chrono_literals;
-using rowlock::grant_id;
 using rowlock::session_id;
 using rowlock::mysql_wait::ending;
 using rowlock::sql::connection;
 using support::at_best;
 using support::soon;
 using clock = std::chrono::steady_clock;
+
+constexpr rowlock::mysql_wait::durability_mark mark{7};
 
 // Differs between processes that share a server.
 session_id session(std::int64_t apart = 0) {
@@ -126,7 +127,7 @@ TEST_CASE_TEMPLATE("a session that sleeps in the server is woken at once", F, co
     for (int round = 0; round < 20; ++round) {
         auto ended = asleep(*hint, session(), shut, *by);
         const auto start = clock::now();
-        CHECK(rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()));
+        CHECK(rowlock::mysql_wait::wake(*by, session(), mark, soon()));
         CHECK(ended.get().how == ending::woken);
         CHECK(clock::now() - start < 10s);
     }
@@ -154,7 +155,7 @@ TEST_CASE_TEMPLATE("many sleeping sessions are woken at once by many others", F,
                 for (int round = 0; round < rounds; ++round) {
                     auto nap = asleep(*hint, who, shut, *eye);
                     const auto start = clock::now();
-                    CHECK(rowlock::mysql_wait::wake(*by, who, grant_id{7}, soon()));
+                    CHECK(rowlock::mysql_wait::wake(*by, who, mark, soon()));
                     CHECK(nap.get().how == ending::woken);
                     if (clock::now() - start >= 1s) ++slow;
                 }
@@ -178,9 +179,9 @@ TEST_CASE_TEMPLATE("a wake-up costs one round trip, whether the session sleeps o
     const auto by = connected<F>();
     auto ended = asleep(*hint, session(), shut, *look);
     const auto before = by->round_trips();
-    CHECK(rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()));
+    CHECK(rowlock::mysql_wait::wake(*by, session(), mark, soon()));
     CHECK(ended.get().how == ending::woken);
-    CHECK_FALSE(rowlock::mysql_wait::wake(*by, session(1), grant_id{7}, soon()));
+    CHECK_FALSE(rowlock::mysql_wait::wake(*by, session(1), mark, soon()));
     CHECK(by->round_trips() - before == 2);
     CHECK(by->alive());
 }
@@ -251,10 +252,10 @@ TEST_CASE_TEMPLATE("a wake-up reaches one session, and none with a similar numbe
     const auto number = static_cast<std::int64_t>(session(77));
     for (const auto other : {session(), session(7), session_id{number / 10},
                              session_id{number % 1'000'000}, session_id{}}) {
-        CHECK_FALSE(rowlock::mysql_wait::wake(*by, other, grant_id{7}, soon()));
+        CHECK_FALSE(rowlock::mysql_wait::wake(*by, other, mark, soon()));
     }
     CHECK(ended.wait_for(50ms) == std::future_status::timeout);
-    CHECK(rowlock::mysql_wait::wake(*by, session(77), grant_id{7}, soon()));
+    CHECK(rowlock::mysql_wait::wake(*by, session(77), mark, soon()));
     CHECK(ended.get().how == ending::woken);
 }
 
@@ -268,12 +269,12 @@ TEST_CASE_TEMPLATE(
     auto hint = mysql_wait_thread<F>();
     {
         auto ended = asleep(*hint, session(), shut, *by);
-        REQUIRE(rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()));
+        REQUIRE(rowlock::mysql_wait::wake(*by, session(), mark, soon()));
         CHECK(ended.get().how == ending::woken);
     }
     const std::string number = id_of(*hint);
     SUBCASE("between two sleeps") {
-        CHECK(rowlock::mysql_wait::wake(*by, session(), grant_id{7},
+        CHECK(rowlock::mysql_wait::wake(*by, session(), mark,
                                         soon()));  // late
         (void)sleep_on(*hint, session(), shut, 0s);
         CHECK(hint->query("select 42", soon()).integer(0, 0) == 42);
@@ -281,26 +282,26 @@ TEST_CASE_TEMPLATE(
     SUBCASE("closed, while others work") {
         hint.reset();
         REQUIRE(support::eventually(
-            [&] { return !rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()); }));
+            [&] { return !rowlock::mysql_wait::wake(*by, session(), mark, soon()); }));
         const auto foreign = connected<F>();
         auto work = std::async(std::launch::async, [&] {
             return foreign->query("select sleep(0.5) as work", soon()).integer(0, 0);
         });
         for (int n = 0; n < 20; ++n)
-            CHECK_FALSE(rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()));
+            CHECK_FALSE(rowlock::mysql_wait::wake(*by, session(), mark, soon()));
         CHECK(work.get() == 0);
     }
     SUBCASE("closed, and asleep on a new connection") {
         hint = mysql_wait_thread<F>();
         auto ended = asleep(*hint, session(), shut, *by);
-        CHECK(rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()));
+        CHECK(rowlock::mysql_wait::wake(*by, session(), mark, soon()));
         CHECK(ended.get().how == ending::woken);
     }
     SUBCASE("abandoned without the server's notice, and asleep on a new connection") {
         const auto next = mysql_wait_thread<F>();
         CHECK_THROWS_AS((void)hint->query("select 42", soon()), rowlock::error);
         auto ended = asleep(*next, session(), shut, *by);
-        CHECK(rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()));
+        CHECK(rowlock::mysql_wait::wake(*by, session(), mark, soon()));
         CHECK(ended.get().how == ending::woken);
     }
     SUBCASE("control: a connection in a pool would be interrupted, so none returns to a pool") {
@@ -318,7 +319,7 @@ TEST_CASE_TEMPLATE(
                              soon())
                        .integer(0, 0) == 1;
         }));
-        CHECK(rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()));
+        CHECK(rowlock::mysql_wait::wake(*by, session(), mark, soon()));
         CHECK(work.get());
     }
 }
@@ -344,9 +345,9 @@ TEST_CASE("a session of another database user is not woken, and the caller learn
     const auto stranger = sources[1].connect(soon());
     const auto same = sources[0].connect(soon());
     auto ended = asleep(*hint, session(), shut, *admin);
-    CHECK_FALSE(rowlock::mysql_wait::wake(*stranger, session(), grant_id{7}, soon()));
+    CHECK_FALSE(rowlock::mysql_wait::wake(*stranger, session(), mark, soon()));
     CHECK(ended.wait_for(50ms) == std::future_status::timeout);
-    CHECK(rowlock::mysql_wait::wake(*same, session(), grant_id{7}, soon()));
+    CHECK(rowlock::mysql_wait::wake(*same, session(), mark, soon()));
     CHECK(ended.get().how == ending::woken);
     for (const auto& name : users) (void)admin->query("drop user " + name + "@'%'", soon());
 }
@@ -363,7 +364,7 @@ TEST_CASE_TEMPLATE("a sleep on a connection that the server kills fails", F, con
     CHECK_THROWS_AS((void)ended.get(), rowlock::error);
     CHECK_FALSE(hint->alive());
     CHECK(support::eventually(
-        [&] { return !rowlock::mysql_wait::wake(*by, session(), grant_id{7}, soon()); }));
+        [&] { return !rowlock::mysql_wait::wake(*by, session(), mark, soon()); }));
 }
 
 }  // namespace contract

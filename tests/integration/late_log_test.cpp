@@ -202,13 +202,17 @@ TEST_CASE("a grant that was read is reported once it is on the disk, and not bef
         // A server that stalls for a quarter of a second leaves the cancellation to the loop.
         CHECK(eventually(makes_sure));
     }
-    SUBCASE("found by a waiter that was woken during the commit") {
+    const auto woken_during_the_commit = [&](bool squatted) {
         options.wake_ups = wakeup_mode::database;
         options.poll_interval = 30s;
         watched_client b{server.source(), options};
         auto told = wait_for_job(b);
         session_id session{};
-        static_cast<void>(first_place(look, session));
+        const auto place = first_place(look, session);
+        if (squatted) {
+            REQUIRE(look.number("select get_lock('rowlock_told_" + to_string(place.grant_id) +
+                                "', 0)") == 1);
+        }
         const auto sleeps = [&] {
             return look.number(
                        "select count(*) from information_schema.processlist where "
@@ -219,12 +223,39 @@ TEST_CASE("a grant that was read is reported once it is on the disk, and not bef
         auto released = at.release_unflushed();
         const protocol_connection other{server.source()};
         REQUIRE(eventually([&] {
-            return mysql_wait::wake(other.db(), session, grant_id{7}, soon()) && b.makes_sure();
+            return mysql_wait::wake(other.db(), session, mysql_wait::durability_mark{7}, soon()) &&
+                   b.makes_sure();
         }));
         CHECK_FALSE(is_ready(told));
         server.let_log_go();
         CHECK(released.get());
         CHECK(told.get() == at.token + 1);
+    };
+    SUBCASE("found by a waiter that was woken during the commit") {
+        woken_during_the_commit(false);
+    }
+    SUBCASE("the same, while a reader of the tables holds a lock named after the grant") {
+        woken_during_the_commit(true);
+    }
+    SUBCASE("read by a woken waiter, while a reader of the tables holds such a lock") {
+        const auto mine = wakeup::random_wake_address();
+        at.hand.open(session_id{2}, {.wake = mine});
+        at.hand.enqueue("job", session_id{2}, grant_id{22});
+        REQUIRE(look.number("select get_lock('rowlock_told_22', 0)") == 1);
+        const auto is_durable = [&] {
+            const std::vector<std::string> names{"job"};
+            const auto found = look.queue().served_of(look.db(), session_id{2}, names, soon());
+            REQUIRE(found.size() == 1);
+            return found.front().durable;
+        };
+        const auto held_log = server.hold_log();
+        auto released = at.release_unflushed();
+        CHECK_FALSE(is_durable());
+        server.let_log_go();
+        REQUIRE(released.get());
+        const auto mark = mysql_wait::mark_durable(grant_id{22}, mine.secret);
+        static_cast<void>(mysql_wait::wake(at.hand.db(), session_id{2}, mark, soon()));
+        CHECK(is_durable());
     }
     SUBCASE("read through the protocol") {
         at.hand.open(session_id{2});

@@ -1,11 +1,15 @@
 #include "coordination/wakeup/mysql_wait.hpp"
 
+#include "base/sha256.hpp"
 #include "sql/connection_memory.hpp"
 #include "sql/server_facts.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace rowlock::mysql_wait {
@@ -26,8 +30,14 @@ std::string name_of_wait_lock(std::int64_t wait_lock) {
     return "'rowlock_wait_" + std::to_string(wait_lock) + "'";
 }
 
-std::string lock_of_telling(grant_id grant_id) {
-    return "'rowlock_told_" + to_string(grant_id) + "'";
+// As woken_for computes it: 16 digits.
+std::string lock_of_telling(durability_mark mark) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::string name = "'rowlock_told_";
+    for (int shift = 60; shift >= 0; shift -= 4) {
+        name += digits[(static_cast<std::uint64_t>(mark) >> shift) & 15];
+    }
+    return name + "'";
 }
 
 bool take(sql::connection& db, const std::string& lock, int seconds, sql::deadline until) {
@@ -101,22 +111,30 @@ ending sleep_until_woken(sql::connection& db, session_id session, std::int64_t w
     }
 }
 
+durability_mark mark_durable(grant_id grant_id, std::string_view secret) {
+    const auto digest = sha256(std::string{secret} + "durable " + to_string(grant_id));
+    std::uint64_t mark = 0;
+    for (std::size_t i = 0; i < sizeof mark; ++i) mark = mark << 8 | digest[i];
+    return durability_mark{static_cast<std::int64_t>(mark)};
+}
+
 // If no connection holds the session's lock this is KILL QUERY NULL, which is refused: there is no
 // connection 0. The lock of the grant is taken before that.
-std::string as_text(sql::connection& db, session_id session, grant_id grant_id) {
+std::string as_text(sql::connection& db, session_id session, durability_mark of_grant) {
     const auto mysql_wait_thread = "is_used_lock(" + lock_of_session(session) + ")";
-    const auto say = "coalesce(release_lock(" + lock_of_telling(*sql::memory_of(db).wakeup_lock) +
-                     "), 0) + get_lock(" + lock_of_telling(grant_id) + ", 0)";
+    const durability_mark last{sql::memory_of(db).wakeup_lock->load()};
+    const auto say = "coalesce(release_lock(" + lock_of_telling(last) + "), 0) + get_lock(" +
+                     lock_of_telling(of_grant) + ", 0)";
     return "kill query if(" + say + " >= 0, " + mysql_wait_thread + ", " + mysql_wait_thread + ")";
 }
 
-void note_woken(sql::connection& db, grant_id grant_id) {
-    *sql::memory_of(db).wakeup_lock = grant_id;
+void note_woken(sql::connection& db, durability_mark of_grant) {
+    *sql::memory_of(db).wakeup_lock = static_cast<std::int64_t>(of_grant);
 }
 
-bool wake(sql::connection& db, session_id session, grant_id grant_id, sql::deadline until) {
-    const auto text = as_text(db, session, grant_id);
-    note_woken(db, grant_id);
+bool wake(sql::connection& db, session_id session, durability_mark of_grant, sql::deadline until) {
+    const auto text = as_text(db, session, of_grant);
+    note_woken(db, of_grant);
     return allowed(db, text, until);
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 /// MySQL and MariaDB cannot notify. Here a client that waits has one connection on which it sleeps
 /// *in the server*, and the client that has served it ends that sleep with KILL QUERY.
@@ -24,9 +25,11 @@
 /// proxy with numbers of its own cannot mistake one for another.
 ///
 /// What the woken client reads is not always durable: it may have come amid the commit of another
-/// hand-over. So a client that hands over takes a third lock, named after the grant, once the
-/// commit has returned, and keeps it until it does so for the next. A grant whose lock is held at
-/// the time of the read is on disk; for all others the reader makes sure by a commit of its own.
+/// hand-over. So a client that hands over takes a third lock, whose name it computes from the grant
+/// and the secret of the woken session, once the commit has returned, and keeps it until it does so
+/// for the next. A grant whose lock is held at the time of the read is on disk; for all others the
+/// reader makes sure by a commit of its own. Any user of the server can take a lock of any name:
+/// one who cannot read the secret does not know this one.
 ///
 /// A wake-up is a hint, and it may fail to come: the sleeper was between two sleeps (the server
 /// forgets a KILL that comes then), works as another database user, on another node or behind a
@@ -62,15 +65,21 @@ enum class ending : unsigned char { woken, slept, lock_free };
                                        std::int64_t wait_lock, std::chrono::seconds longest,
                                        sql::deadline until);
 
+/// Names the lock that says that a grant is durable. Only a client that can read the secret of the
+/// woken session's row can compute it.
+enum class durability_mark : std::int64_t {};
+[[nodiscard]] durability_mark mark_durable(grant_id grant_id, std::string_view secret);
+
 /// Wakes a session, after the grant that it is to read was committed: one round trip. Returns true
 /// if the session has a connection to sleep on: if it slept, its sleep was ended. Returns false if
 /// it has none, or the server did not allow it.
 /// @throws error if the connection broke
-bool wake(sql::connection& db, session_id session, grant_id grant_id, sql::deadline until);
+bool wake(sql::connection& db, session_id session, durability_mark of_grant, sql::deadline until);
 
 /// wake() as a text, to run behind the commit of the grant (sql::connection::transact). Call
 /// note_woken() once that has run.
-[[nodiscard]] std::string as_text(sql::connection& db, session_id session, grant_id grant_id);
-void note_woken(sql::connection& db, grant_id grant_id);
+[[nodiscard]] std::string as_text(sql::connection& db, session_id session,
+                                  durability_mark of_grant);
+void note_woken(sql::connection& db, durability_mark of_grant);
 
 }  // namespace rowlock::mysql_wait

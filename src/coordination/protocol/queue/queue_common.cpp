@@ -322,7 +322,9 @@ std::optional<handed_over> two_step_queue_protocol::grant_to(sql::connection& db
         if (const auto committed = db.transact(steps, waking, until)) {
             if (!*committed) return std::nullopt;
             done.woken = !waking.empty();
-            if (done.woken) mysql_wait::note_woken(db, next.grant_id);
+            if (done.woken) {
+                mysql_wait::note_woken(db, mysql_wait::mark_durable(next.grant_id, next.to.secret));
+            }
             return done;
         }
     }

@@ -101,12 +101,14 @@ private:
     [[nodiscard]] std::string waking_text(sql::connection& db, const next_waiter& next,
                                           session_id giver) const override {
         if (next.session == giver || (by_datagram_ && is_near(next.to))) return {};
-        return mysql_wait::as_text(db, next.session, next.grant_id);
+        return mysql_wait::as_text(db, next.session,
+                                   mysql_wait::mark_durable(next.grant_id, next.to.secret));
     }
 
     void wake(sql::connection& db, const handed_over& next, std::string_view /*message*/,
               sql::deadline until) const override {
-        mysql_wait::wake(db, next.session, next.grant_id, until);
+        mysql_wait::wake(db, next.session, mysql_wait::mark_durable(next.grant_id, next.to.secret),
+                         until);
     }
 
     /// A session that does not wait cannot be reached.

@@ -47,13 +47,16 @@ select l.grant_id, l.token, l.deadline - {now}
 -- Which leases of these names are grants of a session: what it was woken for. By primary key, reads only;
 -- other clients' commits are seen before they are on disk. A client that has committed a grant holds a
 -- user-level lock, rowlock_told_…, from the return of its COMMIT on (coordination/wakeup/mysql_wait.hpp): a
--- grant whose lock is held is durable.
+-- grant whose lock is held is durable. Any user of the server can take a user-level lock, so its name contains a
+-- proof made with my session's secret (mysql_wait::mark_durable). A session without a secret has no such lock.
 -- $1 my session  $2 … $17 names; may repeat
 -- → grant id, token, what is left of its own deadline in µs, or NULL; whether it is known to be durable
 select l.grant_id, l.token, l.deadline - {now},
-       is_used_lock(concat('rowlock_told_', l.grant_id)) is not null
-  from rowlock_lease l
- where l.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+       case when octet_length(m.wake_secret) = 32
+            then is_used_lock(concat('rowlock_told_', left(sha2(concat(m.wake_secret, 'durable ', l.grant_id), 256), 16)))
+                 is not null else 0 end
+  from rowlock_session m straight_join rowlock_lease l
+ where m.id = $1 and l.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
    and l.session = $1
 
 -- statement next_waiter
