@@ -118,13 +118,14 @@ constexpr const char* acquire_help =
     "  timeout 9m ./deploy.sh\n";
 
 constexpr const char* renew_help =
-    "\nLets a lock that `rowlock acquire` took end later than it would, counted from now. Prints "
-    "its\n"
-    "fencing token and its grant id: the token of a lease is a new one, and what carries the old "
-    "one\n"
-    "fails its fence from then on. Exit code 1 if the lock is not held by this grant any more, or "
-    "if\n"
-    "its release was asked for (rowlock break): stop what needs the lock.\n\n"
+    "\nLets a lock that `rowlock acquire` took last at least so long from now: it never ends "
+    "earlier\n"
+    "than it would. Prints its fencing token and its grant id: the token of a lease is a new one, "
+    "and\n"
+    "what carries the old one fails its fence from then on. Exit code 1 if the lock is not held "
+    "by\n"
+    "this grant any more, or if its release was asked for (rowlock break): stop what needs the "
+    "lock.\n\n"
     "Example:\n"
     "  out=$(rowlock acquire --for 10m deploy) || exit\n"
     "  timeout 9m ./deploy.sh\n"

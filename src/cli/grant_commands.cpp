@@ -346,10 +346,12 @@ std::optional<grant_of_script> renew_grant(link& to, script_lock& lock,
         }
         const auto sent = clock.now();
         const script_hold hold{holder->session, options.grant_id};
-        const auto token = lock.renew(db, hold, options.duration, until);
+        // Never shorter: a renewal is asked for by one who needs the lock for at least so long.
+        const auto duration = std::max(options.duration, holder->remaining + milliseconds{1});
+        const auto token = lock.renew(db, hold, duration, until);
         if (!token) return std::nullopt;
         const auto passed = std::chrono::ceil<milliseconds>(clock.now() - sent);
-        return grant_of_script{*token, hold, options.duration - passed};
+        return grant_of_script{*token, hold, duration - passed};
     });
 }
 

@@ -140,6 +140,28 @@ TEST_CASE("renew moves the deadline of what acquire took, of a lease with a new 
     }
 }
 
+TEST_CASE("a renewal never shortens a lock, be it a lease, permits or a mode") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const auto stays = [&](const char* name, tool::arguments how) {
+            CAPTURE(std::string{name});
+            how.insert(how.end(), {"--for", "1h", name});
+            const grant got = acquire(*in, how);
+            // The second shows what the first has left.
+            for (int i = 0; i < 2; ++i) {
+                const auto done = in->run({"renew", "--for", "1s", "--json", name, got.id});
+                CAPTURE(done.err);
+                REQUIRE(done.code == 0);
+                CHECK(nlohmann::json::parse(done.out)["expires_in_ms"] > 3'500'000);
+            }
+            CHECK(in->run({"release", name, got.id}).code == 0);
+        };
+        stays("a", {});
+        stays("api", {"--limit", "1"});
+        stays("page", {"--exclusive"});
+    }
+}
+
 TEST_CASE("renew keeps a lock that was taken out of its queue, and permits and modes") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});

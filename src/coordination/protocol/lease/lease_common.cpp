@@ -419,11 +419,13 @@ std::optional<std::int64_t> common_lease_protocol::renew(sql::connection& db, st
         sql::transaction_scope transaction{db, until};
         // Another renewal, perhaps an earlier attempt of this one, has raised the token since.
         if (run(db, lock_lease_, until, name, token, session).empty()) continue;
-        if (!extend_session(db, session, duration + slack, until)) return std::nullopt;
+        const auto left = run(db, lease_deadline_, until, name, session).maybe_integer(0, 0);
+        const auto time = std::max(duration, microseconds{left.value_or(0) + 1});
+        if (!extend_session(db, session, time + slack, until)) return std::nullopt;
         // A request locks the lease before it raises the revision: it came before this, and is
         // seen, or comes after it, and then it shortens the new deadline.
         if (state_of(db, session, until).revision != 0) return std::nullopt;
-        if (!changed_one(run(db, renew_lease_, until, name, session, token, duration.count()))) {
+        if (!changed_one(run(db, renew_lease_, until, name, session, token, time.count()))) {
             return std::nullopt;
         }
         const auto renewed = run(db, find_grant_, until, name, session, grant_id);

@@ -342,8 +342,9 @@ public:
                                                       sql::deadline until) const = 0;
     /// Sets the deadline of a lease that has one, and whose session nothing keeps alive, to so long
     /// from now, with a new token: a client that judged it over by the old deadline compares that.
-    /// Its session lives `slack` longer. Returns the token; nullopt if the grant is over, or
-    /// another client has asked for its release. Repeat it after a lost reply: it is renewed again.
+    /// Never earlier than it was. Its session lives `slack` longer. Returns the token; nullopt if
+    /// the grant is over, or another client has asked for its release. Repeat it after a lost
+    /// reply: it is renewed again.
     virtual std::optional<std::int64_t> renew(sql::connection& db, std::string_view name,
                                               session_id session, rowlock::grant_id grant_id,
                                               std::chrono::microseconds duration,
