@@ -67,7 +67,7 @@ TEST_CASE("a client detects within five heartbeats that a lease's row was change
         client locks{database.source(), options};
         client other{database.source(), database.options()};
         std::map<std::string, lease> held;
-        for (const char* name : {"deleted", "freed", "raised", "lowered", "untouched"}) {
+        for (const char* name : {"deleted", "freed", "raised", "lowered", "zeroed", "untouched"}) {
             locks.acquire(name).release();
             held.emplace(name, locks.acquire(name));
         }
@@ -75,9 +75,10 @@ TEST_CASE("a client detects within five heartbeats that a lease's row was change
         database.run("update rowlock_lease set session = null where name = 'freed'");
         database.run("update rowlock_lease set token = token + 5 where name = 'raised'");
         database.run("update rowlock_lease set token = token - 1 where name = 'lowered'");
+        database.run("update rowlock_lease set token = 0 where name = 'zeroed'");
         const auto before = locks.stats().heartbeats;
 
-        for (const char* name : {"deleted", "freed", "raised", "lowered"}) {
+        for (const char* name : {"deleted", "freed", "raised", "lowered", "zeroed"}) {
             CAPTURE(name);
             CHECK(eventually([&] { return !held.at(name).held(); }));
             CHECK(told.of(name) == loss_reason::forced_release);
@@ -95,7 +96,7 @@ TEST_CASE("a client detects within five heartbeats that a lease's row was change
             return database.number("select floor from rowlock_token_floor") >=
                    held.at("lowered").token().value();
         }));
-        for (const char* name : {"deleted", "freed", "raised", "lowered"}) {
+        for (const char* name : {"deleted", "freed", "raised", "lowered", "zeroed"}) {
             CAPTURE(name);
             CHECK(support::acquire_soon(other, name).token() > held.at(name).token());
         }
@@ -106,6 +107,34 @@ TEST_CASE("a client detects within five heartbeats that a lease's row was change
         const auto till_now = locks.stats().heartbeats;
         CHECK(eventually([&] { return !held.at("untouched").held(); }));
         CHECK(locks.stats().heartbeats - till_now <= 5);
+    }
+}
+
+TEST_CASE("a client detects that the token of its permits, or of its mode, was lowered by hand") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        for (const char* lowered : {"0", "token - 1"}) {
+            CAPTURE(lowered);
+            client locks{database.source(), database.watchful()};
+            semaphore api{locks, "api"};
+            shared_mutex page{locks, "page"};
+            api.set_capacity(1);
+            api.acquire().release();
+            page.acquire(lock_mode::exclusive).release();
+            const auto permit = api.acquire();
+            const auto mode = page.acquire(lock_mode::exclusive);
+            database.run("update rowlock_permit set token = " + std::string{lowered});
+            CHECK(eventually([&] { return permit.lost().stop_requested(); }));
+            CHECK(eventually([&] { return mode.lost().stop_requested(); }));
+            client other{database.source(), database.options()};
+            semaphore same{other, "api"};
+            shared_mutex copy{other, "page"};
+            const auto next = same.try_acquire_for(1, support::patience);
+            REQUIRE(next);
+            CHECK(next->token() > permit.token());
+            const auto writer = copy.try_acquire_for(lock_mode::exclusive, support::patience);
+            REQUIRE(writer);
+            CHECK(writer->token() > mode.token());
+        }
     }
 }
 

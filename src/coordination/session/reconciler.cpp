@@ -51,7 +51,8 @@ row_tokens tokens_of(const std::vector<std::shared_ptr<grant>>& held) {
 /// @param known before they were read
 bool is_there(const row_tokens& rows, const row_tokens& known, const grant& one) {
     const auto found = rows.find(one.grant_id);
-    if (found == rows.end()) return false;
+    // No row of a grant has a smaller token than the grant.
+    if (found == rows.end() || found->second < one.token.value()) return false;
     const auto before = known.find(one.grant_id);
     return found->second == one.row_token || found->second == one.next_row_token ||
            (before != known.end() && found->second == before->second);
@@ -163,7 +164,8 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
     ours.next_read = context_.now() + held.size() * time_of_a_row;
     for (const auto& each : held) {
         const auto now = each->now.load();
-        const bool counts = now == grant::state::held || now == grant::state::offered;
+        const bool counts =
+            now == grant::state::held || now == grant::state::offered || now == grant::state::idle;
         // Of a retained lease the next grant may have taken this one's place.
         const bool gone = each->has_successors && !tokens.contains(each->grant_id) &&
                           ours.grants().knows(each->grant_id);
