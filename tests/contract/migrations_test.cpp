@@ -342,7 +342,7 @@ void use_runs(rowlock::sql::connection& db, const rowlock::sql::statement_set& s
     using outcome = rowlock::protocol::run_answer::outcome;
     need(runs.begin(db, {.name = "run", .session = session, .token = token}, soon()).what ==
          outcome::begun);
-    need(runs.finish(db, "run", token, "1", soon()));
+    need(runs.finish(db, "run", session, token, "1", soon()));
     leases->end_session(db, session, soon());
     leases->delete_session(db, session, soon());
 }

@@ -301,6 +301,32 @@ TEST_CASE("a run whose lease was broken does not begin, and does not end another
             CHECK(once);
             CHECK(runs(two, {.period = "1"}) == outcome::begun);
         }
+        SUBCASE("before its end, and before it knows") {
+            auto begun = periodic_run::begin(one, "job", {.period = "1"});
+            REQUIRE(begun.run);
+            std::atomic<bool> once{false};
+            // Later than the client's own check, so that only the table knows of it.
+            network.before([&](std::string_view what) {
+                if (what == "finish_run" && !once.exchange(true)) two.force_release("job");
+            });
+            CHECK(kind_of([&] { begun.run->finish(); }) == errc::lock_lost);
+            CHECK(once);
+            CHECK_FALSE(begun.run->lease().held());
+            CHECK(runs(two, {.period = "1"}) == outcome::begun);
+        }
+        SUBCASE("after its end, whose reply was lost") {
+            auto begun = periodic_run::begin(one, "job", {.period = "1"});
+            REQUIRE(begun.run);
+            std::atomic<bool> once{false};
+            network.after([&](std::string_view what) {
+                if (what != "finish_run" || once.exchange(true)) return;
+                two.force_release("job");
+                interception::lose_reply();
+            });
+            begun.run->finish();
+            CHECK(once);
+            CHECK(runs(two, {.period = "1"}) == outcome::done);
+        }
         SUBCASE("before its end, and another began") {
             auto begun = periodic_run::begin(one, "job", {.period = "1"});
             REQUIRE(begun.run);

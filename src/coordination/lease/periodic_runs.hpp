@@ -37,7 +37,8 @@ public:
     }
     [[nodiscard]] bool finish(const grant& held, const std::string& period) {
         return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
-            return protocol_.finish(db, held.name, held.token.value(), period, until);
+            return protocol_.finish(db, held.name, held.session_id, held.token.value(), period,
+                                    until);
         });
     }
     [[nodiscard]] std::optional<run_info> inspect(const std::string& name) {

@@ -82,9 +82,9 @@ std::optional<run_info> run_protocol::inspect(sql::connection& db, std::string_v
     return seen;
 }
 
-bool run_protocol::finish(sql::connection& db, std::string_view name, std::int64_t token,
-                          std::string_view period, sql::deadline until) const {
-    return run(db, finish_, until, name, token, sql::text_or_null(period)).affected() > 0;
+bool run_protocol::finish(sql::connection& db, std::string_view name, session_id session,
+                          std::int64_t token, std::string_view period, sql::deadline until) const {
+    return run(db, finish_, until, name, token, sql::text_or_null(period), session).affected() > 0;
 }
 
 }  // namespace rowlock::protocol

@@ -47,10 +47,11 @@ public:
     /// six round trips. Repeatable: a run that has begun under this token begins.
     [[nodiscard]] run_answer begin(sql::connection& db, const run_request& wanted,
                                    sql::deadline until) const;
-    /// Records that the run which began under this token has finished. Returns false if another
-    /// began since. One round trip; repeatable.
-    [[nodiscard]] bool finish(sql::connection& db, std::string_view name, std::int64_t token,
-                              std::string_view period, sql::deadline until) const;
+    /// Records that the run which began under this token has finished. Returns false if its lease
+    /// is another grant by then, or free. One round trip; repeatable.
+    [[nodiscard]] bool finish(sql::connection& db, std::string_view name, session_id session,
+                              std::int64_t token, std::string_view period,
+                              sql::deadline until) const;
 
     /// What is known of the runs of a name. One round trip.
     [[nodiscard]] std::optional<run_info> inspect(sql::connection& db, std::string_view name,
