@@ -31,7 +31,7 @@ enum class history_kind : unsigned char {
     released,         ///< the hold has ended; so has every hold of a session that has ended
     expired,          ///< the reaper freed a hold that had ended with its session or deadline
     forced,           ///< the hold was ended by force
-    downgraded,       ///< a shared_mutex is held in a weaker mode from now on
+    downgraded,       ///< a shared_mutex is held in a weaker mode, or a hold has fewer permits
     capacity_set,     ///< a semaphore was made, or has another capacity
     deleted,          ///< the reaper deleted the row; later tokens are greater
     altered,          ///< the tables were changed by other means

@@ -28,8 +28,9 @@ struct modes_at_once;
 /// Another client's request for a release, for people. Text comes from other programs: escape it
 /// for a terminal.
 struct release_request {
-    std::string asked_by{};  ///< client_options::owner of that client
-    std::string reason{};    ///< request_options::reason
+    /// That client: client_options::program, its process and its host.
+    std::string asked_by{};
+    std::string reason{};  ///< request_options::reason
 };
 
 /// Ownership of one grant of one name. The object is the lock: it releases when destroyed.

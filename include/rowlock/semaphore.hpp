@@ -72,7 +72,8 @@ public:
 
     /// Of the semaphore.
     [[nodiscard]] const std::string& name() const noexcept { return hold_.name(); }
-    /// How many: 0 if it holds nothing, or was moved from; else fixed, also after a release.
+    /// How many: 0 if it holds nothing, or was moved from. Only release(count) changes it: it stays
+    /// as it is after release().
     [[nodiscard]] std::int64_t count() const noexcept { return count_; }
     /// Greater than that of every earlier grant of this semaphore.
     [[nodiscard]] fencing_token token() const noexcept { return hold_.token(); }
@@ -92,6 +93,15 @@ public:
     /// Gives them back. One round trip (two on MySQL/MariaDB), and some to serve waiters if there
     /// were any lately. Errors as lease::release().
     void release() { hold_.release(); }
+    /// Gives back some of them, and serves waiters. The others stay held: with the same token,
+    /// deadline and fences. Two or three round trips, and some to serve waiters if there were any
+    /// lately. Waits for a fenced transaction of this hold, as release() does.
+    /// @param count 1 to count(); all of them: as release()
+    /// @throws error errc::invalid_options for another number; errc::lock_lost if the hold was
+    /// lost; errc::not_owner if it was released, or holds nothing. After another error count() is
+    /// as it was, and fewer permits may be held: a second call with the same number gives nothing
+    /// back twice
+    void release(std::int64_t count);
 
     /// For a hold with a max_duration: it ends this long from now, never earlier than before. Four
     /// to six round trips.

@@ -4,6 +4,7 @@
 
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "support/at_end.hpp"
+#include "support/blocked.hpp"
 #include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -111,6 +112,103 @@ TEST_CASE("a semaphore lets so many callers in, and gives a permit back once") {
         CHECK(kind_of([&] { (void)api.try_acquire(0); }) == errc::invalid_options);
         CHECK(kind_of([&] { api.set_capacity(-1); }) == errc::invalid_options);
         CHECK(kind_of([&] { (void)api.holders(0); }) == errc::invalid_options);
+    }
+}
+
+TEST_CASE(
+    "some of a hold's permits are given back, and serve a waiter while the others stay held") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client others{database.source(), database.options()};
+        semaphore api{locks, "api"};
+        semaphore same{others, "api"};
+        api.set_capacity(5);
+        auto held = api.acquire(5);
+        const auto token = held.token();
+        auto waiting = waits(same, 2);
+        REQUIRE(entries(database, 1));
+        held.release(2);
+        auto next = waiting.get();
+        CHECK(next.count() == 2);
+        CHECK(next.token() > token);
+        CHECK(held.held());
+        CHECK(held.count() == 3);
+        CHECK(held.token() == token);
+        CHECK(used(api, 5));
+        CHECK_FALSE(same.try_acquire());
+
+        for (const std::int64_t wrong : {-1, 0, 4}) {
+            CHECK(kind_of([&] { held.release(wrong); }) == errc::invalid_options);
+        }
+        CHECK(held.held());
+        held.release(1);
+        held.release(2);  // all that is left
+        CHECK_FALSE(held.held());
+        CHECK(used(api, 2));
+        CHECK(kind_of([&] { held.release(1); }) == errc::not_owner);
+        held.release();
+        CHECK(used(api, 2));
+        next.release();
+        CHECK(used(api, 0));
+        CHECK(counts(database));
+        CHECK(kind_of([] { permits{}.release(1); }) == errc::not_owner);
+        CHECK(eventually([&] { return locks.stats().held == 0 && others.stats().held == 0; }));
+    }
+}
+
+TEST_CASE("a partial release whose reply was lost gives back once, and a lost hold gives nothing") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options()};
+        client other{database.source(), database.options()};
+        semaphore api{locks, "api"};
+        semaphore same{other, "api"};
+        api.set_capacity(5);
+        auto held = api.acquire(5);
+        std::atomic<bool> lost{false}, shrunk{false};
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        network.after([&](std::string_view what) {
+            shrunk = shrunk || what.starts_with("shrink_permit");
+            if (shrunk && (postgresql || what == "commit") && !lost.exchange(true)) {
+                interception::lose_reply();
+            }
+        });
+        held.release(2);
+        REQUIRE(lost);
+        network.after({});
+        CHECK(held.count() == 3);
+        CHECK(used(api, 3));
+        auto taken = same.acquire(2);  // no more are free
+        CHECK_FALSE(same.try_acquire());
+
+        // Its own permits alone come back, whatever it says of them.
+        REQUIRE(same.force_release(held.token()));
+        CHECK(kind_of([&] { held.release(1); }) == errc::lock_lost);
+        CHECK(used(same, 2));
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a fence covers the permits that a partial release keeps, and is waited for") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(), database.options()};
+        semaphore api{locks, "api"};
+        api.set_capacity(3);
+        auto held = api.acquire(3);
+        const auto db = database.source().connect(support::soon());
+        db->query("begin", support::soon());
+        fence(*db, held);
+        auto releasing = std::async(std::launch::async, [&] { held.release(2); });
+        REQUIRE(support::somebody_waits_for_a_row(database));
+        CHECK(api.inspect().value().used == 3);
+        db->query("commit", support::soon());
+        releasing.get();
+        CHECK(used(api, 1));
+        db->query("begin", support::soon());
+        fence(*db, held);
+        db->query("commit", support::soon());
+        held.release();
+        CHECK(used(api, 0));
     }
 }
 

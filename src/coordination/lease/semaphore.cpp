@@ -15,6 +15,21 @@ void permits::extend(std::chrono::milliseconds duration) {
     engine->releases().extend(*hold_.grant_, duration);
 }
 
+void permits::release(std::int64_t count) {
+    const auto* const held = hold_.grant_.get();
+    if (held == nullptr) throw error{errc::not_owner, "this holds no permits"};
+    require(count >= 1 && count <= count_,
+            "release at least one permit, and no more than are held: see count()");
+    const auto engine = held->owner.lock();
+    if (!engine) throw detail::client_destroyed();
+    if (count == count_) {
+        engine->releases().require_held(*hold_.grant_);
+        return release();
+    }
+    engine->releases().shrink(*hold_.grant_, count_ - count);
+    count_ -= count;
+}
+
 void semaphore::set_capacity(std::int64_t permits) {
     locks_.engine_->semaphores().set_capacity(name_, permits);
 }
