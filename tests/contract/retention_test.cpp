@@ -354,6 +354,91 @@ TEST_CASE("a try of another client takes an idle retained lease, and none that i
     }
 }
 
+TEST_CASE("a client that no recall reaches gives a lease that it uses now and then back to tries") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        auto deaf = plain(database);
+        deaf.wake_ups = wakeup_mode::polling;  // sends no recall
+        client locks{database.source(), keeping(database, 400ms)};
+        client other{database.source(), deaf};
+        std::optional<lease> taken;
+        SUBCASE("a try") {
+            until_kept(locks, "job");
+            CHECK(eventually([&] {
+                static_cast<void>(locks.acquire("job"));
+                return (taken = other.try_acquire("job")).has_value();
+            }));
+        }
+        SUBCASE("a client outside the queue") {
+            until_kept(locks, "job");
+            std::jthread busy{[&](const std::stop_token& stop) {
+                while (!stop.stop_requested()) {
+                    static_cast<void>(locks.try_acquire("job"));
+                    std::this_thread::sleep_for(5ms);  // most of its time the lease is idle
+                }
+            }};
+            CHECK((taken = other.try_acquire_for(
+                       "job", before_its_time,
+                       {.queueing = queueing::barging, .spin = {.longest = 20ms}})));
+        }
+    }
+}
+
+TEST_CASE("an idle retained lease that is released by force is granted locally no more") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), keeping(database)};
+        client other{database.source(), plain(database)};
+        for (const bool by_token : {false, true}) {
+            const std::string name = by_token ? "named" : "job";
+            until_kept(locks, name);
+            const auto seen = other.inspect(name);
+            REQUIRE(seen);
+            CHECK((by_token ? other.force_release(name, seen->token) : other.force_release(name)));
+            const auto taken = other.try_acquire(name);
+            REQUIRE(taken);
+            CHECK(taken->token() > seen->token);
+            CHECK_FALSE(locks.try_acquire(name));
+            CHECK(taken->held());
+        }
+    }
+}
+
+TEST_CASE("a retained lease in use is released by force, and its client's next grant waits") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), keeping(database)};
+        client other{database.source(), plain(database)};
+        until_kept(locks, "job");
+        auto held = locks.acquire("job");
+        CHECK(other.force_release("job"));
+        const auto taken = other.try_acquire("job");
+        REQUIRE(taken);
+        CHECK(taken->token() > held.token());
+        CHECK(eventually([&] { return !held.held(); }));
+        CHECK_FALSE(locks.try_acquire("job"));
+        CHECK(taken->held());
+    }
+}
+
+TEST_CASE("a client detects that the token of a lease that it keeps idle was lowered") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        for (const char* lowered : {"0", "1"}) {
+            CAPTURE(lowered);
+            auto options = keeping(database);
+            options.heartbeat = 100ms;
+            client locks{database.source(), options};
+            const auto last = until_kept(locks, "job");
+            const auto reserved = row_token(database, "job");
+            database.run("update rowlock_lease set token = " + std::string{lowered});
+            CHECK(eventually([&] {
+                return database.number("select floor from rowlock_token_floor") >= reserved;
+            }));
+            client other{database.source(), plain(database)};
+            const auto next = other.acquire("job");
+            CHECK(next.token().value() > last);
+            CHECK(next.token().value() > reserved);
+        }
+    }
+}
+
 TEST_CASE("a client outside the queue recalls a retained lease, too") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), keeping(database)};

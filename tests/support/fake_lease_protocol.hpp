@@ -139,6 +139,9 @@ public:
                     sql::deadline /*until*/) const override {
         in_.call([&](rows& all) { all.floor = std::max(all.floor, token); });
     }
+    void withdraw_retention(sql::connection& /*db*/, std::string_view /*name*/,
+                            session_id /*session*/, grant_id /*grant_id*/,
+                            sql::deadline /*until*/) const override {}
     void require_token_floor(sql::connection& /*db*/, sql::deadline /*until*/) const override {
         in_.call([](rows& /*all*/) {});
     }

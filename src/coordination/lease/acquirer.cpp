@@ -202,14 +202,22 @@ acquirer::answer acquirer::wait_for_holder(acquisition& call, const protocol::le
         call.to_recall = {.session = seen.session, .grant_id = seen.grant_id};
     }
     if (!call.has_time()) {
-        if (seen.retained && !recalled_in_vain(call)) return std::nullopt;
+        // One that is given back may be taken again before this call looks.
+        if ((seen.retained || call.recalled_at) && !recalled_in_vain(call)) return std::nullopt;
+        if (seen.retained) withdraw_retention(call, seen);
         if (!call.barging() && call.kind() == hold_kind::lease) {
             tokens_.remember_held(call.name.str());
         }
         return std::shared_ptr<grant>{};
     }
     if (call.barging()) {
-        if (call.to_recall) recall_now(call);
+        if (call.to_recall) {
+            call.recalled_at = steady::now();
+            recall_now(call);
+        } else if (seen.retained && steady::now() >= *call.recalled_at + recall_takes) {
+            call.recalled_at = steady::now();
+            withdraw_retention(call, seen);
+        }
         if (!sleep_until_probe(call, seen)) return std::shared_ptr<grant>{};
         return std::nullopt;
     }
@@ -253,6 +261,20 @@ bool acquirer::recalled_in_vain(acquisition& call) {
     const auto since = steady::now() - *call.recalled_at;
     if (since >= recall_takes) return true;
     return !retries_.pause(std::max<nanoseconds>(since / 2, 1ms), call.stop);
+}
+
+/// Asks through the row a client that no recall seems to reach: otherwise one that uses a lease now
+/// and then would keep it from tries for ever. What fails is not repeated: a later try asks again.
+void acquirer::withdraw_retention(const acquisition& call, const protocol::lease_probe& seen) {
+    if (call.ours && seen.session == call.ours->id()) return;
+    try {
+        const auto until = std::min(context_.statement_deadline(), steady::now() + 1s);
+        const auto db = connections_.take(until);
+        context_.leases.withdraw_retention(*db, call.name.str(), seen.session, seen.grant_id,
+                                           until);
+    } catch (const error&) {
+        return;
+    }
 }
 
 /// Called before the next round of a call; no round begins after the call's time limit.

@@ -127,6 +127,7 @@ private:
     void recall(acquisition& call, sql::connection& db, sql::deadline until) const;
     void recall_now(acquisition& call);
     bool recalled_in_vain(acquisition& call);
+    void withdraw_retention(const acquisition& call, const protocol::lease_probe& seen);
 
     answer wait_in_queue(acquisition& call);
     std::shared_ptr<waiter> enqueue(acquisition& call, waiting_threads& at, sql::connection& db,

@@ -45,6 +45,7 @@ public:
 private:
     template <typename Read>
     auto read(Read what);
+    [[nodiscard]] bool is_given_back(const lock_name& name, std::optional<fencing_token> only);
 
     client_context& context_;
     retry_loop& retries_;

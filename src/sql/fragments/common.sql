@@ -26,7 +26,7 @@ l.session,
 coalesce(s.expires_at <= {now}, 0) and not {free},
 coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now},
 case when {free} then {waited} else 0 end,
-coalesce(l.retained = l.grant_id, 0)
+coalesce(l.grant_id in (l.retained, - l.retained), 0)
 
 -- fragment info
 -- The columns that read_info reads, for people: the name n.name, its lease l, the holder s and the
@@ -49,7 +49,7 @@ coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now},
 {now} - (select min(w.enqueued_at) {queue}),
 case when l.asked_for = l.grant_id then coalesce(l.asked_by, '') end,
 l.reason,
-coalesce(l.retained = l.grant_id, 0)
+coalesce(l.grant_id in (l.retained, - l.retained), 0)
 
 -- fragment queue
 -- The live waiters of the name n.name. One step into the index by (name, ticket) if there are none.

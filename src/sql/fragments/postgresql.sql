@@ -80,7 +80,7 @@ l.session as session,
 (coalesce(s.expires_at <= clock_timestamp(), false) and not {free})::int as expired,
 (extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint as remaining,
 case when not {free} then 0 when {reserved_for} is not null then 2 else {waited}::int end as waited,
-coalesce(l.retained = l.grant_id, false)::int as retained
+coalesce(l.grant_id in (l.retained, - l.retained), false)::int as retained
 
 -- fragment glance
 -- The columns of protocol::lease_glance: whether lease l, with its session s, may be granted, its grant id, its session,
@@ -88,7 +88,7 @@ coalesce(l.retained = l.grant_id, false)::int as retained
 {free}::int,
 l.grant_id,
 l.session,
-coalesce(l.retained = l.grant_id, false)::int,
+coalesce(l.grant_id in (l.retained, - l.retained), false)::int,
 (extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
 
 -- fragment entry_states
@@ -154,7 +154,7 @@ q.waiting,
 (extract(epoch from clock_timestamp() - q.since) operator(pg_catalog.*) 1000000)::bigint,
 case when l.asked_for = l.grant_id then coalesce(l.asked_by, '') end,
 l.reason,
-coalesce(l.retained = l.grant_id, false)::int
+coalesce(l.grant_id in (l.retained, - l.retained), false)::int
 
 -- fragment queue
 -- To be joined to n: how many live waiters n.name has, and since when the first of them waits. One step

@@ -92,7 +92,8 @@ common_lease_protocol::common_lease_protocol(const sql::statement_set& statement
       inspect_{statements("inspect")},
       list_{statements("list")},
       queue_{statements("queue")},
-      lift_floor_{statements("lift_floor")} {}
+      lift_floor_{statements("lift_floor")},
+      withdraw_retention_{statements("withdraw_retention")} {}
 
 std::optional<std::string> common_lease_protocol::server_of(sql::connection& db,
                                                             sql::deadline until) const {
@@ -210,6 +211,12 @@ std::optional<std::int64_t> common_lease_protocol::find_grant(sql::connection& d
 void common_lease_protocol::lift_floor(sql::connection& db, std::int64_t token,
                                        sql::deadline until) const {
     run(db, lift_floor_, until, token);
+}
+
+void common_lease_protocol::withdraw_retention(sql::connection& db, std::string_view name,
+                                               session_id session, grant_id grant_id,
+                                               sql::deadline until) const {
+    run(db, withdraw_retention_, until, name, session, grant_id);
 }
 
 void common_lease_protocol::require_token_floor(sql::connection& db, sql::deadline until) const {

@@ -48,6 +48,8 @@ public:
                                            session_id session, grant_id grant_id,
                                            sql::deadline until) const override;
     void lift_floor(sql::connection& db, std::int64_t token, sql::deadline until) const override;
+    void withdraw_retention(sql::connection& db, std::string_view name, session_id session,
+                            grant_id grant_id, sql::deadline until) const override;
     void require_token_floor(sql::connection& db, sql::deadline until) const override;
     std::vector<bool> make_durable(sql::connection& db, session_id session,
                                    std::span<const granted_name> grants,
@@ -112,7 +114,7 @@ private:
         delete_session_, bump_revision_, extend_session_, wake_address_, probe_, glance_, release_,
         retain_, end_retention_, find_grant_, confirm_grant_, session_leases_, force_release_,
         lock_lease_, shorten_lease_, lease_deadline_, predecessors_, reclaim_lease_, adopt_lease_,
-        adopted_lease_, renew_lease_, inspect_, list_, queue_, lift_floor_;
+        adopted_lease_, renew_lease_, inspect_, list_, queue_, lift_floor_, withdraw_retention_;
 };
 
 /// The answer to an attempt that granted nothing, by what it saw.

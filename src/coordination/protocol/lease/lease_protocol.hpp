@@ -358,6 +358,11 @@ public:
     virtual std::vector<waiter_info> queue(sql::connection& db, std::string_view name,
                                            sql::deadline until) const = 0;
 
+    /// Asks a client that may not be reached by a message to retain this grant no further: its next
+    /// retain() returns false. Changes nothing else of the lease. One round trip.
+    virtual void withdraw_retention(sql::connection& db, std::string_view name, session_id session,
+                                    grant_id grant_id, sql::deadline until) const = 0;
+
 protected:
     lease_protocol() = default;
 };

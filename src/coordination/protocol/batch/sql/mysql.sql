@@ -44,7 +44,7 @@ select f.floor,
        coalesce(s.expires_at <= {now}, 0) and not {free},
        coalesce(least(s.expires_at, l.deadline), s.expires_at) - {now},
        case when {free} then {waited_here} else 0 end,
-       coalesce(l.retained = l.grant_id, 0)
+       coalesce(l.grant_id in (l.retained, - l.retained), 0)
   from rowlock_token_floor f
        left join rowlock_lease l force index (primary)
               on l.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)

@@ -102,6 +102,7 @@ select 1
   from rowlock_lease l join rowlock_session m on m.id = l.session
  where l.name = $1::text and {live} and (l.deadline is null or l.deadline > clock_timestamp())
    and l.retained is distinct from l.grant_id
+   and - l.retained is distinct from l.grant_id
 
 -- statement probe_all
 -- Returns which of these names are certainly held by a live session now, for tries that would fail: reads a
@@ -114,6 +115,7 @@ select r.name
        select from rowlock_lease l join rowlock_session m on m.id = l.session
         where l.name = r.name and {live} and (l.deadline is null or l.deadline > clock_timestamp())
           and l.retained is distinct from l.grant_id
+          and - l.retained is distinct from l.grant_id
        offset 0) l
 
 -- statement release_all

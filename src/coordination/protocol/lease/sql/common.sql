@@ -69,7 +69,7 @@ select token, deadline - {now}, deadline - acquired_at, case when asked_for = gr
 -- $1 name
 -- → whether it may be granted, its grant id, its session, whether its client may keep it after its release, what is left
 --   of it in µs
-select {free}, l.grant_id, l.session, coalesce(l.retained = l.grant_id, 0),
+select {free}, l.grant_id, l.session, coalesce(l.grant_id in (l.retained, - l.retained), 0),
        coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now}
   from rowlock_lease l left join rowlock_session s on s.id = l.session
  where l.name = $1
@@ -85,3 +85,12 @@ update rowlock_lease
    set token = $8, retained = null, thread = $4, note = $5,
        acquired_at = {now} - $6 + ({now} - $6 = acquired_at)
  where name = $1 and session = $2 and grant_id = $3 and token = $7
+
+-- statement withdraw_retention
+-- Asks through the row, where no message arrives: this grant is to be retained no further. Its client learns of it from
+-- the next `retain`, which changes no row then. Others still find the lease retained, and recall it. A column that names
+-- a grant needs no clearing. The client grants the lease to its threads until then, or until its time is up: the token
+-- and the holder are as before.
+-- $1 name  $2 session  $3 grant id
+update rowlock_lease set retained = - grant_id
+ where name = $1 and session = $2 and grant_id = $3 and retained = grant_id

@@ -245,6 +245,7 @@ select token, (extract(epoch from deadline - clock_timestamp()) operator(pg_cata
 -- until the client gives it back.
 -- thread: a search for deadlocks leaves it out, as any of the client's threads may hold the lease, or none.
 -- A repetition after a lost reply changes no row: the token has risen.
+-- Not after withdraw_retention: the client was asked through the row.
 -- $1 name  $2 my session  $3 grant id  $4 the row's token  $5 the last token of the new block
 -- The queue is read as in `reacquire`. A promise names a waiter: then it is not kept.
 update rowlock_lease l
@@ -252,6 +253,7 @@ update rowlock_lease l
        acquired_at = clock_timestamp(), changed_at = clock_timestamp()
  where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint and l.token = $4::bigint
    and l.deadline is null and l.successor is null
+   and coalesce(l.retained <> - l.grant_id, true)
    and (select f.floor from rowlock_token_floor f) <= $4::bigint
    and exists (select from rowlock_session m where m.id = $2::bigint and {live})
    and (select w.ticket from rowlock_waiter w where w.name = $1::text
@@ -267,3 +269,13 @@ update rowlock_lease
    set token = $8::bigint, retained = null, thread = $4::text, note = $5::text,
        acquired_at = clock_timestamp() - $6::bigint::float8 * interval '1 microsecond'
  where name = $1::text and session = $2::bigint and grant_id = $3::bigint and token = $7::bigint
+
+-- statement withdraw_retention
+-- Asks through the row, where no message arrives: this grant is to be retained no further. Its client learns of it from
+-- the next `retain`, which changes no row then. Others still find the lease retained, and recall it. A column that names
+-- a grant needs no clearing. The client grants the lease to its threads until then, or until its time is up: the token
+-- and the holder are as before.
+-- $1 name  $2 session  $3 grant id
+update rowlock_lease
+   set retained = - grant_id
+ where name = $1::text and session = $2::bigint and grant_id = $3::bigint and retained = grant_id

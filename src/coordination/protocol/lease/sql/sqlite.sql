@@ -130,6 +130,7 @@ on conflict (name) do nothing
 -- until the client gives it back.
 -- thread: a search for deadlocks leaves it out, as any of the client's threads may hold the lease, or none.
 -- A repetition after a lost reply changes no row: the token has risen.
+-- Not after withdraw_retention: the client was asked through the row.
 -- $1 name  $2 my session  $3 grant id  $4 the row's token  $5 the last token of the new block
 -- acquired_at changes in any case, although this clock has milliseconds: by that the history knows a retained lease from a row
 -- that was changed by hand.
@@ -137,6 +138,7 @@ update rowlock_lease
    set token = $5, retained = grant_id, thread = null, note = null, acquired_at = max({now}, acquired_at + 1),
        changed_at = {now}
  where name = $1 and session = $2 and grant_id = $3 and token = $4 and deadline is null
+   and coalesce(retained <> - grant_id, 1)
    and exists (select 1 from rowlock_token_floor f where f.id = 1 and f.floor <= $4)
    and exists (select 1 from rowlock_session m where m.id = $2 and {live})
    and not exists (select 1 from rowlock_waiter w where w.name = $1)
