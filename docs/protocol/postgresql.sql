@@ -24,6 +24,10 @@ substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
 -- Whether session m can be granted anything.
 ({unexpired} and {here})
 
+-- fragment waits
+-- Whether entry w of session m can be served: its session lives, and its caller's time limit has not passed.
+({live} and coalesce(w.waits_until > clock_timestamp(), true))
+
 -- fragment free
 -- Whether lease l, left-joined to its session s, may be granted.
 (l.session is null or s.id is null or s.ended or coalesce(l.deadline <= clock_timestamp(), false))
@@ -124,7 +128,7 @@ select greatest(coalesce(l.token, 0), f.floor) + 1 + (l.successor is not null)::
        (l.name is not null)::int, l.token, {free}::int,
        ({reserved} is not null
         or exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
-                    where w.name = $1::text and {live}))::int,
+                    where w.name = $1::text and {waits}))::int,
        l.session, {expired}::int, {left}
   from rowlock_token_floor f
        left join rowlock_lease l on l.name = $1::text
@@ -171,8 +175,10 @@ update rowlock_lease
 
 -- statement enqueue
 -- $1 name  $2 my session  $3 grant id  $4 thread or NULL  $5 note or NULL  $6 own deadline in µs, or NULL
-insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at)
-values ($1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_timestamp())
+-- $7 time limit of your caller in µs, or NULL
+insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, waits_until)
+values ($1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_timestamp(),
+        clock_timestamp() + $7::bigint::float8 * interval '1 microsecond')
 
 -- statement entry
 -- $1 name  $2 my session  $3 grant id
@@ -182,7 +188,7 @@ select (select count(*) from rowlock_session m where m.id = $2::bigint and {live
        mine.ticket,
        (mine.ticket is not null
         and not exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
-                         where w.name = $1::text and w.ticket < mine.ticket and {live}))::int,
+                         where w.name = $1::text and w.ticket < mine.ticket and {waits}))::int,
        {free}::int, l.session, {expired}::int, {left}, coalesce(mine.ticket <= l.served - 256, false)::int
   from (values (1)) as one
        left join rowlock_waiter mine on mine.name = $1::text and mine.session = $2::bigint and mine.grant_id = $3::bigint
@@ -202,10 +208,10 @@ select greatest(coalesce(l.token, 0), f.floor) + 1 + (coalesce(l.successor, w.gr
        left join rowlock_lease l on l.name = $1::text
        left join rowlock_session s on s.id = l.session
        left join lateral (
-            select o.*, m.wake_address, m.wake_secret, m.mailbox
-              from rowlock_waiter o join rowlock_session m on m.id = o.session
-             where o.name = $1::text and {live} and o.grant_id = coalesce({reserved}, o.grant_id)
-             order by o.ticket limit 1) w on true
+            select w.*, m.wake_address, m.wake_secret, m.mailbox
+              from rowlock_waiter w join rowlock_session m on m.id = w.session
+             where w.name = $1::text and {waits} and w.grant_id = coalesce({reserved}, w.grant_id)
+             order by w.ticket limit 1) w on true
  where f.id = 1
 
 -- statement delete_waiter

@@ -112,7 +112,7 @@ class Client:
 def run(client, name, wait, command):
     grant, give_up = secrets.randbelow(2**62) + 1, clock() + wait
     if (token := client.acquire(name, grant)) is None and wait > 0:
-        client.change("enqueue", name, client.session, grant, None, None, None)
+        client.change("enqueue", name, client.session, grant, None, None, None, int(min(wait, 1e9) * 1e6))
         while (token := client.poll(name, grant)) is None and clock() < give_up:
             client.keep(None)
             time.sleep(0.05)

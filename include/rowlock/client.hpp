@@ -245,7 +245,8 @@ public:
     [[nodiscard]] bool is_locked(const lock_name& name);
 
     /// Whether this client holds a lock of that name, of any kind and by any of its threads, as
-    /// lease::held() knows it. No round trip.
+    /// lease::held() knows it: from the return of the call that acquired it to its release or loss.
+    /// No round trip.
     [[nodiscard]] bool holds(const lock_name& name) const;
     /// For code that must run under a lock: refuses to go on without it. No round trip.
     /// @throws error errc::not_owner if this client does not hold a lock of that name

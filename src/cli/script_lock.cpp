@@ -49,6 +49,12 @@ void end_expired(sql::connection& db, const link& to, session_id session, sql::d
     serve_after(db, to, session, until);
 }
 
+/// The time limit of a place in the queue. Not exact: the command began to wait before it enqueues.
+std::optional<std::int64_t> limit_of(const acquire_options& options) {
+    if (!options.wait) return std::nullopt;
+    return microseconds{*options.wait}.count();
+}
+
 template <typename Protocol>
 void delete_entries(sql::connection& db, const Protocol& of, session_id session,
                     sql::deadline until) {
@@ -176,7 +182,8 @@ private:
                 .grant_id = hold.grant_id,
                 .thread = {},
                 .note = options_.note,
-                .deadline_us = microseconds{options_.duration}.count()};
+                .deadline_us = microseconds{options_.duration}.count(),
+                .limit_us = limit_of(options_)};
     }
 
     protocol::attempt in_the_way(sql::connection& db, const protocol::lease_probe& seen,
@@ -345,7 +352,8 @@ private:
                 .thread = {},
                 .note = options_.note,
                 .deadline_us = microseconds{options_.duration}.count(),
-                .permits = wanted_};
+                .permits = wanted_,
+                .limit_us = limit_of(options_)};
     }
 
     /// Takes back permits of sessions that have expired, and of holds that are over. Returns

@@ -407,11 +407,12 @@ TEST_CASE(
               "migration 8\napplied migration 9\napplied migration 10\napplied migration 11\n"
               "applied migration 12\napplied migration 13\napplied migration 14\n"
               "applied migration 15\napplied migration 16\napplied migration 17\n"
-              "applied migration 18\napplied migration 19\n");
+              "applied migration 18\napplied migration 19\napplied migration 20\n");
         CHECK(in->run({"migrate"}).out == "nothing to do\n");
         CHECK(in->run({"migrate", "--status"}).code == 0);
         CHECK(in->run({"migrate", "--down-to", "0", "--yes"}).out ==
-              "reverted migration 19\nreverted migration 18\nreverted migration 17\nreverted "
+              "reverted migration 20\nreverted migration 19\nreverted migration 18\nreverted "
+              "migration 17\nreverted "
               "migration 16\nreverted "
               "migration 15\nreverted "
               "migration 14\nreverted "

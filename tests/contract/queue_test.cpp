@@ -168,6 +168,99 @@ TEST_CASE("dead waiters are passed over, do not block newcomers, and are removed
     }
 }
 
+// shows: promise-9
+TEST_CASE("a waiter whose time limit has passed is passed over, and blocks no newcomer") {
+    const auto limited = [](std::string_view name, session_id session, grant_id grant) {
+        return protocol::grant_request{.name = name,
+                                       .session = session,
+                                       .grant_id = grant,
+                                       .thread = {},
+                                       .note = {},
+                                       .deadline_us = std::nullopt,
+                                       .limit_us = 3'600'000'000};
+    };
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        // The control: within its limit the same waiter is served.
+        for (const bool passed : {true, false}) {
+            CAPTURE(passed);
+            const std::string name = passed ? "late" : "in time";
+            const protocol_connection hand{database};
+            const std::int64_t base = passed ? 100 : 200;
+            const auto session = [&](std::int64_t number) { return session_id{base + number}; };
+            const auto grant = [&](std::int64_t number) { return grant_id{base + number}; };
+            for (const std::int64_t number : {1, 2, 3}) hand.open(session(number));
+            const auto wait_limited = [&](std::int64_t number) {
+                hand.queue().enqueue(hand.db(), limited(name, session(2), grant(number)),
+                                     support::soon());
+                if (!passed) return;
+                database.run(
+                    "update rowlock_waiter set waits_until = enqueued_at where grant_id = " +
+                    std::to_string(base + number));
+            };
+            REQUIRE(hand.acquire(name, session(1), grant(1)).what == attempt::outcome::granted);
+            wait_limited(20);
+            hand.enqueue(name, session(3), grant(30));
+
+            const auto late = hand.entries_of(session(2)).waiting.at(0);
+            CHECK(late.position == (passed ? 0 : 1));
+            CHECK(hand.entries_of(session(3)).waiting.at(0).position == (passed ? 1 : 2));
+            const auto done = hand.release(name, session(1), grant(1));
+            REQUIRE(done.next.has_value());
+            CHECK(done.next->grant_id == grant(passed ? 30 : 20));
+
+            // As a poll serves it: the lease is free, no release hands it over.
+            database.run("update rowlock_lease set session = null where name = '" + name + "'");
+            CHECK(grant_id_of(hand.grant_next(name)) == (passed ? grant_id{} : grant(30)));
+            if (!passed) continue;
+            CHECK(hand.names_with_waiters({name}).empty());
+            CHECK_FALSE(hand.entries_of(session(2)).waiting.at(0).position > 0);
+            CHECK(hand.acquire(name, session(3), grant(31)).what == attempt::outcome::granted);
+            CHECK(hand.cancel({grant(20)}) == ids{grant(20)});
+        }
+    }
+}
+
+TEST_CASE("a waiter that was read before its time limit passed is not served after it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const protocol_connection hand{database};
+        for (const std::int64_t session : {1, 2, 3}) hand.open(session_id{session});
+        REQUIRE(hand.acquire("job", session_id{1}, grant_id{10}).what == attempt::outcome::granted);
+        hand.enqueue("job", session_id{2}, grant_id{20});
+        hand.enqueue("job", session_id{3}, grant_id{30});
+        const auto seen = hand.confirm_and_read_next("job", session_id{1}, grant_id{10});
+        REQUIRE(seen.has_value());
+        if (!seen->next) continue;  // SQLite reads nothing ahead
+        CHECK(seen->next->grant_id == grant_id{20});
+        database.run("update rowlock_waiter set waits_until = enqueued_at where grant_id = 20");
+        CHECK_FALSE(hand.hand_over_to("job", session_id{1}, grant_id{10}, *seen->next).has_value());
+        const auto done = hand.release("job", session_id{1}, grant_id{10});
+        REQUIRE(done.next.has_value());
+        CHECK(done.next->grant_id == grant_id{30});
+    }
+}
+
+TEST_CASE("PostgreSQL: no waiter whose time limit is near is promised a token") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
+        for (const bool near : {true, false}) {
+            CAPTURE(near);
+            support::lock_database fresh{database.which()};
+            const protocol_connection hand{fresh};
+            for (const std::int64_t session : {1, 2, 3}) hand.open(session_id{session});
+            REQUIRE(hand.acquire("job", session_id{1}, grant_id{10}).what ==
+                    attempt::outcome::granted);
+            hand.enqueue("job", session_id{2}, grant_id{20});
+            hand.enqueue("job", session_id{3}, grant_id{30});
+            // A limit that has passed hides the entry; one that is near must not pass meanwhile.
+            fresh.run("update rowlock_waiter set waits_until = clock_timestamp() + interval '" +
+                      std::string{near ? "990 ms" : "1 hour"} + "' where grant_id = 30");
+            const auto seen = hand.confirm_and_read_next("job", session_id{1}, grant_id{10});
+            REQUIRE((seen && seen->next));
+            CHECK(seen->next->grant_id == grant_id{20});
+            CHECK(seen->next->after.has_value() == !near);
+        }
+    }
+}
+
 TEST_CASE("a cancelled queue entry is deleted, and one that was served cannot be cancelled") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};

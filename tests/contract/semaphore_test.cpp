@@ -348,6 +348,37 @@ TEST_CASE("a large request is not overtaken by smaller ones behind it") {
     }
 }
 
+// shows: promise-9
+TEST_CASE(
+    "a waiter for permits whose time limit has passed is passed over, and blocks no newcomer") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const permits_of_api api{database};
+        api.open();
+        api.set(2);
+        REQUIRE(api.took(one, 10, 2));
+        auto limited = permits_of_api::of(two, 20, 2);
+        limited.limit_us = 3'600'000'000;
+        api.protocol().enqueue(api.db(), limited, soon());
+        api.wait(two, 30, 1);
+        const auto positions = [&] {
+            ids all;
+            for (const auto& each : api.protocol().entries_of(api.db(), two, soon()).waiting) {
+                all.push_back(each.position);
+            }
+            return all;
+        };
+        CHECK(positions() == ids{1, 2});
+        database.run(
+            "update rowlock_permit_waiter set waits_until = enqueued_at where grant_id = 20");
+        CHECK(positions() == ids{0, 1});
+        REQUIRE(api.give(one, 10));
+        CHECK(api.grant_next() == ids{30});  // the control is "a large request is not overtaken …"
+        CHECK(api.took(one, 11));
+        CHECK(api.cancel({grant_id{20}}) == ids{20});
+        CHECK(api.counts());
+    }
+}
+
 TEST_CASE("the capacity changes live, also to less than is used") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const permits_of_api api{database};

@@ -1,5 +1,6 @@
 // Queue entries and grants of threads that stopped waiting, and the cost of a wait without events.
 
+#include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
@@ -11,13 +12,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <functional>
 #include <future>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace rowlock;
@@ -64,6 +69,136 @@ void wait_and_give_up(support::lock_database& database, client& waiter) {
     CHECK(eventually([&] { return waiter.stats().polls > 0; }));
     stop.request_stop();
     CHECK_FALSE(waiting.get());
+}
+
+constexpr auto limited_entries =
+    "select count(*) from rowlock_waiter where waits_until is not null";
+constexpr auto pass_limits =
+    "update rowlock_waiter set waits_until = enqueued_at where waits_until is not null";
+
+/// Stops a client's loop twice: after it has read a grant, and before it gives one back.
+class loop_held_up {
+public:
+    explicit loop_held_up(interception& network) : network_{network} {
+        network.after([seen = reading_](std::string_view what) {
+            if (is_one_of(what, {"served", "confirm_and_read_next", "woken_for", "find_permits"})) {
+                seen->pass();
+            }
+        });
+        network.before([seen = giving_back_](std::string_view what) {
+            if (is_one_of(what, {"hand_over", "next_waiter", "give_permits", "delete_permit"})) {
+                seen->pass();
+            }
+        });
+    }
+    ~loop_held_up() {
+        reading_->open();
+        giving_back_->open();
+        network_.before({});
+        network_.after({});
+    }
+    loop_held_up(const loop_held_up&) = delete;
+    loop_held_up& operator=(const loop_held_up&) = delete;
+
+    void arm() { reading_->armed = giving_back_->armed = true; }
+    [[nodiscard]] bool has_read() const {
+        return eventually([&] { return reading_->reached.load(); });
+    }
+    void go_on() { reading_->open(); }
+    [[nodiscard]] bool gives_back() const {
+        return eventually([&] { return giving_back_->reached.load(); });
+    }
+
+private:
+    struct gate {
+        std::atomic<bool> armed{false}, reached{false};
+        std::promise<void> go{};
+        std::shared_future<void> opened = go.get_future().share();
+        std::atomic<bool> is_open{false};
+        void pass() {
+            if (!armed || is_open) return;
+            reached = true;
+            opened.wait();
+        }
+        void open() {
+            if (!is_open.exchange(true)) go.set_value();
+        }
+    };
+    static bool is_one_of(std::string_view what, std::initializer_list<std::string_view> names) {
+        return std::ranges::find(names, what) != names.end();
+    }
+
+    interception& network_;
+    std::shared_ptr<gate> reading_ = std::make_shared<gate>(),
+                          giving_back_ = std::make_shared<gate>();
+};
+
+/// A kind of hold of "job": how a thread waits for it until a stop, and takes it with another name.
+struct kind_of_hold {
+    const char* what;
+    std::function<std::function<void()>(client&)> hold;  ///< returns its release
+    std::function<bool(client&, std::stop_token)> wait;
+    std::function<bool(client&)> try_with_another;
+};
+
+kind_of_hold leases() {
+    return {.what = "lease",
+            .hold =
+                [](client& locks) {
+                    const auto held = std::make_shared<lease>(locks.acquire("job"));
+                    return [held] { held->release(); };
+                },
+            .wait =
+                [](client& locks, std::stop_token stop) {
+                    return locks
+                        .try_acquire_for("job", support::patience, std::move(stop),
+                                         {.max_duration = 1h})
+                        .has_value();
+                },
+            .try_with_another =
+                [](client& locks) {
+                    return locks.try_acquire_all({"another", "job"}).has_value();
+                }};
+}
+
+kind_of_hold permits_of_one() {
+    return {.what = "permits",
+            .hold =
+                [](client& locks) {
+                    semaphore{locks, "job"}.create(1);
+                    const auto held = std::make_shared<permits>(semaphore{locks, "job"}.acquire(1));
+                    return [held] { held->release(); };
+                },
+            .wait =
+                [](client& locks, std::stop_token stop) {
+                    return semaphore{locks, "job"}
+                        .try_acquire_for(1, support::patience, std::move(stop))
+                        .has_value();
+                },
+            .try_with_another = [](client&) { return false; }};
+}
+
+kind_of_hold modes(lock_mode mode) {
+    return {.what = mode == lock_mode::shared ? "shared" : "exclusive",
+            .hold =
+                [](client& locks) {
+                    static_cast<void>(shared_mutex{locks, "another"}.acquire(lock_mode::exclusive));
+                    const auto held = std::make_shared<mode_lease>(
+                        shared_mutex{locks, "job"}.acquire(lock_mode::exclusive));
+                    return [held] { held->release(); };
+                },
+            .wait =
+                [mode](client& locks, std::stop_token stop) {
+                    return shared_mutex{locks, "job"}
+                        .try_acquire_for(mode, support::patience, std::move(stop))
+                        .has_value();
+                },
+            .try_with_another =
+                [](client& locks) {
+                    return try_acquire_all(locks, {{"another", lock_mode::exclusive},
+                                                   {"job", lock_mode::exclusive}})
+                        .has_value();
+                }};
 }
 
 /// Waits until the client with a ttl of 60 s has been granted the lease, whether it knows or not.
@@ -114,6 +249,144 @@ TEST_CASE("a lease granted to a thread that stopped waiting goes on after one mo
             CHECK(eventually([&] { return slow.stats().held == 0; }));
             network.before({});
         }
+    }
+}
+
+TEST_CASE("a grant that comes after its caller has left counts as held by no thread") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        for (const auto& kind :
+             {leases(), permits_of_one(), modes(lock_mode::shared), modes(lock_mode::exclusive)}) {
+            CAPTURE(std::string{kind.what});
+            support::lock_database fresh{database.which()};
+            client holder{fresh.source(), fresh.options()};
+            interception network;
+            client leaving{network.wrap(fresh.source()),
+                           fresh.options({.ttl = 60s, .poll_interval = 1min})};
+            const auto release = kind.hold(holder);
+            loop_held_up loop{network};
+            std::stop_source stop;
+            struct answers {
+                bool granted = true, held = true, asserted = true, with_another = true;
+                std::size_t leases = 1;
+            };
+            auto calling = std::async(std::launch::async, [&] {
+                answers got{.granted = kind.wait(leaving, stop.get_token())};
+                loop.go_on();
+                REQUIRE(loop.gives_back());
+                got.held = leaving.holds("job");
+                got.asserted =
+                    support::kind_of([&] { leaving.assert_held("job"); }) != errc::not_owner;
+                got.leases = leaving.stats().held;
+                got.with_another = kind.try_with_another(leaving);  // throws if it would wait
+                return got;
+            });
+            REQUIRE(eventually([&] { return leaving.stats().queued == 1; }));
+            REQUIRE(eventually([&] { return leaving.stats().polls > 0; }));
+            loop.arm();
+            release();
+            REQUIRE(loop.has_read());
+            stop.request_stop();
+            const auto got = calling.get();
+            CHECK_FALSE(got.granted);
+            CHECK_FALSE(got.held);
+            CHECK_FALSE(got.asserted);
+            CHECK(got.leases == 0);
+            CHECK_FALSE(got.with_another);
+        }
+    }
+}
+
+TEST_CASE("reclaimed leases count as held once reclaim() returns them") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const auto options = database.options({.owner = "worker"});
+        const support::protocol_connection predecessor{database};
+        predecessor.open(session_id{1}, {.owner = "worker"});
+        REQUIRE(predecessor.try_acquire("a", session_id{1}, grant_id{10}));
+        REQUIRE(predecessor.try_acquire("b", session_id{1}, grant_id{20}));
+        interception network;
+        client successor{network.wrap(database.source()), options};
+        std::atomic<bool> early{false};
+        std::atomic<int> statements{0};
+        network.before([&, caller = std::this_thread::get_id()](std::string_view) {
+            if (std::this_thread::get_id() != caller) return;
+            ++statements;
+            if (successor.holds("a") || successor.holds("b")) early = true;
+        });
+        const auto taken = successor.reclaim();
+        CHECK(taken.size() == 2);
+        CHECK(statements > 2);
+        CHECK_FALSE(early);
+        CHECK(successor.holds("a"));
+        CHECK(successor.holds("b"));
+        network.before({});
+    }
+}
+
+// shows: promise-9
+TEST_CASE("a waiter whose limit has passed is skipped by the hand-over and by the poller") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        for (const bool polled : {false, true}) {
+            // The control: without its limit the entry is served although its caller has left.
+            for (const bool limited : {true, false}) {
+                CAPTURE(polled);
+                CAPTURE(limited);
+                support::lock_database fresh{database.which()};
+                client holder{fresh.source(), fresh.options()};
+                client other{fresh.source(), fresh.options({.poll_interval = 50ms})};
+                interception network;
+                client gone{network.wrap(fresh.source()),
+                            fresh.options({.ttl = 60s, .poll_interval = 1min})};
+                auto job = holder.acquire("job");
+                cancel_held_up cancel{network};
+                CHECK_FALSE(gone.try_acquire("job"));  // opens its session
+                // Its loop cannot delete the entry.
+                wait_and_give_up(fresh, gone);
+                REQUIRE(fresh.number(limited_entries) == 1);
+                fresh.run(limited ? pass_limits : "update rowlock_waiter set waits_until = null");
+                auto waiting = std::async(std::launch::async,
+                                          [&] { return support::acquire_soon(other, "job"); });
+                REQUIRE(support::places(fresh, 2));
+                REQUIRE(eventually([&] { return other.stats().polls > 0; }));
+                const auto before = job.token();
+                if (polled) {
+                    fresh.run("update rowlock_lease set session = null, grant_id = null");
+                } else {
+                    job.release();
+                }
+                if (limited) {
+                    const auto next = waiting.get();
+                    CHECK(next.token().value() == before.value() + 1);  // no grant in between
+                    CHECK(next.held());
+                    cancel.go.set_value();
+                } else {
+                    CHECK(served_to_ttl_60s(fresh));
+                    cancel.go.set_value();
+                    CHECK(waiting.get().token().value() > before.value() + 1);
+                }
+                CHECK(support::places(fresh, 0));
+                network.before({});
+            }
+        }
+    }
+}
+
+TEST_CASE("a waiter whose limit has passed keeps no newcomer from a free lease") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client newcomer{database.source(), database.options()};
+        interception network;
+        client gone{network.wrap(database.source()),
+                    database.options({.ttl = 60s, .poll_interval = 1min})};
+        auto job = holder.acquire("job");
+        cancel_held_up cancel{network};
+        wait_and_give_up(database, gone);
+        REQUIRE(database.number(limited_entries) == 1);
+        database.run(pass_limits);
+        job.release();
+        CHECK(newcomer.try_acquire("job").has_value());
+        cancel.go.set_value();
+        CHECK(support::places(database, 0));
+        network.before({});
     }
 }
 

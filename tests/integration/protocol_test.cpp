@@ -225,9 +225,9 @@ TEST_CASE("control: a foreign client whose probe overlooks the queue passes a wa
         waiter.enqueue("job", grant_id{12});
         CHECK_FALSE(other.try_acquire("job", 21));
         if (postgresql) {
-            other.sql().replace("probe", "w.name = $1::text and {live}", "false");
+            other.sql().replace("probe", "w.name = $1::text and {waits}", "false");
         } else {
-            other.sql().replace("probe", "w.name = $1 and m.id = w.session and {live}", "1 = 0");
+            other.sql().replace("probe", "w.name = $1 and m.id = w.session and {waits}", "1 = 0");
         }
         CHECK(other.try_acquire("job", 21));
     }

@@ -296,7 +296,7 @@ std::optional<std::int64_t> client::try_acquire(const std::string& name, std::in
 }
 
 void client::enqueue(const std::string& name, std::int64_t grant_id) {
-    change("enqueue", {name, session_, grant_id, nullptr, nullptr, nullptr});
+    change("enqueue", {name, session_, grant_id, nullptr, nullptr, nullptr, nullptr});
 }
 
 std::optional<std::int64_t> client::poll(const std::string& name, std::int64_t grant_id) {

@@ -305,6 +305,20 @@ TEST_CASE("leases() leaves out lost grants, held_count() counts them") {
     CHECK(held_in(grants) == ids{1, 2});
 }
 
+TEST_CASE("a grant that no caller has counts for no thread, and is known all the same") {
+    grant_ledger grants;
+    const auto one = grant_of(1, "worker");
+    one->unclaimed = true;
+    grants.hold(one);
+    CHECK_FALSE(grants.holds_for("worker"));
+    CHECK(grants.leases() == 0);
+    CHECK(grants.held_count() == 1);
+    CHECK(grants.knows(rowlock::grant_id{1}));
+    one->unclaimed = false;
+    CHECK(grants.holds_for("worker"));
+    CHECK(grants.leases() == 1);
+}
+
 TEST_CASE("a thread holds a lease while one that it acquired is held and not ending") {
     grant_ledger grants;
     const auto one = grant_of(1, "worker");

@@ -118,8 +118,8 @@ bool acquirer::holds(const lock_name& name) const {
     if (!ours) return false;
     const auto all = ours->grants().held();
     return std::ranges::any_of(all, [&](const auto& each) {
-        // A lease that is given back has the flag before the state.
-        return each->name == name.str() && each->held() && !each->given_back;
+        // A lease that no caller has is flagged before its state changes.
+        return each->name == name.str() && each->held() && !each->unclaimed;
     });
 }
 
@@ -481,7 +481,7 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const protocol::attem
             {.grant_id = call.grant_id, .kind = call.kind(), .not_after = context_.now()});
         throw;
     }
-    if (made->held()) {
+    if (grants_.hand_out({&made, 1})) {
         context_.count(counter::acquired);
         context_.report(event_kind::lease_acquired, *made, {}, call.waited());
         return made;

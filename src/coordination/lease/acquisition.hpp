@@ -95,6 +95,10 @@ struct acquisition {
         if (options.max_duration) {
             deadline_us = std::chrono::microseconds{*options.max_duration}.count();
         }
+        std::optional<std::int64_t> limit_us;
+        if (limited()) {
+            limit_us = std::chrono::ceil<std::chrono::microseconds>(until - steady::now()).count();
+        }
         return {.name = name.str(),
                 .session = ours->id(),
                 .grant_id = grant_id,
@@ -105,7 +109,8 @@ struct acquisition {
                 .permits = permits,
                 .blocks = blocks,
                 .priority = priority,
-                .server = ours->server()};
+                .server = ours->server(),
+                .limit_us = limit_us};
     }
 
     /// Makes the call, and measures how long that takes. `make` returns grants, or none.

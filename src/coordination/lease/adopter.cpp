@@ -30,7 +30,7 @@ std::shared_ptr<grant> adopter::adopt(const lease_offer& offer) {
         give_up(mine, offer);
         return nullptr;
     }
-    if (!taken->held()) {  // its deadline is so near that the margin has begun
+    if (!grants_.hand_out({&taken, 1})) {  // its deadline is so near that the margin has begun
         grants_.give_back(*taken);
         return nullptr;
     }

@@ -34,6 +34,7 @@ struct request_parts {
                 .queued = queued,
                 .barging = single.barging,
                 .blocks = single.blocks,
+                .limit_us = single.limit_us,
                 .permits = permits};
     }
 
@@ -120,7 +121,7 @@ void acquirer::refuse_reentry(const multi_acquisition& all) const {
     const auto& shared = mode_holds::shared_labels();
     ours->grants().for_each_held([&](const grant& held) {
         // The state first: an idle grant gets its next thread's label before it is held.
-        if (held.now != grant::state::held || held.kind() != all.kind()) return;
+        if (held.now != grant::state::held || held.unclaimed || held.kind() != all.kind()) return;
         const bool by_us = held.thread == all.call.thread ||
                            std::ranges::find(shared, held.thread) != shared.end();
         if (!by_us) return;
@@ -288,7 +289,7 @@ acquirer::grants acquirer::accept_all(multi_acquisition& all, const protocol::mu
         all.unknown = true;  // out of memory: the grants cannot be held
         throw;
     }
-    if (std::ranges::all_of(held, [](const auto& each) { return each->held(); })) {
+    if (grants_.hand_out(held)) {
         for (const auto& each : held) {
             context_.count(counter::acquired);
             context_.report(event_kind::lease_acquired, *each, {}, call.waited());

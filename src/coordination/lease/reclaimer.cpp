@@ -35,6 +35,7 @@ std::vector<std::shared_ptr<grant>> reclaimer::reclaim(bool also_permits) {
     for (const auto& granted : taken) {
         context_.count(counter::acquired);
         context_.report(event_kind::lease_acquired, *granted, "reclaimed from a predecessor");
+        hand_out(granted);
     }
     return taken;
 }
@@ -109,11 +110,20 @@ std::shared_ptr<grant> reclaimer::adopt(session& ours, const protocol::session_l
         grants_.make(ours, row.name, row.grant_id, row.token, sent, left, {}, row.permits);
     granted->base = row.base;
     if (row.asked && left) grants_.end_by(granted, *row.asked, sent, *left, true);
-    // A thread that declared the session lost meanwhile may not have seen this grant.
-    if (!ours.trust()->open(context_.now())) {
-        context_.lose(*granted, loss_reason::trust_window_passed);
-    }
     return granted;
+}
+
+/// The caller receives it, even if it was lost since its row was read: then it is told, as of any
+/// loss. A thread that declared the session lost meanwhile may not have seen this grant.
+void reclaimer::hand_out(const std::shared_ptr<grant>& granted) noexcept {
+    if (grants_.hand_out({&granted, 1})) return;
+    const bool lost_in_silence = granted->now == grant::state::lost;
+    granted->unclaimed = false;
+    if (lost_in_silence) {
+        context_.lose(*granted, granted->reason, grant::state::lost);
+    } else {
+        grants_.declare_if_over(*granted);
+    }
 }
 
 /// No caller receives these grants. Rows that the session does not know are reclaimed by the next

@@ -48,6 +48,7 @@ private:
                                       sql::connection& db, sql::deadline until);
     std::shared_ptr<grant> adopt(session& ours, const protocol::session_lease& row,
                                  nanoseconds sent, sql::connection& db, sql::deadline until);
+    void hand_out(const std::shared_ptr<grant>& granted) noexcept;
     void abandon(session* ours, const std::vector<std::shared_ptr<grant>>& taken);
 
     client_context& context_;

@@ -104,7 +104,7 @@ void releaser::release_several(std::span<const std::shared_ptr<grant>> all) {
     std::optional<error> failed;
     std::optional<std::string> hopeless;  ///< why the others need not be tried
     // Their thread ends with the client: it does not wait a statement's deadline for each.
-    const bool retained = !all.empty() && all.front()->given_back;
+    const bool retained = !all.empty() && all.front()->unclaimed;
     const auto without_throwing = [&](const auto& act) {
         try {
             act();
@@ -295,7 +295,7 @@ void releaser::release_quietly(const std::shared_ptr<grant>& held) noexcept {
 void releaser::released(grant& held) {
     grants_.forget(held);
     held.now = grant::state::released;
-    if (!held.given_back) report_released(held);
+    if (!held.unclaimed) report_released(held);
 }
 
 void releaser::report_released(const grant& held) {
@@ -315,7 +315,7 @@ void releaser::leave_to_heartbeat(grant& held, const char* why) noexcept {
     held.now = grant::state::released;
     context_.measure_end(held);
     if (!grants_.leave_unanswered(held)) return;  // an ended session holds nothing
-    if (!held.given_back) context_.report(event_kind::outcome_unknown, held, why);
+    if (!held.unclaimed) context_.report(event_kind::outcome_unknown, held, why);
 }
 
 /// What this call did to the lease. If it freed it a waiter has it, or will be looked for.

@@ -179,6 +179,7 @@ void entry_poller::reset_watermark(const protocol::queue_entry& entry) {
 }
 
 void entry_poller::observe(waiter& which, const protocol::queue_entry& entry) {
+    if (entry.position == 0) return;  // its limit has passed: its thread gives it up
     auto& best = round_.found.best_position;
     best = std::min(best, entry.position);
     which.progress.observe(round_.began, which.position, entry.position);

@@ -46,6 +46,7 @@ bool permit_poller::poll(session& ours, const std::vector<std::shared_ptr<waiter
 
 void permit_poller::observe(waiter& which, std::int64_t position, nanoseconds began,
                             poll_result& found) {
+    if (position == 0) return;  // its limit has passed: its thread gives it up
     found.best_position = std::min(found.best_position, position);
     which.progress.observe(began, which.position, position);
     if (!parts_.registry.moved(which, position)) return;

@@ -99,7 +99,7 @@ void client_context::pass_on(grant& held, const release_request& request) noexce
 }
 
 void client_context::measure_end(const grant& over) noexcept {
-    if (over.given_back) return;
+    if (over.unclaimed) return;
     if (over.measured != nullptr) over.measured->held(now() - over.made_at);
 }
 
@@ -119,8 +119,8 @@ bool client_context::lose(grant& lost, loss_reason why, grant::state from) noexc
     auto none = loss_reason::none;
     if (lost.now == from) lost.reason.compare_exchange_strong(none, why);
     if (!lost.now.compare_exchange_strong(from, grant::state::lost)) return false;
-    if (lost.given_back) return true;  // no thread held it
-    measure_end(lost);                 // before the loss: one that is counted has been measured
+    if (lost.unclaimed) return true;  // no thread held it
+    measure_end(lost);                // before the loss: one that is counted has been measured
     if (lost.measured != nullptr) lost.measured->lost(lost.reason);
     if (lost.watched) signals_.deliver(lost.lost_signal);
     report(event_kind::lease_lost, lost);

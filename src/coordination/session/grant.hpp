@@ -55,8 +55,10 @@ struct grant {
     std::atomic<std::int64_t> next_row_token{0};  ///< a statement is under way that sets it
     rowlock::grant_id grant_id{};
     rowlock::session_id session_id{};
-    bool may_be_kept = false;             ///< after its release (client_options::retain)
-    std::atomic<bool> given_back{false};  ///< no thread holds it: its end is no release
+    bool may_be_kept = false;  ///< after its release (client_options::retain)
+    /// No caller has it, not yet or no longer: it does not count as held, and its end is neither a
+    /// release nor a loss. Set before the state, where both change.
+    std::atomic<bool> unclaimed{false};
     /// Made by this client of a lease that it had kept: no row has changed since.
     std::atomic<bool> local{false};
     std::shared_ptr<retained_lease> kept_as{};  ///< what it was, or may be, retained as

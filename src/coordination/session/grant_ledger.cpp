@@ -78,7 +78,7 @@ std::size_t grant_ledger::leases() const {
     return count([](const entry& known) {
         if (known.now != state::held) return false;
         const auto now = known.granted->now.load();
-        return now != grant::state::lost && now != grant::state::idle && !known.granted->given_back;
+        return now != grant::state::lost && now != grant::state::idle && !known.granted->unclaimed;
     });
 }
 
@@ -93,7 +93,7 @@ bool grant_ledger::holds_for(const std::string& thread) const {
     return any([&](const entry& known) {
         // The state first: an idle grant gets the label of its next thread before it is held.
         return known.now == state::held && known.granted->now == grant::state::held &&
-               known.granted->thread == thread;
+               !known.granted->unclaimed && known.granted->thread == thread;
     });
 }
 

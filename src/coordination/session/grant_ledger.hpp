@@ -71,12 +71,12 @@ public:
     }
     /// Includes lost grants while their rows may still be ours.
     [[nodiscard]] std::size_t held_count() const;
-    /// Excludes lost grants, and those that no thread holds.
+    /// Excludes lost grants, and those that no caller has.
     [[nodiscard]] std::size_t leases() const;
     /// Whether the holder of any grant, lost or not, may still work under it: it has not reported
     /// that it stopped.
     [[nodiscard]] bool has_holder(nanoseconds now) const;
-    /// Whether a lease is held that the thread with this label acquired.
+    /// Whether the thread with this label was given a lease that is held.
     [[nodiscard]] bool holds_for(const std::string& thread) const;
 
     /// Allocates only if the id is absent; if that throws, nothing has changed. The grant of a held

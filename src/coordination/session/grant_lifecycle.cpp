@@ -24,6 +24,7 @@ std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, gr
     made->session_id = ours.id();
     made->session_trust = ours.trust();
     made->made_at = context_.now();
+    made->unclaimed = true;
     made->measured = &context_.measured.of(made->name);
     made->owner = context_.owner;
     made->clock = context_.clock;
@@ -71,6 +72,17 @@ std::shared_ptr<grant> grant_lifecycle::succeed(const grant& before, std::int64_
     next->stopped = true;  // no holder
     next->now = grant::state::idle;
     return ours->grants().succeed(next) ? next : nullptr;
+}
+
+/// A thread that loses a grant writes its state before it reads the flag: it sees that a caller has
+/// the grant, or this sees that it is lost.
+bool grant_lifecycle::hand_out(std::span<const std::shared_ptr<grant>> granted) noexcept {
+    const auto is_held = [](const auto& each) { return each->held(); };
+    if (!std::ranges::all_of(granted, is_held)) return false;
+    for (const auto& each : granted) each->unclaimed = false;
+    if (std::ranges::all_of(granted, is_held)) return true;
+    for (const auto& each : granted) each->unclaimed = true;
+    return false;
 }
 
 void grant_lifecycle::forget(const grant& ended) noexcept {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace rowlock::detail {
@@ -34,6 +35,7 @@ public:
     grant_lifecycle(client_context& context, session_registry& sessions, hooks use)
         : context_{context}, sessions_{sessions}, hooks_{std::move(use)} {}
 
+    /// It counts as held from hand_out() on.
     /// @param sent when the statement was sent that granted it, or that read what is left of it
     /// @param max_duration from then to its own deadline, if it has one
     /// @param whole of a hold that was taken over: how long it was to last, which is more than what
@@ -48,6 +50,9 @@ public:
     /// session is over. No other thread may end the grant before it meanwhile.
     std::shared_ptr<grant> succeed(const grant& before, std::int64_t token, std::int64_t row_token,
                                    std::shared_ptr<retained_lease> kept_as);
+    /// A caller is about to receive these grants: from now on the client holds them. Returns false,
+    /// and changes nothing, if one of them is not held: then no caller may receive any.
+    [[nodiscard]] bool hand_out(std::span<const std::shared_ptr<grant>> granted) noexcept;
     /// The database confirmed that the grant is over.
     void forget(const grant& ended) noexcept;
 

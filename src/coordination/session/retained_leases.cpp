@@ -127,7 +127,7 @@ retained_leases::taken retained_leases::take(const std::string& name, std::strin
     kept->idle.reset();
     kept->now = retained_lease::state::in_use;
     granted->stopped = false;
-    granted->given_back = true;  // if it is lost meanwhile no caller has received it
+    granted->unclaimed = true;  // if it is lost meanwhile no caller has received it
     // A thread that declares the session's leases lost closes the trust window first: it sees the
     // state held, or this sees the window closed.
     auto expected = grant::state::idle;
@@ -138,7 +138,7 @@ retained_leases::taken retained_leases::take(const std::string& name, std::strin
         end(*kept);
         return {};
     }
-    granted->given_back = false;
+    granted->unclaimed = false;
     // The heartbeat may have denied it in between.
     if (granted->now != grant::state::held) {
         granted->stopped = true;
@@ -345,7 +345,7 @@ retained_leases::work retained_leases::overdue() {
         const auto idle = std::move(kept->idle);
         const bool recalled = kept->recalled;
         kept->now = retained_lease::state::returning;
-        idle->given_back = true;
+        idle->unclaimed = true;
         idle->may_be_kept = false;
         idle->queued = recalled;  // a waiter is to be expected
         auto expected = grant::state::idle;

@@ -7,11 +7,17 @@
 -- heartbeat (invariant I3).
 (l.session is null or s.id is null or s.ended = 1 or coalesce(l.deadline <= {now}, 0))
 
+-- fragment waits
+-- Whether ticket w of session m can be served: its session is alive, and the time limit of its caller has not passed.
+-- A later waiter is served before a ticket whose limit has passed, and a newcomer passes it: its caller has left,
+-- or is about to.
+({live} and coalesce(w.waits_until > {now}, 1))
+
 -- fragment waited
--- Whether a live waiter waits for the name $1. A ticket whose session has expired blocks no client: it can
--- never be served.
+-- Whether a waiter waits for the name $1 that can be served. A ticket whose session has expired, or whose limit has
+-- passed, blocks no client.
 exists (select 1 from rowlock_waiter w {join} rowlock_session m
-         where w.name = $1 and m.id = w.session and {live})
+         where w.name = $1 and m.id = w.session and {waits})
 
 -- fragment probe
 -- The columns that protocol::lease_probe reads, of lease l, named $1, and its session s. The queue is read only if
@@ -59,7 +65,7 @@ where w.name = n.name and m.id = w.session and {live}
 -- fragment permits_waited
 -- Whether a live session waits for permits of the semaphore $1. An upgrade does only while its hold lives.
 exists (select 1 from rowlock_permit_waiter w {join} rowlock_session m
-         where w.name = $1 and m.id = w.session and {live} and {base_lives})
+         where w.name = $1 and m.id = w.session and {waits} and {base_lives})
 
 -- fragment base_lives
 -- Whether entry w is no upgrade, or the hold that it upgrades is alive: not released, nor ended by force. A hold that
@@ -85,8 +91,8 @@ p.name, p.capacity, p.used,
 
 -- fragment entries
 -- The caller of multi_enqueue writes it: one of these for each name.
-($7, $1, $8, $2, $3, $4, {one_now}, $5, $6)
+($8, $1, $9, $2, $3, $4, {one_now}, $5, $6, {one_now} + $7)
 
 -- fragment counted_entries
 -- The caller of multi_enqueue_permits writes it: one of these for each name.
-($7, $1, $8, $9, $2, $3, $4, {one_now}, 1, $5, $6)
+($8, $1, $9, $10, $2, $3, $4, {one_now}, 1, $5, $6, {one_now} + $7)

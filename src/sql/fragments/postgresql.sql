@@ -39,6 +39,13 @@ t.words || ' '
 -- Whether session m can be granted anything.
 ({unexpired} and {here})
 
+-- fragment waits
+-- Whether ticket w of session m can be served: its session is alive, and the time limit of its caller has not passed.
+-- A later waiter is served before a ticket whose limit has passed, and a newcomer passes it: its caller has left,
+-- or is about to. The promise of a token (reserved_for) outlasts the limit: until that ticket is deleted no other is
+-- served. So none whose limit is near is promised one.
+({live} and coalesce(w.waits_until > clock_timestamp(), true))
+
 -- fragment in_queue
 -- Whether w is a ticket in the queue of the name $1, for reads that begin where the queue does. Older tickets
 -- were served, except one whose enqueue drew it 256 tickets ago and committed only now. Its owner finds that
@@ -54,15 +61,15 @@ w.name = $1::text
   where h.grant_id = l.successor and {unexpired})
 
 -- fragment waited
--- Whether a live waiter waits for the name $1. A ticket whose session has expired blocks no client: it can
--- never be served.
+-- Whether a waiter waits for the name $1 that can be served. A ticket whose session has expired, or whose limit has
+-- passed, blocks no client.
 exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
-         where {in_queue} and {live})
+         where {in_queue} and {waits})
 
 -- fragment waited_n
 -- The same for the name n.name.
 exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
-         where w.name = n.name and {live}
+         where w.name = n.name and {waits}
            and w.ticket > (select coalesce(max(b.served), 0) - 256
                              from rowlock_lease b where b.name = n.name))
 
@@ -93,7 +100,7 @@ coalesce(l.grant_id in (l.retained, - l.retained), false)::int,
 
 -- fragment entry_states
 -- The state of the queue entries `mine`, from a WITH on; the columns read_entries reads: whether my
--- session $1 lives; name, grant id, ticket, position (0: my session is dead), whether the lease may be
+-- session $1 lives; name, grant id, ticket, position (0: it cannot be served), whether the lease may be
 -- granted, its session, whether that has expired, its remaining time in µs, whether reads of this queue would
 -- miss the entry (fragment in_queue), in how many queues the request of the entry stands that is to be served next: of
 -- the first, or 1 if the lease is promised to another. One row with NULLs if there is no entry.
@@ -118,7 +125,7 @@ queue as materialized (
                        pg_catalog.first_value(w.members) over (order by w.ticket) as members
                   from rowlock_waiter w
                        cross join lateral (select from rowlock_session m
-                                            where m.id = w.session and {live} offset 0) m
+                                            where m.id = w.session and {waits} offset 0) m
                  where w.name = first.name and w.ticket >= first.ticket) q)
 select (select count(*) from rowlock_session m where m.id = $1::bigint and {live}),
        mine.name, mine.grant_id, mine.ticket, coalesce(place.position, 0),
@@ -294,7 +301,7 @@ $3
 -- fragment permits_waited
 -- Whether a live session waits for permits of the semaphore $1. An upgrade does only while its hold lives.
 exists (select from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-         where w.name = $1::text and {live} and {base_lives})
+         where w.name = $1::text and {waits} and {base_lives})
 
 -- fragment base_lives
 -- Whether entry w is no upgrade, or the hold that it upgrades is alive: not released, nor ended by force. A hold that

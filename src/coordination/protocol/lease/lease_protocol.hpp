@@ -59,6 +59,9 @@ struct grant_request {
     std::string_view blocks{};  ///< of a queue entry: party_labels.hpp
     std::int64_t priority = 0;  ///< of a queue entry: of a candidate in an election
     std::string_view server{};  ///< on which the session lives; '': any. For batch_protocol
+    /// Of a queue entry: how long its caller waits from now on; nullopt: without a limit. The entry
+    /// is not served later than that.
+    std::optional<std::int64_t> limit_us{};
 };
 
 /// The state of a lease in one snapshot.

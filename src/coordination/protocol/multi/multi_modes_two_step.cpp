@@ -20,10 +20,10 @@ using sql::value;
 
 std::string entry_of(std::size_t which) {
     const auto parameter = [&](std::size_t its) {
-        return '$' + std::to_string(7 + 3 * which + its);
+        return '$' + std::to_string(8 + 3 * which + its);
     };
     return "(" + parameter(0) + ", $1, " + parameter(1) + ", " + parameter(2) +
-           ", $2, $3, $4, {one_now}, 1, $5, $6)";
+           ", $2, $3, $4, {one_now}, 1, $5, $6, {one_now} + $7)";
 }
 
 class two_step_multi_modes final : public multi_protocol {
@@ -35,7 +35,7 @@ public:
           take_{statements("take_permits")},
           use_{statements("use_permits")},
           insert_{statements("insert_permit")},
-          delete_waiter_{statements("delete_permit_waiter")},
+          delete_waiter_{statements("delete_served_permit_waiter")},
           enqueue_{statements, "multi_enqueue_permits", "counted_entries", entry_of} {}
 
     multi_attempt take(sql::connection& db, const multi_request& request,
@@ -61,7 +61,8 @@ public:
                                       sql::text_or_null(request.note),
                                       value{request.deadline_us},
                                       sql::text_or_null(request.blocks),
-                                      value{request.names.size()}};
+                                      value{request.names.size()},
+                                      value{request.limit_us}};
         for (std::size_t i = 0; i < request.names.size(); ++i) {
             parameters.emplace_back(request.names[i].name);
             parameters.emplace_back(request.names[i].grant_id);

@@ -93,7 +93,8 @@ public:
         entry_arrays others{request.names.subspan(1)};
         run(db, enqueue_, until, request.session, first.name, first.grant_id, others.names.close(),
             others.ids.close(), sql::text_or_null(request.thread), sql::text_or_null(request.note),
-            request.deadline_us, sql::text_or_null(request.blocks), request.names.size());
+            request.deadline_us, sql::text_or_null(request.blocks), request.names.size(),
+            request.limit_us);
     }
 
 private:
@@ -149,7 +150,7 @@ public:
         run(db, enqueue_, until, request.session, first.name, first.grant_id, others.names.close(),
             others.ids.close(), sql::text_or_null(request.thread), sql::text_or_null(request.note),
             request.deadline_us, sql::text_or_null(request.blocks), request.names.size(),
-            request.permits.front(), others.permits.close());
+            request.limit_us, request.permits.front(), others.permits.close());
     }
 
 private:

@@ -37,6 +37,8 @@ struct multi_request {
     bool queued = false;        ///< it has entries, and takes them as their turn comes
     bool barging = false;       ///< also past waiters in the queues; leases alone
     std::string_view blocks{};  ///< of its entries: party_labels.hpp
+    /// Of its entries: how long its caller waits from now on; nullopt: without a limit.
+    std::optional<std::int64_t> limit_us{};
     /// Of shared_mutexes: what their modes take (permits_for), in the order of the names.
     std::span<const std::int64_t> permits{};
 };

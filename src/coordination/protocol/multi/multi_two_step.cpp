@@ -20,9 +20,10 @@ using sql::value;
 
 std::string entry_of(std::size_t which) {
     const auto parameter = [&](std::size_t its) {
-        return '$' + std::to_string(7 + 2 * which + its);
+        return '$' + std::to_string(8 + 2 * which + its);
     };
-    return "(" + parameter(0) + ", $1, " + parameter(1) + ", $2, $3, $4, {one_now}, $5, $6)";
+    return "(" + parameter(0) + ", $1, " + parameter(1) +
+           ", $2, $3, $4, {one_now}, $5, $6, {one_now} + $7)";
 }
 
 /// By compare-and-set on the tokens that were read.
@@ -31,7 +32,7 @@ public:
     explicit two_step_multi_protocol(const sql::statement_set& statements)
         : look_{statements("multi_look")},
           take_{statements("take")},
-          delete_waiter_{statements("delete_waiter")},
+          delete_waiter_{statements("delete_served_waiter")},
           restore_lease_{statements("restore_lease")},
           enqueue_{statements, "multi_enqueue", "entries", entry_of} {
         if (sql::traits_of(statements.speaks()).has_server)
@@ -57,7 +58,8 @@ public:
                                       sql::text_or_null(request.note),
                                       value{request.deadline_us},
                                       sql::text_or_null(request.blocks),
-                                      value{request.names.size()}};
+                                      value{request.names.size()},
+                                      value{request.limit_us}};
         for (const auto& each : request.names) {
             parameters.emplace_back(each.name);
             parameters.emplace_back(each.grant_id);

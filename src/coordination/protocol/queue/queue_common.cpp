@@ -83,10 +83,10 @@ std::optional<lease_glance> common_queue_protocol::enqueue(sql::connection& db,
                                                            const grant_request& request,
                                                            sql::deadline until) const {
     try {
-        const auto row =
-            run(db, enqueue_, until, request.name, request.session, request.grant_id,
-                sql::text_or_null(request.thread), sql::text_or_null(request.note),
-                request.deadline_us, sql::text_or_null(request.blocks), request.priority);
+        const auto row = run(db, enqueue_, until, request.name, request.session, request.grant_id,
+                             sql::text_or_null(request.thread), sql::text_or_null(request.note),
+                             request.deadline_us, sql::text_or_null(request.blocks),
+                             request.priority, request.limit_us);
         if (row.empty()) return std::nullopt;
         return read_glance(row);
     } catch (const error& failure) {
@@ -205,7 +205,7 @@ void common_queue_protocol::restore_lease(sql::connection& db, std::string_view 
 
 two_step_queue_protocol::two_step_queue_protocol(const queue_parts& of)
     : common_queue_protocol{of},
-      delete_waiter_{of.statements("delete_waiter")},
+      delete_served_{of.statements("delete_served_waiter")},
       next_waiter_{of.statements("next_waiter")},
       take_{of.statements("take")} {}
 
@@ -299,7 +299,8 @@ std::optional<handed_over> two_step_queue_protocol::hand_over(sql::connection& d
 /// that was read, then the ticket by its key, both or neither. Lease first: a client that deletes a
 /// ticket waits for nothing more. No session's row is touched, so no heartbeat waits. The read may
 /// be old. At that token the lease is still the grant that was read, or has been freed and not
-/// granted since; if the ticket is gone everything is rolled back.
+/// granted since; if the ticket is gone, or its caller's limit has passed, everything is rolled
+/// back.
 std::optional<handed_over> two_step_queue_protocol::grant_to(sql::connection& db,
                                                              std::string_view name,
                                                              const next_waiter& next,
@@ -314,7 +315,7 @@ std::optional<handed_over> two_step_queue_protocol::grant_to(sql::connection& db
                            value{next.seen},
                            value{next.token}};
     const std::array ticket{value{next.ticket}};
-    const std::array steps{sql::step{take_, lease}, sql::step{delete_waiter_, ticket}};
+    const std::array steps{sql::step{take_, lease}, sql::step{delete_served_, ticket}};
     handed_over done{
         .session = next.session, .grant_id = next.grant_id, .token = next.token, .to = next.to};
     const auto waking = waking_text(db, next, giver);
@@ -330,7 +331,7 @@ std::optional<handed_over> two_step_queue_protocol::grant_to(sql::connection& db
     }
     sql::transaction_scope transaction{db, until};
     for (const auto& each : steps) {
-        // Granted by another client, or cancelled meanwhile.
+        // Granted by another client, or cancelled meanwhile; or the waiter's limit has passed.
         if (db.execute(each.what, each.parameters, until).affected() != 1) return std::nullopt;
     }
     transaction.commit(until);

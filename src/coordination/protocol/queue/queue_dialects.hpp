@@ -142,14 +142,12 @@ protected:
     [[nodiscard]] virtual std::string waking_text(sql::connection& db, const next_waiter& next,
                                                   session_id giver) const = 0;
 
-    const sql::statement delete_waiter_;
-
 private:
     [[nodiscard]] std::optional<handed_over> grant_to(sql::connection& db, std::string_view name,
                                                       const next_waiter& next, session_id giver,
                                                       sql::deadline until) const;
 
-    const sql::statement next_waiter_, take_;
+    const sql::statement delete_served_, next_waiter_, take_;
 };
 
 /// No parameters before the list.

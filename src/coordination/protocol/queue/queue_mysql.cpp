@@ -13,6 +13,7 @@ public:
     explicit mysql_queue_protocol(const queue_parts& of)
         : two_step_queue_protocol{of},
           tickets_{of.statements("tickets")},
+          delete_waiter_{of.statements("delete_waiter")},
           dead_tickets_{of.statements("dead_tickets")},
           woken_for_{of.statements("woken_for")} {}
 
@@ -115,7 +116,7 @@ private:
     void notify(sql::connection& /*db*/, const wakeup::wake_address& /*to*/,
                 std::string_view /*message*/, sql::deadline /*until*/) const override {}
 
-    const sql::statement tickets_, dead_tickets_, woken_for_;
+    const sql::statement tickets_, delete_waiter_, dead_tickets_, woken_for_;
 };
 
 }  // namespace

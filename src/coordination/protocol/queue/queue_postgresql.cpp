@@ -55,8 +55,8 @@ void avoid_scans(sql::connection& db, sql::deadline until) {
 constexpr std::int64_t looks_back = 256;
 
 /// Reads the rows of confirm_and_read_next. A waiter that is promised the next token comes first.
-/// If it overtook the one behind it so far that no scan would find that one, the latter is promised
-/// nothing: no client would serve it, and the promise would keep all others waiting.
+/// The one behind it is promised nothing if it was overtaken so far that no scan would find it, or
+/// if its limit is near: while no client would serve it, the promise would keep all others waiting.
 std::optional<next_waiter> read_next_in_line(const sql::result& rows) {
     std::map<std::pair<bool, ticket_no>, std::size_t> line;
     const auto promised = rows.maybe_integer<grant_id>(0, 3);
@@ -80,7 +80,8 @@ std::optional<next_waiter> read_next_in_line(const sql::result& rows) {
                      .looks_from = rows.maybe_integer<ticket_no>(row, 2)};
     if (line.size() > 1) {
         const std::size_t behind = std::next(line.begin())->second;
-        if (rows.integer(behind, 4) > rows.integer(row, 4) - looks_back)
+        const bool leaves_soon = rows.integer(behind, 14) != 0;
+        if (!leaves_soon && rows.integer(behind, 4) > rows.integer(row, 4) - looks_back)
             next.after = rows.integer<grant_id>(behind, 6);
     }
     return next;

@@ -40,7 +40,8 @@ struct queue_entry {
     std::string name;
     rowlock::grant_id grant_id;
     ticket_no ticket;
-    std::int64_t position;      ///< 1 = is served next; dead waiters are not counted
+    /// 1 = is served next; waiters that cannot be served are not counted. 0: this one cannot be.
+    std::int64_t position;
     bool free;                  ///< the lease may be granted: run grant_next
     session_id holder_session;  ///< 0 if none
     bool holder_expired;        ///< but not ended: end that session, then run grant_next

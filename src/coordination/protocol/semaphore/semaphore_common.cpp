@@ -199,7 +199,7 @@ std::optional<lease_glance> common_semaphore_protocol::enqueue(sql::connection& 
                  request.permits.count, sql::text_or_null(request.thread),
                  sql::text_or_null(request.note), request.deadline_us,
                  static_cast<int>(request.permits.of), base_of(request),
-                 sql::text_or_null(request.blocks), ticket...);
+                 sql::text_or_null(request.blocks), request.limit_us, ticket...);
     };
     try {
         if (request.permits.is_upgrade()) {

@@ -51,7 +51,7 @@ two_step_semaphore_protocol::two_step_semaphore_protocol(const sql::statement_se
       delete_permit_{statements("delete_permit")},
       shrink_permit_{statements("shrink_permit")},
       next_waiter_{statements("next_permit_waiter")},
-      delete_waiter_{statements("delete_permit_waiter")},
+      delete_waiter_{statements("delete_served_permit_waiter")},
       over_{statements("holds_over")} {}
 
 /// Reads first: an attempt that fails writes nothing and locks nothing. The token is read

@@ -12,7 +12,7 @@ select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us, m.wake_
        cross join rowlock_waiter w
        join rowlock_session m on m.id = w.session
        left join rowlock_lease l on l.name = w.name
- where w.name = $1::text and w.members = 1 and w.session = coalesce($2::bigint, w.session) and {live}
+ where w.name = $1::text and w.members = 1 and w.session = coalesce($2::bigint, w.session) and {waits}
  order by w.priority desc, w.ticket limit 1
 
 -- statement proclaim

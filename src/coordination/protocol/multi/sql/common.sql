@@ -5,13 +5,14 @@
 -- whose nodes draw from numbers of their own: there two requests of two nodes may wait for each other, and the
 -- search for deadlocks finds them if they hold something else.) Touches the waiter table alone.
 -- $1 my session  $2 thread  $3 note  $4 own deadline in µs, or NULL  $5 labels of what else they block, or NULL
--- $6 how many names; then each name and its grant id
-insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, members)
+-- $6 how many names  $7 their caller's time limit in µs, or NULL; then each name and its grant id
+insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, members,
+                            waits_until)
 values {entries}
 
 -- statement multi_enqueue_permits
 -- multi_enqueue for shared_mutexes.
--- $1 … $6 as multi_enqueue; then each name, its grant id and permits
+-- $1 … $7 as multi_enqueue; then each name, its grant id and permits
 insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at, kind,
-                                   blocks, members)
+                                   blocks, members, waits_until)
 values {counted_entries}

@@ -1,5 +1,5 @@
 -- statement multi_look
--- Reads several leases and the first live entry of each of their queues, in one snapshot; locks nothing. They
+-- Reads several leases and the first entry that can be served of each of their queues, in one snapshot; locks nothing. They
 -- are taken by compare-and-set on the tokens read here (`take`), all in one transaction with the deletion of
 -- the entries, or none.
 -- $1 my session  $2 … $17 names; may repeat
@@ -12,10 +12,10 @@ select f.floor, (select count(*) from rowlock_session m where m.id = $1 and {liv
        case when {free} then null else coalesce(least(s.expires_at, l.deadline), s.expires_at) - {now} end,
        (select w.ticket from rowlock_waiter w force index (rowlock_waiter_name_ticket)
                                straight_join rowlock_session m
-         where w.name = l.name and m.id = w.session and {live} order by w.ticket limit 1),
+         where w.name = l.name and m.id = w.session and {waits} order by w.ticket limit 1),
        (select w.grant_id from rowlock_waiter w force index (rowlock_waiter_name_ticket)
                                straight_join rowlock_session m
-         where w.name = l.name and m.id = w.session and {live} order by w.ticket limit 1)
+         where w.name = l.name and m.id = w.session and {waits} order by w.ticket limit 1)
   from rowlock_token_floor f
        left join rowlock_lease l force index (primary)
               on l.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
@@ -24,7 +24,7 @@ select f.floor, (select count(*) from rowlock_session m where m.id = $1 and {liv
  order by l.name
 
 -- statement multi_look_permits
--- Reads several counters and the first live entry of each of their queues, in one snapshot; locks nothing. The permits
+-- Reads several counters and the first entry that can be served of each of their queues, in one snapshot; locks nothing. The permits
 -- are taken by take_permits, or use_permits with the deletion of the entries, all in one transaction with the holds, or
 -- none: those judge what is free again, on the rows that they have locked.
 -- $1 my session  $2 … $17 names; may repeat
@@ -34,10 +34,10 @@ select (select count(*) from rowlock_session m where m.id = $1 and {live}),
        p.name, p.kind, p.capacity - p.used,
        (select w.ticket from rowlock_permit_waiter w force index (rowlock_permit_waiter_name_ticket)
                        straight_join rowlock_session m
-         where w.name = p.name and m.id = w.session and {live} and {base_lives} order by w.ticket limit 1),
+         where w.name = p.name and m.id = w.session and {waits} and {base_lives} order by w.ticket limit 1),
        (select w.grant_id from rowlock_permit_waiter w force index (rowlock_permit_waiter_name_ticket)
                        straight_join rowlock_session m
-         where w.name = p.name and m.id = w.session and {live} and {base_lives} order by w.ticket limit 1)
+         where w.name = p.name and m.id = w.session and {waits} and {base_lives} order by w.ticket limit 1)
   from (select 1 as one) as one
        left join rowlock_semaphore p force index (primary)
               on p.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)

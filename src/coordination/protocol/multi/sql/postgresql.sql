@@ -35,7 +35,7 @@ with r as materialized (
                 coalesce(l.free, false) and coalesce(l.reserved_for, r.grant_id) = r.grant_id
                 and ($8::int = 1
                      or coalesce((select w.grant_id from rowlock_waiter w join rowlock_session m on m.id = w.session
-                                   where w.name = r.name and w.ticket > coalesce(l.served, 0) - 256 and {live}
+                                   where w.name = r.name and w.ticket > coalesce(l.served, 0) - 256 and {waits}
                                    order by w.ticket limit 1) = r.grant_id, $7::int = 0)) as can
            from r left join lateral (
                 select true as present, l.token, l.served, l.session, {free} as free,
@@ -60,6 +60,7 @@ with r as materialized (
            from rowlock_waiter w
           where $7::int = 1 and (select count(*) from k) = (select count(*) from r)
             and w.grant_id = any ($3::bigint[]) and w.session = $1::bigint
+            and coalesce(w.waits_until > clock_timestamp(), true)
           order by w.ticket, w.name for update of w),
      g as materialized (
          select k.name, k.grant_id, coalesce(k.rewound, c.ticket) as served
@@ -91,19 +92,20 @@ select p.name, coalesce(p.present, false)::int, p.can::int, p.expired, p.remaini
 -- the commit is asynchronous, both as in enqueue.
 -- $1 my session  $2 the first name  $3 its grant id; arrays: $4 the other names  $5 their grant ids;
 -- $6 thread  $7 note  $8 own deadline in µs, or NULL  $9 labels of what else they block, or NULL
--- $10 how many names
+-- $10 how many names  $11 their caller's time limit in µs, or NULL
 with c as materialized (
          select set_config('synchronous_commit', 'off', true)),
      f as (
          insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks,
-                                     members)
+                                     members, waits_until)
          select $2::text, $1::bigint, $3::bigint, $6::text, $7::text, $8::bigint, clock_timestamp(), $9::text,
-                $10::smallint from c
-         returning ticket, enqueued_at)
-insert into rowlock_waiter (name, ticket, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, members)
+                $10::smallint, clock_timestamp() + $11::bigint::float8 * interval '1 microsecond' from c
+         returning ticket, enqueued_at, waits_until)
+insert into rowlock_waiter (name, ticket, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, members,
+                            waits_until)
 overriding system value
 select r.name, f.ticket, $1::bigint, r.grant_id, $6::text, $7::text, $8::bigint, f.enqueued_at, $9::text,
-       $10::smallint
+       $10::smallint, f.waits_until
   from f cross join unnest($4::text[], $5::bigint[]) as r (name, grant_id)
 
 -- statement multi_restore
@@ -148,7 +150,7 @@ with r as materialized (
          select r.name, r.grant_id, r.permits, s.kind, r.permits <= s.free as has_room,
                 s.kind = 1 and r.permits <= s.free
                 and coalesce((select w.grant_id from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-                               where w.name = r.name and {live} and {base_lives}
+                               where w.name = r.name and {waits} and {base_lives}
                                order by w.ticket limit 1) = r.grant_id, $7::int = 0) as can
            from r left join lateral (
                 select s.kind, s.capacity - s.used as free
@@ -169,6 +171,7 @@ with r as materialized (
            from rowlock_permit_waiter w
           where $7::int = 1 and (select count(*) from k) = (select count(*) from r)
             and w.grant_id = any ($3::bigint[]) and w.session = $1::bigint
+            and coalesce(w.waits_until > clock_timestamp(), true)
           order by w.ticket, w.name for update of w),
      g as materialized (
          select k.name, k.grant_id, k.permits from k
@@ -195,21 +198,21 @@ select p.name, (p.kind is not null)::int, coalesce(p.can, false)::int, null::big
 
 -- statement multi_enqueue_permits
 -- multi_enqueue for shared_mutexes.
--- $1 … $10 as multi_enqueue  $11 permits at the first name  $12 at the others, as an array
+-- $1 … $11 as multi_enqueue  $12 permits at the first name  $13 at the others, as an array
 with c as materialized (
          select set_config('synchronous_commit', 'off', true)),
      f as (
          insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at,
-                                            kind, blocks, members)
-         select $2::text, $1::bigint, $3::bigint, $11::bigint, $6::text, $7::text, $8::bigint, clock_timestamp(), 1,
-                $9::text, $10::smallint from c
-         returning ticket, enqueued_at)
+                                            kind, blocks, members, waits_until)
+         select $2::text, $1::bigint, $3::bigint, $12::bigint, $6::text, $7::text, $8::bigint, clock_timestamp(), 1,
+                $9::text, $10::smallint, clock_timestamp() + $11::bigint::float8 * interval '1 microsecond' from c
+         returning ticket, enqueued_at, waits_until)
 insert into rowlock_permit_waiter (name, ticket, session, grant_id, permits, thread, note, deadline_us, enqueued_at,
-                                   kind, blocks, members)
+                                   kind, blocks, members, waits_until)
 overriding system value
 select r.name, f.ticket, $1::bigint, r.grant_id, r.permits, $6::text, $7::text, $8::bigint, f.enqueued_at, 1,
-       $9::text, $10::smallint
-  from f cross join unnest($4::text[], $5::bigint[], $12::bigint[]) as r (name, grant_id, permits)
+       $9::text, $10::smallint, f.waits_until
+  from f cross join unnest($4::text[], $5::bigint[], $13::bigint[]) as r (name, grant_id, permits)
 
 -- statement multi_create_counters
 -- Makes the counters of several shared_mutexes that have none, in the order of the names, as acquire_all; none of a name

@@ -7,12 +7,12 @@ select l.token, l.deadline - {now}
  where l.name = $1 and l.session = $2 and l.grant_id = $3
 
 -- statement names_with_waiters
--- Which of these names have a live waiter. Reads only.
+-- Which of these names have a waiter that can be served. Reads only.
 -- $1 … $16 names; may repeat
 select distinct w.name
   from rowlock_waiter w join rowlock_session m on m.id = w.session
  where w.name in ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
-   and {live}
+   and {waits}
 
 -- statement queues_of_session
 -- The names with live waiters that the end of a session concerns: it has the lease, or an entry in their
@@ -34,14 +34,14 @@ select distinct w.name
        join rowlock_session m on m.id = w.session
        left join rowlock_lease l on l.name = w.name
        left join rowlock_session s on s.id = l.session
- where w.name > $1 and {live} and {free}
+ where w.name > $1 and {waits} and {free}
  order by w.name limit $2
 
 -- statement entries
 -- All queue entries of a session, in one snapshot; reads only. Positions are counted once for each queue, not
 -- once for each entry: a thousand entries in one queue are one pass over it.
 -- $1 my session
--- → whether my session lives; name, grant id, ticket, position (0: my session is dead), whether the
+-- → whether my session lives; name, grant id, ticket, position (0: it cannot be served), whether the
 --   lease may be granted, its session, whether that has expired, what is left of it in µs; 0; in how many
 --   queues the request of the first entry of this queue stands. One row with NULLs if there is no entry.
 select (select count(*) from rowlock_session m where m.id = $1 and {live}),
@@ -59,7 +59,7 @@ select (select count(*) from rowlock_session m where m.id = $1 and {live}),
                          first_value(w.members) over (partition by w.name order by w.ticket) as members
                     from (select distinct o.name from rowlock_waiter o where o.session = $1) n
                          {join} rowlock_waiter w {join} rowlock_session m
-                   where w.name = n.name and m.id = w.session and {live}) q
+                   where w.name = n.name and m.id = w.session and {waits}) q
               on q.ticket = mine.ticket
  order by mine.ticket
 

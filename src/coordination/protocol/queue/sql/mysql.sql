@@ -4,9 +4,10 @@
 -- order; one that was answered before another was sent has the lower ticket (except on Galera, where each
 -- node draws from numbers of its own).
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
--- $7 labels of what else it blocks, or NULL  $8 priority of a candidate
-insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority)
-values ($1, $2, $3, $4, $5, $6, {now}, $7, $8)
+-- $7 labels of what else it blocks, or NULL  $8 priority of a candidate  $9 its caller's time limit in µs, or NULL
+insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority,
+                            waits_until)
+values ($1, $2, $3, $4, $5, $6, {now}, $7, $8, {now} + $9)
 
 -- statement tickets
 -- The tickets of queue entries, to be deleted by primary key: by grant id that deadlocks with enqueuers.
@@ -34,6 +35,12 @@ select d.grant_id, d.ticket
 -- $1 ticket
 delete from rowlock_waiter where ticket = $1
 
+-- statement delete_served_waiter
+-- Removes a ticket that is being served, by primary key. No row changed: it was cancelled, or the limit of its caller
+-- has passed since it was read; then nothing is granted.
+-- $1 ticket
+delete from rowlock_waiter where ticket = $1 and coalesce(waits_until > {now}, 1) = 1
+
 -- statement served_of
 -- Which leases of these names are grants of a session. By primary key, reads only.
 -- $1 my session  $2 … $17 names; may repeat
@@ -60,7 +67,7 @@ select l.grant_id, l.token, l.deadline - {now},
    and l.session = $1
 
 -- statement next_waiter
--- Reads a lease and the first live ticket of its queue, in one snapshot; locks nothing. The lease is granted
+-- Reads a lease and the first ticket of its queue that can be served, in one snapshot; locks nothing. The lease is granted
 -- to that ticket by compare-and-set on the token read here.
 -- $1 name
 -- → the token a grant would carry; whether the lease has a row, its token, whether it is free, its

@@ -7,14 +7,15 @@
 -- The lease is read in the same snapshot, for a client that has not looked at it before. A release that commits
 -- after that checks for waiters itself.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
--- $7 labels of what else it blocks, or NULL  $8 priority of a candidate
+-- $7 labels of what else it blocks, or NULL  $8 priority of a candidate  $9 its caller's time limit in µs, or NULL
 -- → {glance}
 with c as materialized (
          select set_config('synchronous_commit', 'off', true)),
      e as (
-         insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority)
+         insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority,
+                                     waits_until)
          select $1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_timestamp(), $7::text,
-                $8::bigint
+                $8::bigint, clock_timestamp() + $9::bigint::float8 * interval '1 microsecond'
            from c
          on conflict (grant_id) do nothing)
 select {glance}
@@ -158,14 +159,15 @@ select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
  order by w.ticket
 
 -- statement grant_next
--- Grants a free lease to the lowest live ticket, deletes the ticket and notifies its session: all three or
+-- Grants a free lease to the lowest ticket that can be served, deletes the ticket and notifies its session: all three or
 -- none, in one durable commit. Any client may run it at any time.
 --
 -- p and h judge in this statement's snapshot: the lease is free, and there is a waiter. If not, nothing is
 -- locked. f then locks the lease's row if it still has the probed token: every grant changes the token, and a
 -- row that is free at one token is never held at it again, so a judgement that became stale during the wait
 -- for the lock fails. f waits, and does not skip: if a holder released while we were skipping, no client
--- would serve its waiters. c locks the first live ticket, and steps over one that was cancelled meanwhile.
+-- would serve its waiters. c locks the first ticket that can be
+-- served, and steps over one that was cancelled, or whose limit has passed, meanwhile.
 -- Both rows are written only with both locks: no ticket is lost without a grant, and no grant is made to a
 -- ticket whose cancellation was confirmed. Lease first, then one ticket: a transaction that has locked a
 -- ticket waits for nothing more, so no cycle can close.
@@ -202,7 +204,7 @@ with p as materialized (
      h as materialized (
          select p.name, p.token, p.served, p.reserved_for from p
           where exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
-                         where {in_queue} and {live}
+                         where {in_queue} and {waits}
                            and w.grant_id = coalesce(p.reserved_for, w.grant_id))),
      f as materialized (
          select case when l.served < h.served then l.served end as rewound
@@ -213,7 +215,7 @@ with p as materialized (
                 w.members, m.wake_address, m.wake_secret,
                 (select f.rewound from f) as rewound
            from rowlock_waiter w join rowlock_session m on m.id = w.session
-          where exists (select from f) and {in_queue} and {live}
+          where exists (select from f) and {in_queue} and {waits}
             and w.grant_id = coalesce((select h.reserved_for from h), w.grant_id)
           order by w.ticket limit 1 for update of w),
      d as (
@@ -241,7 +243,7 @@ select (select count(*) from h), (select count(*) from h where h.name is null),
   from (values (1)) as one left join c on true left join u on true
 
 -- statement hand_over
--- Releases a lease if it is still this very grant, straight to the first live waiter that this statement's
+-- Releases a lease if it is still this very grant, straight to the first waiter that can be served and that this statement's
 -- snapshot shows, with the proof of grant_next; frees it if the snapshot shows none. A ticket that commits
 -- after the snapshot is not seen: a client that freed the lease checks for waiters afterwards.
 --
@@ -269,7 +271,7 @@ with mine as materialized (
                 w.members, m.wake_address, m.wake_secret
            from rowlock_waiter w join rowlock_session m on m.id = w.session
           where w.name = $1::text and w.ticket > (select coalesce(mine.seen, 0) - 256 from mine)
-            and w.grant_id = coalesce((select mine.reserved_for from mine), w.grant_id) and {live}
+            and w.grant_id = coalesce((select mine.reserved_for from mine), w.grant_id) and {waits}
           order by w.ticket limit 1 for update of w),
      served as (
          select c.* from c where c.members = 1),
@@ -325,7 +327,8 @@ select n.name
 -- The lease's row first, then the ticket, as everywhere. A ticket that was cancelled after this snapshot is
 -- not there to be deleted: then the statement fails, without effect. What was seen may be old: a waiter whose
 -- session is over, or was opened on another server, gets nothing. That is judged in this snapshot, as in
--- grant_next; a session that ends after it leaves a lease that names an ended session, which is free.
+-- grant_next; a session that ends after it leaves a lease that names an ended session, which is free. So does a waiter
+-- whose limit has passed; that is judged again with the deletion, since the update may have waited for a fence.
 --
 -- The commit is asynchronous ($10) if the row's promise names this waiter and its holder has made that
 -- durable. A crash may then lose that the lease was handed over, not to whom it goes: the row comes back with
@@ -353,12 +356,13 @@ with u as (
           where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
             and exists (select from rowlock_waiter w
                          where w.name = $1::text and w.ticket = $4::bigint and w.grant_id = $6::bigint
-                         offset 0)
+                           and coalesce(w.waits_until > clock_timestamp(), true) offset 0)
             and exists (select from rowlock_session m where m.id = $5::bigint and {live} offset 0)
          returning l.token),
      d as (
          delete from rowlock_waiter w
           where w.name = $1::text and w.ticket = (select $4::bigint from u)
+            and coalesce(w.waits_until > clock_timestamp(), true)
          returning w.ticket)
 select u.token,
        case when $10::int = 1 then set_config('synchronous_commit', 'off', true) end,
@@ -386,7 +390,8 @@ select u.token,
 -- $1 name  $2 my session  $3 grant id  $4 1 = make it durable
 -- → no row: it is not this grant. Else token, what is left of its own deadline in µs, the watermark,
 --   the promise; a waiter: ticket, session, grant id, thread, note, own deadline in µs,
---   what is left of its session in µs, its wake-up address, secret and mailbox, or NULLs
+--   what is left of its session in µs, its wake-up address, secret and mailbox, or NULLs;
+--   whether its limit is near
 with mine as materialized (
          select l.name, l.token, l.deadline, l.served, l.successor from rowlock_lease l
           where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint),
@@ -404,13 +409,14 @@ with mine as materialized (
             from (select w.*, m.expires_at, m.wake_address, m.wake_secret, m.mailbox
                     from rowlock_waiter w join rowlock_session m on m.id = w.session
                    where w.name = $1::text and w.ticket > (select coalesce(mine.served, 0) - 256 from mine)
-                     and {live}
+                     and {waits}
                    order by w.ticket limit 2) w))
 select mine.token, (extract(epoch from mine.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
        mine.served, case when exists (select from durable) then mine.successor end,
        next.ticket, next.session, next.grant_id, next.thread, next.note, next.deadline_us,
        (extract(epoch from next.expires_at - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
-       next.wake_address, next.wake_secret, next.mailbox
+       next.wake_address, next.wake_secret, next.mailbox,
+       coalesce(next.waits_until < clock_timestamp() + interval '1 s', false)::int
   from mine left join next on next.most = 1
 
 -- statement reset_watermark
@@ -442,5 +448,5 @@ select distinct w.name
        join rowlock_session m on m.id = w.session
        left join rowlock_lease l on l.name = w.name
        left join rowlock_session s on s.id = l.session
- where w.name > $1::text and {live} and {free}
+ where w.name > $1::text and {waits} and {free}
  order by w.name limit $2::bigint

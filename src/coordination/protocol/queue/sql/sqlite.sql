@@ -1,9 +1,10 @@
 -- statement enqueue
 -- Adds a queue entry. One writer: tickets become visible in the order in which they are drawn.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
--- $7 labels of what else it blocks, or NULL  $8 priority of a candidate
-insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority)
-values ($1, $2, $3, $4, $5, $6, {now}, $7, $8)
+-- $7 labels of what else it blocks, or NULL  $8 priority of a candidate  $9 its caller's time limit in µs, or NULL
+insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority,
+                            waits_until)
+values ($1, $2, $3, $4, $5, $6, {now}, $7, $8, {now} + $9)
 on conflict (grant_id) do nothing
 
 -- statement cancel
@@ -21,13 +22,14 @@ delete from rowlock_waiter
  where session = $1
    and not exists (select 1 from rowlock_session m where m.id = $1 and m.ended = 0)
 
--- statement delete_waiter
--- Removes a ticket that was served.
+-- statement delete_served_waiter
+-- Removes a ticket that is being served, by primary key. No row changed: it was cancelled, or the limit of its caller
+-- has passed since it was read; then nothing is granted.
 -- $1 ticket
-delete from rowlock_waiter where ticket = $1
+delete from rowlock_waiter where ticket = $1 and coalesce(waits_until > {now}, 1) = 1
 
 -- statement next_waiter
--- Reads a lease and the first live ticket of its queue, in one snapshot; locks nothing. The lease is granted
+-- Reads a lease and the first ticket of its queue that can be served, in one snapshot; locks nothing. The lease is granted
 -- to that ticket by compare-and-set on the token read here.
 -- $1 name
 -- → the token a grant would carry; whether the lease has a row, its token, whether it is free, its
@@ -40,15 +42,15 @@ select max(coalesce(l.token, 0), f.floor) + 1,
   from rowlock_token_floor f
        left join rowlock_lease l on l.name = $1
        left join rowlock_session s on s.id = l.session
-       left join (select o.ticket, o.session, o.grant_id, o.thread, o.note, o.deadline_us,
-                         m.wake_address, m.wake_secret, m.mailbox, o.members
-                    from rowlock_waiter o cross join rowlock_session m
-                   where o.name = $1 and m.id = o.session and {live}
-                   order by o.ticket limit 1) w on 1 = 1
+       left join (select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
+                         m.wake_address, m.wake_secret, m.mailbox, w.members
+                    from rowlock_waiter w cross join rowlock_session m
+                   where w.name = $1 and m.id = w.session and {waits}
+                   order by w.ticket limit 1) w on 1 = 1
  where f.id = 1
 
 -- statement release_unwaited
--- Frees a lease if it is still this very grant and has no live waiter. One writer: a client that enqueues
+-- Frees a lease if it is still this very grant and has no waiter that can be served. One writer: a client that enqueues
 -- afterwards finds it free. No row changed: not this grant, or there is a waiter.
 -- $1 name  $2 my session  $3 grant id
 update rowlock_lease
@@ -56,4 +58,4 @@ update rowlock_lease
        deadline = null, changed_at = {now}
  where name = $1 and session = $2 and grant_id = $3
    and not exists (select 1 from rowlock_waiter w cross join rowlock_session m
-                    where w.name = $1 and m.id = w.session and {live})
+                    where w.name = $1 and m.id = w.session and {waits})

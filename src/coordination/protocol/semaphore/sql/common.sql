@@ -33,7 +33,7 @@ select s.grant_id, s.token, s.permits
 -- statement permit_entries
 -- All entries of a session in the queues of semaphores, in one snapshot; reads only.
 -- $1 my session
--- → whether my session lives; name, grant id, ticket, position (0: my session is dead), whether the first
+-- → whether my session lives; name, grant id, ticket, position (0: it cannot be served), whether the first
 --   waiter of the queue can be served, whether the counter is there, in how many queues the request of that first waiter
 --   has an entry. One row with NULLs if there is no entry.
 select (select count(*) from rowlock_session m where m.id = $1 and {live}),
@@ -48,7 +48,7 @@ select (select count(*) from rowlock_session m where m.id = $1 and {live}),
                          first_value(w.members) over (partition by w.name order by w.ticket) as first_members
                     from (select distinct o.name from rowlock_permit_waiter o where o.session = $1) n
                          {join} rowlock_permit_waiter w {join} rowlock_session m
-                   where w.name = n.name and m.id = w.session and {live} and {base_lives}) q
+                   where w.name = n.name and m.id = w.session and {waits} and {base_lives}) q
               on q.ticket = mine.ticket
  order by mine.ticket
 
@@ -106,7 +106,7 @@ select t.name, t.difference
     or exists (select 1 from rowlock_permit s left join rowlock_session m on m.id = s.session
                 where s.name = t.name and {hold_over})
     or t.has_free and exists (select 1 from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-                               where w.name = t.name and {live})
+                               where w.name = t.name and {waits})
  order by t.name limit $2
 
 -- statement correct_counter

@@ -150,7 +150,7 @@ with f as materialized (
          select w.ticket, w.session, w.grant_id, w.permits, w.thread, w.note, w.deadline_us, w.kind, w.base,
                 w.members, m.wake_address, m.wake_secret, m.mailbox
            from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-          where exists (select from f) and w.name = $1::text and {live} and {base_lives}
+          where exists (select from f) and w.name = $1::text and {waits} and {base_lives}
           order by w.ticket limit 256 for update of w),
      s as materialized (
          select q.*
@@ -308,26 +308,28 @@ select s.token,
 -- Adds a queue entry, like enqueue.
 -- $1 name  $2 my session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
 -- $8 kind of the counter  $9 of an upgrade, the grant id of its hold, or NULL  $10 labels of what else it blocks, or NULL
+-- $11 its caller's time limit in µs, or NULL
 with c as materialized (
          select set_config('synchronous_commit', 'off', true))
 insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at,
-                                   kind, base, blocks)
+                                   kind, base, blocks, waits_until)
 select $1::text, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint, clock_timestamp(),
-       $8::int, $9::bigint, $10::text
+       $8::int, $9::bigint, $10::text, clock_timestamp() + $11::bigint::float8 * interval '1 microsecond'
   from c
 on conflict (grant_id) do nothing
 
 -- statement enqueue_for_upgrade
 -- Adds the queue entry of an upgrade, before all others: its ticket is negative. There is one upgradeable holder at
 -- most, and no other client upgrades, so no two of them are live.
--- $1 … $10 as enqueue_for_permits  $11 ticket
+-- $1 … $11 as enqueue_for_permits  $12 ticket
 with c as materialized (
          select set_config('synchronous_commit', 'off', true))
 insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at,
-                                   kind, base, blocks, ticket)
+                                   kind, base, blocks, waits_until, ticket)
 overriding system value
 select $1::text, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint, clock_timestamp(),
-       $8::int, $9::bigint, $10::text, $11::bigint
+       $8::int, $9::bigint, $10::text, clock_timestamp() + $11::bigint::float8 * interval '1 microsecond',
+       $12::bigint
   from c
 on conflict (grant_id) do nothing
 
@@ -357,7 +359,7 @@ delete from rowlock_permit_waiter w using k where w.name = k.name and w.ticket =
 -- statement permit_entries
 -- All entries of a session in the queues of semaphores, in one snapshot; reads only.
 -- $1 my session
--- → whether my session lives; name, grant id, ticket, position (0: my session is dead), whether the first
+-- → whether my session lives; name, grant id, ticket, position (0: it cannot be served), whether the first
 --   waiter of the queue can be served, whether the counter is there, in how many queues the request of that first waiter
 --   has an entry. One row with NULLs if there is no entry.
 with mine as materialized (
@@ -369,7 +371,7 @@ with mine as materialized (
            from (select distinct mine.name from mine) n
                 join rowlock_permit_waiter w on w.name = n.name
                 join rowlock_session m on m.id = w.session
-          where {live} and {base_lives})
+          where {waits} and {base_lives})
 select (select count(*) from rowlock_session m where m.id = $1::bigint and {live}),
        mine.name, mine.grant_id, mine.ticket, coalesce(place.position, 0),
        coalesce(place.first <= p.capacity - p.used, false)::int, (p.name is not null)::int,
@@ -438,7 +440,7 @@ select t.name, t.difference
     or exists (select from rowlock_permit s left join rowlock_session m on m.id = s.session
                 where s.name = t.name and {hold_over})
     or t.free and exists (select from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-                           where w.name = t.name and {live})
+                           where w.name = t.name and {waits})
  order by t.name limit $2::bigint
 
 -- statement lock_semaphore

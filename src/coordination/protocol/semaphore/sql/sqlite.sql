@@ -16,18 +16,19 @@ select p.used from rowlock_semaphore p where p.name = $1
 -- Adds a queue entry, like enqueue.
 -- $1 name  $2 my session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
 -- $8 kind of the counter  $9 of an upgrade, the grant id of its hold, or NULL  $10 labels of what else it blocks, or NULL
+-- $11 its caller's time limit in µs, or NULL
 insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at, kind,
-                                   base, blocks)
-values ($1, $2, $3, $4, $5, $6, $7, {now}, $8, $9, $10)
+                                   base, blocks, waits_until)
+values ($1, $2, $3, $4, $5, $6, $7, {now}, $8, $9, $10, {now} + $11)
 on conflict (grant_id) do nothing
 
 -- statement enqueue_for_upgrade
 -- Adds the queue entry of an upgrade, before all others: its ticket is negative. There is one upgradeable holder
 -- at most, and no other client upgrades, so no two of them are live.
--- $1 … $10 as enqueue_for_permits  $11 ticket
+-- $1 … $11 as enqueue_for_permits  $12 ticket
 insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at, kind,
-                                   base, blocks, ticket)
-values ($1, $2, $3, $4, $5, $6, $7, {now}, $8, $9, $10, $11)
+                                   base, blocks, waits_until, ticket)
+values ($1, $2, $3, $4, $5, $6, $7, {now}, $8, $9, $10, {now} + $11, $12)
 on conflict (grant_id) do nothing
 
 -- statement cancel_permit_entries
@@ -54,10 +55,10 @@ delete from rowlock_permit_waiter
                    where s.id is null or s.ended = 1
                    order by w.ticket limit $1)
 
--- statement delete_permit_waiter
--- Removes a ticket that was served.
+-- statement delete_served_permit_waiter
+-- Removes a ticket that is being served, as delete_served_waiter.
 -- $1 ticket
-delete from rowlock_permit_waiter where ticket = $1
+delete from rowlock_permit_waiter where ticket = $1 and coalesce(waits_until > {now}, 1) = 1
 
 -- statement insert_permit
 -- Writes a hold, in the transaction that has raised the counter and its token. Inserts nothing for a session that
@@ -98,19 +99,19 @@ update rowlock_permit set permits = $5 where name = $1 and grant_id = $3 and ses
 delete from rowlock_permit where name = $1 and grant_id = $2 and session = $3 and permits = $4
 
 -- statement next_permit_waiter
--- The first live waiter for permits, and how many are free, in one snapshot; locks nothing. It is served by
+-- The first waiter for permits that can be served, and how many are free, in one snapshot; locks nothing. It is served by
 -- use_permits and the deletion of its ticket, which find out what has changed since. A waiter behind it is not
 -- looked at before it has been served or has gone.
 -- $1 name
 -- → the token of the next grant, permits that are free; the ticket, its session, grant id, permits, thread, note,
 --   own deadline in µs, its session's wake-up address, secret and mailbox, the kind, of an upgrade the grant id of its
 --   hold, in how many queues its request has an entry: more than one are not served alone, nor is any behind them. No row
---   without a live waiter.
+--   without such a waiter.
 select max(p.token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1, p.capacity - p.used,
        w.ticket, w.session, w.grant_id, w.permits, w.thread, w.note, w.deadline_us,
        m.wake_address, m.wake_secret, m.mailbox, w.kind, w.base, w.members
   from rowlock_semaphore p cross join rowlock_permit_waiter w cross join rowlock_session m
- where p.name = $1 and w.name = $1 and m.id = w.session and {live} and {base_lives}
+ where p.name = $1 and w.name = $1 and m.id = w.session and {waits} and {base_lives}
  order by w.ticket limit 1
 
 -- statement holds_over
