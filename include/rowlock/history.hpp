@@ -41,6 +41,7 @@ enum class history_kind : unsigned char {
     session_ended,    ///< by its client, or by the client that reclaimed its leases
     session_expired,  ///< it was not renewed in time
     renewed,  ///< the hold goes on with a greater token: `rowlock renew`, or a retained lease
+    asked,    ///< its release was asked for: a request that changed who, why or until when
 };
 /// The name of the enumerator, such as "granted".
 [[nodiscard]] const char* to_string(history_kind kind) noexcept;
@@ -56,6 +57,14 @@ enum class history_of : unsigned char {
 /// The name of the enumerator.
 [[nodiscard]] const char* to_string(history_of what) noexcept;
 
+/// What the tables say of the hold that a record is about.
+enum class hold_now : unsigned char {
+    gone,   ///< they do not name it any more
+    over,   ///< they do, until it is taken over or reaped: its session or its deadline has passed
+    ended,  ///< likewise: its session has ended
+    held,   ///< it is held
+};
+
 /// One record. Fields that a kind does not fill are 0 or empty.
 struct history_record {
     std::int64_t id = 0;  ///< records of one name are in the order of its events
@@ -69,18 +78,26 @@ struct history_record {
     rowlock::grant_id grant_id{};   ///< of the hold, or of the one the queue entry becomes
     ticket_no ticket{};             ///< of the queue entry
     session_id previous_session{};  ///< the holder that the row named before
-    /// For a hold: its deadline. For an ended session: its last expiry.
+    /// For a hold: its deadline, after the change. For an ended session: its last expiry.
     std::optional<std::chrono::sys_time<std::chrono::microseconds>> ends_at;
     std::string owner;     ///< of the session, where a hold or a session begins or ends
     std::string host;      ///< likewise
     std::string program;   ///< likewise
     std::int64_t pid = 0;  ///< of the session's process
-    std::string note;      ///< of the hold; of one that was forced, who ended it
-    std::string db_user;   ///< the database login; empty on SQLite
+    /// Of the hold; of one that was forced, who ended it; of a request, who asks, and of one at
+    /// once why, too.
+    std::string note;
+    std::string reason;                 ///< of a request within a time, why
+    std::string db_user;                ///< the database login; empty on SQLite
     history_of of = history_of::lease;  ///< the kind of lock
     /// Of a hold of a semaphore or shared_mutex after the change, of a queue entry, or the
     /// capacity.
     std::int64_t permits = 0;
+    rowlock::grant_id base{};  ///< of what an upgrade added: the grant id of its hold
+    /// What the tables said of the hold when the record was read.
+    hold_now now = hold_now::gone;
+    /// Since when it has been over, if its session or its deadline passed.
+    std::optional<std::chrono::sys_time<std::chrono::microseconds>> over_since;
     /// The mode that a hold or a queue entry of a shared_mutex has by its permits. An upgrade adds
     /// a hold that counts as exclusive.
     [[nodiscard]] std::optional<lock_mode> mode() const noexcept;

@@ -46,4 +46,12 @@ bool is_text(std::string_view text, std::size_t most_bytes) noexcept {
            text.find('\0') == std::string_view::npos;
 }
 
+std::string up_to(std::string_view text, std::size_t most_bytes) {
+    if (text.size() <= most_bytes) return std::string{text};
+    while (most_bytes > 0 && (static_cast<unsigned char>(text[most_bytes]) & 0xC0) == 0x80) {
+        --most_bytes;
+    }
+    return std::string{text.substr(0, most_bytes)};
+}
+
 }  // namespace rowlock::utf8

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace rowlock::utf8 {
@@ -17,5 +18,8 @@ enum class verdict {
 
 /// Whether a database stores it as text: UTF-8 without NUL, of at most `most_bytes` bytes.
 [[nodiscard]] bool is_text(std::string_view text, std::size_t most_bytes) noexcept;
+
+/// The first `most_bytes` bytes of valid UTF-8 at most, whole characters alone.
+[[nodiscard]] std::string up_to(std::string_view text, std::size_t most_bytes);
 
 }  // namespace rowlock::utf8

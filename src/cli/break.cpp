@@ -12,10 +12,17 @@
 #include <rowlock/client.hpp>
 
 #include <fmt/format.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <chrono>
+#include <cstdlib>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +32,26 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+
+/// Who runs this command, as far as the system says: for the history.
+std::string user_name() {
+    const auto plain = [](std::string_view name) {
+        return !name.empty() && name.size() <= 64 && std::ranges::all_of(name, [](unsigned char c) {
+            return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+        });
+    };
+    std::array<char, 4096> space{};
+    passwd entry{};
+    passwd* found = nullptr;
+    ::getpwuid_r(::geteuid(), &entry, space.data(), space.size(), &found);
+    std::string name =
+        found != nullptr && plain(found->pw_name) ? found->pw_name : std::to_string(::geteuid());
+    const char* const before = std::getenv("SUDO_USER");
+    if (::geteuid() == 0 && before != nullptr && plain(before)) {
+        name += " (sudo by " + std::string{before} + ")";
+    }
+    return name;
+}
 
 /// For people, on one line.
 std::string who(const std::string& program, std::int64_t pid, const std::string& host) {
@@ -227,7 +254,9 @@ std::optional<breakable> chosen(const break_options& options, std::vector<breaka
 
 int break_lock(const break_options& options) {
     const database in = find_database(options.database);
-    client locks{in.source, tool_options()};
+    client_options me = tool_options();
+    me.program = "rowlock break of " + user_name();
+    client locks{in.source, me};
     named_locks named{locks, options.name};
     const auto whom = chosen(options, with_tables(in, [&] { return named.holds(options.of); }));
     if (!whom) {

@@ -574,16 +574,15 @@ void add_looks(CLI::App& app, parsed& into) {
                               [&past] { return history(past); });
     shown.footer(
         "\nThe database records it after `rowlock migrate --history on` was run there. Times are\n"
-        "local, by the database's clock. FOR is how long a hold, a wait or a session has lasted "
-        "that "
-        "ends\n"
-        "here, if the list has its beginning; CLIENT is whose it is.\n\nExamples:\n  rowlock "
-        "history nightly\n"
-        "  rowlock history --since 1h\n  rowlock history --json --limit 10000\n");
+        "local, by the database's clock. A line is a hold: who had the lock, from when to when,\n"
+        "and how that ended. The records also tell of queues, sessions and capacities.\n\n"
+        "Examples:\n  rowlock history nightly\n  rowlock history --since 1h\n  rowlock history "
+        "--json --limit 10000\n");
     shown.add_option("NAME", past.name, "Only this lock");
     add_duration(shown, "--since", zero::refused, "Only records not older than this",
                  [&past](milliseconds value) { past.since = value; });
-    shown.add_option("--limit", past.limit, "At most this many, the latest")
+    shown.add_flag("--records", past.records, "The records instead of the holds");
+    shown.add_option("--limit", past.limit, "At most this many records, the latest")
         ->capture_default_str()
         ->check(CLI::Range(1, 1'000'000));
     add_json(shown, past.json);
@@ -618,9 +617,11 @@ void add_looks(CLI::App& app, parsed& into) {
     auto* within = add_duration(out, "--within", zero::refused,
                                 "Let the holder finish within this time; then it must stop",
                                 [&breaking](milliseconds value) { breaking.within = value; });
-    out.add_option("--reason", breaking.reason, "Shown to that holder")->needs(within);
+    auto* why = out.add_option("--reason", breaking.reason,
+                               "Why, for the history; with --within also for the holder");
     out.add_flag("--now", breaking.now, "Take the lock while the holder may still work")
         ->excludes(patience)
+        ->excludes(why)
         ->excludes(within);
     out.add_flag("-y,--yes", breaking.yes, "Do not ask");
     add_json(out, breaking.json);

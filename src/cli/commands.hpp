@@ -209,6 +209,7 @@ struct history_options {
     std::string name;
     std::optional<std::chrono::milliseconds> since;
     int limit = 100;
+    bool records = false;  ///< not the holds that they tell of
     bool json = false;
 };
 int history(const history_options& options);

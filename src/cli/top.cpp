@@ -145,13 +145,13 @@ private:
             auto found = with_tables(in_, [&] { return read(); });
             locks_ = std::move(found);
             problem_.clear();
+            seen_at_ = std::time(nullptr);
             sort();
         } catch (const error& failed) {
             problem_ = message_of(failed);
         } catch (const failure& failed) {
             problem_ = failed.what();
         }
-        seen_at_ = std::time(nullptr);
     }
 
     std::vector<shown_lock> read() {
@@ -204,6 +204,13 @@ private:
         return lines > others + 1 ? lines - others : 1;
     }
 
+    /// When the locks were read that are shown.
+    [[nodiscard]] std::string seen_text() const {
+        if (seen_at_ == 0) return "not read yet";
+        return fmt::format("{}{:%H:%M:%S}", problem_.empty() ? "" : "as of ",
+                           fmt::localtime(seen_at_));
+    }
+
     void draw() const {
         const auto size = terminal::size();
         std::int64_t held = 0;
@@ -214,8 +221,7 @@ private:
             waiters += each.waiters;
         }
         std::vector<std::string> lines;
-        lines.push_back(
-            fmt::format("{:%H:%M:%S}  {}", fmt::localtime(seen_at_), escaped(description_of(in_))));
+        lines.push_back(fmt::format("{}  {}", seen_text(), escaped(description_of(in_))));
         lines.push_back(
             !problem_.empty()
                 ? "cannot read: " + escaped(problem_)

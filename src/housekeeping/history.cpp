@@ -21,7 +21,7 @@ using micros_time = std::chrono::sys_time<std::chrono::microseconds>;
 constexpr std::array names{
     "granted", "handed_over",    "taken_over",    "reclaimed",       "released", "expired",
     "forced",  "downgraded",     "capacity_set",  "deleted",         "altered",  "queued",
-    "left",    "session_opened", "session_ended", "session_expired", "renewed"};
+    "left",    "session_opened", "session_ended", "session_expired", "renewed",  "asked"};
 
 /// A kind that a later rowlock recorded reads as `altered`.
 history_kind kind_named(std::string_view text) {
@@ -33,6 +33,13 @@ history_kind kind_named(std::string_view text) {
 
 micros_time time_of(std::int64_t micros) {
     return micros_time{std::chrono::microseconds{micros}};
+}
+
+/// As the fragment held_now says it.
+void read_state(history_record& one, std::optional<std::int64_t> state) {
+    if (!state) return;
+    one.now = *state == 0 ? hold_now::ended : *state == 1 ? hold_now::held : hold_now::over;
+    if (one.now == hold_now::over) one.over_since = time_of(*state);
 }
 
 history_record read_row(const sql::result& rows, std::size_t row) {
@@ -63,6 +70,9 @@ history_record read_row(const sql::result& rows, std::size_t row) {
                                                                : history_of::semaphore;
     }
     one.permits = number(18);
+    one.base = grant_id{number(19)};
+    one.reason = text(20);
+    read_state(one, rows.maybe_integer(row, 21));
     return one;
 }
 

@@ -160,7 +160,7 @@ inline constexpr metric database_permits{"rowlock_database_permits", type::gauge
                                          "Capacity of all semaphores together."};
 inline constexpr metric database_permits_used{"rowlock_database_permits_used", type::gauge, "",
                                               "permits",
-                                              "Permits of all semaphores that are taken."};
+                                              "Permits of all semaphores that live holders have."};
 inline constexpr metric database_sessions{
     "rowlock_database_sessions", type::gauge, "state", "sessions",
     "Sessions that are live, expired (over, but not ended yet) or ended."};

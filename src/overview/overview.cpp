@@ -139,6 +139,7 @@ private:
             auto& one = lock_of(kind::semaphore, text_at(rows, row, 0));
             one.capacity = rows.integer(row, 1);
             one.used = rows.integer(row, 2);
+            one.expired = std::max<std::int64_t>(rows.integer(row, 3) - one.used, 0);
         }
     }
 

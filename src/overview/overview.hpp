@@ -51,7 +51,9 @@ struct entry : party {
 struct lock {
     kind of{};
     std::string name{};
-    std::int64_t capacity = 0, used = 0;  ///< of a semaphore
+    /// Of a semaphore; permits of dead holders are `expired` until the next taker or a reaper
+    /// returns them.
+    std::int64_t capacity = 0, used = 0, expired = 0;
     std::vector<holder> holds{};
     std::vector<entry> queue{};  ///< as it is served
 };

@@ -150,8 +150,9 @@ std::string history_script(sql::dialect dialect, const sql::table_names& tables)
     // Only PostgreSQL can add columns that may be there. After the triggers: a client has locked
     // their tables before it waits for the history.
     const bool adds = dialect == sql::dialect::postgresql;
+    const std::string added = file("columns") + file("columns_requests");
     const std::string script =
-        file("on") + file("on_permits") + (adds ? file("columns") : in_comments(file("columns")));
+        file("on") + file("on_permits") + file("on_requests") + (adds ? added : in_comments(added));
     if (dialect == sql::dialect::mysql) return with_delimiters(script);
     return std::string{dialect == sql::dialect::postgresql ? "begin;\n" : "begin immediate;\n"} +
            script + "commit;\n";

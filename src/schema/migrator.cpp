@@ -50,6 +50,8 @@ constexpr std::array permit_triggers{"permit_granted", "permit",         "permit
                                      "permit_queued",  "permit_left",    "counter_made",
                                      "counter",        "counter_deleted"};
 
+constexpr std::array request_triggers{"asked", "permit_asked"};
+
 /// Expressions on MySQL: whether a table has this column; whether all these triggers exist.
 std::string has_column(const std::string& name, const std::string& column) {
     return "(select count(*) from information_schema.columns where table_schema = database() and "
@@ -130,7 +132,8 @@ void migrator::require_known(int version) const {
 history_recording migrator::history() {
     const auto seen = look_at_history();
     if (!seen.table) return history_recording::absent;
-    const bool all = seen.records_leases && (seen.records_permits || !seen.has_permits);
+    const bool all = seen.records_leases && (seen.records_permits || !seen.has_permits) &&
+                     (seen.records_requests || !seen.has_requests);
     return all ? history_recording::on : history_recording::stopped;
 }
 
@@ -138,9 +141,12 @@ migrator::history_parts migrator::look_at_history() {
     const auto found = query(question_about_history());
     return {.table = found.integer(0, 0) != 0,
             .columns = found.integer(0, 1) != 0,
-            .records_leases = found.integer(0, 2) != 0,
-            .records_permits = found.integer(0, 3) != 0,
-            .has_permits = found.integer(0, 4) != 0};
+            .request_columns = found.integer(0, 2) != 0,
+            .records_leases = found.integer(0, 3) != 0,
+            .records_permits = found.integer(0, 4) != 0,
+            .records_requests = found.integer(0, 5) != 0,
+            .has_permits = found.integer(0, 6) != 0,
+            .has_requests = found.integer(0, 7) != 0};
 }
 
 /// One row with the members of history_parts.
@@ -151,11 +157,10 @@ std::string migrator::question_about_history() const {
             const auto of = [&](std::string_view which) {
                 return "pg_catalog.to_regclass(" + quoted(table(which)) + ")";
             };
-            const auto trigger_on = [&](std::string_view which) {
+            const auto trigger_on = [&](std::string_view which, const char* trigger) {
                 return "(select pg_catalog.count(*) from pg_catalog.pg_trigger where tgname "
-                       "operator(pg_catalog.=) 'history_update' and tgrelid "
                        "operator(pg_catalog.=) " +
-                       of(which) + ")";
+                       quoted(trigger) + " and tgrelid operator(pg_catalog.=) " + of(which) + ")";
             };
             const auto has_column = [&](std::string_view which, const char* column) {
                 return "(select pg_catalog.count(*) from pg_catalog.pg_attribute where attrelid "
@@ -164,15 +169,20 @@ std::string migrator::question_about_history() const {
                        "' and not attisdropped)";
             };
             return "select (" + of("history") + " is not null)::int, " +
-                   has_column("history", "permits") + ", " + trigger_on("lease") + ", " +
-                   trigger_on("permit") + ", " + has_column("permit", "base");
+                   has_column("history", "permits") + ", " + has_column("history", "reason") +
+                   ", " + trigger_on("lease", "history_update") + ", " +
+                   trigger_on("permit", "history_update") + ", " +
+                   trigger_on("permit", "history_asked") + ", " + has_column("permit", "base") +
+                   ", " + has_column("permit", "asked_by");
         }
         case sql::dialect::mysql:
             return "select (select count(*) from information_schema.tables where table_schema = "
                    "database() and table_name = " +
                    quoted(name) + "), " + has_column(name, "permits") + ", " +
-                   all_there(name, lease_triggers) + ", " + all_there(name, permit_triggers) +
-                   ", " + has_column(table("permit"), "base");
+                   has_column(name, "reason") + ", " + all_there(name, lease_triggers) + ", " +
+                   all_there(name, permit_triggers) + ", " + all_there(name, request_triggers) +
+                   ", " + has_column(table("permit"), "base") + ", " +
+                   has_column(table("permit"), "asked_by");
         case sql::dialect::sqlite:
             break;
     }
@@ -185,8 +195,9 @@ std::string migrator::question_about_history() const {
                " and name = " + quoted(which) + ")";
     };
     return "select " + is("table", name) + ", " + column_of(name, "permits") + ", " +
-           is("trigger", name + "_lease") + ", " + is("trigger", name + "_permit") + ", " +
-           column_of(table("permit"), "base");
+           column_of(name, "reason") + ", " + is("trigger", name + "_lease") + ", " +
+           is("trigger", name + "_permit") + ", " + is("trigger", name + "_permit_asked") + ", " +
+           column_of(table("permit"), "base") + ", " + column_of(table("permit"), "asked_by");
 }
 
 void migrator::switch_history(history_recording wanted) {
@@ -352,8 +363,10 @@ void migrator::move_under_lock(std::optional<int> wanted) {
 void migrator::begin_history() {
     const auto seen = look_at_history();
     if (seen.table && !seen.columns) run_history("columns");
+    if (seen.table && !seen.request_columns) run_history("columns_requests");
     run_history("on");
     if (seen.has_permits) run_history("on_permits");
+    if (seen.has_requests) run_history("on_requests");
 }
 
 void migrator::record_again() noexcept {

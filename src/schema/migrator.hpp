@@ -51,9 +51,10 @@ private:
     void run_step(std::string_view statement);
     struct history_parts {
         bool table;
-        bool columns;  ///< all that this version needs
-        bool records_leases, records_permits;
-        bool has_permits;  ///< the tables of permits have what its triggers read
+        bool columns, request_columns;  ///< both: all that this version needs
+        bool records_leases, records_permits, records_requests;
+        bool has_permits;   ///< the tables of permits have what its triggers read
+        bool has_requests;  ///< so have all tables of what those for requests read
     };
     [[nodiscard]] history_parts look_at_history();
     [[nodiscard]] std::string question_about_history() const;

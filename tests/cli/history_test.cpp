@@ -35,24 +35,21 @@ TEST_CASE("a history is switched on, shown and removed") {
         good(*in, {"break", "--now", "--yes", "other"});
 
         const auto text = good(*in, {"history", "job"}).out;
-        CHECK(text.find("granted") != std::string::npos);
         CHECK(text.find("released") != std::string::npos);
+        CHECK(good(*in, {"history", "job", "--records"}).out.find("granted") != std::string::npos);
         CHECK(text.find("other") == std::string::npos);
         CHECK(text.find('\x1b') == std::string::npos);  // no control sequence reaches the terminal
         CHECK(text.find("a \\x1b[2J note") != std::string::npos);
 
-        // Who, for how long, and by whom it was broken: also where the record itself has no client.
+        // Who, for how long, and by whom it was broken.
         const auto lines = [](const std::string& shown, const std::string& wanted) {
             return std::regex_search(shown, std::regex{wanted});
         };
-        CHECK(lines(text, R"(granted +job +- +1 +- +rowlock run true\[\d+\]@)"));
-        CHECK(lines(text, R"(released +job +- +1 +[\dms.]+ +rowlock run true\[\d+\]@)"));
+        CHECK(
+            lines(text, R"([\d:.]+ +[\dms.]+ +job +- +1 +rowlock run true\[\d+\]@\S+ +released)"));
         const auto other = good(*in, {"history", "other"}).out;
-        CHECK(lines(
-            other,
-            R"(forced +other +- +\d +[\dms.]+ +rowlock acquire\[\d+\]@\S+ +by rowlock, pid \d+ on )"));
-        CHECK((other.find("(login ") == std::string::npos) ==
-              (in->name() == std::string{"SQLite"}));
+        CHECK(lines(other, R"([\dms.]+ +other +- +1 +rowlock acquire\[\d+\]@\S+ )"
+                           R"(+broken by rowlock break of \S+, pid \d+ on )"));
 
         const auto raw = good(*in, {"history", "--json", "--since", "1h"}).out;
         CHECK(raw.find('\x1b') == std::string::npos);
@@ -87,8 +84,43 @@ TEST_CASE("the history says who broke a hold of permits") {
             CAPTURE(name);
             good(*in, {"break", "--now", "--yes", name});
             const auto text = good(*in, {"history", name}).out;
-            CHECK(std::regex_search(text, std::regex{"forced .* by rowlock, pid \\d+ on "}));
+            CHECK(
+                std::regex_search(text, std::regex{"broken by rowlock break of .*, pid \\d+ on "}));
         }
+    }
+}
+
+TEST_CASE("the history shows a hand-over as the end of a hold, and who asked for it and why") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(in->name());
+        good(*in, {"migrate", "--history", "on"});
+        const auto got = json::parse(good(*in, {"acquire", "--for", "1h", "--json", "a"}).out);
+        const tool::process next{tool::command_line((*in)({"run", "a", "--", "sleep", "60"})),
+                                 in->in_environment()};
+        REQUIRE(tool::eventually([&] {
+            return in->run({"show", "a"}).out.find("rowlock run") != std::string::npos;
+        }));
+        // It has no process that could stop: the request is recorded.
+        CHECK(in->run({"break", "--within", "10m", "--reason", "a deploy", "--yes", "a"}).code ==
+              75);
+        good(*in, {"release", "a", got["grant_id"]});
+        REQUIRE(tool::eventually([&] {
+            const auto shown = json::parse(good(*in, {"show", "--json", "a"}).out).dump();
+            return shown.find("rowlock run sleep") != std::string::npos &&
+                   json::parse(good(*in, {"history", "--json", "a"}).out)["holds"].size() == 2;
+        }));
+        const auto holds = json::parse(good(*in, {"history", "--json", "a"}).out)["holds"];
+        CHECK(holds[0]["ended"] == "handed_over");
+        CHECK(holds[0]["to"] == holds[1]["from"]);
+        REQUIRE(holds[0]["asked"].size() == 1);
+        CHECK(holds[0]["asked"][0]["reason"] == "a deploy");
+        CHECK(holds[0]["asked"][0]["by"].get<std::string>().starts_with("rowlock break of "));
+        CHECK(holds[0]["asked"][0].contains("until"));
+        CHECK(holds[1]["ended"] == "held");
+        CHECK(holds[1].contains("waited_ms"));
+        const auto text = good(*in, {"history", "a"}).out;
+        CHECK(text.find("handed over; asked for by rowlock break of ") != std::string::npos);
+        CHECK(text.find("still held", text.find("still held") + 1) == std::string::npos);
     }
 }
 

@@ -182,6 +182,38 @@ TEST_CASE("the page shows who waits for whom, and deadlock cycles") {
     CHECK(page->complaints() == json::array());
 }
 
+TEST_CASE("the page shows a hand-over as the end of a hold") {
+    const auto page = tool::browser::start();
+    if (!page) return;
+    const auto in = tool::sqlite_tables();
+    REQUIRE(in->run({"migrate", "--history", "on"}).code == 0);
+    const auto first = client_of(*in, "first");
+    const auto second = client_of(*in, "second");
+    auto held = first->acquire("nightly");
+    std::optional<lease> next;
+    std::jthread waits{[&] { next = second->acquire("nightly"); }};
+    REQUIRE(tool::eventually([&] { return second->stats().waiting > 0; }));
+    held.release();
+    waits.join();
+    const tool::serving at{*in};
+    page->open(url_of(at, "#/lock/lease/nightly"));
+    REQUIRE(page->shows("handed over"));
+    CHECK(page->run("return document.querySelectorAll('.bar').length;") == 2);
+    CHECK(page->run("return document.querySelectorAll('.bar.open').length;") == 1);
+    const auto shown = page->text();
+    const auto still = shown.find("\tstill held");
+    REQUIRE(still != std::string::npos);
+    CHECK(shown.find("\tstill held", still + 1) == std::string::npos);
+    // A dead holder is not counted, and does not hold it still.
+    tool::execute(*in, "update rowlock_session set expires_at = 1000000");
+    page->open(url_of(at));
+    CHECK(page->becomes("document.querySelector('.totals')?.innerText.includes('expired')"));
+    CHECK(totals(*page).starts_with("0 held, 0 waiting"));
+    page->open(url_of(at, "#/lock/lease/nightly"));
+    CHECK(page->shows("its session expired"));
+    CHECK(page->run("return document.querySelectorAll('.bar.open').length;") == 0);
+}
+
 TEST_CASE("names of locks run nothing in the page") {
     const auto page = tool::browser::start();
     if (!page) return;
@@ -307,9 +339,18 @@ TEST_CASE("the page says when the database cannot be read, and when its server h
         REQUIRE(page->shows("nightly"));
         tool::execute(*in, "alter table rowlock_waiter rename to hidden");
         CHECK(page->shows("The database could not be read"));
+        CHECK(page->becomes("document.querySelector('#status').className === 'lost'"));
+        const auto status = [&] {
+            return page->run("return document.querySelector('#status').innerText;");
+        };
+        const auto stopped = status();
+        CHECK(stopped.get<std::string>().starts_with("as of "));
+        std::this_thread::sleep_for(1'100ms);  // a clock that ran would show another second
+        CHECK(status() == stopped);
         CHECK(page->text().find("nightly") != std::string::npos);
         tool::execute(*in, "alter table hidden rename to rowlock_waiter");
         CHECK(page->hides("The database could not be read"));
+        CHECK(page->becomes("document.querySelector('#status').className === 'live'"));
     }
     CHECK(page->shows("no connection to rowlock serve"));
 }
@@ -355,9 +396,21 @@ TEST_CASE("pictures" * doctest::skip(std::getenv("ROWLOCK_PICTURES") == nullptr)
         std::this_thread::sleep_for(700ms);
         if (each == &shop) {
             REQUIRE(in->run({"break", "--now", "--yes", "reports/nightly"}).code == 0);
+            REQUIRE(tool::eventually([&] { return !held.held(); }));
         }
         if (held.held()) held.release();
         std::this_thread::sleep_for(200ms);
+    }
+    {
+        // Handed over: stock waits, and billing gives it on.
+        auto given = billing->acquire("reports/nightly");
+        std::optional<lease> next;
+        std::jthread waits{[&] { next = stock->acquire("reports/nightly"); }};
+        REQUIRE(tool::eventually([&] { return stock->stats().waiting > 0; }));
+        std::this_thread::sleep_for(600ms);
+        given.release();
+        waits.join();
+        std::this_thread::sleep_for(500ms);
     }
     std::vector<std::jthread> waiting;
     const auto nightly = reports->acquire("reports/nightly", {.note = "sales of yesterday"});
@@ -398,7 +451,7 @@ TEST_CASE("pictures" * doctest::skip(std::getenv("ROWLOCK_PICTURES") == nullptr)
     take("locks", "#/", "payment-gateway");
     take("waits", "#/waits", "Deadlock cycle");
     page->resize(1200, 1000);
-    take("lock", "#/lock/lease/reports%2Fnightly", "broken");
+    take("lock", "#/lock/lease/reports%2Fnightly", "handed over");
     page->prefer("dark");
     page->resize(390, 720);
     take("phone", "#/", "payment-gateway");

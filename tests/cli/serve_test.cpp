@@ -526,6 +526,7 @@ TEST_CASE("serve breaks a lock for a request with the token, as rowlock break do
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const tool::token_file secret;
+        REQUIRE(in->run({"migrate", "--history", "on"}).code == 0);
         tool::serving at{*in, {"--token-file", secret.path(), "--allow-break"}};
         CHECK(at.get("/api/about", secret.header()).at("breaks") == true);
         client locks{source_of(*in)};
@@ -562,7 +563,54 @@ TEST_CASE("serve breaks a lock for a request with the token, as rowlock break do
         }
         CHECK(at.running().err().find("the page of 127.0.0.1, for nightly (token ") !=
               std::string::npos);
+        const auto holds = at.get("/api/history?name=nightly", secret.header()).at("holds");
+        REQUIRE(holds.size() == 4);
+        REQUIRE(holds[0].at("asked").size() == 1);
+        const auto asked = holds[0].at("asked")[0];
+        CHECK(asked.at("reason") == "deploy");
+        CHECK(asked.at("by").get<std::string>().starts_with(
+            "rowlock serve (the page of 127.0.0.1), pid "));
+        CHECK(holds[1].at("asked").size() == 1);
+        CHECK(holds[2].at("ended") == "forced");
+        CHECK(holds[2].at("ended_by").get<std::string>().starts_with("rowlock serve (the page"));
     }
+}
+
+TEST_CASE("what has a dead holder is not counted as held") {
+    const auto in = tool::sqlite_tables();
+    REQUIRE(in->run({"acquire", "--for", "1h", "nightly"}).code == 0);
+    for (int i = 0; i < 3; ++i) {
+        REQUIRE(in->run({"acquire", "--for", "1h", "--limit", "3", "gateway"}).code == 0);
+    }
+    const auto total = [&](const std::string& name) {
+        const auto text = in->run({"metrics"}).out;
+        const auto at = text.find("\n" + name + " ");
+        REQUIRE(at != std::string::npos);
+        return text.substr(at + name.size() + 2, text.find('\n', at + 1) - at - name.size() - 2);
+    };
+    CHECK(total("rowlock_database_permits_used") == "3");
+    const tool::serving at{*in};
+    CHECK(lock_in(at.get("/api/locks"), "semaphore:gateway").at("used") == 3);
+    tool::execute(*in, "update rowlock_session set expires_at = 1000000");
+    CHECK(total("rowlock_database_permits_used") == "0");
+    const auto shown = json::parse(in->run({"semaphore", "show", "--json", "gateway"}).out);
+    CHECK(shown["used"] == 0);
+    CHECK(shown["available"] == 3);
+    CHECK(shown["expired"] == 3);
+    CHECK(in->run({"semaphore", "show", "gateway"}).out.find("expired    3, of dead holders") !=
+          std::string::npos);
+    REQUIRE(tool::eventually(
+        [&] { return lock_in(at.get("/api/locks"), "semaphore:gateway").at("used") == 0; }));
+    const auto said = at.get("/api/locks");
+    const auto gateway = lock_in(said, "semaphore:gateway");
+    CHECK(gateway.at("held") == 0);
+    CHECK(gateway.at("expired") == 3);
+    CHECK(gateway.at("expired_permits") == 3);
+    const auto nightly = lock_in(said, "lease:nightly");
+    CHECK(nightly.at("held") == 0);
+    CHECK(nightly.at("expired") == 1);
+    // And so it is: what is called available can be taken.
+    CHECK(in->run({"acquire", "--for", "1h", "--limit", "3", "gateway"}).code == 0);
 }
 
 TEST_CASE(

@@ -17,6 +17,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace std::chrono_literals;
@@ -121,6 +122,31 @@ TEST_CASE("top breaks the lock that was chosen, after a question") {
     CHECK(holder.wait() != 0);
     top.type("x");
     CHECK(top.shows("no lock is held"));
+    top.type("q");
+    CHECK(top.is_over());
+}
+
+TEST_CASE("top says as of when it shows what it does while the database cannot be read") {
+    const auto in = tool::sqlite_tables();
+    REQUIRE(in->run({"acquire", "--for", "1h", "nightly"}).code == 0);
+    const auto execute = [&](const std::string& sql) {
+        const auto deadline = std::chrono::steady_clock::now() + 30s;
+        rowlock::open(in->url()).connect(deadline)->query(sql, deadline);
+    };
+    const tool::screen top{*in, {"top", "--every", "100ms"}};
+    REQUIRE(top.shows("1 held"));
+    CHECK_FALSE(contains(top.text(), "as of"));
+    execute("alter table rowlock_waiter rename to hidden");
+    CHECK(top.shows("cannot read"));
+    CHECK(top.shows("as of "));
+    const auto clock_of = [](const std::string& text) {
+        return text.substr(text.find("as of "), std::string{"as of 00:00:00"}.size());
+    };
+    const auto stopped = clock_of(top.text());
+    std::this_thread::sleep_for(1'100ms);  // a clock that ran would show another second
+    CHECK(clock_of(top.text()) == stopped);
+    execute("alter table hidden rename to rowlock_waiter");
+    CHECK(top.hides("as of "));
     top.type("q");
     CHECK(top.is_over());
 }

@@ -1,7 +1,9 @@
 // The history: what the database records of leases, queue entries and sessions, and what the
 // recording must not affect.
 
+#include "coordination/protocol/lease/lease_protocol.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
+#include "overview/past.hpp"
 #include "sql/table_names.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
@@ -222,6 +224,156 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("the history says who held a lock from when to when, and which hold is held now") {
+    using overview::ending;
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        const strangers some{database};
+        for (const std::int64_t id : {1, 2, 3}) some.open(id);
+        REQUIRE(some.acquire("a", session_id{1}, grant_id{11}) > 0);
+        some.queue.enqueue(*some.db, {"a", session_id{2}, grant_id{22}, "", "", std::nullopt},
+                           soon());
+        REQUIRE(some.queue.release(*some.db, "a", session_id{1}, grant_id{11}, true, soon())
+                    .next.has_value());
+        let_expire(database, session_id{2});
+        const auto expired = overview::read_past(database.source(), {.name = "a"}).holds;
+        REQUIRE(expired.size() == 2);
+        CHECK(expired[1].how == ending::session_expired);
+        REQUIRE(some.leases.end_expired_session(*some.db, session_id{2}, soon()));
+        REQUIRE(some.acquire("a", session_id{3}, grant_id{33}) > 0);
+        for (const std::string name : {"a", ""}) {
+            CAPTURE(name);
+            const auto holds = overview::read_past(database.source(), {.name = name}).holds;
+            REQUIRE(holds.size() == 3);
+            CHECK(holds[0].how == ending::handed_over);
+            CHECK(holds[0].to == holds[1].from);
+            CHECK(holds[1].waited.has_value());
+            CHECK(holds[1].how == ending::session_expired);
+            CHECK(*holds[1].to < *holds[2].from);  // not when it was taken over
+            CHECK(holds[2].is_held());
+            CHECK(holds[2].begun == taken_over);
+        }
+        // Behind the history's back: an end that no record tells of is none that goes on.
+        record_history(database.source(), false);
+        REQUIRE(
+            some.queue.release(*some.db, "a", session_id{3}, grant_id{33}, false, soon()).freed);
+        CHECK(overview::read_past(database.source(), {.name = "a"}).holds.back().how ==
+              ending::unknown);
+    }
+}
+
+TEST_CASE("holds of permits and modes are held as long as the tables say so") {
+    using overview::ending;
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        client locks{database.source(), database.options({.ttl = 20s})};
+        semaphore api{locks, "api"};
+        api.set_capacity(3);
+        auto first = api.acquire(2);
+        const auto second = api.acquire(1);
+        first.release();
+        shared_mutex page{locks, "page"};
+        auto written = page.acquire(lock_mode::upgradeable);
+        written.upgrade();
+        const auto holds_of = [&](const std::string& name) {
+            return overview::read_past(database.source(), {.name = name}).holds;
+        };
+        const auto both = holds_of("api");
+        REQUIRE(both.size() == 2);
+        CHECK(both[0].how == ending::released);
+        CHECK(both[0].permits == 2);
+        CHECK(both[1].is_held());
+        const auto one = holds_of("page");
+        REQUIRE(one.size() == 1);
+        CHECK(one[0].is_held());
+        CHECK(one[0].mode == lock_mode::exclusive);
+        {
+            client vanishing{database.source(), database.options()};
+            const auto reading = semaphore{vanishing, "api"}.acquire(1);
+            let_expire(database, reading.session_id());
+            const auto dead = holds_of("api");
+            REQUIRE(dead.size() == 3);
+            CHECK(dead[2].how == ending::session_expired);
+            CHECK(dead[2].to.has_value());
+        }
+    }
+}
+
+// shows: history
+TEST_CASE("a request for a release is recorded once, with who asks, why and until when") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        client locks{database.source(), database.options({.ttl = 20s})};
+        client operation{database.source(), database.options({.program = "operation"})};
+        auto held = locks.acquire("a");
+        const request_options terms{.within = 1h, .reason = "a deploy"};
+        REQUIRE(operation.request_release("a", held.token(), terms).has_value());
+        CHECK(kinds(database, "a") == "granted asked");
+        const auto asked_for = past(database, "a").back();
+        CHECK(asked_for.session == held.session_id());
+        CHECK(asked_for.note.starts_with("operation, pid "));
+        CHECK(asked_for.reason == "a deploy");
+        REQUIRE(asked_for.ends_at.has_value());
+        CHECK(std::chrono::abs(*asked_for.ends_at - asked_for.at - 1h) < 1min);
+        CHECK(asked_for.db_user.empty() == (database.speaks() == sql::dialect::sqlite));
+
+        // As after a lost reply: the same again changes nothing.
+        const auto db = database.connect();
+        const protocol::release_terms again{
+            .within = 1h, .asked_by = asked_for.note, .reason = asked_for.reason};
+        REQUIRE(database.protocol()
+                    .request_release(*db, "a", held.token().value(), again, soon())
+                    .has_value());
+        CHECK(kinds(database, "a") == "granted asked");
+        // At once, which has no one to ask for the protocol, and has one for the history.
+        client other{database.source(), database.options({.program = "other"})};
+        REQUIRE(other.request_release("a", held.token(), {.reason = "now"}).has_value());
+        CHECK(past(database, "a").at(2).kind == asked);
+        CHECK(past(database, "a").at(2).note.starts_with("other, pid "));
+        CHECK(past(database, "a").at(2).note.ends_with(": now"));
+        // After a request at once one with a time changes nothing, also not who asked first.
+        REQUIRE(operation.request_release("a", held.token(), terms).has_value());
+        const auto seen = operation.inspect("a");
+        if (seen && seen->holder && seen->holder->asked) {
+            CHECK(seen->holder->asked->asked_by.empty());
+            CHECK(seen->holder->asked->reason.starts_with("other, pid "));
+        }
+        CHECK(std::ranges::count(past(database, "a"), asked, &history_record::kind) == 2);
+    }
+}
+
+TEST_CASE("a request for permits, or for a mode with an upgrade, is recorded once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        client locks{database.source(), database.options({.ttl = 20s})};
+        client operation{database.source(), database.options({.program = "operation"})};
+        semaphore{locks, "api"}.set_capacity(3);
+        const auto some = semaphore{locks, "api"}.acquire(2);
+        shared_mutex page{locks, "page"};
+        auto written = page.acquire(lock_mode::upgradeable);
+        written.upgrade();
+        const request_options terms{.within = 1h, .reason = "a deploy"};
+        for (int i = 0; i < 2; ++i) {
+            REQUIRE(semaphore{operation, "api"}.request_release(some.token(), terms).has_value());
+            REQUIRE(shared_mutex{operation, "page"}
+                        .request_release(written.token(), terms)
+                        .has_value());
+        }
+        for (const std::string name : {"api", "page"}) {
+            CAPTURE(name);
+            const auto all = past(database, name);
+            REQUIRE(std::ranges::count(all, asked, &history_record::kind) == 1);
+            const auto& one = *std::ranges::find(all, asked, &history_record::kind);
+            CHECK(one.note.starts_with("operation, pid "));
+            CHECK(one.reason == "a deploy");
+            const auto holds = overview::read_past(database.source(), {.name = name}).holds;
+            REQUIRE(holds.size() == 1);
+            CHECK(holds[0].is_held());
+            CHECK(holds[0].asked.size() == 1);
+        }
+    }
+}
+
 // shows: history
 TEST_CASE("permits are recorded: grants, queue entries, releases, forced ones, and capacities") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
@@ -300,6 +452,8 @@ TEST_CASE("a history of an earlier version is read and recorded on once it is sw
         record_history(database.source(), false);
         database.run("alter table rowlock_history drop column counter_kind");
         database.run("alter table rowlock_history drop column permits");
+        database.run("alter table rowlock_history drop column base");
+        database.run("alter table rowlock_history drop column reason");
         CHECK(kind_of([&] { (void)past(database); }) == errc::schema_outdated);
         CHECK(history_status(database.source()) == history_recording::stopped);
         record(database);
@@ -703,12 +857,14 @@ TEST_CASE(
                 CHECK(kind_of([&] { (void)locks.acquire("a"); }) == errc::access_denied);
                 database.run("grant insert on rowlock_history to " + who);
             }
-            locks.acquire("a").release();
+            auto held = locks.acquire("a");
+            REQUIRE(locks.request_release("a", held.token(), {.within = 1h}).has_value());
+            held.release();
             // It may neither read nor shorten the history, so its reaper does not.
             CHECK(reap(database.at(url), database.reaping(1h, 10min)).history_deleted == 0);
             CHECK(kind_of([&] { (void)read_history(database.at(url)); }) != errc{});
         }
-        CHECK(kinds(database, "a") == "granted released");
+        CHECK(kinds(database, "a") == "granted asked released");
         CHECK(past(database, "a").front().db_user.starts_with(role));
         if (postgresql) database.run("drop owned by " + who);
         database.run(postgresql ? "drop role " + who : "drop user " + who);

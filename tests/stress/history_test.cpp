@@ -24,7 +24,7 @@ observed_hold held(std::int64_t token, micros from, micros until) {
     return one;
 }
 
-attempt asked(std::int64_t token, micros called, micros waiting) {
+attempt attempt_of(std::int64_t token, micros called, micros waiting) {
     attempt one;
     one.name = "a";
     one.token = token;
@@ -85,15 +85,16 @@ TEST_CASE("a token that repeats or falls is found") {
 }
 
 TEST_CASE("a call that was made after another's enqueue must not be served before it") {
-    CHECK(unfair_calls(of({}, {asked(1, 10, 15), asked(2, 20, 25)})).empty());
-    CHECK(unfair_calls(of({}, {asked(2, 10, 15), asked(1, 20, 25)})).size() == 1);
+    CHECK(unfair_calls(of({}, {attempt_of(1, 10, 15), attempt_of(2, 20, 25)})).empty());
+    CHECK(unfair_calls(of({}, {attempt_of(2, 10, 15), attempt_of(1, 20, 25)})).size() == 1);
     // They overlap: either order.
-    CHECK(unfair_calls(of({}, {asked(2, 10, 22), asked(1, 20, 25)})).empty());
+    CHECK(unfair_calls(of({}, {attempt_of(2, 10, 22), attempt_of(1, 20, 25)})).empty());
     // Far apart in the order of service, and the overtaking call never enqueued.
-    CHECK(unfair_calls(of({}, {asked(9, 10, 15), asked(8, 12, 19), asked(1, 20, 0)})).size() == 1);
-    auto barging = asked(1, 20, 0);
+    CHECK(unfair_calls(of({}, {attempt_of(9, 10, 15), attempt_of(8, 12, 19), attempt_of(1, 20, 0)}))
+              .size() == 1);
+    auto barging = attempt_of(1, 20, 0);
     barging.queues = false;
-    CHECK(unfair_calls(of({}, {asked(2, 10, 15), barging})).empty());
+    CHECK(unfair_calls(of({}, {attempt_of(2, 10, 15), barging})).empty());
 }
 
 TEST_CASE("a late grant is found, and excused by a fault") {
@@ -109,7 +110,7 @@ TEST_CASE("a late grant is found, and excused by a fault") {
 }
 
 TEST_CASE("a wait without a grant for a free lease is found") {
-    auto vain = asked(0, 12, 13);
+    auto vain = attempt_of(0, 12, 13);
     vain.result = "none";
     vain.returned = 100;
     CHECK(late_grants(of({held(1, 10, 20)}, {vain}), {}, {.usual = 50, .after_fault = 60}).size() ==
@@ -366,4 +367,18 @@ TEST_CASE("C8: remains of a run are found") {
     CHECK(
         leaks(before, {.connections = 3, .threads = 4, .descriptors = 10, .tickets = 1, .holds = 1})
             .size() == 5);
+}
+
+TEST_CASE("C1, C2: a request for the release ends no hold, and shortens it to its deadline") {
+    const auto truth = ledger{}
+                           .add(granted, 1, 1, 11)  // at 10
+                           .add(asked, 1, 1, 11)    // at 20
+                           .until(25)
+                           .add(taken_over, 2, 2, 22, 1)  // at 30
+                           .all;
+    CHECK(overlapping_holds(truth).empty());
+    CHECK(falling_tokens(truth).empty());
+    CHECK(beliefs_beyond_records(of({seen(11, 1, 10, 25)}), truth).empty());
+    CHECK(beliefs_beyond_records(of({seen(11, 1, 10, 26)}), truth).size() == 1);
+    CHECK(overlapping_holds(ledger{}.add(granted, 1, 1, 11).add(asked, 2, 1, 22).all).size() == 1);
 }

@@ -87,9 +87,9 @@ public:
 
     void see(const record& one) {
         using enum history_kind;
-        if (one.kind == renewed) {
+        if (one.kind == renewed || one.kind == asked) {
             if (!holder_ || holder_->grant_id != one.grant_id) {
-                add("renewed by another than the holder: " + of(one));
+                add("renewed by, or asked of, another than the holder: " + of(one));
             }
             holder_ = &one;
             return;
@@ -157,6 +157,12 @@ recorded_spans spans(const records& all) {
     for (const auto& each : all) {
         if (each.name.empty() || each.ticket != rowlock::ticket_no{}) continue;
         auto& open = last[each.name];
+        if (each.kind == history_kind::asked) {
+            for (auto* const span : open) {
+                if (each.ends_at != 0) span->end = std::min(span->end, each.ends_at);
+            }
+            continue;
+        }
         if (each.kind != history_kind::renewed) {
             for (auto* const span : open) span->end = std::min(span->end, each.at);
             open.clear();

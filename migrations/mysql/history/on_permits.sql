@@ -7,7 +7,7 @@
 drop trigger if exists rowlock_history_permit_granted;
 create trigger rowlock_history_permit_granted after insert on rowlock_permit for each row
 insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, owner, host, pid, program, note,
-                             db_user, counter_kind, permits)
+                             db_user, counter_kind, permits, base)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             'granted', new.name, new.token, new.session, new.grant_id, new.deadline,
@@ -15,14 +15,14 @@ insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, 
             (select s.host from rowlock_session s where s.id = new.session),
             (select s.pid from rowlock_session s where s.id = new.session),
             (select s.program from rowlock_session s where s.id = new.session),
-            new.note, user(), new.kind, new.permits);
+            new.note, user(), new.kind, new.permits, new.base);
 
 drop trigger if exists rowlock_history_permit;
 create trigger rowlock_history_permit after update on rowlock_permit for each row
 if new.session <> old.session or new.permits <> old.permits or new.token <> old.token or new.name <> old.name
    or new.grant_id <> old.grant_id or (new.deadline = 0 and not (old.deadline <=> 0)) then
     insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
-                                 owner, host, pid, program, note, db_user, counter_kind, permits)
+                                 owner, host, pid, program, note, db_user, counter_kind, permits, base)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             case
@@ -36,14 +36,14 @@ if new.session <> old.session or new.permits <> old.permits or new.token <> old.
             (select s.host from rowlock_session s where s.id = new.session),
             (select s.pid from rowlock_session s where s.id = new.session),
             (select s.program from rowlock_session s where s.id = new.session),
-            new.note, user(), new.kind, new.permits)
+            new.note, user(), new.kind, new.permits, new.base)
 ; end if;
 
 drop trigger if exists rowlock_history_permit_ended;
 create trigger rowlock_history_permit_ended after delete on rowlock_permit for each row
 if not (old.deadline <=> 0) then
     insert into rowlock_history (kind, at, name, token, session, grant_id, ends_at, note, db_user,
-                                 counter_kind, permits)
+                                 counter_kind, permits, base)
     values (case
                 when old.deadline <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6))
@@ -52,7 +52,7 @@ if not (old.deadline <=> 0) then
             timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             old.name, old.token, old.session, old.grant_id, old.deadline, old.note, user(),
-            old.kind, old.permits)
+            old.kind, old.permits, old.base)
 ; end if;
 
 drop trigger if exists rowlock_history_permit_queued;

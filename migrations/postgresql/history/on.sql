@@ -19,6 +19,7 @@
 --                     released      the hold has ended; so has every hold of a session that has ended
 --                     expired       the reaper freed what had ended with its session or by its deadline
 --                     forced        the hold was ended by force; a lease's token was used up by that
+--                     asked         somebody asks for the release: a request that changes who, why or until when
 --                     downgraded    a shared_mutex is held in a weaker mode from now on, with fewer permits
 --                     capacity_set  a semaphore has so many permits from now on
 --                     deleted       the reaper deleted the row; later tokens are greater
@@ -31,12 +32,14 @@
 --   grant_id          of the hold, or which the place becomes
 --   ticket            of the place
 --   previous_session  whose hold the row named before, when a hold begins
---   ends_at           of a hold its own deadline, of a session that is over its last expiry
+--   ends_at           of a hold its own deadline, after the change; of a session that is over its last expiry
 --   owner, host, pid, program  of the session, when it opens, is over, or a hold of it begins
---   note              of the hold
+--   note              of the hold; of one that was forced, who did it; of a request, who asks; of one at once also why
+--   reason            of a request, why
 --   counter_kind      0: of a semaphore, 1: of a shared_mutex; null: of a lease or a session
 --   permits           of the hold, after the change; waited for; or the capacity. Of a shared_mutex they say the
 --                     mode, as in rowlock_semaphore; an upgrade adds a hold that has the rest
+--   base              of what an upgrade added, the grant_id of its hold
 --   db_user           who was logged in to the database
 create table if not exists rowlock_history (
     id bigint generated always as identity primary key,
@@ -57,6 +60,8 @@ create table if not exists rowlock_history (
     db_user text not null,
     counter_kind smallint,
     permits bigint,
+    base bigint,
+    reason text,
     unique (name, id)
 ) with (vacuum_truncate = off, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.05);
 -- SEARCH_PATH FROM CURRENT: these find the tables beside which they were made, by whomever they are called.

@@ -11,7 +11,7 @@ begin
     if tg_op = 'DELETE' then hold = old; else hold = new; end if;
     -- The kind first, as above.
     insert into rowlock_history (kind, at, name, token, session, grant_id, previous_session, ends_at,
-                                 owner, host, pid, program, note, db_user, counter_kind, permits)
+                                 owner, host, pid, program, note, db_user, counter_kind, permits, base)
     select case
                when tg_op = 'INSERT' then 'granted'
                when tg_op = 'UPDATE' and begins then 'reclaimed'
@@ -25,7 +25,7 @@ begin
            clock_timestamp(), hold.name, hold.token, hold.session, hold.grant_id,
            case when begins and tg_op = 'UPDATE' then old.session end, hold.deadline,
            s.owner, s.host, s.pid, s.program, hold.note, session_user,
-           hold.kind, hold.permits
+           hold.kind, hold.permits, hold.base
       from (values (1)) as one left join rowlock_session s on begins and s.id = hold.session;
     return null;
 end $$;

@@ -15,3 +15,5 @@ drop trigger if exists rowlock_history_permit_left;
 drop trigger if exists rowlock_history_counter_made;
 drop trigger if exists rowlock_history_counter;
 drop trigger if exists rowlock_history_counter_deleted;
+drop trigger if exists rowlock_history_asked;
+drop trigger if exists rowlock_history_permit_asked;

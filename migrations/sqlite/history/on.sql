@@ -17,6 +17,7 @@
 --                     released      the hold has ended; so has every hold of a session that has ended
 --                     expired       the reaper freed what had ended with its session or by its deadline
 --                     forced        the hold was ended by force; a lease's token was used up by that
+--                     asked         somebody asks for the release: a request that changes who, why or until when
 --                     downgraded    a shared_mutex is held in a weaker mode from now on, with fewer permits
 --                     capacity_set  a semaphore has so many permits from now on
 --                     deleted       the reaper deleted the row; later tokens are greater
@@ -29,12 +30,14 @@
 --   grant_id          of the hold, or which the place becomes
 --   ticket            of the place
 --   previous_session  whose hold the row named before, when a hold begins
---   ends_at           of a hold its own deadline, of a session that is over its last expiry
+--   ends_at           of a hold its own deadline, after the change; of a session that is over its last expiry
 --   owner, host, pid, program  of the session, when it opens, is over, or a hold of it begins
---   note              of the hold
+--   note              of the hold; of one that was forced, who did it; of a request, who asks; of one at once also why
+--   reason            of a request, why
 --   counter_kind      0: of a semaphore, 1: of a shared_mutex; null: of a lease or a session
 --   permits           of the hold, after the change; waited for; or the capacity. Of a shared_mutex they say the
 --                     mode, as in rowlock_semaphore; an upgrade adds a hold that has the rest
+--   base              of what an upgrade added, the grant_id of its hold
 create table if not exists rowlock_history (
     id integer primary key autoincrement,
     at integer not null,
@@ -52,7 +55,9 @@ create table if not exists rowlock_history (
     program text,
     note text,
     counter_kind integer,
-    permits integer
+    permits integer,
+    base integer,
+    reason text
 );
 create index if not exists rowlock_history_name on rowlock_history (name, id);
 

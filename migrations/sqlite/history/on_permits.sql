@@ -5,14 +5,14 @@ drop trigger if exists rowlock_history_permit_granted;
 create trigger rowlock_history_permit_granted after insert on rowlock_permit for each row
 begin
     insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, owner, host, pid, program, note,
-                                 counter_kind, permits)
+                                 counter_kind, permits, base)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             'granted', new.name, new.token, new.session, new.grant_id, new.deadline,
             (select s.owner from rowlock_session s where s.id = new.session),
             (select s.host from rowlock_session s where s.id = new.session),
             (select s.pid from rowlock_session s where s.id = new.session),
             (select s.program from rowlock_session s where s.id = new.session),
-            new.note, new.kind, new.permits)
+            new.note, new.kind, new.permits, new.base)
 ; end;
 
 drop trigger if exists rowlock_history_permit;
@@ -21,7 +21,7 @@ when new.session <> old.session or new.permits <> old.permits or new.token <> ol
      or new.grant_id <> old.grant_id or (new.deadline = 0 and old.deadline is not 0)
 begin
     insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
-                                 owner, host, pid, program, note, counter_kind, permits)
+                                 owner, host, pid, program, note, counter_kind, permits, base)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             case
                 when new.session <> old.session then 'reclaimed'
@@ -34,14 +34,14 @@ begin
             (select s.host from rowlock_session s where s.id = new.session),
             (select s.pid from rowlock_session s where s.id = new.session),
             (select s.program from rowlock_session s where s.id = new.session),
-            new.note, new.kind, new.permits)
+            new.note, new.kind, new.permits, new.base)
 ; end;
 
 drop trigger if exists rowlock_history_permit_ended;
 create trigger rowlock_history_permit_ended after delete on rowlock_permit for each row
 when old.deadline is not 0
 begin
-    insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, counter_kind, permits)
+    insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, counter_kind, permits, base)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             case
                 when old.deadline <= cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000
@@ -49,7 +49,7 @@ begin
                                   where m.id = old.session and m.ended = 0) then 'expired'
                 else 'released' end,
             old.name, old.token, old.session, old.grant_id, old.deadline, old.note,
-            old.kind, old.permits)
+            old.kind, old.permits, old.base)
 ; end;
 
 drop trigger if exists rowlock_history_permit_queued;

@@ -64,13 +64,13 @@ order order_in(const std::string& request) {
     const auto kind = break_kind(text_in(object, "kind"));
     if (!kind) refuse("kind must be lease, semaphore or shared_mutex");
     found.of = *kind;
+    if (object.contains("reason")) found.terms.reason = text_in(object, "reason");
     if (found.how != manner::within) return found;
     const auto time = object.find("within_ms");
     if (time == object.end() || !time->is_number_integer() || time->get<std::int64_t>() <= 0) {
         refuse("within needs within_ms, a whole number above 0");
     }
     found.terms.within = milliseconds{time->get<std::int64_t>()};
-    if (object.contains("reason")) found.terms.reason = text_in(object, "reason");
     return found;
 }
 
@@ -84,7 +84,9 @@ std::string log_line(const order& what, const std::string& from, const std::stri
 
 json break_hold(const database& in, const std::string& request, const std::string& from) {
     const order wanted = order_in(request);
-    client locks{in.source, tool_options()};
+    client_options options = tool_options();
+    options.program = fmt::format("rowlock serve (the page of {})", from);
+    client locks{in.source, options};
     named_locks named{locks, wanted.name};
     const auto all = named.holds(wanted.of);
     const auto whom = std::ranges::find_if(all, [&](const breakable& each) {

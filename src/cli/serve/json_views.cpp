@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <iterator>
 
 namespace rowlock::cli::serving {
 namespace {
@@ -67,8 +68,11 @@ json lock_to_json(const overview::lock& one, std::size_t most) {
     if (one.of == overview::kind::semaphore) {
         object["capacity"] = one.capacity;
         object["used"] = one.used;
+        if (one.expired > 0) object["expired_permits"] = one.expired;
     }
-    object["held"] = one.holds.size();
+    const auto dead = std::ranges::count(one.holds, true, &overview::holder::expired);
+    object["held"] = std::ssize(one.holds) - dead;
+    if (dead > 0) object["expired"] = dead;
     object["waiting"] = one.queue.size();
     if (!one.holds.empty()) object["since"] = oldest(one.holds);
     if (!one.queue.empty()) object["waiting_since"] = oldest(one.queue);

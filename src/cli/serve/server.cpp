@@ -285,11 +285,8 @@ void server::answer_lock(const request& asked, response& to) {
 void server::answer_history(const request& asked, response& to) const {
     constexpr std::int64_t most = 1'000;
     const auto limit = std::clamp<std::int64_t>(number_in(asked, "limit", most), 1, most);
-    const auto records = read_history(
-        in_.source, {.name = asked.get_param_value("name"), .limit = static_cast<int>(limit)});
-    json array = json::array();
-    for (const auto& one : records) array.push_back(to_json(one));
-    answer(to, {{"records", std::move(array)}});
+    answer(to, to_json(overview::read_past(in_.source, {.name = asked.get_param_value("name"),
+                                                        .limit = static_cast<int>(limit)})));
 }
 
 /// Sends a page what changes, until it goes, or leaves its place to another.

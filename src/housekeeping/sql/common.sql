@@ -51,11 +51,11 @@ delete from rowlock_history where id <= $1
 -- Records of the history, the latest first, by primary key.
 -- $1 before which id  $2 limit
 -- → the columns that read_history reads: {history}
-select {history} from rowlock_history where id < $1 order by id desc limit $2
+select {history} from rowlock_history h where h.id < $1 order by h.id desc limit $2
 
 -- statement history_of
 -- The same for one name, by the index on (name, id).
 -- $1 name  $2 before which id  $3 limit
 -- → {history}
-select {history} from rowlock_history
- where name = $1 and id < $2 order by id desc limit $3
+select {history} from rowlock_history h
+ where h.name = $1 and h.id < $2 order by h.id desc limit $3

@@ -188,16 +188,16 @@ delete from rowlock_history where id <= $1::bigint
 -- Records of the history, the latest first, by primary key.
 -- $1 before which id  $2 limit
 -- → the columns that read_history reads: {history}
-select {history} from rowlock_history
- where id operator(pg_catalog.<) $1::bigint order by id desc limit $2::bigint
+select {history} from rowlock_history h
+ where h.id operator(pg_catalog.<) $1::bigint order by h.id desc limit $2::bigint
 
 -- statement history_of
 -- The same for one name, by the index on (name, id).
 -- $1 name  $2 before which id  $3 limit
 -- → {history}
-select {history} from rowlock_history
- where name operator(pg_catalog.=) $1::pg_catalog.text and id operator(pg_catalog.<) $2::bigint
- order by id desc limit $3::bigint
+select {history} from rowlock_history h
+ where h.name operator(pg_catalog.=) $1::pg_catalog.text and h.id operator(pg_catalog.<) $2::bigint
+ order by h.id desc limit $3::bigint
 
 -- statement blocking_transactions
 -- The running transactions that have locked a row of one name, or changed it without a commit. A row's xmax names its

@@ -33,12 +33,12 @@ select 1, count(case when {live} then 1 end), count(*) - count(case when {live} 
 -- statement permit_totals
 -- The semaphores and shared_mutexes, and their holds: those that are alive, and those that are over (their session
 -- or their own deadline) and still keep others out. What an upgrade adds to a hold is no hold of its own.
--- → for each kind (0 semaphores, 1 shared_mutexes): kind, held, expired, names, capacity, used
+-- → for each kind (0 semaphores, 1 shared_mutexes): kind, held, expired, names, capacity, permits of live holders
 select 0, count(case when not {hold_over} and m.expires_at > {now} then 1 end),
        count(*) - count(case when not {hold_over} and m.expires_at > {now} then 1 end),
        (select count(*) from rowlock_semaphore p where p.kind = 0),
        (select coalesce(sum(p.capacity), 0) from rowlock_semaphore p where p.kind = 0),
-       (select coalesce(sum(p.used), 0) from rowlock_semaphore p where p.kind = 0)
+       coalesce(sum(case when not {hold_over} and m.expires_at > {now} then s.permits end), 0)
   from rowlock_permit s left join rowlock_session m on m.id = s.session
  where s.kind = 0
 union all

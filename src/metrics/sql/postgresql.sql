@@ -30,17 +30,17 @@ select k.kind, count(*) filter (where e.live), count(*) filter (where not e.live
 -- statement permit_totals
 -- The semaphores and shared_mutexes, and their holds: those that are alive, and those that are over (their session
 -- or their own deadline) and still keep others out. What an upgrade adds to a hold is no hold of its own.
--- → for each kind (0 semaphores, 1 shared_mutexes): kind, held, expired, names, capacity, used
+-- → for each kind (0 semaphores, 1 shared_mutexes): kind, held, expired, names, capacity, permits of live holders
 with hold as materialized (
-         select s.kind, coalesce(not {hold_over} and m.expires_at > clock_timestamp(), false) as alive
-           from rowlock_permit s left join rowlock_session m on m.id = s.session
-          where s.base is null)
+         select s.kind, s.permits, s.base,
+                coalesce(not {hold_over} and m.expires_at > clock_timestamp(), false) as alive
+           from rowlock_permit s left join rowlock_session m on m.id = s.session)
 select k.kind,
-       (select count(*) from hold h where h.kind = k.kind and h.alive),
-       (select count(*) from hold h where h.kind = k.kind and not h.alive),
+       (select count(*) from hold h where h.kind = k.kind and h.alive and h.base is null),
+       (select count(*) from hold h where h.kind = k.kind and not h.alive and h.base is null),
        (select count(*) from rowlock_semaphore p where p.kind = k.kind),
        (select coalesce(sum(p.capacity), 0)::bigint from rowlock_semaphore p where p.kind = 0 and k.kind = 0),
-       (select coalesce(sum(p.used), 0)::bigint from rowlock_semaphore p where p.kind = 0 and k.kind = 0)
+       (select coalesce(sum(h.permits), 0)::bigint from hold h where h.kind = 0 and k.kind = 0 and h.alive)
   from (values (0), (1)) as k (kind)
 
 -- statement reaper_age

@@ -44,9 +44,9 @@ select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.threa
  order by w.name, w.ticket limit $1
 
 -- statement overview_semaphores
--- The semaphores of which permits are used, perhaps by holds that are over, or waited for.
--- → name, capacity, used
-select p.name, p.capacity, p.used
+-- The semaphores of which permits are used, perhaps by dead holders, or waited for.
+-- → name, capacity, permits of live holders, all that the counter has as used
+select p.name, p.capacity, {live_permits}, p.used
   from rowlock_semaphore p
  where p.kind = 0
    and (p.used > 0
@@ -92,3 +92,11 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.prog
        w.base, w.blocks
   from rowlock_permit_waiter w {join} rowlock_session m
  where w.kind = 1 and w.thread is not null and m.id = w.session and {live}
+
+-- statement history_session_end
+-- How a session ended, as the history recorded it: among the records without a name, by the index on (name, id).
+-- $1 session  $2 after which record
+-- → kind, when, its last expiry
+select h.kind, h.at, h.ends_at from rowlock_history h
+ where h.name is null and h.id > $2 and h.session = $1 and h.kind in ('session_ended', 'session_expired')
+ order by h.id limit 1

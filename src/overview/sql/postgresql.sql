@@ -47,9 +47,9 @@ select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.threa
  order by w.name, w.ticket limit $1::bigint
 
 -- statement overview_semaphores
--- The semaphores of which permits are used, perhaps by holds that are over, or waited for.
--- → name, capacity, used
-select p.name, p.capacity, p.used
+-- The semaphores of which permits are used, perhaps by dead holders, or waited for.
+-- → name, capacity, permits of live holders, all that the counter has as used
+select p.name, p.capacity, {live_permits}, p.used
   from rowlock_semaphore p
  where p.kind = 0
    and (p.used > 0
@@ -98,3 +98,15 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.prog
        (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint, w.base, w.blocks
   from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
  where w.kind = 1 and w.thread is not null and {live}
+
+-- statement history_session_end
+-- How a session ended, as the history recorded it: among the records without a name, by the index on (name, id). On a
+-- connection without our search path: see read_history.
+-- $1 session  $2 after which record
+-- → kind, when, its last expiry
+select h.kind, (extract(epoch from h.at) operator(pg_catalog.*) 1000000)::bigint,
+       (extract(epoch from h.ends_at) operator(pg_catalog.*) 1000000)::bigint
+  from rowlock_history h
+ where h.name is null and h.id operator(pg_catalog.>) $2::bigint and h.session operator(pg_catalog.=) $1::bigint
+   and h.kind operator(pg_catalog.=) any (array['session_ended'::pg_catalog.text, 'session_expired'::pg_catalog.text])
+ order by h.id limit 1

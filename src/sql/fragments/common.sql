@@ -80,6 +80,28 @@ exists (select 1 from rowlock_permit_waiter w {join} rowlock_session m
 -- passed. An expired session is ended first, by a conditional write that serialises with its heartbeat (I3).
 (m.id is null or m.ended = 1 or coalesce(s.deadline <= {now}, 0))
 
+-- fragment held_now
+-- Whether the tables name the hold that record h is about. NULL: no more; 0: yes, and its session has ended; 1: it is
+-- held; else the time since when its session or its own deadline has been over, in µs.
+(case when h.counter_kind is null then
+     (select case when m.id is null or m.ended = 1 then 0
+                  when {least}(m.expires_at, coalesce(l.deadline, m.expires_at)) > {now_in_any_zone} then 1
+                  else {least}(m.expires_at, coalesce(l.deadline, m.expires_at)) end
+        from rowlock_lease l left join rowlock_session m on m.id = l.session
+       where l.name = h.name and l.session = h.session and l.grant_id = h.grant_id)
+ else
+     (select case when m.id is null or m.ended = 1 then 0
+                  when {least}(m.expires_at, coalesce(p.deadline, m.expires_at)) > {now_in_any_zone} then 1
+                  else {least}(m.expires_at, coalesce(p.deadline, m.expires_at)) end
+        from rowlock_permit p left join rowlock_session m on m.id = p.session
+       where p.name = h.name and p.session = h.session and p.grant_id = h.grant_id) end)
+
+-- fragment live_permits
+-- How many permits of semaphore p are held by live holders. The counter has those of dead ones as well, until the next
+-- taker or a reaper returns them.
+(select coalesce(sum(s.permits), 0) from rowlock_permit s {join} rowlock_session m
+  where s.name = p.name and m.id = s.session and not {hold_over} and m.expires_at > {now})
+
 -- fragment semaphore_info
 -- The columns that read_semaphore reads, of semaphore p: name, capacity, used, its live waiters, and how many
 -- permits those wait for.

@@ -103,9 +103,9 @@ update rowlock_lease l force index (primary)
    and coalesce({waited_here}, 1) = 0
 
 -- fragment history
--- The columns that read_history reads: times in µs since 1970, and the age of each record.
-id, at, {now_in_any_zone} - at, kind, name, token, session, grant_id, ticket, previous_session,
-ends_at, owner, host, pid, program, note, db_user, counter_kind, permits
+-- The columns that read_history reads of record h: times in µs since 1970, and the age of each record.
+h.id, h.at, {now_in_any_zone} - h.at, h.kind, h.name, h.token, h.session, h.grant_id, h.ticket, h.previous_session,
+h.ends_at, h.owner, h.host, h.pid, h.program, h.note, h.db_user, h.counter_kind, h.permits, h.base, h.reason, {held_now}
 
 -- fragment bounded_select
 -- The first word of a statement that may run on the caller's handle, which need not have a limit on a

@@ -277,14 +277,32 @@ home as materialized (
                 as configured)
 
 -- fragment history
--- The columns that read_history reads: times in µs since 1970, and the age of each record. Also for
+-- The columns that read_history reads of record h: times in µs since 1970, and the age of each record. Also for
 -- connections of the caller: see fence.
-id, (extract(epoch from at) operator(pg_catalog.*) 1000000)::bigint,
-(extract(epoch from pg_catalog.clock_timestamp() operator(pg_catalog.-) at)
+h.id, (extract(epoch from h.at) operator(pg_catalog.*) 1000000)::bigint,
+(extract(epoch from pg_catalog.clock_timestamp() operator(pg_catalog.-) h.at)
  operator(pg_catalog.*) 1000000)::bigint,
-kind, name, token, session, grant_id, ticket, previous_session,
-(extract(epoch from ends_at) operator(pg_catalog.*) 1000000)::bigint,
-owner, host, pid, program, note, db_user, counter_kind, permits
+h.kind, h.name, h.token, h.session, h.grant_id, h.ticket, h.previous_session,
+(extract(epoch from h.ends_at) operator(pg_catalog.*) 1000000)::bigint,
+h.owner, h.host, h.pid, h.program, h.note, h.db_user, h.counter_kind, h.permits, h.base, h.reason,
+{held_now}
+
+-- fragment held_now
+-- Whether the tables name the hold that record h is about. NULL: no more; 0: yes, and its session has ended; 1: it is
+-- held; else the time since when its session or its own deadline has been over, in µs.
+(select case when m.id is null or m.ended then 0
+             when until.at operator(pg_catalog.>) pg_catalog.clock_timestamp() then 1
+             when until.at operator(pg_catalog.>) timestamp with time zone '1970-01-02 00:00Z'
+             then (extract(epoch from until.at) operator(pg_catalog.*) 1000000)::bigint else 0 end
+   from (select l.session, l.deadline from rowlock_lease l
+          where h.counter_kind is null and l.name operator(pg_catalog.=) h.name
+            and l.session operator(pg_catalog.=) h.session and l.grant_id operator(pg_catalog.=) h.grant_id
+         union all
+         select p.session, p.deadline from rowlock_permit p
+          where h.counter_kind is not null and p.name operator(pg_catalog.=) h.name
+            and p.session operator(pg_catalog.=) h.session and p.grant_id operator(pg_catalog.=) h.grant_id) n
+        left join rowlock_session m on m.id operator(pg_catalog.=) n.session
+        cross join lateral (select least(m.expires_at, n.deadline) as at) until)
 
 -- fragment slice
 -- The caller of advisory_wait writes it.
@@ -315,6 +333,12 @@ exists (select from rowlock_permit_waiter w join rowlock_session m on m.id = w.s
 -- Whether hold s of permits, left-joined to its session m, has ended: its session has, or its own deadline has
 -- passed. An expired session is ended first, by a conditional write that serialises with its heartbeat (I3).
 (m.id is null or m.ended or coalesce(s.deadline <= clock_timestamp(), false))
+
+-- fragment live_permits
+-- How many permits of semaphore p are held by live holders. The counter has those of dead ones as well, until the next
+-- taker or a reaper returns them.
+(select coalesce(sum(s.permits), 0)::bigint from rowlock_permit s join rowlock_session m on m.id = s.session
+  where s.name = p.name and not {hold_over} and m.expires_at > clock_timestamp())
 
 -- fragment semaphore_info
 -- The columns that read_semaphore reads, of semaphore p: name, capacity, used, its live waiters, and how many

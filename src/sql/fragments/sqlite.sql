@@ -16,9 +16,13 @@ cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000
 (m.ended = 0 and m.expires_at > {now})
 
 -- fragment history
--- The columns that read_history reads: times in µs since 1970, and the age of each record.
-id, at, {now} - at, kind, name, token, session, grant_id, ticket, previous_session,
-ends_at, owner, host, pid, program, note, '', counter_kind, permits
+-- The columns that read_history reads of record h: times in µs since 1970, and the age of each record.
+h.id, h.at, {now} - h.at, h.kind, h.name, h.token, h.session, h.grant_id, h.ticket, h.previous_session,
+h.ends_at, h.owner, h.host, h.pid, h.program, h.note, '', h.counter_kind, h.permits, h.base, h.reason, {held_now}
+
+-- fragment now_in_any_zone
+-- There is one zone.
+{now}
 
 -- fragment join
 -- A join that reads its left side first.

@@ -1,6 +1,6 @@
 // One lock: its holders, its queue, its history; and breaking it, where the server allows that.
 import { client, clock, el, name, ownerOf, setText, span, svg, sync, visible } from "./dom.js";
-import { kindText } from "./locks.js";
+import { holdersOf, isExpired, kindText } from "./locks.js";
 import { now, post, read, state } from "./store.js";
 
 const listed = 1000;  // as many as the server sends
@@ -10,7 +10,8 @@ const detail = (party) => [party.note, ownerOf(party) && `owner ${party.owner}`,
 function holderRow(lock, holder) {
   const tags = [holder.expired && el("span", { class: "tag bad" }, "expired"),
     holder.asked_by !== undefined && el("span", { class: "tag wait" },
-      `asked to stop${holder.asked_by ? ` by ${visible(holder.asked_by)}` : ""}${holder.reason ? `: ${visible(holder.reason)}` : ""}`)];
+      holder.asked_by ? `asked to stop by ${visible(holder.asked_by)}${holder.reason ? `: ${visible(holder.reason)}` : ""}`
+        : `asked to stop${holder.reason ? `, ${visible(holder.reason)}` : ""}`)];
   return el("tr", {},
     el("td", {}, client(holder), " ", ...tags.filter(Boolean)),
     el("td", { class: "number" }),
@@ -35,7 +36,7 @@ function breakDialog(lock, holder) {
   const said = el("p", { role: "alert", class: "quiet" });
   const how = (value, text, checked) => el("label", {}, el("input", { type: "radio", name: "how", value, checked }), el("span", {}, text));
   const minutes = el("input", { type: "number", name: "minutes", min: "0.1", step: "0.1", value: "10", "aria-label": "Minutes" });
-  const reason = el("input", { name: "reason", maxlength: "300", placeholder: "Reason, shown to the holder", "aria-label": "Reason" });
+  const reason = el("input", { name: "reason", maxlength: "300", placeholder: "Why you ask, for the holder and the history", "aria-label": "Reason" });
   const submit = el("button", { class: "bad" }, "Break");
   const dialog = el("dialog", { onclose: () => dialog.remove() });
   const form = el("form", {
@@ -44,7 +45,8 @@ function breakDialog(lock, holder) {
       submit.disabled = true;
       const chosen = new FormData(form).get("how");
       const order = { name: lock.name, kind: lock.kind, token: holder.token, how: chosen };
-      if (chosen === "within") Object.assign(order, { within_ms: Math.round(Number(minutes.value) * 60000), reason: reason.value });
+      if (chosen !== "now" && reason.value) order.reason = reason.value;
+      if (chosen === "within") order.within_ms = Math.round(Number(minutes.value) * 60000);
       try {
         const { outcome, within_ms } = await post("api/break", order);
         setText(said, outcome === "asked" ? `The holder is asked. The lock is free within ${span(within_ms)} at the latest.`
@@ -68,45 +70,27 @@ function breakDialog(lock, holder) {
   dialog.showModal();
 }
 
-// --- history
+// --- history: the server says what the holds were
 
-const begins = new Set(["granted", "handed_over", "taken_over", "reclaimed"]);
-const endOf = { released: "released", expired: "expired", forced: "forced", taken_over: "expired", session_ended: "released", session_expired: "expired" };
+const colours = { held: "open", forced: "forced", altered: "unknown", unknown: "unknown",
+  released: "released", handed_over: "released", reclaimed: "released" };
+const colourOf = (one) => colours[one.ended] ?? "expired";
 
-/** The holds that the records tell of, the latest first. */
-function holdsIn(records) {
-  const open = new Map();
-  const all = [];
-  for (const record of records) {
-    const at = Date.parse(record.at);
-    const ended = record.kind === "taken_over" ? [...open.values()].filter((one) => one.session === record.previous_session)
-      : endOf[record.kind] && record.grant_id ? [open.get(record.grant_id)].filter(Boolean) : [];
-    for (const one of ended) {
-      one.end = at;
-      one.how = endOf[record.kind];
-      one.by = record.kind === "forced" ? record : null;
-      open.delete(one.grant_id);
-    }
-    if (!begins.has(record.kind)) continue;
-    const one = { grant_id: record.grant_id, session: record.session, start: at, end: null, how: "open", begun: record };
-    open.set(one.grant_id, one);
-    all.push(one);
-  }
-  return all.reverse();
-}
+/** Times as numbers; `start` of a hold that began before the records is that of its first one. */
+const timed = (one) => ({ ...one, start: Date.parse(one.from ?? one.before), end: one.to ? Date.parse(one.to) : null });
 
-const endings = { open: "still held", released: "released", expired: "ended with its session or deadline", forced: "broken" };
+const holderOf = (one) => (one.host ? client(one) : `session ${one.session}`);
 
-function holdText(one) {
-  const by = one.by?.note || one.by?.db_user ? ` by ${visible(one.by.note ?? one.by.db_user)}` : "";
-  return `${endings[one.how]}${by}`;
+function lengthText(one) {
+  if (one.ended === "held") return one.from ? span(now() - one.start) : "";
+  return one.for_ms === undefined ? "" : span(one.for_ms);
 }
 
 /** A bar for each hold, one line for each of the latest clients. */
 function timeline(holds) {
-  const lines = [...new Set(holds.map((one) => client(one.begun)))].slice(0, 12);
-  const shown = holds.filter((one) => lines.includes(client(one.begun)));
-  const first = Math.min(...shown.map((one) => one.start));
+  const lines = [...new Set(holds.map(holderOf))].slice(0, 12);
+  const shown = holds.filter((one) => lines.includes(holderOf(one)));
+  const first = Math.min(...shown.map((one) => Math.min(one.start, one.end ?? one.start)));
   const last = Math.max(now(), ...shown.map((one) => one.end ?? 0));
   const width = 1000, left = 260, high = 24, top = 8;
   const x = (at) => left + ((at - first) / Math.max(last - first, 1)) * (width - left - 10);
@@ -118,35 +102,40 @@ function timeline(holds) {
       svg("text", { x: 4, y: y + 15 }, line.length > 38 ? `${line.slice(0, 37)}…` : line));
   });
   for (const one of shown) {
-    const y = top + lines.indexOf(client(one.begun)) * high;
-    const end = one.end ?? last;
-    picture.append(svg("rect", { class: `bar ${one.how}`, x: x(one.start), y: y + 4, width: Math.max(x(end) - x(one.start), 1.5), height: 14, rx: 2 },
-      svg("title", {}, `${client(one.begun)}: ${clock(one.start, now())}, ${span(end - one.start)}, ${holdText(one)}`)));
+    const y = top + lines.indexOf(holderOf(one)) * high;
+    const start = one.from ? one.start : first;
+    const end = one.ended === "held" ? last : one.end ?? one.start;
+    picture.append(svg("rect", { class: `bar ${colourOf(one)}`, x: x(start), y: y + 4, width: Math.max(x(end) - x(start), 1.5), height: 14, rx: 2 },
+      svg("title", {}, [holderOf(one), clock(one.start, now()), lengthText(one), visible(one.text)].filter(Boolean).join(", "))));
   }
   picture.append(svg("text", { class: "quiet", x: left, y: height - 6 }, clock(first, now())),
     svg("text", { class: "quiet", x: width - 10, y: height - 6, "text-anchor": "end" }, clock(last, now())));
   return picture;
 }
 
+function holdRow(one) {
+  return el("tr", {},
+    el("td", {}, (one.from ? "" : "before ") + clock(one.start, now())),
+    el("td", {}, one.end === null ? "" : clock(one.end, one.start)),
+    el("td", { class: "number" }, lengthText(one)),
+    el("td", {}, holderOf(one)),
+    el("td", {}, visible(one.text)),
+    el("td", { class: "number wide" }, one.token ?? ""));
+}
+
 async function showHistory(into, lock) {
   try {
-    const { records } = await read(`api/history?name=${encodeURIComponent(lock.name)}`);
-    const holds = holdsIn(records.filter((record) => (record.of ?? "lease") === lock.kind));
+    const { holds: all } = await read(`api/history?name=${encodeURIComponent(lock.name)}`);
+    const holds = all.filter((one) => one.of === lock.kind).map(timed).reverse();
     if (holds.length === 0) {
       into.replaceChildren(el("p", { class: "quiet" }, "Nothing is recorded of this lock."));
       return;
     }
-    const legend = el("div", { class: "legend" }, [["released", "released"], ["expired", "session or deadline over"], ["cycle", "broken"], ["holds", "still held"]]
+    const legend = el("div", { class: "legend" }, [["released", "released or handed over"], ["expired", "session or deadline passed"], ["cycle", "broken"], ["holds", "still held"]]
       .map(([kind, text]) => el("span", {}, el("i", { class: kind }), text)));
-    const rows = holds.slice(0, 100).map((one) => el("tr", {},
-      el("td", {}, clock(one.start, now())),
-      el("td", { class: "number" }, span((one.end ?? now()) - one.start)),
-      el("td", {}, client(one.begun)),
-      el("td", {}, holdText(one)),
-      el("td", { class: "number wide" }, one.begun.token ?? "")));
     into.replaceChildren(el("div", { class: "picture" }, timeline(holds)), legend,
-      el("table", {}, el("thead", {}, el("tr", {}, el("th", {}, "From"), el("th", { class: "number" }, "For"), el("th", {}, "Holder"), el("th", {}, "How it ended"), el("th", { class: "number wide" }, "Token"))),
-        el("tbody", {}, rows)));
+      el("table", {}, el("thead", {}, el("tr", {}, el("th", {}, "From"), el("th", {}, "To"), el("th", { class: "number" }, "For"), el("th", {}, "Holder"), el("th", {}, "How it ended"), el("th", { class: "number wide" }, "Token"))),
+        el("tbody", {}, holds.slice(0, 100).map(holdRow))));
   } catch (problem) {
     into.replaceChildren(el("p", { class: "quiet" }, visible(problem.message)));
   }
@@ -181,24 +170,23 @@ export function lockView(kind, lockName) {
   function update() {
     const row = state.locks.get(key);
     // Anew when a holder changes, and before the first answer nothing is known.
-    const holdersNow = state.at === 0 ? recordedFor : (row?.holders ?? []).map((one) => one.grant_id).join();
+    const holdersNow = state.at === 0 ? recordedFor : (row?.holders ?? []).map((one) => [one.grant_id, one.expired, one.asked_by, one.reason]).join();
     if (holdersNow !== recordedFor) {
       recordedFor = holdersNow;
       showHistory(history, { name: lockName, kind });
     }
-    if (row && row !== wholeOf && (row.held > row.holders.length || row.waiting > row.queue.length)) readWhole(row);
+    if (row && row !== wholeOf && (holdersOf(row) > row.holders.length || row.waiting > row.queue.length)) readWhole(row);
     const lock = row && whole && wholeOf === row ? whole : row ?? { name: lockName, kind, held: 0, waiting: 0, holders: [], queue: [] };
-    const over = lock.held === 0 && lock.used > 0;
     const texts = [
       lock.capacity !== undefined && `${lock.used} of ${lock.capacity} permits are used.`,
-      over && "Their holds are over: the next that takes some, or a reaper, returns them.",
-      lock.held === 0 && !over && "It is free.",
-      lock.held > listed && `The first ${listed} holders are listed.`,
+      lock.expired_permits > 0 && `${lock.expired_permits} are of dead holders.`,
+      lock.held === 0 && (isExpired(lock) ? "Nothing alive holds it: the next that takes it, or a reaper, ends what has expired." : "It is free."),
+      holdersOf(lock) > listed && `The first ${listed} holders are listed.`,
       lock.waiting > listed && `The first ${listed} waiters are listed.`,
     ];
     setText(summary, texts.filter(Boolean).join(" "));
     summary.hidden = summary.textContent === "";
-    holderTable.hidden = lock.held === 0;
+    holderTable.hidden = holdersOf(lock) === 0;
     queueTable.hidden = lock.waiting === 0;
     setText(queueTitle, lock.waiting === 0 ? "Queue: empty" : `Queue: ${lock.waiting}`);
     const identity = (one) => JSON.stringify([one.grant_id, one.token, one.mode, one.expired, one.asked_by, one.reason, one.permits]);

@@ -20,13 +20,18 @@ export const kindText = (kind) => (kind === "shared_mutex" ? "shared mutex" : ki
 
 /** Who holds it, in a few words. */
 export function holderText(lock) {
-  if (lock.held === 0) return lock.used > 0 ? `${lock.used} of ${lock.capacity} permits, holds that are over` : "";
-  if (lock.kind === "semaphore") return `${lock.used} of ${lock.capacity} permits, ${lock.held} ${lock.held === 1 ? "holder" : "holders"}`;
-  if (lock.held === 1) return client(lock.holders[0]) + (lock.holders[0].mode ? `, ${lock.holders[0].mode}` : "");
-  return `${lock.held} readers`;
+  if (lock.kind === "semaphore") {
+    return [lock.held > 0 && `${lock.used} of ${lock.capacity} permits, ${lock.held} ${lock.held === 1 ? "holder" : "holders"}`,
+      lock.expired_permits > 0 && `${lock.expired_permits} permits of dead holders`].filter(Boolean).join("; ");
+  }
+  if (holdersOf(lock) === 0) return "";
+  if (holdersOf(lock) === 1) return client(lock.holders[0]) + (lock.holders[0].mode ? `, ${lock.holders[0].mode}` : "");
+  return lock.held > 0 ? `${lock.held} readers` : `${lock.expired} dead readers`;
 }
 
-export const isExpired = (lock) => lock.holders.some((holder) => holder.expired);
+/** Live ones and dead ones. */
+export const holdersOf = (lock) => lock.held + (lock.expired ?? 0);
+export const isExpired = (lock) => lock.expired > 0 || lock.expired_permits > 0;
 export const isAsked = (lock) => lock.holders.some((holder) => holder.asked_by !== undefined);
 
 export const linkTo = (lock) => `#/lock/${lock.kind}/${encodeURIComponent(lock.name)}`;
@@ -64,7 +69,7 @@ function makeRow(lock) {
 }
 
 function updateHolder(cell, lock) {
-  const text = holderText(lock) + (lock.held > 0 && isExpired(lock) ? "|expired" : "") + (isAsked(lock) ? "|asked" : "");
+  const text = holderText(lock) + (isExpired(lock) ? "|expired" : "") + (isAsked(lock) ? "|asked" : "");
   if (cell.text_ === text) return;
   cell.text_ = text;
   cell.replaceChildren(

@@ -2,7 +2,7 @@ import { clock, el, setText, visible } from "./dom.js";
 import { lockView } from "./lock.js";
 import { locksView } from "./locks.js";
 import { sessionsView } from "./sessions.js";
-import { now, overdue, run, setToken, state } from "./store.js";
+import { fresh, now, overdue, run, setToken, state } from "./store.js";
 import { waitsView } from "./waits.js";
 
 const main = document.querySelector("main");
@@ -43,9 +43,9 @@ function open() {
 
 function update() {
   setText(document.getElementById("database"), visible(state.about?.database ?? ""));
-  const fresh = state.live && overdue() === 0;
-  status.className = fresh ? "live" : "lost";
-  setText(status, fresh ? clock(now(), now()) : state.live ? `as of ${clock(state.at, now())}` : "no connection to rowlock serve");
+  status.className = fresh() ? "live" : "lost";
+  const shown = state.at > 0 ? clock(state.at, Date.now()) : "never";
+  setText(status, fresh() ? clock(now(), now()) : state.live ? `as of ${shown}` : state.at > 0 ? `no connection to rowlock serve, as of ${shown}` : "no connection to rowlock serve");
   const texts = [];
   if (state.refusal) texts.push(visible(state.refusal));
   if (state.live && overdue() > 0) texts.push("The database has not answered for a while; what is shown is older.");

@@ -22,8 +22,11 @@ export function overdue() {
   return state.heard === 0 ? 0 : Math.max(performance.now() - state.heard - usual, 0);
 }
 
-/** The database's clock, as far as this page knows. */
-export const now = () => state.at + (performance.now() - state.heard);
+/** Whether the page shows what the database says now. */
+export const fresh = () => state.live && !state.problem && overdue() === 0;
+
+/** The database's clock; while nothing is read, when it was read last. */
+export const now = () => (fresh() ? state.at + (performance.now() - state.heard) : state.at);
 
 export class Refused extends Error {
   constructor(status, message) {

@@ -67,10 +67,11 @@ update rowlock_lease set changed_at = greatest({now}, changed_at + 1)
 -- that, and its expires_at is read here, or is refused until its client knows the new revision, which the client adopts
 -- only after it has read this deadline.
 -- After a request without a time (asked_by null) a later one with a time changes nothing.
--- $1 name  $2 session  $3 how long from now, in µs  $4 who asks, or NULL: the holder gives it up at once  $5 why
+-- $1 name  $2 session  $3 how long from now, in µs  $4 who asks, or NULL: the holder gives it up at once  $5 why; of a request at once, who and why
 update rowlock_lease l straight_join rowlock_session m
    set l.deadline = least(coalesce(l.deadline, greatest(m.expires_at, {now} + $3)), greatest(m.expires_at, {now} + $3)),
-       l.reason = case when not coalesce(l.asked_for = l.grant_id and l.asked_by is null, 0) then $5 end,
+       l.reason = case when $4 is null or not coalesce(l.asked_for = l.grant_id and l.asked_by is null, 0)
+                       then $5 else l.reason end,
        l.asked_by = case when not coalesce(l.asked_for = l.grant_id and l.asked_by is null, 0) then $4 end,
        l.asked_for = l.grant_id
  where l.name = $1 and m.id = $2

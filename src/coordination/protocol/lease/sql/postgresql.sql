@@ -118,11 +118,12 @@ select 1 from rowlock_lease
 -- that, and its expires_at is read here, or is refused until its client knows the new revision, which the client adopts
 -- only after it has read this deadline.
 -- After a request without a time (asked_by null) a later one with a time changes nothing.
--- $1 name  $2 session  $3 how long from now, in µs  $4 who asks, or NULL: the holder gives it up at once  $5 why
+-- $1 name  $2 session  $3 how long from now, in µs  $4 who asks, or NULL: the holder gives it up at once  $5 why; of a request at once, who and why
 update rowlock_lease l
    set deadline = least(l.deadline, greatest(m.expires_at, clock_timestamp() + $3::bigint::float8 * interval '1 microsecond')),
        asked_by = case when not coalesce(l.asked_for = l.grant_id and l.asked_by is null, false) then $4::text end,
-       reason = case when not coalesce(l.asked_for = l.grant_id and l.asked_by is null, false) then $5::text end,
+       reason = case when $4::text is null or not coalesce(l.asked_for = l.grant_id and l.asked_by is null, false)
+                     then $5::text else l.reason end,
        asked_for = l.grant_id
   from rowlock_session m
  where l.name = $1::text and m.id = $2::bigint

@@ -59,12 +59,12 @@ select 1 from rowlock_lease where name = $1 and token = $2 and session = $3
 -- that, and its expires_at is read here, or is refused until its client knows the new revision, which the client adopts
 -- only after it has read this deadline.
 -- After a request without a time (asked_by null) a later one with a time changes nothing.
--- $1 name  $2 session  $3 how long from now, in µs  $4 who asks, or NULL: the holder gives it up at once  $5 why
+-- $1 name  $2 session  $3 how long from now, in µs  $4 who asks, or NULL: the holder gives it up at once  $5 why; of a request at once, who and why
 update rowlock_lease
    set deadline = (select min(coalesce(rowlock_lease.deadline, max(m.expires_at, {now} + $3)), max(m.expires_at, {now} + $3))
                      from rowlock_session m where m.id = $2),
        asked_by = case when not coalesce(asked_for = grant_id and asked_by is null, 0) then $4 end,
-       reason = case when not coalesce(asked_for = grant_id and asked_by is null, 0) then $5 end,
+       reason = case when $4 is null or not coalesce(asked_for = grant_id and asked_by is null, 0) then $5 else reason end,
        asked_for = grant_id
  where name = $1 and exists (select 1 from rowlock_session m where m.id = $2)
 
