@@ -6,6 +6,7 @@
 #include "cli/progress_line.hpp"
 #include "cli/rights.hpp"
 #include "coordination/protocol/lease/lease_protocol.hpp"
+#include "coordination/wakeup/before_listen.hpp"
 #include "metrics/database_totals.hpp"
 #include "sql/listening.hpp"
 #include "sql/session_settings.hpp"
@@ -325,6 +326,13 @@ void check_wake_ups(examination& patient) {
         notifications = sql::usable_notifications(db, patient.where().source, soon());
         if (notifications == nullptr)
             throw error{errc::unsupported, "a transaction pooler is in between"};
+        const bool may_be_slow = db.speaks() == sql::dialect::postgresql &&
+                                 wakeup::ask_before_listen(db, {}, soon()).queue_is_long;
+        if (may_be_slow) {
+            return patient.warn(
+                "wake-ups", "the server's queue of notifications is long",
+                "waiters poll until it is short again; see the check notifications");
+        }
         notifications->listen(channel, soon());
     } catch (const error& failure) {
         if (failure.kind() != errc::unsupported) throw;

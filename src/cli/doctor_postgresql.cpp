@@ -1,4 +1,6 @@
 #include "cli/doctor.hpp"
+#include "metrics/database_totals.hpp"
+#include "sql/listening.hpp"
 #include "sql/pooler.hpp"
 #include "sql/table_names.hpp"
 
@@ -132,6 +134,27 @@ void check_headroom(examination& patient) {
         "one its heartbeat holds is safe");
 }
 
+void check_notifications(examination& patient) {
+    const auto seen = metrics::read_notifications(patient.rowlock_connection(),
+                                                  patient.statements(), patient.soon());
+    std::string text =
+        fmt::format("the queue is {:.1f} % full", static_cast<double>(seen.millionths) / 1e4);
+    if (seen.millionths <= sql::long_notification_queue) {
+        return patient.ok("notifications", text);
+    }
+    if (const auto& oldest = seen.oldest) {
+        text += fmt::format(
+            "; the oldest transaction is open for {} s: process {}, role {}, database {}",
+            std::chrono::duration_cast<std::chrono::seconds>(oldest->age).count(), oldest->process,
+            oldest->role, oldest->database);
+    }
+    patient.warn(
+        "notifications", text,
+        "a session that has used LISTEN keeps a transaction open, in any database of this "
+        "server: end it (pg_terminate_backend). Until then waiters poll; when the queue is "
+        "full, every commit that uses NOTIFY fails, rowlock's own excepted");
+}
+
 /// Schemas of this connection's path, and which other roles may create objects there. Superusers,
 /// the owner of the database and the owner of our tables control us anyway.
 constexpr std::string_view writable_schemas = R"(
@@ -218,6 +241,7 @@ void examine_postgresql(examination& patient) {
     patient.look_at("replication", [&] { check_replication(patient); });
     patient.try_out("isolation", [&] { check_isolation(patient); });
     patient.look_at("connections", [&] { check_headroom(patient); });
+    patient.look_at("notifications", [&] { check_notifications(patient); });
     patient.try_out("tls", [&] { check_tls(patient); });
     check_strategies(patient);
 }

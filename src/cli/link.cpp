@@ -1,7 +1,9 @@
 #include "cli/link.hpp"
 
+#include "coordination/wakeup/before_listen.hpp"
 #include "coordination/wakeup/hint.hpp"
 #include "sql/brief_wait.hpp"
+#include "sql/database_traits.hpp"
 #include "sql/listening.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/migrations.hpp>
@@ -9,6 +11,16 @@
 #include <algorithm>
 
 namespace rowlock::cli {
+
+namespace {
+
+/// Whether LISTEN, behind which this process's heartbeats stand, does not read a long queue.
+bool is_answered_soon(sql::connection& db, sql::deadline until) {
+    if (!sql::traits_of(db.speaks()).notifies) return true;
+    return !wakeup::ask_before_listen(db, {}, until).queue_is_long;
+}
+
+}  // namespace
 
 link::link(const database& in, blocked_signals& signals)
     : in_{in},
@@ -39,13 +51,18 @@ void link::listen(sql::connection& db, std::string_view channel, sql::deadline u
     try {
         if (notifications_ == nullptr)
             notifications_ = sql::usable_notifications(db, in_.source, until);
-        if (notifications_ != nullptr) {
-            notifications_->listen(channel, until);
+        if (notifications_ != nullptr && is_answered_soon(db, until)) {
+            silent_ = true;  // one that is not answered is not sent again
+            notifications_->listen(
+                channel, std::min<sql::deadline>(
+                             until, std::chrono::steady_clock::now() + wakeup::listen_patience));
+            silent_ = false;
             channel_ = channel;
             return;
         }
     } catch (const error& failure) {
-        if (failure.kind() != errc::unsupported) throw;
+        // What is asked before a LISTEN may be forbidden to this role.
+        if (failure.kind() != errc::unsupported && failure.kind() != errc::access_denied) throw;
     }
     silent_ = true;
 }

@@ -1,6 +1,8 @@
 #include "metrics/database_totals.hpp"
 
 #include "metrics/text.hpp"
+#include "sql/database_traits.hpp"
+#include <rowlock/error.hpp>
 
 #include <algorithm>
 
@@ -54,6 +56,11 @@ void read_reaper(database_totals& into, sql::connection& db, const sql::statemen
     }
 }
 
+/// A share is written as seconds are.
+nanoseconds as_share(std::int64_t millionths) {
+    return microseconds{millionths};
+}
+
 std::uint64_t as_value(std::int64_t number) {
     return static_cast<std::uint64_t>(std::max<std::int64_t>(number, 0));
 }
@@ -63,6 +70,19 @@ nanoseconds as_value(microseconds time) {
 }
 
 }  // namespace
+
+notification_totals read_notifications(sql::connection& db, const sql::statement_set& statements,
+                                       sql::deadline until) {
+    const auto row = db.execute(statements("notification_totals"), {}, until);
+    notification_totals all{.millionths = row.integer(0, 0)};
+    if (!row.is_null(0, 1)) {
+        all.oldest = {.process = row.integer(0, 1),
+                      .database = std::string{row.text(0, 2)},
+                      .role = std::string{row.text(0, 3)},
+                      .age = microseconds{std::max<std::int64_t>(row.integer(0, 4), 0)}};
+    }
+    return all;
+}
 
 void read_queues(database_totals& into, sql::connection& db, const sql::statement_set& statements,
                  sql::deadline until) {
@@ -83,6 +103,13 @@ database_totals read_totals(sql::connection& db, const sql::statement_set& state
     read_permits(all, db, statements, until);
     read_queues(all, db, statements, until);
     read_reaper(all, db, statements, until);
+    if (sql::traits_of(db.speaks()).notifies) {
+        try {
+            all.notifications = read_notifications(db, statements, until);
+        } catch (const error& failure) {
+            if (failure.kind() != errc::access_denied) throw;
+        }
+    }
     return all;
 }
 
@@ -113,6 +140,15 @@ std::string to_text(const database_totals& all) {
     if (all.reaper_age) {
         out.begin(database_reaper_age);
         out.sample({}, as_value(*all.reaper_age));
+    }
+    if (all.notifications) {
+        out.begin(database_notification_queue);
+        out.sample({}, as_share(all.notifications->millionths));
+        if (const auto& oldest = all.notifications->oldest) {
+            out.begin(database_oldest_transaction);
+            out.sample({{"database", oldest->database}, {"role", oldest->role}},
+                       as_value(oldest->age));
+        }
     }
     return out.str();
 }

@@ -20,6 +20,24 @@ struct kind_totals {
     std::chrono::microseconds oldest_wait{0};
 };
 
+/// PostgreSQL's queue of notifications, which is one for all databases of a server. LISTEN reads
+/// all of it; when it is full, every commit that notifies fails.
+struct notification_totals {
+    std::int64_t millionths = 0;  ///< of its size
+    /// The oldest transaction of another client, in any database.
+    struct transaction {
+        std::int64_t process = 0;
+        std::string database{}, role{};
+        std::chrono::microseconds age{0};
+    };
+    std::optional<transaction> oldest{};  ///< none, or none that this role may see
+};
+
+/// @throws error errc::unsupported where the database does not notify
+[[nodiscard]] notification_totals read_notifications(sql::connection& db,
+                                                     const sql::statement_set& statements,
+                                                     sql::deadline until);
+
 /// What the tables show at this moment.
 struct database_totals {
     kind_totals leases, semaphores, shared_mutexes;
@@ -28,6 +46,8 @@ struct database_totals {
     std::chrono::microseconds oldest_expired_session{0};
     std::optional<std::chrono::microseconds>
         reaper_age{};  ///< since the last round; none: no round yet
+    std::optional<notification_totals>
+        notifications{};  ///< PostgreSQL, unless it is forbidden to this role
 };
 
 /// Reads the queues alone. One round trip.

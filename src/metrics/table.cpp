@@ -24,12 +24,13 @@ static_assert(lists_each_counter(), "a counter of a client has no metric, or two
 std::vector<metric> all_metrics() {
     std::vector<metric> all;
     for (const auto& each : client_numbers) all.push_back(each.is);
-    all.insert(all.end(),
-               {client_lost, client_acquire_seconds, client_hold_seconds, client_heartbeat_age,
-                client_trust_remaining, database_held, database_expired, database_waiting,
-                database_dead_entries, database_oldest_wait, database_names, database_permits,
-                database_permits_used, database_sessions, database_oldest_expired,
-                database_reaper_age, database_doctor});
+    all.insert(
+        all.end(),
+        {client_lost, client_acquire_seconds, client_hold_seconds, client_heartbeat_age,
+         client_trust_remaining, database_held, database_expired, database_waiting,
+         database_dead_entries, database_oldest_wait, database_names, database_permits,
+         database_permits_used, database_sessions, database_oldest_expired, database_reaper_age,
+         database_notification_queue, database_oldest_transaction, database_doctor});
     return all;
 }
 

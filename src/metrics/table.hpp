@@ -171,6 +171,13 @@ inline constexpr metric database_oldest_expired{
 inline constexpr metric database_reaper_age{
     "rowlock_database_reaper_round_age_seconds", type::gauge, "", "seconds",
     "Since a reaper last ended a round; absent if none has."};
+inline constexpr metric database_notification_queue{
+    "rowlock_database_notification_queue_ratio", type::gauge, "", "ratio",
+    "How full PostgreSQL's queue of notifications is, from 0 to 1. Above 0.01 waiters poll."};
+inline constexpr metric database_oldest_transaction{
+    "rowlock_database_oldest_transaction_seconds", type::gauge, "database, role", "seconds",
+    "Age of the oldest transaction in any database of the PostgreSQL server; absent if there is "
+    "none. If the queue of notifications grows, it is most likely the one that keeps it."};
 inline constexpr metric database_doctor{"rowlock_database_doctor_verdict", type::gauge, "check",
                                         "verdict",
                                         "What `rowlock doctor` finds: 0 ok, 1 warn, 2 fail."};

@@ -482,3 +482,30 @@ TEST_CASE("the doctor names a transaction that was prepared and forgotten") {
     CHECK(verdict(report, "prepared") == "warn");
     CHECK(report.dump().find("rollback prepared 'forgotten'") != std::string::npos);
 }
+
+TEST_CASE("the doctor names the transaction that keeps the queue of notifications long") {
+    const auto server = support::own_server::start(support::server::postgresql);
+    if (!server) return;
+    const tool::setting at{.variables = {{"ROWLOCK_URL", server->url()}}};
+    REQUIRE(tool::rowlock({"migrate"}, at).code == 0);
+    CHECK(verdict(json::parse(tool::rowlock({"doctor", "--json"}, at).out), "notifications") ==
+          "ok");
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
+    const auto listener = rowlock::open(server->url()).connect(deadline);
+    listener->query("listen x", deadline);
+    listener->query("begin", deadline);
+    const auto process = listener->query("select pg_backend_pid()", deadline).integer(0, 0);
+    for (int i = 0; i < 3; ++i) {
+        execute(server->url(),
+                "do $$ begin for g in 1 .. 4000 loop perform pg_notify('x', repeat('a', 7980) || "
+                "g); end loop; end $$");
+    }
+    const auto report = json::parse(tool::rowlock({"doctor", "--json"}, at).out);
+    CHECK(verdict(report, "notifications") == "warn");
+    CHECK(report.dump().find("process " + std::to_string(process) + ",") != std::string::npos);
+    CHECK(verdict(report, "wake-ups") == "warn");
+    const auto metrics = tool::rowlock({"metrics"}, at).out;
+    CHECK(metrics.find("\nrowlock_database_notification_queue_ratio 0.01") != std::string::npos);
+    CHECK(metrics.find("\nrowlock_database_oldest_transaction_seconds{database=\"") !=
+          std::string::npos);
+}

@@ -2,20 +2,28 @@
 // with its next heartbeat. The wake-up makes it ask the database.
 
 #include "coordination/wakeup/hint.hpp"
+#include "sql/listening.hpp"
 #include "support/hints.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/own_server.hpp"
 #include "support/queues.hpp"
 #include "support/stranger.hpp"
+#include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
+#include <rowlock/sql/forwarding_connection.hpp>
+#include <rowlock/sql/notifications.hpp>
 
 #include <doctest/doctest.h>
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <future>
 #include <limits>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -191,10 +199,142 @@ TEST_CASE("a holder on another machine is woken by PostgreSQL") {
         CHECK_FALSE(
             support::mailbox_sender(address_of(database, session_of(database, "job"))).reachable());
         await_listener(database, session_of(database, "job"));
-        CHECK(holder.stats().connections == (single ? 1 : 2));
+        CHECK(holder.stats().connections == (single ? 1 : 3));
         ask(other, held);
         CHECK(holder.stats().heartbeats <= 2);
     }
+}
+
+namespace {
+
+/// A server that leaves every LISTEN unanswered until release(), whatever the client's deadline.
+class unanswered_listens {
+public:
+    explicit unanswered_listens(const support::lock_database& database)
+        : source{database.source().wrapped([this](std::unique_ptr<sql::connection> inner) {
+              ++connections;
+              return std::make_unique<deaf_connection>(*this, std::move(inner));
+          })} {}
+    ~unanswered_listens() { release(); }
+
+    void release() {
+        const std::lock_guard lock{mutex_};
+        released_ = true;
+        changed_.notify_all();
+    }
+
+    std::atomic<int> connections{0};
+    std::atomic<int> listens{0};
+    const sql::connection_source source;
+
+private:
+    class deaf_connection final : public sql::forwarding_connection, private sql::notifications {
+    public:
+        deaf_connection(unanswered_listens& by, std::unique_ptr<sql::connection> inner)
+            : forwarding_connection{std::move(inner)}, by_{by} {}
+        [[nodiscard]] bool alive() const noexcept override {
+            return !broken_ && forwarding_connection::alive();
+        }
+        [[nodiscard]] sql::notifications* notifications() noexcept override { return this; }
+
+    private:
+        void listen(std::string_view, sql::deadline until) override {
+            ++by_.listens;
+            {
+                std::unique_lock lock{by_.mutex_};
+                by_.changed_.wait(lock, [this] { return by_.released_; });
+            }
+            std::this_thread::sleep_until(until);  // at most a second
+            broken_ = true;
+            throw error{errc::outcome_unknown, "no answer came before the deadline"};
+        }
+        [[nodiscard]] int descriptor() const noexcept override { return -1; }
+        std::vector<sql::notification> take() override { return {}; }
+
+        unanswered_listens& by_;
+        bool broken_ = false;
+    };
+
+    std::mutex mutex_{};
+    std::condition_variable changed_{};
+    bool released_ = false;
+};
+
+}  // namespace
+
+// shows: promise-9
+TEST_CASE("a LISTEN that is not answered delays no heartbeat and no hand-over, and is sent once") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    unanswered_listens server{database};
+    const auto options = by_database(database, {.heartbeat = 100ms, .poll_interval = 100ms});
+    client holder{server.source, options};
+    client waiter{server.source, options};
+    auto held = holder.acquire("job");
+    REQUIRE(eventually([&] { return server.listens >= 1; }));
+    const auto beats = holder.stats().heartbeats;
+    auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
+    REQUIRE(support::places(database, 1));
+    REQUIRE(eventually([&] { return server.listens == 2; }));
+    CHECK(eventually([&] { return holder.stats().heartbeats > beats + 3; }));
+    held.release();
+    const auto got = waiting.get();
+    CHECK(got.held());
+    CHECK(holder.stats().connections <= 4);  // a call's, the heartbeat's, the loop's and this one
+    CHECK(server.listens == 2);
+
+    server.release();
+    REQUIRE(eventually([&] { return holder.stats().connections <= 3; }));
+    REQUIRE(eventually([&] { return waiter.stats().connections <= 3; }));
+    const int connections = server.connections;
+    const auto later = holder.stats().heartbeats + waiter.stats().heartbeats;
+    REQUIRE(eventually(
+        [&] { return holder.stats().heartbeats + waiter.stats().heartbeats > later + 10; }));
+    CHECK(server.listens == 2);
+    CHECK(server.connections == connections);
+    CHECK(got.held());
+}
+
+// shows: promise-9
+TEST_CASE("where the server's queue of notifications is long, a client polls and does not listen") {
+    const auto server = support::own_server::start(support::server::postgresql);
+    if (!server) return;
+    const auto source = open(server->url());
+    migrate(source);
+    const auto stranger = source.connect(support::soon());
+    const auto filling = source.connect(support::soon());
+    stranger->query("listen x", support::soon());
+    stranger->query("begin", support::soon());
+    const auto usage = [&] {
+        return filling
+            ->query("select (pg_notification_queue_usage() * 1000000)::bigint", support::soon())
+            .integer(0, 0);
+    };
+    while (usage() <= sql::long_notification_queue) {
+        filling->query(
+            "do $$ begin for g in 1 .. 3000 loop perform pg_notify('x', repeat('a', 7980) || g); "
+            "end loop; end $$",
+            support::soon());
+    }
+    const client_options options{
+        .ttl = 60s, .heartbeat = 100ms, .poll_interval = 100ms, .wake_ups = wakeup_mode::database};
+    client holder{source, options};
+    client waiter{source, options};
+    auto held = holder.acquire("job");
+    auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
+    REQUIRE(eventually([&] {
+        return filling->query("select count(*) from rowlock_waiter", support::soon())
+                   .integer(0, 0) == 1;
+    }));
+    const auto beats = holder.stats().heartbeats;
+    REQUIRE(eventually([&] { return holder.stats().heartbeats > beats + 3; }));
+    held.release();
+    CHECK(waiting.get().held());
+    CHECK(filling
+              ->query("select count(*) from pg_stat_activity where query like 'listen \"rowlock%'",
+                      support::soon())
+              .integer(0, 0) == 0);
+    CHECK(waiter.stats().wake_ups == 0);
 }
 
 TEST_CASE("a holder on another machine that has waited is woken by PostgreSQL") {

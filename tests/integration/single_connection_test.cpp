@@ -197,16 +197,21 @@ TEST_CASE("a single connection that stalls costs no lease: the heartbeat opens a
 
 namespace {
 
-/// Waits until a connection to PostgreSQL listens for the session that holds "job", and has sent no
-/// statement since.
-void await_listener(support::lock_database& database) {
-    const auto session = database.number("select session from rowlock_lease where name = 'job'");
+/// Waits until a connection to PostgreSQL listens for the session that holds "job" or waits for it,
+/// and has sent no statement since.
+/// @param table where the session's row for "job" is
+void await_listener_of(support::lock_database& database, const std::string& table) {
+    const auto session = database.number("select session from " + table + " where name = 'job'");
     const auto channel =
         wakeup::notification_channel(support::address_of(database, session_id{session}));
     REQUIRE(eventually([&] {
         return database.number("select count(*) from pg_stat_activity where query like 'listen %" +
                                channel + "%'") == 1;
     }));
+}
+
+void await_listener(support::lock_database& database) {
+    await_listener_of(database, "rowlock_lease");
 }
 
 /// A queued client with a single connection, behind a relay. Only a notification of PostgreSQL
@@ -327,6 +332,7 @@ TEST_CASE("a waiter is notified of its grant while its client pauses after a fai
             });
             REQUIRE(places(database, 1));
             REQUIRE(eventually([&] { return failed > 0; }));
+            await_listener_of(database, "rowlock_waiter");
             const auto from = steady::now();
             held.release();
             CHECK(waiting.get() - from < at_once);

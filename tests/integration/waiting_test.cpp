@@ -2,9 +2,11 @@
 // tests of wake-ups the poll interval is 10 s or longer.
 
 #include "coordination/protocol/queue/queue_protocol.hpp"
+#include "coordination/wakeup/hint.hpp"
 #include "support/at_end.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
+#include "support/hints.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
@@ -345,6 +347,15 @@ namespace {
 bool is_served_after_blind_release(support::lock_database& database, milliseconds limit,
                                    const std::function<void()>& release) {
     client waiter{database.source(), database.options({.poll_interval = 10s})};
+    // It listens already: a client polls when it begins to.
+    const auto other = waiter.acquire("other");
+    const auto session = database.number("select session from rowlock_lease where name = 'other'");
+    const auto channel =
+        wakeup::notification_channel(support::address_of(database, session_id{session}));
+    REQUIRE(eventually([&] {
+        return database.number("select count(*) from pg_stat_activity where query like 'listen %" +
+                               channel + "%' and state = 'idle'") > 0;
+    }));
     const auto blocker = database.source().connect(support::soon());
     blocker->query("begin", support::soon());
     blocker->query("select * from " + database.prefix() + "lease where name = 'job' for update",

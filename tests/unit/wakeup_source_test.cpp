@@ -3,14 +3,19 @@
 #include "coordination/wakeup/wakeup_source.hpp"
 
 #include "base/clock.hpp"
+#include "coordination/wakeup/listening_connection.hpp"
 #include "coordination/wakeup/mailbox_reader.hpp"
 #include "coordination/wakeup/notification_source.hpp"
+#include "sql/listening.hpp"
+#include "support/waits.hpp"
 #include <rowlock/error.hpp>
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -19,11 +24,12 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
+using support::eventually;
 using wakeup::wakeup_source;
 
 namespace {
 
-/// Notifications that a test sends by hand.
+/// Notifications that a test sends.
 class fake_notifications final : public sql::notifications {
 public:
     std::vector<std::string> channels{};
@@ -106,59 +112,192 @@ TEST_CASE("a client that only polls has a source that brings nothing") {
     CHECK_FALSE(silent.want_commits(true));
 }
 
-TEST_CASE("PostgreSQL is listened to once for a session and a connection") {
-    fake_notifications capability;
-    notified_connection db{&capability};
-    wakeup::listen_source source;
-    CHECK_FALSE(source.listen(db, {}, session_id{1}, until));  // no session yet
-    CHECK(source.listen(db, recipient_of(session_id{1}), session_id{0}, until));
-    CHECK_FALSE(source.listen(db, recipient_of(session_id{1}), session_id{0}, until));
+namespace {
+
+/// A PostgreSQL server, and the connections to it.
+class fake_server {
+public:
+    std::atomic<std::int64_t> queue{0};   ///< how full, in millionths
+    std::atomic<bool> answers{true};      ///< LISTEN
+    std::atomic<bool> still_runs{false};  ///< a LISTEN that was not answered
+    std::atomic<bool> open{true};         ///< the connections
+    std::atomic<bool> has_capability{true};
+    std::atomic<int> connections{0};
+    std::atomic<int> listens{0};
+    std::atomic<std::int64_t> seconds{0};  ///< since the client was started
+    std::atomic<int> begun{0};             ///< how often the client was told that it listens
+
+    [[nodiscard]] std::unique_ptr<sql::connection> connect() {
+        ++connections;
+        return std::make_unique<link>(*this);
+    }
+    void send(std::string payload) {
+        const std::lock_guard lock{mutex_};
+        sent_.push_back({"channel", std::move(payload)});
+    }
+    [[nodiscard]] wakeup::listening_connection::parts parts() {
+        return {.connect = [this](sql::deadline) { return connect(); },
+                .source = source_,
+                .now = [this] { return wakeup::nanoseconds{std::chrono::seconds{seconds}}; },
+                .statement_timeout = 0ms,  // what is not answered at once is late
+                .on_listening = [this] { ++begun; }};
+    }
+
+private:
+    class link final : public sql::connection, private sql::notifications {
+    public:
+        explicit link(fake_server& to) : to_{to} {}
+        [[nodiscard]] sql::dialect speaks() const noexcept override {
+            return sql::dialect::postgresql;
+        }
+        sql::result execute(const sql::statement&, std::span<const sql::value> parameters,
+                            sql::deadline) override {
+            sql::result row{4};
+            row.append_text(std::to_string(to_.queue));
+            row.append_text(!parameters[0].is_null() && to_.still_runs ? "1" : "0");
+            row.append_text("7");
+            row.append_text("77");
+            return row;
+        }
+        sql::result query(std::string_view, sql::deadline) override {
+            sql::result row{1};
+            row.append_text("7");
+            return row;
+        }
+        [[nodiscard]] bool alive() const noexcept override { return to_.open; }
+        [[nodiscard]] std::uint64_t round_trips() const noexcept override { return 0; }
+        [[nodiscard]] std::int64_t announced_process() const noexcept override { return 7; }
+        [[nodiscard]] sql::notifications* notifications() noexcept override {
+            return to_.has_capability ? this : nullptr;
+        }
+
+    private:
+        void listen(std::string_view, sql::deadline) override {
+            ++to_.listens;
+            if (!to_.answers) throw error{errc::outcome_unknown, "no answer"};
+        }
+        [[nodiscard]] int descriptor() const noexcept override { return 42; }
+        std::vector<sql::notification> take() override {
+            const std::lock_guard lock{to_.mutex_};
+            return std::exchange(to_.sent_, {});
+        }
+
+        fake_server& to_;
+    };
+
+    const sql::connection_source source_{
+        sql::dialect::postgresql, [this](sql::deadline) { return connect(); }, "a fake server"};
+    std::mutex mutex_{};
+    std::vector<sql::notification> sent_{};
+};
+
+}  // namespace
+
+TEST_CASE("PostgreSQL is listened to once for a session, on a connection of its own") {
+    fake_server server;
+    wakeup::listening_connection listening{server.parts()};
+    wakeup::listen_source source{listening};
+    const auto calls = server.connect();
+    const auto listen_for = [&](session_id session) {
+        return source.listen(*calls, recipient_of(session), session_id{0}, until);
+    };
+    CHECK_FALSE(source.listen(*calls, {}, session_id{1}, until));  // no session yet
+    CHECK_FALSE(listen_for(session_id{1}));                        // never waits
+    REQUIRE(eventually([&] { return server.begun == 1; }));
+    CHECK(source.must_listen_for(session_id{1}));
+    CHECK(listen_for(session_id{1}));
+    CHECK_FALSE(source.must_listen_for(session_id{1}));
+    CHECK_FALSE(listen_for(session_id{1}));
     CHECK(source.listening_for() == session_id{1});
     CHECK(source.names_grants());
     CHECK(source.descriptor() == 42);
     CHECK(source.wakes(session_id{1}) == wakeup_source::kind::notification);
-    CHECK(source.listen(db, recipient_of(session_id{2}), session_id{0}, until));
-    CHECK(source.listening_for() == session_id{2});
-    CHECK(capability.channels ==
-          std::vector{wakeup::notification_channel({10}), wakeup::notification_channel({20})});
-    source.detach();
-    CHECK(source.listening_for() == session_id{});
-    CHECK_FALSE(source.names_grants());
-    CHECK(source.descriptor() == -1);
-    CHECK(source.listen(db, recipient_of(session_id{2}), session_id{0}, until));
-}
-
-TEST_CASE("messages of PostgreSQL are passed on as the database's") {
-    fake_notifications capability;
-    notified_connection db{&capability};
-    wakeup::listen_source source;
     recorder to;
-    source.read(to);
-    CHECK(source.listen(db, recipient_of(session_id{1}), session_id{0}, until));
-    capability.sent = {{"channel", "one"}, {"channel", "two"}};
+    server.send("one");
+    server.send("two");
     source.read(to);
     CHECK(to.messages == std::vector<std::string>{"one", "two"});
     CHECK(to.by_database);
-    capability.sent = {{"channel", "three"}};
-    db.is_alive = false;
+
+    REQUIRE(eventually([&] { return listen_for(session_id{2}); }));
+    CHECK(source.listening_for() == session_id{2});
+    CHECK(server.listens == 2);
+    server.open = false;
     source.read(to);
-    CHECK(to.messages.size() == 2);
+    CHECK(source.listening_for() == session_id{});
+    CHECK_FALSE(source.names_grants());
+    CHECK(source.descriptor() == -1);
+    server.open = true;
+    REQUIRE(eventually([&] { return listen_for(session_id{2}); }));
+    CHECK(server.connections == 4);
 }
 
-TEST_CASE("a driver without notifications is asked once") {
-    fake_notifications capability;
-    capability.supported = false;
-    notified_connection db{&capability};
-    wakeup::listen_source refused;
-    CHECK_FALSE(refused.listen(db, recipient_of(session_id{1}), session_id{0}, until));
-    capability.supported = true;
-    CHECK_FALSE(refused.listen(db, recipient_of(session_id{1}), session_id{0}, until));
-    CHECK(refused.wakes(session_id{1}) == wakeup_source::kind::none);
+TEST_CASE(
+    "after a LISTEN that was not answered, none is sent for minutes nor while it still runs") {
+    fake_server server;
+    wakeup::listening_connection listening{server.parts()};
+    const auto calls = server.connect();
+    const auto want = [&] { listening.want(session_id{1}, "channel", *calls); };
+    server.answers = false;
+    server.still_runs = true;
+    want();
+    REQUIRE(eventually([&] { return server.listens == 1 && !listening.is_connected(); }));
+    for (const int second : {1, 30, 120, 239}) {
+        server.seconds = second;
+        want();
+    }
+    server.seconds = 301;
+    REQUIRE(eventually([&] {
+        want();
+        return server.connections == 3 && !listening.is_connected();
+    }));  // asks, and finds that it runs
+    server.seconds = 301 + 239;
+    want();
+    server.still_runs = false;
+    server.answers = true;
+    server.seconds = 301 + 301;
+    REQUIRE(eventually([&] {
+        want();
+        return listening.listening_for() == session_id{1};
+    }));
+    listening.close();
+    CHECK(server.connections == 4);
+    CHECK(server.listens == 2);
+}
 
-    notified_connection without{nullptr};
-    wakeup::listen_source missing;
-    CHECK_FALSE(missing.listen(without, recipient_of(session_id{1}), session_id{0}, until));
-    CHECK_FALSE(missing.listen(db, recipient_of(session_id{1}), session_id{0}, until));
+TEST_CASE("while the queue of notifications is long no LISTEN is sent, and minutes later it is") {
+    fake_server server;
+    wakeup::listening_connection listening{server.parts()};
+    const auto calls = server.connect();
+    server.queue = sql::long_notification_queue + 1;
+    listening.want(session_id{1}, "channel", *calls);
+    REQUIRE(eventually([&] { return server.connections == 2 && !listening.is_connected(); }));
+    server.queue = sql::long_notification_queue;
+    server.seconds = 239;
+    listening.want(session_id{1}, "channel", *calls);
+    server.seconds = 301;
+    REQUIRE(eventually([&] {
+        listening.want(session_id{1}, "channel", *calls);
+        return server.begun == 1;
+    }));
+    listening.close();
+    CHECK(server.connections == 3);
+    CHECK(server.listens == 1);
+}
+
+TEST_CASE("a driver without notifications is not asked to listen") {
+    fake_server server;
+    wakeup::listening_connection listening{server.parts()};
+    wakeup::listen_source source{listening};
+    const auto calls = server.connect();
+    server.has_capability = false;
+    CHECK_FALSE(source.listen(*calls, recipient_of(session_id{1}), session_id{0}, until));
+    CHECK_FALSE(source.is_possible());
+    server.has_capability = true;
+    CHECK_FALSE(source.listen(*calls, recipient_of(session_id{1}), session_id{0}, until));
+    CHECK(source.wakes(session_id{1}) == wakeup_source::kind::none);
+    listening.close();
+    CHECK(server.connections == 1);
 }
 
 TEST_CASE("a commit to an SQLite file is reported, and reports can be turned off") {

@@ -176,7 +176,8 @@ client_stats engine::stats() const {
     for (const auto& each : metrics::client_numbers) {
         if (each.from) all.*each.member = context_.counted(*each.from);
     }
-    all.connections = connections_.open() + (keeper_.beats().is_connected() ? 1u : 0u);
+    all.connections = connections_.open() + (keeper_.beats().is_connected() ? 1u : 0u) +
+                      (keeper_.listening().is_connected() ? 1u : 0u);
     if (const auto threads = waiting_.made()) {
         all.waiting = threads->waiting();
         all.connections += threads->connections();

@@ -147,11 +147,6 @@ bool client_waiters::listen_again() noexcept {
     return at != nullptr;
 }
 
-bool client_waiters::listens_for(session_id session) const noexcept {
-    const auto at = made();
-    return at && at->listens_for(session);
-}
-
 void client_waiters::while_unchanged(const std::function<void(bool)>& use) {
     const std::lock_guard lock{mutex_};
     use(threads_ != nullptr);

@@ -46,7 +46,6 @@ public:
     void poll_soon() noexcept override;
     bool listen_again() noexcept override;
     [[nodiscard]] bool is_running() const noexcept override { return made() != nullptr; }
-    [[nodiscard]] bool listens_for(session_id session) const noexcept override;
     void while_unchanged(const std::function<void(bool)>& use) override;
 
     /// A transaction that is still open will free the lease soon.

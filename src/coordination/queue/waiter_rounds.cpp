@@ -24,7 +24,8 @@ std::unique_ptr<wakeup::wakeup_source> make_source(const loop_parts& parts,
          .next_id = [&context] { return context.next_id(); },
          .reports_to = reports_to,
          .statement_timeout = context.options.statement_timeout,
-         .shares_connection = context.shares_connection()});
+         .shares_connection = context.shares_connection(),
+         .listening = parts.keeper.listening()});
 }
 
 }  // namespace
@@ -84,7 +85,7 @@ void waiter_rounds::run() {
     };
     read_wakeups();
     if (parts_.registry.empty()) source_->rest();
-    if (next_due() > parts_.now() && !is_deaf() && !must_sleep()) return;
+    if (next_due() > parts_.now() && !must_listen()) return;
     connect();
     for (const auto each : tasks) {
         if (stopping_) return;
@@ -119,15 +120,6 @@ void waiter_rounds::attend(std::shared_ptr<session> ours) {
     verifier_.trust().start_anew();
 }
 
-/// PostgreSQL: on a shared connection the loop listens for holders, too, whether or not a thread
-/// waits.
-bool waiter_rounds::is_deaf() const {
-    if (!parts_.context.shares_connection() || !link_.may_listen()) return false;
-    if (!parts_.context.traits().notifies) return false;
-    const auto ours = parts_.sessions.current();
-    return ours && (link_.get() == nullptr || source_->listening_for() != ours->id());
-}
-
 void waiter_rounds::connect() {
     if (link_.is_stale()) disconnect();
     auto& db = link_.open(link_.soon());
@@ -136,14 +128,10 @@ void waiter_rounds::connect() {
     if (is_open) attend(std::move(ours));
     if (!link_.may_listen()) return;
     const auto waiting = parts_.registry.waiting_session();
-    if (!source_->listen(db, is_open ? current_ : wakeup::recipient{}, waiting, link_.soon())) {
-        return;
+    // Catches up on what was sent before we listened.
+    if (source_->listen(db, is_open ? current_ : wakeup::recipient{}, waiting, link_.soon())) {
+        parts_.pacing.want();
     }
-    // Catches up on what was sent before we listened, to waiters and to holders.
-    if (parts_.context.shares_connection() && attended_->grants().leases() > 0) {
-        parts_.keeper.reconcile_now();
-    }
-    parts_.pacing.want();
 }
 
 void waiter_rounds::disconnect() noexcept {
@@ -169,9 +157,9 @@ void waiter_rounds::drop_broken_connection(const error& failure) noexcept {
     parts_.pacing.want();  // to receive notifications again, too
 }
 
-bool waiter_rounds::must_sleep() const noexcept {
+bool waiter_rounds::must_listen() const noexcept {
     const auto waiting = parts_.registry.waiting_session();
-    return waiting != session_id{} && source_->must_sleep_for(waiting);
+    return waiting != session_id{} && source_->must_listen_for(waiting);
 }
 
 /// A poll then is for what no wake-up tells of, as a cycle, and for wake-ups that fail.

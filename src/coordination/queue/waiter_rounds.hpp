@@ -57,14 +57,11 @@ public:
 
     // Any thread:
     [[nodiscard]] grant_verifier& verifier() noexcept { return verifier_; }
-    /// The session whose notifications the connection receives, 0 if none.
-    [[nodiscard]] session_id listening_for() const noexcept { return source_->listening_for(); }
     /// How long a waiter in a queue that moves waits for its first poll. A wake-up that told of the
     /// latest grant of the name most likely tells of the next one, too.
     [[nodiscard]] nanoseconds first_poll_after(const waiter& which) const noexcept;
-    /// Whether a thread waits, and the sleep in the server (MySQL) that could be interrupted for it
-    /// is to be begun, or to go on.
-    [[nodiscard]] bool must_sleep() const noexcept;
+    /// Whether a thread waits, and wakeup_source::listen() is to be called for it.
+    [[nodiscard]] bool must_listen() const noexcept;
     [[nodiscard]] std::size_t connections() const noexcept;
 
 private:
@@ -77,7 +74,6 @@ private:
 
     void connect();
     void disconnect() noexcept;
-    [[nodiscard]] bool is_deaf() const;
     void attend(std::shared_ptr<session> ours);
 
     const loop_parts& parts_;

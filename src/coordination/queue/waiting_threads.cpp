@@ -59,7 +59,7 @@ bool waiting_threads::wait(const std::shared_ptr<waiter>& which, steady::time_po
     if (which->contended) {
         const auto first = which->holds_others ? rush : loop_.rounds().first_poll_after(*which);
         if (first > rush) report_position(parts_.context, *which, 0);
-        if (loop_.rounds().must_sleep()) alarm_.poke();
+        if (loop_.rounds().must_listen()) alarm_.poke();
         // A call with a time limit polls before it gives up: it notes whether wake-ups fail.
         const auto over_soon = std::min<steady::time_point>(now + (end - now) / 2, now + first);
         if (registry_.wait(*which, over_soon, stop)) return true;

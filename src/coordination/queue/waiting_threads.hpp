@@ -117,10 +117,6 @@ public:
     void listen_again() const noexcept { alarm_.poke(); }
 
     // --- questions
-    /// Whether the loop's connection receives notifications to this session (PostgreSQL).
-    [[nodiscard]] bool listens_for(session_id session) const noexcept {
-        return loop_.rounds().listening_for() == session;
-    }
     /// Threads that wait, without those that gave up and left.
     [[nodiscard]] std::size_t waiting() const { return registry_.waiting(); }
     [[nodiscard]] std::size_t connections() const { return loop_.rounds().connections(); }

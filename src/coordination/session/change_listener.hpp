@@ -3,13 +3,12 @@
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/session.hpp"
 #include "coordination/session/waiters.hpp"
-#include <rowlock/ids.hpp>
+#include "coordination/wakeup/listening_connection.hpp"
 #include <rowlock/sql/connection.hpp>
 
 #include <poll.h>
 
 #include <atomic>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,30 +18,29 @@ namespace rowlock::detail {
 
 /// Wakes a holder when another client has changed rows of its session and notifies it outside the
 /// tables. A notification moves the next heartbeat forward, which asks the database. The waiters'
-/// thread reads the mailbox once it runs; before that the heartbeat's thread does. PostgreSQL's
-/// notifications are received by the one of the two whose connection listens.
+/// thread reads the mailbox and PostgreSQL's notifications once it runs; before that the
+/// heartbeat's thread does.
 ///
 /// The heartbeat's thread calls all functions but accept() and turn_passed().
 class change_listener {
 public:
-    change_listener(client_context& context, waiters& waiting)
-        : context_{context}, waiting_{waiting} {}
+    change_listener(client_context& context, waiters& waiting,
+                    wakeup::listening_connection& listening)
+        : context_{context}, waiting_{waiting}, listening_{listening} {}
 
     /// Fills in the descriptors to poll before the heartbeat's thread sleeps. Returns when to call
-    /// read_wakeups() at the latest. @param db the heartbeat's connection, or null
-    nanoseconds open(const session& ours, sql::connection* db, std::span<pollfd> on) noexcept;
+    /// read_wakeups() at the latest.
+    nanoseconds open(const session& ours, std::span<pollfd> on) noexcept;
     /// Reads what arrived. Returns true if the next heartbeat is due now. After useless messages
     /// the thread ignores its descriptors for mailbox::rest_from_flood: a process that keeps
     /// sending costs a few hundred wake-ups a second.
-    bool read_wakeups(session& ours, sql::connection* db) noexcept;
-    /// PostgreSQL: the heartbeat's connection listens while the waiters' does not; LISTEN is sent
-    /// once per session and connection. A listening connection costs the server time on every
-    /// notification in the database, so a client has only one.
-    void listen(const session& ours, sql::connection& db, sql::deadline until);
-    /// The heartbeat has a new connection.
-    void connection_opened() noexcept;
+    bool read_wakeups(session& ours) noexcept;
+    /// PostgreSQL: has the client listen for the session. Never waits.
+    /// @param db any connection of the client
+    void listen(const session& ours, sql::connection& db) noexcept;
 
-    /// A turn on the shared connection is over and may have read a notification. Any thread.
+    /// The client listens, or a turn on the shared connection may have read a notification. Any
+    /// thread.
     void turn_passed() noexcept { unheard_ = true; }
     enum class use : unsigned char {
         none,
@@ -55,17 +53,13 @@ public:
     [[nodiscard]] use accept(session& ours, std::string_view message) const;
 
 private:
-    void read_messages(const session& ours, sql::connection* db, std::vector<std::string>& into);
-    [[nodiscard]] bool hears_notifications() const noexcept;
-    [[nodiscard]] bool may_listen_on(sql::connection& db, sql::deadline until);
+    void read_messages(const session& ours, std::vector<std::string>& into);
 
     client_context& context_;
     waiters& waiting_;
+    wakeup::listening_connection& listening_;
     nanoseconds deaf_until_{0};         ///< after useless notifications
     std::atomic<bool> unheard_{false};  ///< another user may have read notifications
-    session_id listens_for_{};          ///< session id, on the heartbeat's connection
-    bool may_listen_ = true;            ///< that connection may receive our notifications
-    std::optional<bool> is_direct_;     ///< no pooler is in between
 };
 
 }  // namespace rowlock::detail

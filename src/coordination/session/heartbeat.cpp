@@ -24,12 +24,12 @@ base::worker::listener heartbeat::listener() {
     return {.open =
                 [this, polled = std::shared_ptr<session>{}](std::span<pollfd> on) mutable {
                     polled = sessions_.current();
-                    return polled ? listener_.open(*polled, db_.get(), on) : alarm::never;
+                    return polled ? listener_.open(*polled, on) : alarm::never;
                 },
             .read =
                 [this] {
                     const auto ours = sessions_.current();
-                    return ours && listener_.read_wakeups(*ours, db_.get());
+                    return ours && listener_.read_wakeups(*ours);
                 }};
 }
 
@@ -40,7 +40,7 @@ nanoseconds heartbeat::step() noexcept {
         if (ours) {
             const nanoseconds next =
                 std::min({beat(*ours), sessions_.lost().next_due(context_.now()), also_.due()});
-            listener_.read_wakeups(*ours, db_.get());  // a statement may have read a notification
+            listener_.read_wakeups(*ours);  // a statement may have read a notification
             if (db_ && !db_->alive()) return context_.now();
             return std::min(next, ours->news().news_at());
         }
@@ -69,7 +69,7 @@ nanoseconds heartbeat::beat(session& ours) {
     auto& db = connection(context_.statement_deadline());
     const auto until = deadline_for(ours);
     if (!is_due(ours, context_.now())) {
-        listener_.listen(ours, db, until);
+        listener_.listen(ours, db);
         return ours.last_beat() + context_.link.period();
     }
     const auto announced = ours.news().announced();
@@ -83,7 +83,7 @@ nanoseconds heartbeat::beat(session& ours) {
     }
     ours.news().confirm(announced, context_.now());
     after_beat(ours, until);
-    listener_.listen(ours, *db_, until);
+    listener_.listen(ours, *db_);
     failures_ = 0;
     const nanoseconds next = ours.last_beat() + context_.link.period();
     return reconciler_.take_postponed() ? std::min<nanoseconds>(next, context_.now() + 500ms)
@@ -189,7 +189,6 @@ sql::connection& heartbeat::connection(sql::deadline until) {
         drop_connection();
     }
     if (db_) return *db_;
-    listener_.connection_opened();
     const auto began = steady::now();
     db_ = connections_.make(until, client_connections::rank::first);
     warn_of_short_ttl(steady::now() - began);

@@ -35,14 +35,15 @@ public:
     };
 
     heartbeat(client_context& context, session_registry& sessions, client_connections& connections,
-              reconciler& reconcile, waiters& waiting, chore also)
+              reconciler& reconcile, waiters& waiting, wakeup::listening_connection& listening,
+              chore also)
         : context_{context},
           sessions_{sessions},
           connections_{connections},
           reconciler_{reconcile},
           waiting_{waiting},
           also_{std::move(also)},
-          listener_{context, waiting} {}
+          listener_{context, waiting, listening} {}
 
     /// Sends a heartbeat if one is due. Returns when the next step is due.
     nanoseconds step() noexcept;

@@ -19,8 +19,15 @@ session_keeper::session_keeper(client_context& context, session_registry& sessio
       sessions_{sessions},
       grants_{grants},
       reconciler_{reconcile},
+      waiting_{waiting},
       reap_{std::move(reaper)},
-      heartbeat_{context, sessions, connections, reconcile, waiting, std::move(also)},
+      listening_{
+          {.connect = [&connections](sql::deadline until) { return connections.make(until); },
+           .source = context.source,
+           .now = [&context] { return context.now(); },
+           .statement_timeout = context.options.statement_timeout,
+           .on_listening = [this] { began_to_listen(); }}},
+      heartbeat_{context, sessions, connections, reconcile, waiting, listening_, std::move(also)},
       late_{context, sessions, connections, reconcile, heartbeat_, [this] { poke(); }} {}
 
 /// The threads are created without the mutex, which their first steps take; only one thread at a
@@ -71,6 +78,14 @@ void session_keeper::turn_passed() noexcept {
     heartbeat_.turn_passed();
     const std::lock_guard lock{mutex_};
     if (threads_.heartbeat) threads_.heartbeat->poke_listener();
+}
+
+/// What was sent before the client listened was missed: the waiters' thread polls. It may listen on
+/// a connection that replaced a shared one, so holders look, too.
+void session_keeper::began_to_listen() noexcept {
+    if (!waiting_.listen_again()) return turn_passed();
+    const auto ours = sessions_.current();
+    if (context_.shares_connection() && ours && ours->grants().leases() > 0) reconcile_now();
 }
 
 void session_keeper::reconcile_now() noexcept {
@@ -148,6 +163,7 @@ void session_keeper::finish_stop() noexcept {
     stopping_.heartbeat.reset();
     stopping_.watchdog.reset();
     stopping_.second_heartbeat.reset();
+    listening_.close();
 }
 
 void session_keeper::join_reaper() noexcept {

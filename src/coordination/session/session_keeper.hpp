@@ -40,6 +40,11 @@ public:
     /// Has the session compared with the database, at once.
     void reconcile_now() noexcept;
 
+    /// Where the client is notified (PostgreSQL).
+    [[nodiscard]] wakeup::listening_connection& listening() noexcept { return listening_; }
+    [[nodiscard]] const wakeup::listening_connection& listening() const noexcept {
+        return listening_;
+    }
     [[nodiscard]] heartbeat& beats() noexcept { return heartbeat_; }
     [[nodiscard]] const heartbeat& beats() const noexcept { return heartbeat_; }
     /// Sends a heartbeat on the connection of a call, whose statements may be what delays the
@@ -56,13 +61,16 @@ private:
     nanoseconds watch() noexcept;
     [[nodiscard]] nanoseconds watch_deadlines(nanoseconds now);
     [[nodiscard]] nanoseconds start_second_heartbeat(const session& ours, nanoseconds now) noexcept;
+    void began_to_listen() noexcept;
     [[nodiscard]] bool is_started() const;
 
     client_context& context_;
     session_registry& sessions_;
     grant_lifecycle& grants_;
     reconciler& reconciler_;
+    waiters& waiting_;
     const std::function<nanoseconds()> reap_;
+    wakeup::listening_connection listening_;
     heartbeat heartbeat_;
     late_heartbeat late_;
 

@@ -80,8 +80,6 @@ public:
     /// such thread.
     virtual bool listen_again() noexcept = 0;
     [[nodiscard]] virtual bool is_running() const noexcept = 0;
-    /// Whether its connection receives notifications to this session (PostgreSQL).
-    [[nodiscard]] virtual bool listens_for(session_id session) const noexcept = 0;
     /// Calls `use` with is_running(), which does not change meanwhile.
     virtual void while_unchanged(const std::function<void(bool running)>& use) = 0;
 };

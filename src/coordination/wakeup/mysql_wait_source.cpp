@@ -70,7 +70,7 @@ wakeup_source::kind mysql_wait_source::wakes(session_id session) const noexcept 
                : kind::none;
 }
 
-bool mysql_wait_source::must_sleep_for(session_id waiting) const noexcept {
+bool mysql_wait_source::must_listen_for(session_id waiting) const noexcept {
     if (!may_sleep_) return false;
     const std::lock_guard lock{mutex_};
     return !thread_ || thread_->sleeps_for() != waiting;

@@ -27,7 +27,7 @@ public:
     void rest() noexcept override;
     void stop() noexcept override;
     [[nodiscard]] kind wakes(session_id session) const noexcept override;
-    [[nodiscard]] bool must_sleep_for(session_id waiting) const noexcept override;
+    [[nodiscard]] bool must_listen_for(session_id waiting) const noexcept override;
     [[nodiscard]] std::size_t connections() const noexcept override;
 
 private:

@@ -10,8 +10,8 @@ constexpr int most_takes = 16;
 
 }  // namespace
 
-bool notification_source::listen(sql::connection& db, const recipient& current, session_id,
-                                 sql::deadline until) {
+bool file_watch_source::listen(sql::connection& db, const recipient& current, session_id,
+                               sql::deadline until) {
     if (impossible_ || current.session == session_id{} || listening_for_ == current.session)
         return false;
     auto* const capability = db.notifications();
@@ -32,50 +32,68 @@ bool notification_source::listen(sql::connection& db, const recipient& current, 
     return true;
 }
 
-void notification_source::detach() noexcept {
+void file_watch_source::detach() noexcept {
     db_ = nullptr;
     notifications_ = nullptr;
     listening_for_ = session_id{};
 }
 
 /// Others may send faster than we read: the rest is read the next time.
-void notification_source::read(listener& to) {
+void file_watch_source::read(listener& to) {
     if (notifications_ == nullptr || !db_->alive()) return;
     for (int some = 0; some < most_takes; ++some) {
-        const auto all = notifications_->take();
-        if (all.empty()) return;
-        for (const auto& each : all) report(each, to);
+        if (notifications_->take().empty()) return;
+        to.on_commit();
     }
 }
 
-int notification_source::descriptor() const noexcept {
+int file_watch_source::descriptor() const noexcept {
     return notifications_ == nullptr ? -1 : notifications_->descriptor();
 }
 
-wakeup_source::kind notification_source::wakes(session_id) const noexcept {
+wakeup_source::kind file_watch_source::wakes(session_id) const noexcept {
     return listening_for_ == session_id{} ? kind::none : kind::notification;
 }
 
-void listen_source::report(const sql::notification& what, listener& to) {
-    to.on_message(what.payload, true);
-}
-
-void file_watch_source::report(const sql::notification&, listener& to) {
-    to.on_commit();
-}
-
 bool file_watch_source::watches_commits() const noexcept {
-    return capability() != nullptr;
+    return notifications_ != nullptr;
 }
 
 bool file_watch_source::want_commits(bool wanted) {
     try {
-        capability()->want_changes(wanted);
+        notifications_->want_changes(wanted);
         return wanted;
     } catch (const error& failure) {
         if (failure.kind() != errc::unsupported) throw;
         return false;  // this machine has no watches left
     }
+}
+
+bool listen_source::listen(sql::connection& db, const recipient& current, session_id,
+                           sql::deadline) {
+    if (current.session == session_id{}) return false;
+    on_.want(current.session, notification_channel(*current.address), db);
+    const auto heard = on_.listening_for();
+    return known_for_.exchange(heard) != heard && heard == current.session;
+}
+
+void listen_source::read(listener& to) {
+    for (int some = 0; some < most_takes; ++some) {
+        const auto all = on_.take();
+        for (const auto& each : all) to.on_message(each.payload, true);
+        if (all.empty()) break;
+    }
+    if (known_for_ == session_id{} || known_for_ == on_.listening_for()) return;
+    known_for_ = session_id{};
+    to.on_doubt();  // the connection has broken
+}
+
+wakeup_source::kind listen_source::wakes(session_id) const noexcept {
+    return listening_for() == session_id{} ? kind::none : kind::notification;
+}
+
+bool listen_source::must_listen_for(session_id waiting) const noexcept {
+    return on_.listening_for() == waiting && known_for_ != waiting;
 }
 
 }  // namespace rowlock::wakeup

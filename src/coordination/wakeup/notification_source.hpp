@@ -1,5 +1,6 @@
 #pragma once
 
+#include "coordination/wakeup/listening_connection.hpp"
 #include "coordination/wakeup/wakeup_source.hpp"
 #include <rowlock/ids.hpp>
 #include <rowlock/sql/notifications.hpp>
@@ -8,8 +9,8 @@
 
 namespace rowlock::wakeup {
 
-/// Where the connection itself can be woken (sql::notifications).
-class notification_source : public wakeup_source {
+/// SQLite: a watch of the database's file, which reports that another client committed.
+class file_watch_source final : public wakeup_source {
 public:
     bool listen(sql::connection& db, const recipient& current, session_id waiting,
                 sql::deadline until) override;
@@ -19,11 +20,8 @@ public:
     [[nodiscard]] bool is_possible() const noexcept override { return !impossible_; }
     [[nodiscard]] kind wakes(session_id session) const noexcept override;
     [[nodiscard]] session_id listening_for() const noexcept override { return listening_for_; }
-
-protected:
-    /// The capability of the connection; null while it does not listen.
-    [[nodiscard]] sql::notifications* capability() const noexcept { return notifications_; }
-    virtual void report(const sql::notification& what, listener& to) = 0;
+    [[nodiscard]] bool watches_commits() const noexcept override;
+    bool want_commits(bool wanted) override;
 
 private:
     sql::connection* db_ = nullptr;
@@ -32,26 +30,29 @@ private:
     bool impossible_ = false;  ///< a driver or database without notifications
 };
 
-/// PostgreSQL: LISTEN on the channel of the session. A grant is notified by the transaction that
-/// writes it.
-class listen_source final : public notification_source {
+/// PostgreSQL: LISTEN on the channel of the session, on a connection that a holder shares with it.
+/// A grant is notified by the transaction that writes it.
+class listen_source final : public wakeup_source {
 public:
+    /// @param on outlives the source
+    explicit listen_source(listening_connection& on) : on_{on} {}
+
+    bool listen(sql::connection& db, const recipient& current, session_id waiting,
+                sql::deadline until) override;
+    void read(listener& to) override;
+    [[nodiscard]] int descriptor() const noexcept override { return on_.descriptor(); }
+    [[nodiscard]] bool is_possible() const noexcept override { return on_.is_possible(); }
+    [[nodiscard]] kind wakes(session_id session) const noexcept override;
+    [[nodiscard]] session_id listening_for() const noexcept override { return known_for_; }
     [[nodiscard]] bool names_grants() const noexcept override {
         return listening_for() != session_id{};
     }
+    [[nodiscard]] bool must_listen_for(session_id waiting) const noexcept override;
 
 private:
-    void report(const sql::notification& what, listener& to) override;
-};
-
-/// SQLite: a watch of the database's file, which reports that another client committed.
-class file_watch_source final : public notification_source {
-public:
-    [[nodiscard]] bool watches_commits() const noexcept override;
-    bool want_commits(bool wanted) override;
-
-private:
-    void report(const sql::notification& what, listener& to) override;
+    listening_connection& on_;
+    std::atomic<session_id> known_for_{
+        session_id{}};  ///< the session that listen() returned true for
 };
 
 }  // namespace rowlock::wakeup

@@ -22,7 +22,7 @@ bool wakeup_source::want_commits(bool) {
 std::unique_ptr<wakeup_source> make_database_source(sql::dialect speaks, source_parts with) {
     switch (speaks) {
         case sql::dialect::postgresql:
-            return std::make_unique<listen_source>();
+            return std::make_unique<listen_source>(with.listening);
         case sql::dialect::mysql:
             return std::make_unique<mysql_wait_source>(std::move(with));
         case sql::dialect::sqlite:

@@ -23,6 +23,8 @@ struct recipient {
     std::shared_ptr<const mailbox> box{};  ///< null: it has none
 };
 
+class listening_connection;
+
 /// What a source reports. The first two are called within read(), the others on the source's own
 /// thread.
 class listener {
@@ -94,9 +96,9 @@ public:
     [[nodiscard]] virtual bool watches_commits() const noexcept { return false; }
     /// Turns these reports on or off. Returns whether they are on now.
     virtual bool want_commits(bool wanted);
-    /// Whether the session could be woken from a sleep in the server, and listen() is to begin it,
-    /// or to see that it goes on. Any thread.
-    [[nodiscard]] virtual bool must_sleep_for(session_id /*waiting*/) const noexcept {
+    /// Whether listen() is to be called for the session: to begin a sleep in the server, or to see
+    /// that it continues; or because notifications arrive from now on. Any thread.
+    [[nodiscard]] virtual bool must_listen_for(session_id /*waiting*/) const noexcept {
         return false;
     }
     /// Connections that the source has of its own. Any thread.
@@ -112,6 +114,8 @@ struct source_parts {
     std::chrono::milliseconds statement_timeout;
     /// Whether all of the client shares one connection.
     bool shares_connection = false;
+    /// PostgreSQL. Outlives the source.
+    listening_connection& listening;
 };
 
 /// The way of this database: LISTEN, a watch of the file, or a sleep in the server.

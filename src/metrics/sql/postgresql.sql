@@ -60,3 +60,19 @@ select count(*) filter (where not m.ended and m.expires_at > clock_timestamp()),
                          - min(m.expires_at) filter (where not m.ended and m.expires_at <= clock_timestamp()))
                  operator(pg_catalog.*) 1000000)::bigint, 0)
   from rowlock_session m
+
+-- statement notification_totals
+-- How full the queue of notifications is, which is one for all databases of the server, in millionths; and the oldest
+-- transaction of another client in any of them. The server does not show who listens: if the queue is long, a
+-- session that does has not ended its transaction, and that is most likely this one. A role without
+-- pg_read_all_stats sees the transactions of its own role alone.
+-- → millionths; the transaction's process, database, role, and µs since it began, or NULLs
+select (pg_catalog.pg_notification_queue_usage() operator(pg_catalog.*) 1000000::float8)::bigint,
+       a.pid, a.datname, a.usename,
+       (extract(epoch from clock_timestamp() - a.xact_start) operator(pg_catalog.*) 1000000)::bigint
+  from (values (1)) as one
+       left join lateral (
+           select b.pid, b.datname, b.usename, b.xact_start from pg_catalog.pg_stat_activity b
+            where b.xact_start is not null and b.pid <> pg_catalog.pg_backend_pid()
+              and b.backend_type = 'client backend'::text
+            order by b.xact_start limit 1) a on true
