@@ -2,6 +2,8 @@
 
 #include <rowlock/sql/connection.hpp>
 
+#include <cstdint>
+
 namespace rowlock::sql {
 
 /// What stands between a connection and PostgreSQL's processes.
@@ -10,6 +12,9 @@ enum class pooling : unsigned char {
     session,      ///< a pooler that leaves us one server process as long as we are connected
     transaction,  ///< one that changes it between transactions
 };
+
+/// The server's process: the announced one, or that which a query finds in one round trip.
+[[nodiscard]] std::int64_t process_of(connection& db, deadline until);
 
 /// Whether the process is the one that the server announced: no pooler is in between. One round
 /// trip. Also false if the library does not report the announced process.

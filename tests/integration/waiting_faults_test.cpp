@@ -16,12 +16,15 @@
 #include <rowlock/transaction.hpp>
 
 #include <doctest/doctest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -493,6 +496,81 @@ TEST_CASE("a lease that was waited for is released with a hand-over first, anoth
             releases.front() == "hand_over" || releases.front() == "next_waiter";
         CHECK(looked_first == in_line);
     }
+}
+
+// --- statements that the server does not end -----------------------------------------------------
+
+namespace {
+
+/// Processes of a server that are stopped, so that no cancel ends what they run.
+class stopped_processes {
+public:
+    stopped_processes() = default;
+    stopped_processes(const stopped_processes&) = delete;
+    stopped_processes& operator=(const stopped_processes&) = delete;
+    ~stopped_processes() { go_on(); }
+
+    void stop(std::int64_t process) {
+        REQUIRE(kill(static_cast<pid_t>(process), SIGSTOP) == 0);
+        all_.push_back(static_cast<pid_t>(process));
+    }
+    void go_on() {
+        for (const auto each : std::exchange(all_, {})) kill(each, SIGCONT);
+    }
+    [[nodiscard]] std::size_t count() const { return all_.size(); }
+    [[nodiscard]] bool contains(std::int64_t process) const {
+        return std::ranges::find(all_, static_cast<pid_t>(process)) != all_.end();
+    }
+
+private:
+    std::vector<pid_t> all_{};
+};
+
+}  // namespace
+
+TEST_CASE("a server that ends no statement gets no more than some connections of a client") {
+    const auto server = support::own_server::start(support::server::postgresql);
+    if (!server) return;
+    const auto source = open(server->url());
+    migrate(source);
+    client locks{source,
+                 {.ttl = 5min,
+                  .wake_ups = wakeup_mode::polling,
+                  .statement_timeout = 600ms,
+                  .max_connections = 1,
+                  .retry = {.attempts = 1}}};
+    const auto held = locks.acquire("job");
+    const auto blocker = source.connect(soon());
+    blocker->query("begin", soon());
+    blocker->query("lock table rowlock_lease in access exclusive mode", soon());
+    const auto watching = source.connect(soon());  // a transaction sees pg_stat_activity once
+    stopped_processes stopped;
+    const auto waiting = [&]() -> std::optional<std::int64_t> {
+        const auto rows = watching->query(
+            "select pid from pg_stat_activity where wait_event_type = 'Lock' and state = 'active'",
+            soon());
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            if (!stopped.contains(rows.integer(row, 0))) return rows.integer(row, 0);
+        }
+        return std::nullopt;
+    };
+    const auto inspect = [&] { return kind_of([&] { static_cast<void>(locks.inspect("job")); }); };
+    auto last = errc::timed_out;
+    for (int i = 0; i < 12 && last != errc::out_of_resources; ++i) {
+        auto asking = std::async(std::launch::async, inspect);
+        std::optional<std::int64_t> process;
+        REQUIRE(eventually(
+            [&] { return (process = waiting()).has_value() || support::has_ended(asking); }));
+        if (process) stopped.stop(*process);
+        last = asking.get();
+    }
+    CHECK(last == errc::out_of_resources);
+    CHECK(stopped.count() >= 3);  // max_connections, and two;
+    CHECK(stopped.count() <= 5);  // those of heartbeats have two more
+    CHECK(held.held());
+    blocker->query("rollback", soon());
+    stopped.go_on();
+    CHECK(eventually([&] { return locks.stats().held == 1 && inspect() == errc{}; }));
 }
 
 // --- a queue of notifications that is full -------------------------------------------------------

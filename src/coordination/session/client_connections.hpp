@@ -1,5 +1,6 @@
 #pragma once
 
+#include "coordination/session/abandoned_connections.hpp"
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/pipelined_releases.hpp"
 #include "sql/connection_pool.hpp"
@@ -14,7 +15,9 @@
 namespace rowlock::detail {
 
 /// The connections of one client: a pool with a budget for its calls, and those beyond the budget
-/// of its own threads; or turns on one connection (client_options::single_connection). Thread-safe.
+/// of its own threads; or turns on one connection (client_options::single_connection). Where the
+/// server does not end statements that the client has given up, no further connection is made:
+/// those that it has dropped are never many more than those that it has. Thread-safe.
 class client_connections {
 public:
     using borrowed = sql::connection_pool::borrowed;
@@ -69,11 +72,13 @@ public:
 
 private:
     [[nodiscard]] borrowed take_of(std::size_t budget, sql::deadline until);
-    [[nodiscard]] std::unique_ptr<sql::connection> connect(sql::deadline until);
+    [[nodiscard]] std::unique_ptr<sql::connection> connect(sql::deadline until, rank who);
+    void require_few_abandoned(sql::connection& db, std::size_t most, sql::deadline until);
 
     client_context& context_;
     const hooks hooks_;
     const std::size_t budget_;
+    abandoned_connections abandoned_;
     pipelined_releases pipelined_;
     sql::shared_connection shared_;  ///< if the client shares one: used by pool_
     sql::connection_pool pool_;

@@ -160,3 +160,10 @@ select l.name, l.grant_id, l.token, (extract(epoch from l.deadline - clock_times
   from rowlock_lease l
  where l.session = $1::bigint
  order by l.name
+
+-- statement running_processes
+-- Which of these processes of the server still run a statement, or are in a transaction. Of another role's, which may have
+-- the number of one that has ended, the state is not shown.
+-- $1 numbers of processes, as an array's text
+select a.pid::bigint from pg_catalog.pg_stat_activity a
+ where a.pid = any ($1::text::int[]) and a.state <> 'idle'::text
