@@ -2,8 +2,14 @@
 
 #include <rowlock/error.hpp>
 
+#include <chrono>
+#include <thread>
+#include <utility>
+
 namespace rowlock::wakeup {
 namespace {
+
+using namespace std::chrono_literals;
 
 /// Limits the reads of notifications in a row; each takes all that have arrived.
 constexpr int most_takes = 16;
@@ -73,8 +79,21 @@ bool listen_source::listen(sql::connection& db, const recipient& current, sessio
                            sql::deadline) {
     if (current.session == session_id{}) return false;
     on_.want(current.session, notification_channel(*current.address), db);
+    await_first(current.session);
     const auto heard = on_.listening_for();
     return known_for_.exchange(heard) != heard && heard == current.session;
+}
+
+/// Once for a session: most often it listens within some milliseconds, and then the first poll
+/// misses nothing and needs no other after it. Else the caller polls without.
+void listen_source::await_first(session_id session) {
+    constexpr auto longest = 250ms;
+    if (std::exchange(awaited_, session) == session) return;
+    const auto end = std::chrono::steady_clock::now() + longest;
+    while (on_.is_possible() && on_.listening_for() != session &&
+           std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(1ms);
+    }
 }
 
 void listen_source::read(listener& to) {

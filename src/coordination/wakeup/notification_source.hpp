@@ -50,9 +50,11 @@ public:
     [[nodiscard]] bool must_listen_for(session_id waiting) const noexcept override;
 
 private:
+    void await_first(session_id session);
+
     listening_connection& on_;
-    std::atomic<session_id> known_for_{
-        session_id{}};  ///< the session that listen() returned true for
+    session_id awaited_{};                             ///< used by the thread that calls listen()
+    std::atomic<session_id> known_for_{session_id{}};  ///< listen() has returned true for it
 };
 
 }  // namespace rowlock::wakeup
