@@ -147,6 +147,28 @@ public:
         const std::lock_guard lock{guard_};
         const auto found = std::ranges::find(entries_, entry{file, ::getpid()});
         if (found != entries_.end()) entries_.erase(found);
+        if (std::ranges::find(entries_, entry{file, ::getpid()}) == entries_.end()) {
+            std::erase_if(logs_, [&file](const auto& each) { return each.of == file; });
+        }
+    }
+    // Whether the log beside the database at `path` is still the one that this process has open:
+    // its connections to one database share the map of its index, from the first that was opened to
+    // the last that is closed. A file is put back by removing the log and writing over the
+    // database, whose inode stays; a process that has the removed log open would go on in it and
+    // see no other. False also if a part of it was removed. Before any connection has opened the
+    // log it is true.
+    // @param remember if no connection has before
+    [[nodiscard]] bool has_same_log(const identity& file, const std::string& path, bool remember) {
+        const log now{file, identity_of(path + "-wal"), identity_of(path + "-shm")};
+        const std::lock_guard lock{guard_};
+        const auto known = std::ranges::find(logs_, file, &log::of);
+        if (known != logs_.end()) {
+            // SQLite makes the log after its index.
+            if (known->pages == identity{}) known->pages = now.pages;
+            return *known == now;
+        }
+        if (remember && now.index != identity{}) logs_.push_back(now);
+        return true;
     }
     [[nodiscard]] bool inherited(const identity& file) {
         const std::lock_guard lock{guard_};
@@ -162,6 +184,19 @@ private:
         bool operator==(const entry&) const = default;
     };
 
+    struct log {
+        identity of;
+        identity pages;
+        identity index;
+        bool operator==(const log&) const = default;
+    };
+
+    static identity identity_of(const std::string& path) noexcept {
+        struct stat found = {};
+        if (::stat(path.c_str(), &found) != 0) return {};
+        return {found.st_dev, found.st_ino};
+    }
+
     // No fork happens while another thread holds the mutex, or the child could never lock it.
     open_files() {
         ::pthread_atfork([] { instance().guard_.lock(); }, [] { instance().guard_.unlock(); },
@@ -170,6 +205,7 @@ private:
 
     std::mutex guard_;
     std::vector<entry> entries_;
+    std::vector<log> logs_;  // that this process has open
 };
 
 // An entry in that list. A forked child leaves its parent's entries there.
@@ -307,10 +343,11 @@ public:
         return {sql::notification{}};
     }
 
-    // Excludes what connecting cost.
-    void start_counting() noexcept {
+    // The connection is made. Excludes what that cost.
+    void start_counting() {
         round_trips_ = 0;
         connected_ = true;
+        require_same_file();  // and remembers its log
     }
 
     [[nodiscard]] sql::transaction_state transaction() const noexcept {
@@ -471,11 +508,20 @@ private:
     void require_same_file() {
         if (path_.empty()) return;
         struct stat now = {};
-        const bool there = ::stat(path_.c_str(), &now) == 0;
-        if (there && open_files::identity{now.st_dev, now.st_ino} == file_) return;
+        const bool there = ::stat(path_.c_str(), &now) == 0 &&
+                           open_files::identity{now.st_dev, now.st_ino} == file_;
+        if (there && open_files::instance().has_same_log(file_, path_of_file(), connected_)) return;
         alive_ = false;
+        if (!there) {
+            throw error{errc::database_unreachable,
+                        where_ + " was moved, deleted or replaced while it was open; connect anew"};
+        }
+        // What SQLite calls a file that it would write to although others do not see it.
         throw error{errc::database_unreachable,
-                    where_ + " was moved, deleted or replaced while it was open; connect anew"};
+                    where_ +
+                        " was put back while it was open: its log (-wal, -shm) is another one. Its "
+                        "locks are lost; all connections of this process to it must be closed",
+                    {.sqlstate = {}, .native_code = SQLITE_READONLY_DBMOVED, .message = {}}};
     }
 
     sqlite3_stmt* keep(const sql::statement& what) {
@@ -857,7 +903,11 @@ void require_wal(runner& statements, const target& of, sql::deadline until) {
     if (statements.query("PRAGMA journal_mode", until).text(0, 0) == "wal") return;
     for (int attempt = 0;; ++attempt) {
         try {
-            if (statements.query("PRAGMA journal_mode=WAL", until).text(0, 0) == "wal") return;
+            if (statements.query("PRAGMA journal_mode=WAL", until).text(0, 0) == "wal") {
+                // Opens the log: until then another connection that closes may delete it.
+                statements.query("PRAGMA schema_version", until);
+                return;
+            }
             throw error{errc::unsupported,
                         of.where + " cannot be switched to WAL mode; use a local file system"};
         } catch (const error& failure) {

@@ -1,4 +1,5 @@
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "sql/damaged.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/session_settings.hpp"
 #include "sql/statements.hpp"
@@ -43,9 +44,7 @@ void read_state(history_record& one, std::optional<std::int64_t> state) {
 }
 
 history_record read_row(const sql::result& rows, std::size_t row) {
-    const auto number = [&](std::size_t column) {
-        return rows.maybe_integer(row, column).value_or(0);
-    };
+    const auto number = [&](std::size_t column) { return sql::shown_integer(rows, row, column); };
     const auto text = [&](std::size_t column) { return std::string{rows.text(row, column)}; };
     history_record one;
     one.id = number(0);

@@ -1,6 +1,7 @@
 #include "metrics/database_totals.hpp"
 
 #include "metrics/text.hpp"
+#include "sql/damaged.hpp"
 #include "sql/database_traits.hpp"
 #include <rowlock/error.hpp>
 
@@ -20,31 +21,32 @@ kind_totals& totals_of(database_totals& all, std::int64_t kind) {
 void read_leases(database_totals& into, sql::connection& db, const sql::statement_set& statements,
                  sql::deadline until) {
     const auto row = db.execute(statements("lease_totals"), {}, until);
-    into.leases.names = row.integer(0, 0);
-    into.leases.held = row.integer(0, 1);
-    into.leases.expired = row.integer(0, 2);
+    into.leases.names = sql::shown_integer(row, 0, 0);
+    into.leases.held = sql::shown_integer(row, 0, 1);
+    into.leases.expired = sql::shown_integer(row, 0, 2);
 }
 
 void read_permits(database_totals& into, sql::connection& db, const sql::statement_set& statements,
                   sql::deadline until) {
     const auto rows = db.execute(statements("permit_totals"), {}, until);
     for (std::size_t row = 0; row < rows.rows(); ++row) {
-        auto& kind = totals_of(into, rows.integer(row, 0));
-        kind.held = rows.integer(row, 1);
-        kind.expired = rows.integer(row, 2);
-        kind.names = rows.integer(row, 3);
-        into.permits += rows.integer(row, 4);
-        into.permits_used += rows.integer(row, 5);
+        auto& kind = totals_of(into, sql::shown_integer(rows, row, 0));
+        kind.held = sql::shown_integer(rows, row, 1);
+        kind.expired = sql::shown_integer(rows, row, 2);
+        kind.names = sql::shown_integer(rows, row, 3);
+        into.permits += sql::shown_integer(rows, row, 4);
+        into.permits_used += sql::shown_integer(rows, row, 5);
     }
 }
 
 void read_sessions(database_totals& into, sql::connection& db, const sql::statement_set& statements,
                    sql::deadline until) {
     const auto row = db.execute(statements("session_totals"), {}, until);
-    into.live_sessions = row.integer(0, 0);
-    into.expired_sessions = row.integer(0, 1);
-    into.ended_sessions = row.integer(0, 2);
-    into.oldest_expired_session = microseconds{std::max<std::int64_t>(row.integer(0, 3), 0)};
+    into.live_sessions = sql::shown_integer(row, 0, 0);
+    into.expired_sessions = sql::shown_integer(row, 0, 1);
+    into.ended_sessions = sql::shown_integer(row, 0, 2);
+    into.oldest_expired_session =
+        microseconds{std::max<std::int64_t>(sql::shown_integer(row, 0, 3), 0)};
 }
 
 void read_reaper(database_totals& into, sql::connection& db, const sql::statement_set& statements,
@@ -88,10 +90,11 @@ void read_queues(database_totals& into, sql::connection& db, const sql::statemen
                  sql::deadline until) {
     const auto rows = db.execute(statements("queue_totals"), {}, until);
     for (std::size_t row = 0; row < rows.rows(); ++row) {
-        auto& kind = totals_of(into, rows.integer(row, 0));
-        kind.waiting = rows.integer(row, 1);
-        kind.dead_entries = rows.integer(row, 2);
-        kind.oldest_wait = microseconds{std::max<std::int64_t>(rows.integer(row, 3), 0)};
+        auto& kind = totals_of(into, sql::shown_integer(rows, row, 0));
+        kind.waiting = sql::shown_integer(rows, row, 1);
+        kind.dead_entries = sql::shown_integer(rows, row, 2);
+        kind.oldest_wait =
+            microseconds{std::max<std::int64_t>(sql::shown_integer(rows, row, 3), 0)};
     }
 }
 

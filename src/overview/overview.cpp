@@ -2,6 +2,7 @@
 
 #include "coordination/protocol/queue/wait_graph.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "sql/damaged.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/shared_mutex.hpp>
 
@@ -17,7 +18,7 @@ namespace {
 using key = std::pair<kind, std::string>;
 
 time_point time_at(const sql::result& rows, std::size_t row, std::size_t column) {
-    return time_point{microseconds{rows.integer(row, column)}};
+    return time_point{microseconds{sql::shown_integer(rows, row, column)}};
 }
 
 std::string text_at(const sql::result& rows, std::size_t row, std::size_t column) {
@@ -26,7 +27,7 @@ std::string text_at(const sql::result& rows, std::size_t row, std::size_t column
 
 /// As the statements number those that have permits.
 kind kind_at(const sql::result& rows, std::size_t row, std::size_t column) {
-    return rows.integer(row, column) == 0 ? kind::semaphore : kind::shared_mutex;
+    return sql::shown_integer(rows, row, column) == 0 ? kind::semaphore : kind::shared_mutex;
 }
 
 void set_permits(party& of, kind which, std::int64_t permits) {
@@ -78,12 +79,12 @@ private:
     template <typename Party>
     static Party party_at(const sql::result& rows, std::size_t row) {
         Party one;
-        one.session = rows.integer<session_id>(row, 1);
-        one.grant_id = rows.integer<grant_id>(row, 2);
+        one.session = session_id{sql::shown_integer(rows, row, 1)};
+        one.grant_id = grant_id{sql::shown_integer(rows, row, 2)};
         one.owner = text_at(rows, row, 3);
         one.host = text_at(rows, row, 4);
         one.program = text_at(rows, row, 5);
-        one.pid = rows.integer(row, 6);
+        one.pid = sql::shown_integer(rows, row, 6);
         one.thread = text_at(rows, row, 7);
         one.note = text_at(rows, row, 8);
         one.since = time_at(rows, row, 9);
@@ -98,14 +99,14 @@ private:
             const kind of = counted ? kind_at(rows, row, 15) : kind::lease;
             auto one = party_at<holder>(rows, row);
             if (!rows.is_null(row, 10)) one.deadline = time_at(rows, row, 10);
-            one.expired = rows.integer(row, 11) != 0;
+            one.expired = sql::shown_integer(rows, row, 11) != 0;
             if (!rows.is_null(row, 12)) one.asked_by = text_at(rows, row, 12);
             one.reason = text_at(rows, row, 13);
-            one.token = fencing_token{rows.integer(row, 14)};
-            if (counted) set_permits(one, of, rows.integer(row, 16));
+            one.token = fencing_token{sql::shown_integer(rows, row, 14)};
+            if (counted) set_permits(one, of, sql::shown_integer(rows, row, 16));
             auto& in = lock_of(of, text_at(rows, row, 0));
             if (counted && !rows.is_null(row, 17)) {
-                upgrades.emplace_back(&in, rows.integer<grant_id>(row, 17), one.token);
+                upgrades.emplace_back(&in, grant_id{sql::shown_integer(rows, row, 17)}, one.token);
             } else {
                 in.holds.push_back(std::move(one));
             }
@@ -126,9 +127,9 @@ private:
         for (std::size_t row = 0; row < rows.rows(); ++row) {
             const kind of = counted ? kind_at(rows, row, 12) : kind::lease;
             auto one = party_at<entry>(rows, row);
-            one.priority = rows.integer(row, 10);
-            one.locks = rows.integer(row, 11);
-            if (counted) set_permits(one, of, rows.integer(row, 13));
+            one.priority = sql::shown_integer(rows, row, 10);
+            one.locks = sql::shown_integer(rows, row, 11);
+            if (counted) set_permits(one, of, sql::shown_integer(rows, row, 13));
             lock_of(of, text_at(rows, row, 0)).queue.push_back(std::move(one));
         }
     }
@@ -137,9 +138,9 @@ private:
         const auto rows = rows_of("overview_semaphores");
         for (std::size_t row = 0; row < rows.rows(); ++row) {
             auto& one = lock_of(kind::semaphore, text_at(rows, row, 0));
-            one.capacity = rows.integer(row, 1);
-            one.used = rows.integer(row, 2);
-            one.expired = std::max<std::int64_t>(rows.integer(row, 3) - one.used, 0);
+            one.capacity = sql::shown_integer(rows, row, 1);
+            one.used = sql::shown_integer(rows, row, 2);
+            one.expired = std::max<std::int64_t>(sql::shown_integer(rows, row, 3) - one.used, 0);
         }
     }
 
@@ -191,15 +192,15 @@ sessions_seen read_sessions(sql::connection& db, const sql::statement_set& state
     const std::array<sql::value, 1> limit{sql::value{most}};
     const auto rows = db.execute(statements("overview_sessions"), limit, until);
     for (std::size_t row = 0; row < rows.rows(); ++row) {
-        found.sessions.push_back({.id = rows.integer<session_id>(row, 0),
+        found.sessions.push_back({.id = session_id{sql::shown_integer(rows, row, 0)},
                                   .owner = text_at(rows, row, 1),
                                   .host = text_at(rows, row, 2),
                                   .program = text_at(rows, row, 3),
-                                  .pid = rows.integer(row, 4),
+                                  .pid = sql::shown_integer(rows, row, 4),
                                   .opened = time_at(rows, row, 5),
                                   .expires = time_at(rows, row, 7),
-                                  .ttl = microseconds{rows.integer(row, 6)},
-                                  .heartbeats = rows.integer(row, 8)});
+                                  .ttl = microseconds{sql::shown_integer(rows, row, 6)},
+                                  .heartbeats = sql::shown_integer(rows, row, 8)});
     }
     return found;
 }

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace rowlock::sql {
@@ -84,17 +86,44 @@ const std::string* find_in(const fragment_map& fragments, std::string_view name)
     return found == fragments.end() ? nullptr : &found->second;
 }
 
-/// Replaces {name} by the piece or else the fragment of that name; both may contain others.
+/// The fragment `name(x)` with `argument` in the place of each {x} in it; nullopt if there is none.
+std::optional<std::string> call(std::string_view name, std::string_view argument,
+                                const fragment_map& fragments) {
+    const auto* const body = find_in(fragments, std::string{name} + "(x)");
+    if (body == nullptr) return std::nullopt;
+    constexpr std::string_view parameter = "{x}";
+    std::string text = *body;
+    for (auto at = text.find(parameter); at != std::string::npos;
+         at = text.find(parameter, at + argument.size())) {
+        text.replace(at, parameter.size(), argument);
+    }
+    return text;
+}
+
+/// What stands for {what}: the piece or else the fragment of that name, or a fragment with an
+/// argument, {name(argument)}.
+std::string replacement_of(std::string_view what, const fragment_map& pieces,
+                           const fragment_map& fragments) {
+    const auto* found = find_in(pieces, what);
+    if (found == nullptr) found = find_in(fragments, what);
+    if (found != nullptr) return *found;
+    const auto open = what.find('(');
+    if (open != std::string_view::npos && what.ends_with(')')) {
+        const auto argument = what.substr(open + 1, what.size() - open - 2);
+        if (auto text = call(what.substr(0, open), argument, fragments)) return std::move(*text);
+    }
+    throw error{errc::database_error, "an embedded statement names an unknown fragment"};
+}
+
+/// Replaces all {…}, the innermost first; what replaces one may contain others. {name(…)} stands
+/// for the fragment name(x).
 std::string expand(std::string text, const fragment_map& pieces, const fragment_map& fragments) {
-    for (auto open = text.find('{'); open != std::string::npos; open = text.find('{', open)) {
-        const auto close = text.find('}', open);
-        const auto name = text.substr(open + 1, close - open - 1);
-        const auto* found = find_in(pieces, name);
-        if (found == nullptr) found = find_in(fragments, name);
-        if (close == std::string::npos || found == nullptr) {
-            throw error{errc::database_error, "an embedded statement names an unknown fragment"};
-        }
-        text.replace(open, close - open + 1, *found);
+    for (auto close = text.find('}'); close != std::string::npos; close = text.find('}')) {
+        const auto open = text.rfind('{', close);
+        const auto name =
+            open == std::string::npos ? std::string{} : text.substr(open + 1, close - open - 1);
+        text.replace(open == std::string::npos ? 0 : open, name.size() + 2,
+                     replacement_of(name, pieces, fragments));
     }
     return text;
 }

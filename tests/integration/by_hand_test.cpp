@@ -1,15 +1,23 @@
 // Rows that an operator changes by hand, under clients that rely on them.
 // shows: promise-5
 
+#include "metrics/database_totals.hpp"
+#include "overview/overview.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/queues.hpp"
+#include <rowlock/history.hpp>
+#include <rowlock/migrations.hpp>
+#include <rowlock/periodic_run.hpp>
+#include <rowlock/reaper.hpp>
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <map>
 #include <mutex>
@@ -219,5 +227,154 @@ TEST_CASE("without the row of the token floor nothing is granted, and the error 
             CHECK(remedy_of(waiter, name).find("token floor") != std::string::npos);
         }
         CHECK(job.held());
+    }
+}
+
+namespace {
+
+struct time_column {
+    const char* table;
+    const char* column;
+};
+
+/// Values that no client writes, and a good one to put back.
+std::vector<std::string> absurd_times(sql::dialect which) {
+    switch (which) {
+        case sql::dialect::postgresql:
+            return {"'infinity'", "'-infinity'", "'294276-12-31'", "'4713-01-01 BC'"};
+        case sql::dialect::mysql:
+            return {"9223372036854775807", "-9223372036854775808"};
+        case sql::dialect::sqlite:
+            break;
+    }
+    return {"9223372036854775807", "-9223372036854775807 - 1", "'tomorrow'", "9e99", "x'00ff'"};
+}
+
+/// All that lists, counts and shows, and what other names and sessions need.
+void read_everything(support::lock_database& in, client& viewer, sql::connection& db) {
+    CHECK(viewer.list().size() == 3);
+    CHECK(viewer.inspect("a"));
+    CHECK(viewer.inspect("b"));
+    CHECK(viewer.waiters("a").size() <= 1);
+    CHECK(list_semaphores(viewer).size() == 1);
+    CHECK(list_shared_mutexes(viewer).size() == 1);
+    semaphore pool{viewer, lock_name{"pool"}};
+    CHECK(pool.inspect());
+    CHECK(pool.holders(10).size() <= 1);
+    CHECK(pool.waiters().size() <= 1);
+    CHECK_NOTHROW((void)shared_mutex(viewer, "shared").holders(10));
+    CHECK_NOTHROW((void)periodic_run::inspect(viewer, lock_name{"c"}));
+    const auto all = overview::read(db, in.statements(), 100, soon());
+    CHECK_FALSE(all.only_leases);
+    CHECK_NOTHROW((void)overview::read_sessions(db, in.statements(), 100, soon()));
+    CHECK_NOTHROW((void)metrics::read_totals(db, in.statements(), soon()));
+    CHECK_FALSE(read_history(in.source(), {}).empty());
+    CHECK_NOTHROW((void)reap(in.source(), in.reaping(24h, 1h)));
+    CHECK(viewer.try_acquire("another"));
+    CHECK_FALSE(viewer.try_acquire("b"));
+}
+
+}  // namespace
+
+TEST_CASE("a row with an absurd time hides no other row from a list, a count or the reaper") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record_history(database.source(), true);
+        client holder{database.source(), database.options({.ttl = 300s})};
+        client viewer{database.source(), database.options({.ttl = 300s})};
+        const auto a = holder.acquire("a");
+        const auto b = holder.acquire("b");
+        { const auto another = viewer.acquire("another"); }
+        semaphore pool{holder, lock_name{"pool"}};
+        pool.set_capacity(1);
+        const auto permit = pool.acquire(1);
+        const auto mode = shared_mutex{holder, "shared"}.acquire(lock_mode::shared);
+        const auto now =
+            database.speaks() == sql::dialect::postgresql
+                ? std::string{"clock_timestamp()"}
+                : std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(
+                                     std::chrono::system_clock::now().time_since_epoch())
+                                     .count());
+        const std::string session =
+            std::to_string(static_cast<std::int64_t>(viewer.inspect("a")->holder->session));
+        const auto db = database.connect();
+        const std::vector<time_column> columns{{"lease", "changed_at"},
+                                               {"lease", "acquired_at"},
+                                               {"lease", "deadline"},
+                                               {"permit", "acquired_at"},
+                                               {"permit", "deadline"},
+                                               {"session", "opened_at"},
+                                               {"session", "expires_at"},
+                                               {"waiter", "enqueued_at"},
+                                               {"permit_waiter", "enqueued_at"},
+                                               {"token_floor", "reaped_at"},
+                                               {"semaphore", "changed_at"},
+                                               {"history", "at"},
+                                               {"history", "ends_at"}};
+        for (const auto& [table, column] : columns) {
+            for (const auto& value : absurd_times(database.speaks())) {
+                CAPTURE(table);
+                CAPTURE(column);
+                CAPTURE(value);
+                const std::string its = "rowlock_" + std::string{table};
+                database.run(
+                    "insert into rowlock_waiter (name, session, grant_id, enqueued_at) "
+                    "values ('a', " +
+                    session + ", 77, " + now + ")");
+                database.run(
+                    "insert into rowlock_permit_waiter (name, kind, permits, session, "
+                    "grant_id, enqueued_at) values ('pool', 0, 1, " +
+                    session + ", 78, " + now + ")");
+                const std::string which = std::string{table} == "lease"     ? " where name = 'a'"
+                                          : std::string{table} == "permit"  ? " where name = 'pool'"
+                                          : std::string{table} == "history" ? " where name = 'a'"
+                                                                            : "";
+                // A session that looks expired is ended by the next client that meets it.
+                const bool expires = std::string{column} == "expires_at";
+                if (expires) {
+                    database.run(
+                        "insert into rowlock_session (id, owner, host, pid, program, ttl_us, "
+                        "expires_at, opened_at) values (5, 'o', 'h', 1, 'p', 1, " +
+                        now + ", " + now + ")");
+                }
+                database.run("update " + its + " set " + column + " = " + value +
+                             (expires ? " where id = 5" : which));
+                read_everything(database, viewer, *db);
+                database.run("update " + its + " set " + column + " = " +
+                             (std::string{column} == "deadline" || std::string{column} == "ends_at"
+                                  ? "null"
+                                  : now) +
+                             (expires ? " where id = 5" : which));
+                database.run("delete from rowlock_session where id = 5");
+                database.run("delete from rowlock_waiter");
+                database.run("delete from rowlock_permit_waiter");
+            }
+        }
+    }
+}
+
+// shows: promise-1
+TEST_CASE(
+    "a holder whose SQLite file is put back from a backup loses its lease, and the next one has it "
+    "alone") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
+        const std::string path = database.url().substr(database.url().find(':') + 1);
+        database.run("pragma wal_checkpoint(truncate)");
+        std::filesystem::copy_file(path, path + ".backup");
+        losses seen;
+        auto options = database.options({.ttl = 60s, .heartbeat = 200ms});
+        options.on_event = seen.callback();
+        client holder{database.source(), options};
+        const auto lease = holder.acquire("a");
+        REQUIRE(lease.held());
+        // As an operator does: the log first, or it would cover what is copied.
+        for (const char* end : {"-wal", "-shm"}) std::filesystem::remove(path + end);
+        {
+            // Overwrites in place: the inode stays.
+            std::ifstream from{path + ".backup", std::ios::binary};
+            std::ofstream to{path, std::ios::binary | std::ios::in | std::ios::out};
+            to << from.rdbuf();
+        }
+        CHECK(seen.of("a") == loss_reason::server_changed);
+        CHECK_FALSE(lease.held());
     }
 }

@@ -2,6 +2,7 @@
 
 #include "base/server_words.hpp"
 #include "sql/brief_wait.hpp"
+#include "sql/put_back.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -56,6 +57,10 @@ nanoseconds heartbeat::step() noexcept {
         failures_ = 0;
         return std::min(sessions_.lost().next_due(context_.now()), also_.due());
     } catch (const std::exception& failure) {
+        // No heartbeat can reach what others see, and they may have our locks already.
+        if (ours && sql::was_put_back(failure)) {
+            sessions_.lose(*ours, loss_reason::server_changed);
+        }
         return ours ? after_failure(*ours, failure) : pause_after_failure();
     }
 }

@@ -17,16 +17,16 @@ select count(*),
 -- for several locks has an entry in each of their queues.
 -- → for each kind of lock (-1 leases, 0 semaphores, 1 shared_mutexes): kind, live, dead, oldest
 select -1, count(case when {live} then 1 end), count(*) - count(case when {live} then 1 end),
-       coalesce({now} - min(case when {live} then w.enqueued_at end), 0)
+       coalesce({since(min(case when {live} then w.enqueued_at end))}, 0)
   from rowlock_waiter w left join rowlock_session m on m.id = w.session
 union all
 select 0, count(case when {live} then 1 end), count(*) - count(case when {live} then 1 end),
-       coalesce({now} - min(case when {live} then w.enqueued_at end), 0)
+       coalesce({since(min(case when {live} then w.enqueued_at end))}, 0)
   from rowlock_permit_waiter w left join rowlock_session m on m.id = w.session
  where w.kind = 0
 union all
 select 1, count(case when {live} then 1 end), count(*) - count(case when {live} then 1 end),
-       coalesce({now} - min(case when {live} then w.enqueued_at end), 0)
+       coalesce({since(min(case when {live} then w.enqueued_at end))}, 0)
   from rowlock_permit_waiter w left join rowlock_session m on m.id = w.session
  where w.kind = 1
 
@@ -51,7 +51,7 @@ select 1, count(case when not {hold_over} and m.expires_at > {now} then 1 end),
 -- statement reaper_age
 -- How long ago a reaper last ended a round, in µs.
 -- → NULL: none has
-select {now} - f.reaped_at from rowlock_token_floor f where f.id = 1
+select {since(f.reaped_at)} from rowlock_token_floor f where f.id = 1
 
 -- statement session_totals
 -- The sessions by state, and how long ago the first of the expired ones expired, in µs. A client that meets an expired
@@ -60,5 +60,5 @@ select {now} - f.reaped_at from rowlock_token_floor f where f.id = 1
 select count(case when m.ended = 0 and m.expires_at > {now} then 1 end),
        count(case when m.ended = 0 and m.expires_at <= {now} then 1 end),
        count(case when m.ended <> 0 then 1 end),
-       coalesce({now} - min(case when m.ended = 0 and m.expires_at <= {now} then m.expires_at end), 0)
+       coalesce({since(min(case when m.ended = 0 and m.expires_at <= {now} then m.expires_at end))}, 0)
   from rowlock_session m

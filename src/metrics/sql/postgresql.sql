@@ -22,8 +22,7 @@ with entry as materialized (
          select w.kind, w.enqueued_at, coalesce({live}, false)
            from rowlock_permit_waiter w left join rowlock_session m on m.id = w.session)
 select k.kind, count(*) filter (where e.live), count(*) filter (where not e.live),
-       coalesce((extract(epoch from clock_timestamp() - min(e.enqueued_at) filter (where e.live))
-                 operator(pg_catalog.*) 1000000)::bigint, 0)
+       coalesce({since(min(e.enqueued_at) filter (where e.live))}, 0)
   from (values (-1), (0), (1)) as k (kind) left join entry e on e.kind = k.kind
  group by k.kind
 
@@ -46,7 +45,7 @@ select k.kind,
 -- statement reaper_age
 -- How long ago a reaper last ended a round, in µs.
 -- → NULL: none has
-select (extract(epoch from clock_timestamp() - f.reaped_at) operator(pg_catalog.*) 1000000)::bigint
+select {since(f.reaped_at)}
   from rowlock_token_floor f where f.id = 1
 
 -- statement session_totals
@@ -56,9 +55,7 @@ select (extract(epoch from clock_timestamp() - f.reaped_at) operator(pg_catalog.
 select count(*) filter (where not m.ended and m.expires_at > clock_timestamp()),
        count(*) filter (where not m.ended and m.expires_at <= clock_timestamp()),
        count(*) filter (where m.ended),
-       coalesce((extract(epoch from clock_timestamp()
-                         - min(m.expires_at) filter (where not m.ended and m.expires_at <= clock_timestamp()))
-                 operator(pg_catalog.*) 1000000)::bigint, 0)
+       coalesce({since(min(m.expires_at) filter (where not m.ended and m.expires_at <= clock_timestamp()))}, 0)
   from rowlock_session m
 
 -- statement notification_totals

@@ -9,7 +9,8 @@ select {now}
 -- The leases that are not free. One whose session has expired still keeps others out until a taker ends that session.
 -- → name, session, grant id, owner, host, program, pid, thread, note, acquired at, own deadline, whether its session has
 --   expired, by whom and why its release was asked for within a time; token
-select l.name, l.session, l.grant_id, s.owner, s.host, s.program, s.pid, l.thread, l.note, l.acquired_at, l.deadline,
+select l.name, l.session, l.grant_id, s.owner, s.host, s.program, s.pid, l.thread, l.note,
+       {micros(l.acquired_at)}, {micros(l.deadline)},
        case when s.expires_at > {now} then 0 else 1 end,
        case when l.asked_for = l.grant_id then coalesce(l.asked_by, '') end, l.reason, l.token
   from rowlock_lease l {join} rowlock_session s
@@ -19,7 +20,8 @@ select l.name, l.session, l.grant_id, s.owner, s.host, s.program, s.pid, l.threa
 -- statement overview_permits
 -- The holds of semaphores and shared_mutexes that are not over.
 -- → as overview_leases; then the kind (0 semaphores, 1 shared_mutexes), permits, of an upgrade the grant id of its hold
-select s.name, s.session, s.grant_id, m.owner, m.host, m.program, m.pid, s.thread, s.note, s.acquired_at, s.deadline,
+select s.name, s.session, s.grant_id, m.owner, m.host, m.program, m.pid, s.thread, s.note,
+       {micros(s.acquired_at)}, {micros(s.deadline)},
        case when m.expires_at > {now} then 0 else 1 end, s.asked_by, s.reason, s.token, s.kind, s.permits, s.base
   from rowlock_permit s {join} rowlock_session m
  where m.id = s.session and not {hold_over}
@@ -28,7 +30,7 @@ select s.name, s.session, s.grant_id, m.owner, m.host, m.program, m.pid, s.threa
 -- statement overview_lease_queues
 -- The live entries in the queues of leases, each queue in the order in which it is served.
 -- → name, session, grant id, owner, host, program, pid, thread, note, enqueued at, priority, how many locks it is for
-select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.thread, w.note, w.enqueued_at, w.priority,
+select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.thread, w.note, {micros(w.enqueued_at)}, w.priority,
        w.members
   from rowlock_waiter w {join} rowlock_session m
  where m.id = w.session and {live}
@@ -37,7 +39,7 @@ select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.threa
 -- statement overview_permit_queues
 -- The same of semaphores and shared_mutexes.
 -- → as overview_lease_queues, priority 0; then the kind, permits
-select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.thread, w.note, w.enqueued_at, 0, w.members,
+select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.thread, w.note, {micros(w.enqueued_at)}, 0, w.members,
        w.kind, w.permits
   from rowlock_permit_waiter w {join} rowlock_session m
  where m.id = w.session and {live}
@@ -67,7 +69,7 @@ select s.name, s.kind, sum(s.permits)
 -- statement overview_sessions
 -- The sessions that have not ended.
 -- → id, owner, host, program, pid, opened at, ttl in µs, expires at, heartbeats
-select m.id, m.owner, m.host, m.program, m.pid, m.opened_at, m.ttl_us, m.expires_at, m.beats
+select m.id, m.owner, m.host, m.program, m.pid, {micros(m.opened_at)}, m.ttl_us, {micros(m.expires_at)}, m.beats
   from rowlock_session m where m.ended = 0 order by m.id limit $1
 
 -- statement overview_waits
@@ -78,7 +80,8 @@ select l.name, null, l.grant_id, l.session, l.thread, l.note, s.host, s.program,
   from rowlock_lease l {join} rowlock_session s
  where l.name in (select q.name from rowlock_waiter q) and s.id = l.session and l.thread is not null and not {free}
 union all
-select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 0, 0, w.enqueued_at, null,
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 0, 0,
+       {micros(w.enqueued_at)}, null,
        w.blocks
   from rowlock_waiter w {join} rowlock_session m
  where w.thread is not null and m.id = w.session and {live}
@@ -88,7 +91,8 @@ select s.name, null, s.grant_id, s.session, s.thread, s.note, m.host, m.program,
  where s.kind = 1 and s.name in (select q.name from rowlock_permit_waiter q) and s.thread is not null
    and m.id = s.session and not {hold_over}
 union all
-select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 1, w.permits, w.enqueued_at,
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 1, w.permits,
+       {micros(w.enqueued_at)},
        w.base, w.blocks
   from rowlock_permit_waiter w {join} rowlock_session m
  where w.kind = 1 and w.thread is not null and m.id = w.session and {live}

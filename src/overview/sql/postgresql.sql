@@ -9,8 +9,8 @@ select (extract(epoch from clock_timestamp()) operator(pg_catalog.*) 1000000)::b
 -- → name, session, grant id, owner, host, program, pid, thread, note, acquired at, own deadline, whether its session has
 --   expired, by whom and why its release was asked for within a time; token
 select l.name, l.session, l.grant_id, s.owner, s.host, s.program, s.pid, l.thread, l.note,
-       (extract(epoch from l.acquired_at) operator(pg_catalog.*) 1000000)::bigint,
-       (extract(epoch from l.deadline) operator(pg_catalog.*) 1000000)::bigint,
+       {micros(l.acquired_at)},
+       {micros(l.deadline)},
        (s.expires_at <= clock_timestamp())::int,
        case when l.asked_for = l.grant_id then coalesce(l.asked_by, '') end, l.reason, l.token
   from rowlock_lease l join rowlock_session s on s.id = l.session
@@ -21,8 +21,8 @@ select l.name, l.session, l.grant_id, s.owner, s.host, s.program, s.pid, l.threa
 -- The holds of semaphores and shared_mutexes that are not over.
 -- → as overview_leases; then the kind (0 semaphores, 1 shared_mutexes), permits, of an upgrade the grant id of its hold
 select s.name, s.session, s.grant_id, m.owner, m.host, m.program, m.pid, s.thread, s.note,
-       (extract(epoch from s.acquired_at) operator(pg_catalog.*) 1000000)::bigint,
-       (extract(epoch from s.deadline) operator(pg_catalog.*) 1000000)::bigint,
+       {micros(s.acquired_at)},
+       {micros(s.deadline)},
        (m.expires_at <= clock_timestamp())::int, s.asked_by, s.reason, s.token, s.kind, s.permits, s.base
   from rowlock_permit s join rowlock_session m on m.id = s.session
  where not {hold_over}
@@ -32,7 +32,7 @@ select s.name, s.session, s.grant_id, m.owner, m.host, m.program, m.pid, s.threa
 -- The live entries in the queues of leases, each queue in the order in which it is served.
 -- → name, session, grant id, owner, host, program, pid, thread, note, enqueued at, priority, how many locks it is for
 select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.thread, w.note,
-       (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint, w.priority, w.members
+       {micros(w.enqueued_at)}, w.priority, w.members
   from rowlock_waiter w join rowlock_session m on m.id = w.session
  where {live}
  order by w.name, w.priority desc, w.ticket limit $1::bigint
@@ -41,7 +41,7 @@ select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.threa
 -- The same of semaphores and shared_mutexes.
 -- → as overview_lease_queues, priority 0; then the kind, permits
 select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.thread, w.note,
-       (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint, 0, w.members, w.kind, w.permits
+       {micros(w.enqueued_at)}, 0, w.members, w.kind, w.permits
   from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
  where {live}
  order by w.name, w.ticket limit $1::bigint
@@ -71,8 +71,8 @@ select s.name, s.kind, sum(s.permits)::bigint
 -- The sessions that have not ended.
 -- → id, owner, host, program, pid, opened at, ttl in µs, expires at, heartbeats
 select m.id, m.owner, m.host, m.program, m.pid,
-       (extract(epoch from m.opened_at) operator(pg_catalog.*) 1000000)::bigint, m.ttl_us,
-       (extract(epoch from m.expires_at) operator(pg_catalog.*) 1000000)::bigint, m.beats
+       {micros(m.opened_at)}, m.ttl_us,
+       {micros(m.expires_at)}, m.beats
   from rowlock_session m where not m.ended order by m.id limit $1::bigint
 
 -- statement overview_waits
@@ -85,7 +85,7 @@ select l.name, null::bigint, l.grant_id, l.session, l.thread, l.note, s.host, s.
  where l.name in (select q.name from rowlock_waiter q) and l.thread is not null and not {free}
 union all
 select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 0, 0,
-       (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint, null, w.blocks
+       {micros(w.enqueued_at)}, null, w.blocks
   from rowlock_waiter w join rowlock_session m on m.id = w.session
  where w.thread is not null and {live}
 union all
@@ -95,7 +95,7 @@ select s.name, null, s.grant_id, s.session, s.thread, s.note, m.host, m.program,
    and not {hold_over}
 union all
 select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 1, w.permits,
-       (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint, w.base, w.blocks
+       {micros(w.enqueued_at)}, w.base, w.blocks
   from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
  where w.kind = 1 and w.thread is not null and {live}
 
@@ -104,8 +104,8 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.prog
 -- connection without our search path: see read_history.
 -- $1 session  $2 after which record
 -- → kind, when, its last expiry
-select h.kind, (extract(epoch from h.at) operator(pg_catalog.*) 1000000)::bigint,
-       (extract(epoch from h.ends_at) operator(pg_catalog.*) 1000000)::bigint
+select h.kind, {micros(h.at)},
+       {micros(h.ends_at)}
   from rowlock_history h
  where h.name is null and h.id operator(pg_catalog.>) $2::bigint and h.session operator(pg_catalog.=) $1::bigint
    and h.kind operator(pg_catalog.=) any (array['session_ended'::pg_catalog.text, 'session_expired'::pg_catalog.text])

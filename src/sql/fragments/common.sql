@@ -1,5 +1,19 @@
--- Pieces that several statements share, written {name} there: those that agree in MySQL and SQLite, but for
--- {join} and {least}.
+-- Pieces that several statements share, written {name} there, or {name(argument)} for one with an {x}: those that agree in
+-- MySQL and SQLite, but for {join}, {least}, {greatest} and {integer(x)}.
+
+-- fragment micros(x)
+-- A time in µs since the epoch that can be counted and written, whatever a damaged row contains: one outside the years
+-- 1900 to 2200 becomes the nearest in them, whose distance from now fits into 64 bits of nanoseconds; NULL stays. So
+-- one such row spoils its own line and no other. For what is reported alone: what decides compares the column itself.
+{least}({greatest}({integer({x})}, -2208988800000000), 7258118400000000)
+
+-- fragment since(x)
+-- How long ago a time was, in µs.
+({now} - {micros({x})})
+
+-- fragment until(x)
+-- In how long a time comes, in µs.
+({micros({x})} - {now})
 
 -- fragment free
 -- Whether lease l, left-joined to its session s, may be granted. A session that has expired but is not ended
@@ -30,7 +44,7 @@ l.token,
 l.grant_id,
 l.session,
 coalesce(s.expires_at <= {now}, 0) and not {free},
-coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now},
+{until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))},
 case when {free} then {waited} else 0 end,
 coalesce(l.grant_id in (l.retained, - l.retained), 0)
 
@@ -39,7 +53,7 @@ coalesce(l.grant_id in (l.retained, - l.retained), 0)
 -- queue.
 n.name,
 coalesce(l.token, 0),
-{now} - l.changed_at,
+{since(l.changed_at)},
 {free},
 l.session,
 l.grant_id,
@@ -49,10 +63,10 @@ s.program,
 l.thread,
 l.note,
 s.pid,
-{now} - l.acquired_at,
-coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now},
+{since(l.acquired_at)},
+{until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))},
 (select count(*) {queue}),
-{now} - (select min(w.enqueued_at) {queue}),
+{since((select min(w.enqueued_at) {queue}))},
 case when l.asked_for = l.grant_id then coalesce(l.asked_by, '') end,
 l.reason,
 coalesce(l.grant_id in (l.retained, - l.retained), 0)

@@ -104,8 +104,8 @@ update rowlock_lease l force index (primary)
 
 -- fragment history
 -- The columns that read_history reads of record h: times in µs since 1970, and the age of each record.
-h.id, h.at, {now_in_any_zone} - h.at, h.kind, h.name, h.token, h.session, h.grant_id, h.ticket, h.previous_session,
-h.ends_at, h.owner, h.host, h.pid, h.program, h.note, h.db_user, h.counter_kind, h.permits, h.base, h.reason, {held_now}
+h.id, {micros(h.at)}, {now_in_any_zone} - {micros(h.at)}, h.kind, h.name, h.token, h.session, h.grant_id, h.ticket, h.previous_session,
+{micros(h.ends_at)}, h.owner, h.host, h.pid, h.program, h.note, h.db_user, h.counter_kind, h.permits, h.base, h.reason, {held_now}
 
 -- fragment bounded_select
 -- The first word of a statement that may run on the caller's handle, which need not have a limit on a
@@ -140,6 +140,14 @@ straight_join
 -- fragment greatest
 -- The function that returns the greatest of its arguments.
 greatest
+
+-- fragment greatest
+-- The function that returns the greatest of its arguments.
+greatest
+
+-- fragment integer(x)
+-- A value of an integer column, which can be nothing else.
+{x}
 
 -- fragment least
 -- The function that returns the least of its arguments.

@@ -3,6 +3,30 @@
 -- fragment now
 clock_timestamp()
 
+-- fragment finite(x)
+-- A time that can be counted and written, whatever a damaged row contains: infinity, or a time outside the years 1900
+-- to 2200, becomes the nearest in them, whose distance from now fits into 64 bits of nanoseconds; NULL stays. So one
+-- such row spoils its own line and no other. For what is reported alone: what decides compares the column itself. Also
+-- for connections of the caller: see fence.
+case when {x} operator(pg_catalog.>) '2200-01-01 00:00:00+00'::pg_catalog.timestamptz
+     then '2200-01-01 00:00:00+00'::pg_catalog.timestamptz
+     when {x} operator(pg_catalog.<) '1900-01-01 00:00:00+00'::pg_catalog.timestamptz
+     then '1900-01-01 00:00:00+00'::pg_catalog.timestamptz else {x} end
+
+-- fragment micros(x)
+-- A time in µs since the epoch.
+(extract(epoch from {finite({x})}) operator(pg_catalog.*) 1000000)::bigint
+
+-- fragment since(x)
+-- How long ago a time was, in µs.
+(extract(epoch from pg_catalog.clock_timestamp() operator(pg_catalog.-) {finite({x})})
+ operator(pg_catalog.*) 1000000)::bigint
+
+-- fragment until(x)
+-- In how long a time comes, in µs.
+(extract(epoch from {finite({x})} operator(pg_catalog.-) pg_catalog.clock_timestamp())
+ operator(pg_catalog.*) 1000000)::bigint
+
 -- fragment free
 -- Whether lease l, left-joined to its session s, may be granted. A session that has expired but is not ended
 -- still blocks the lease: a taker ends that session first, by a conditional write that serialises with its
@@ -85,7 +109,7 @@ l.token as token,
 l.grant_id as grant_id,
 l.session as session,
 (coalesce(s.expires_at <= clock_timestamp(), false) and not {free})::int as expired,
-(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint as remaining,
+{until(least(s.expires_at, l.deadline))} as remaining,
 case when not {free} then 0 when {reserved_for} is not null then 2 else {waited}::int end as waited,
 coalesce(l.grant_id in (l.retained, - l.retained), false)::int as retained
 
@@ -96,7 +120,7 @@ coalesce(l.grant_id in (l.retained, - l.retained), false)::int as retained
 l.grant_id,
 l.session,
 coalesce(l.grant_id in (l.retained, - l.retained), false)::int,
-(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
+{until(least(s.expires_at, l.deadline))}
 
 -- fragment entry_states
 -- The state of the queue entries `mine`, from a WITH on; the columns read_entries reads: whether my
@@ -110,7 +134,7 @@ coalesce(l.grant_id in (l.retained, - l.retained), false)::int,
 queue as materialized (
          select n.name, l.served, {free} as free, l.session, {reserved_for} as reserved_for,
                 coalesce(s.expires_at <= clock_timestamp(), false) as expired,
-                least(s.expires_at, l.deadline) - clock_timestamp() as remaining
+                least(s.expires_at, l.deadline) as ends
            from (select distinct mine.name from mine) n
                 left join rowlock_lease l on l.name = n.name
                 left join rowlock_session s on s.id = l.session),
@@ -131,7 +155,7 @@ select (select count(*) from rowlock_session m where m.id = $1::bigint and {live
        mine.name, mine.grant_id, mine.ticket, coalesce(place.position, 0),
        queue.free::int, queue.session, (queue.expired and not queue.free)::int,
        case when queue.free then 0
-            else coalesce((extract(epoch from queue.remaining) operator(pg_catalog.*) 1000000)::bigint, 0) end,
+            else coalesce({until(queue.ends)}, 0) end,
        (mine.ticket <= coalesce(queue.served, 0) - 256)::int,
        case when queue.reserved_for is null then coalesce(place.members, 1) else 1 end
   from (values (1)) as one
@@ -145,7 +169,7 @@ select (select count(*) from rowlock_session m where m.id = $1::bigint and {live
 -- q.
 n.name,
 coalesce(l.token, 0),
-(extract(epoch from clock_timestamp() - l.changed_at) operator(pg_catalog.*) 1000000)::bigint,
+{since(l.changed_at)},
 {free}::int,
 l.session,
 l.grant_id,
@@ -155,10 +179,10 @@ s.program,
 l.thread,
 l.note,
 s.pid,
-(extract(epoch from clock_timestamp() - l.acquired_at) operator(pg_catalog.*) 1000000)::bigint,
-(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+{since(l.acquired_at)},
+{until(least(s.expires_at, l.deadline))},
 q.waiting,
-(extract(epoch from clock_timestamp() - q.since) operator(pg_catalog.*) 1000000)::bigint,
+{since(q.since)},
 case when l.asked_for = l.grant_id then coalesce(l.asked_by, '') end,
 l.reason,
 coalesce(l.grant_id in (l.retained, - l.retained), false)::int
@@ -279,11 +303,9 @@ home as materialized (
 -- fragment history
 -- The columns that read_history reads of record h: times in µs since 1970, and the age of each record. Also for
 -- connections of the caller: see fence.
-h.id, (extract(epoch from h.at) operator(pg_catalog.*) 1000000)::bigint,
-(extract(epoch from pg_catalog.clock_timestamp() operator(pg_catalog.-) h.at)
- operator(pg_catalog.*) 1000000)::bigint,
+h.id, {micros(h.at)}, {since(h.at)},
 h.kind, h.name, h.token, h.session, h.grant_id, h.ticket, h.previous_session,
-(extract(epoch from h.ends_at) operator(pg_catalog.*) 1000000)::bigint,
+{micros(h.ends_at)},
 h.owner, h.host, h.pid, h.program, h.note, h.db_user, h.counter_kind, h.permits, h.base, h.reason,
 {held_now}
 
@@ -293,7 +315,7 @@ h.owner, h.host, h.pid, h.program, h.note, h.db_user, h.counter_kind, h.permits,
 (select case when m.id is null or m.ended then 0
              when until.at operator(pg_catalog.>) pg_catalog.clock_timestamp() then 1
              when until.at operator(pg_catalog.>) timestamp with time zone '1970-01-02 00:00Z'
-             then (extract(epoch from until.at) operator(pg_catalog.*) 1000000)::bigint else 0 end
+             then {micros(until.at)} else 0 end
    from (select l.session, l.deadline from rowlock_lease l
           where h.counter_kind is null and l.name operator(pg_catalog.=) h.name
             and l.session operator(pg_catalog.=) h.session and l.grant_id operator(pg_catalog.=) h.grant_id

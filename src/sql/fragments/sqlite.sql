@@ -17,8 +17,8 @@ cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000
 
 -- fragment history
 -- The columns that read_history reads of record h: times in µs since 1970, and the age of each record.
-h.id, h.at, {now} - h.at, h.kind, h.name, h.token, h.session, h.grant_id, h.ticket, h.previous_session,
-h.ends_at, h.owner, h.host, h.pid, h.program, h.note, '', h.counter_kind, h.permits, h.base, h.reason, {held_now}
+h.id, {micros(h.at)}, {since(h.at)}, h.kind, h.name, h.token, h.session, h.grant_id, h.ticket, h.previous_session,
+{micros(h.ends_at)}, h.owner, h.host, h.pid, h.program, h.note, '', h.counter_kind, h.permits, h.base, h.reason, {held_now}
 
 -- fragment now_in_any_zone
 -- There is one zone.
@@ -31,6 +31,14 @@ cross join
 -- fragment greatest
 -- The function that returns the greatest of its arguments.
 max
+
+-- fragment greatest
+-- The function that returns the greatest of its arguments.
+max
+
+-- fragment integer(x)
+-- A value of an integer column as an integer: SQLite keeps there whatever was written, also a text.
+cast({x} as integer)
 
 -- fragment least
 -- The function that returns the least of its arguments.

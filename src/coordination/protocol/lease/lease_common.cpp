@@ -1,5 +1,6 @@
 #include "coordination/protocol/lease/lease_dialects.hpp"
 #include "sql/connection_memory.hpp"
+#include "sql/damaged.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/server_facts.hpp"
 #include "sql/transaction_scope.hpp"
@@ -23,24 +24,24 @@ milliseconds in_milliseconds(std::optional<std::int64_t> count) {
 lease_info read_info(const sql::result& rows, std::size_t row) {
     lease_info info;
     info.name = rows.text(row, 0);
-    info.token = fencing_token{rows.integer(row, 1)};
-    info.changed = in_milliseconds(rows.maybe_integer(row, 2));
-    info.waiting = rows.integer(row, 14);
-    info.longest_wait = in_milliseconds(rows.maybe_integer(row, 15));
-    if (rows.integer(row, 3) != 0) return info;
+    info.token = fencing_token{sql::shown_integer(rows, row, 1)};
+    info.changed = in_milliseconds(sql::shown_integer(rows, row, 2));
+    info.waiting = sql::shown_integer(rows, row, 14);
+    info.longest_wait = in_milliseconds(sql::shown_integer(rows, row, 15));
+    if (sql::shown_integer(rows, row, 3) != 0) return info;
     holder_info& holder = info.holder.emplace();
-    holder.session = rows.integer<session_id>(row, 4);
-    holder.grant_id = rows.maybe_integer<grant_id>(row, 5).value_or(grant_id{});
+    holder.session = session_id{sql::shown_integer(rows, row, 4)};
+    holder.grant_id = grant_id{sql::shown_integer(rows, row, 5)};
     holder.owner = rows.text(row, 6);
     holder.host = rows.text(row, 7);
     holder.program = rows.text(row, 8);
     holder.thread = rows.text(row, 9);
     holder.note = rows.text(row, 10);
-    holder.pid = rows.maybe_integer(row, 11).value_or(0);
-    holder.held_for = in_milliseconds(rows.maybe_integer(row, 12));
-    holder.remaining = in_milliseconds(rows.maybe_integer(row, 13));
+    holder.pid = sql::shown_integer(rows, row, 11);
+    holder.held_for = in_milliseconds(sql::shown_integer(rows, row, 12));
+    holder.remaining = in_milliseconds(sql::shown_integer(rows, row, 13));
     holder.asked = read_request(rows, row, 16);
-    holder.retained = rows.integer(row, 18) != 0;
+    holder.retained = sql::shown_integer(rows, row, 18) != 0;
     return info;
 }
 
@@ -469,17 +470,17 @@ std::vector<waiter_info> common_lease_protocol::queue(sql::connection& db, std::
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         waiters.push_back({.name = std::string{name},
                            .position = static_cast<std::int64_t>(row) + 1,
-                           .ticket = rows.integer<ticket_no>(row, 0),
-                           .session = rows.integer<session_id>(row, 1),
+                           .ticket = ticket_no{sql::shown_integer(rows, row, 0)},
+                           .session = session_id{sql::shown_integer(rows, row, 1)},
                            .owner = std::string{rows.text(row, 2)},
                            .host = std::string{rows.text(row, 3)},
                            .program = std::string{rows.text(row, 4)},
                            .thread = std::string{rows.text(row, 5)},
                            .note = std::string{rows.text(row, 6)},
-                           .pid = rows.integer(row, 7),
-                           .waited = in_milliseconds(rows.maybe_integer(row, 8)),
-                           .locks = rows.integer(row, 9),
-                           .priority = rows.integer(row, 10)});
+                           .pid = sql::shown_integer(rows, row, 7),
+                           .waited = in_milliseconds(sql::shown_integer(rows, row, 8)),
+                           .locks = sql::shown_integer(rows, row, 9),
+                           .priority = sql::shown_integer(rows, row, 10)});
     }
     return waiters;
 }

@@ -3,6 +3,7 @@
 #include "base/utf8.hpp"
 #include "coordination/protocol/queue/party_labels.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "sql/damaged.hpp"
 
 #include <algorithm>
 #include <map>
@@ -45,15 +46,15 @@ wait_graph::wait_graph(const sql::result& rows) {
     vertices_.reserve(rows.rows());
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         const auto ticket = rows.maybe_integer<ticket_no>(row, 1);
-        const auto session = rows.integer<session_id>(row, 3);
+        const auto session = session_id{sql::shown_integer(rows, row, 3)};
         const auto label = rows.text(row, 4);
-        vertex made{.kind = has_modes ? rows.integer(row, 9) : 0,
+        vertex made{.kind = has_modes ? sql::shown_integer(rows, row, 9) : 0,
                     .name = std::string{rows.text(row, 0)},
                     .holds = !ticket.has_value(),
                     .ticket = ticket.value_or(ticket_no{}),
                     .grant_id = rows.maybe_integer<grant_id>(row, 2).value_or(grant_id{}),
                     .session = session,
-                    .permits = has_modes ? rows.integer(row, 10) : 0,
+                    .permits = has_modes ? sql::shown_integer(rows, row, 10) : 0,
                     .made = {static_cast<std::int64_t>(ticket.value_or(ticket_no{})), 0, 0},
                     .self = party_of(session, label),
                     .blocked = {},
@@ -79,7 +80,8 @@ wait_graph::wait_graph(const sql::result& rows) {
 template <typename PartyOf>
 void wait_graph::read_modes(const sql::result& rows, std::size_t row, vertex& made,
                             PartyOf party_of) {
-    made.made = {rows.integer(row, 11), made.kind, static_cast<std::int64_t>(made.ticket)};
+    made.made = {sql::shown_integer(rows, row, 11), made.kind,
+                 static_cast<std::int64_t>(made.ticket)};
     made.base = rows.maybe_integer<rowlock::grant_id>(row, 12).value_or(rowlock::grant_id{});
     if (made.holds || rows.is_null(row, 13)) return;
     const bool of_readers = rows.text(row, 4).starts_with(label_of_readers);

@@ -1,6 +1,7 @@
 #include "coordination/protocol/queue/wait_graph.hpp"
 #include "coordination/protocol/semaphore/counter_names.hpp"
 #include "coordination/protocol/semaphore/semaphore_dialects.hpp"
+#include "sql/damaged.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/transaction_scope.hpp"
 #include <rowlock/error.hpp>
@@ -43,10 +44,10 @@ std::vector<std::string> names_in(const sql::result& rows) {
 /// Reads the columns of the fragment semaphore_info.
 semaphore_info read_semaphore(const sql::result& rows, std::size_t row) {
     return {.name = std::string{rows.text(row, 0)},
-            .capacity = rows.integer(row, 1),
-            .used = rows.integer(row, 2),
-            .waiting = rows.integer(row, 3),
-            .wanted = rows.integer(row, 4)};
+            .capacity = sql::shown_integer(rows, row, 1),
+            .used = sql::shown_integer(rows, row, 2),
+            .waiting = sql::shown_integer(rows, row, 3),
+            .wanted = sql::shown_integer(rows, row, 4)};
 }
 
 std::string text_of(const sql::result& rows, std::size_t row, std::size_t column) {
@@ -54,7 +55,7 @@ std::string text_of(const sql::result& rows, std::size_t row, std::size_t column
 }
 
 milliseconds time_of(const sql::result& rows, std::size_t row, std::size_t column) {
-    return std::chrono::floor<milliseconds>(microseconds{rows.integer(row, column)});
+    return std::chrono::floor<milliseconds>(microseconds{sql::shown_integer(rows, row, column)});
 }
 
 }  // namespace
@@ -536,20 +537,19 @@ std::vector<held_permits> common_semaphore_protocol::holders(sql::connection& db
     const auto rows = sql::run(db, holders_for_people_, until, name, limit);
     std::vector<held_permits> all;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
-        permit_holder shown = {.who = {.session = rows.integer<session_id>(row, 0),
-                                       .grant_id = rows.integer<grant_id>(row, 1),
+        permit_holder shown = {.who = {.session = session_id{sql::shown_integer(rows, row, 0)},
+                                       .grant_id = grant_id{sql::shown_integer(rows, row, 1)},
                                        .owner = std::string{rows.text(row, 2)},
                                        .host = std::string{rows.text(row, 3)},
                                        .program = std::string{rows.text(row, 4)},
                                        .thread = text_of(rows, row, 5),
                                        .note = text_of(rows, row, 6),
-                                       .pid = rows.integer(row, 7),
+                                       .pid = sql::shown_integer(rows, row, 7),
                                        .held_for = time_of(rows, row, 8),
                                        .remaining = time_of(rows, row, 9)},
-                               .token = fencing_token{rows.integer(row, 11)},
-                               .permits = rows.integer(row, 10)};
-        all.push_back(
-            {std::move(shown), rows.maybe_integer<grant_id>(row, 12).value_or(grant_id{})});
+                               .token = fencing_token{sql::shown_integer(rows, row, 11)},
+                               .permits = sql::shown_integer(rows, row, 10)};
+        all.push_back({std::move(shown), grant_id{sql::shown_integer(rows, row, 12)}});
     }
     return all;
 }
@@ -562,16 +562,16 @@ std::vector<permit_waiter> common_semaphore_protocol::queue(sql::connection& db,
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         all.push_back({.who = {.name = std::string{name},
                                .position = static_cast<std::int64_t>(row) + 1,
-                               .ticket = rows.integer<ticket_no>(row, 0),
-                               .session = rows.integer<session_id>(row, 1),
+                               .ticket = ticket_no{sql::shown_integer(rows, row, 0)},
+                               .session = session_id{sql::shown_integer(rows, row, 1)},
                                .owner = std::string{rows.text(row, 2)},
                                .host = std::string{rows.text(row, 3)},
                                .program = std::string{rows.text(row, 4)},
                                .thread = text_of(rows, row, 5),
                                .note = text_of(rows, row, 6),
-                               .pid = rows.integer(row, 7),
+                               .pid = sql::shown_integer(rows, row, 7),
                                .waited = time_of(rows, row, 8)},
-                       .permits = rows.integer(row, 9)});
+                       .permits = sql::shown_integer(rows, row, 9)});
     }
     return all;
 }

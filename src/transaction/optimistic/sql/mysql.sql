@@ -26,7 +26,7 @@ update rowlock_version
 -- One page of resources in name order, for people.
 -- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many
 select resource, version, deleted_at is not null,
-       timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) - updated_at
+       timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) - {micros(updated_at)}
   from rowlock_version
  where resource >= $1 and resource < $2 and resource > $3
  order by resource limit $4

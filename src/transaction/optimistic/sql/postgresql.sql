@@ -30,7 +30,7 @@ returning version
 -- Runs in the caller's transaction, under any search path: see the statement fence.
 -- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many
 select resource, version, (deleted_at is not null)::int,
-       (extract(epoch from pg_catalog.clock_timestamp() operator(pg_catalog.-) updated_at) operator(pg_catalog.*) 1000000)::bigint
+       {since(updated_at)}
   from rowlock_version
  where resource operator(pg_catalog.>=) $1::pg_catalog.text
    and resource operator(pg_catalog.<) $2::pg_catalog.text

@@ -42,7 +42,7 @@ select f.floor,
        (select count(*) from rowlock_session m where m.id = $1 and {live}),
        l.name, l.token, {free}, l.grant_id, l.session,
        coalesce(s.expires_at <= {now}, 0) and not {free},
-       coalesce(least(s.expires_at, l.deadline), s.expires_at) - {now},
+       {until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))},
        case when {free} then {waited_here} else 0 end,
        coalesce(l.grant_id in (l.retained, - l.retained), 0)
   from rowlock_token_floor f

@@ -54,13 +54,13 @@ select {info}
 -- statement lease_deadline
 -- What is left of a lease's own deadline in µs. The transaction has locked its row.
 -- $1 name  $2 session
-select deadline - {now} from rowlock_lease where name = $1 and session = $2
+select {until(deadline)} from rowlock_lease where name = $1 and session = $2
 
 -- statement adopted_lease
 -- A lease that our session has adopted: its token, what is left of its own deadline, how long it was to last from its
 -- acquisition on (NULL: it has none), the client that asks for it, and its reason.
 -- $1 name  $2 my session  $3 my grant id
-select token, deadline - {now}, deadline - acquired_at, case when asked_for = grant_id then asked_by end, reason
+select token, {until(deadline)}, {micros(deadline)} - {micros(acquired_at)}, case when asked_for = grant_id then asked_by end, reason
   from rowlock_lease where name = $1 and session = $2 and grant_id = $3
 
 -- statement glance
@@ -70,7 +70,7 @@ select token, deadline - {now}, deadline - acquired_at, case when asked_for = gr
 -- → whether it may be granted, its grant id, its session, whether its client may keep it after its release, what is left
 --   of it in µs
 select {free}, l.grant_id, l.session, coalesce(l.grant_id in (l.retained, - l.retained), 0),
-       coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now}
+       {until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))}
   from rowlock_lease l left join rowlock_session s on s.id = l.session
  where l.name = $1
 

@@ -225,14 +225,14 @@ on conflict (name) do nothing
 -- statement lease_deadline
 -- What is left of a lease's own deadline in µs. The transaction has locked its row.
 -- $1 name  $2 session
-select (extract(epoch from deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint from rowlock_lease where name = $1::text and session = $2::bigint
+select {until(deadline)} from rowlock_lease where name = $1::text and session = $2::bigint
 
 -- statement adopted_lease
 -- A lease that our session has adopted: its token, what is left of its own deadline, how long it was to last from its
 -- acquisition on (NULL: it has none), the client that asks for it, and its reason.
 -- $1 name  $2 my session  $3 my grant id
-select token, (extract(epoch from deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
-       (extract(epoch from deadline - acquired_at) operator(pg_catalog.*) 1000000)::bigint,
+select token, {until(deadline)},
+       ({micros(deadline)} - {micros(acquired_at)}),
        case when asked_for = grant_id then asked_by end, reason
   from rowlock_lease where name = $1::text and session = $2::bigint and grant_id = $3::bigint
 

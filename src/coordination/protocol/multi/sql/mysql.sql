@@ -9,7 +9,7 @@
 select f.floor, (select count(*) from rowlock_session m where m.id = $1 and {live}),
        l.name, l.token, {free},
        case when s.expires_at <= {now} and not {free} then l.session end,
-       case when {free} then null else coalesce(least(s.expires_at, l.deadline), s.expires_at) - {now} end,
+       case when {free} then null else {until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))} end,
        (select w.ticket from rowlock_waiter w force index (rowlock_waiter_name_ticket)
                                straight_join rowlock_session m
          where w.name = l.name and m.id = w.session and {waits} order by w.ticket limit 1),

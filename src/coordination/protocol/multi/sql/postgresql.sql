@@ -41,8 +41,7 @@ with r as materialized (
                 select true as present, l.token, l.served, l.session, {free} as free,
                        {reserved_for} as reserved_for,
                        coalesce(s.expires_at <= clock_timestamp(), false) as expired,
-                       (extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp())
-                        operator(pg_catalog.*) 1000000)::bigint as remaining
+                       {until(least(s.expires_at, l.deadline))} as remaining
                   from rowlock_lease l left join rowlock_session s on s.id = l.session
                  where l.name = r.name offset 0) l on true),
      k as materialized (

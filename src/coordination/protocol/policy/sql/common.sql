@@ -28,7 +28,7 @@ select max(p.name)
 select p.name, l.token
   from rowlock_policy p {join} rowlock_lease l {join} rowlock_session m
  where p.name > $1 and p.name <= $2 and p.max_hold_us > 0
-   and l.name = p.name and {now} - l.acquired_at >= p.max_hold_us
+   and l.name = p.name and {since(l.acquired_at)} >= p.max_hold_us
    and not coalesce(l.asked_for = l.grant_id and l.asked_by is null, 0)
    and not coalesce(l.deadline <= {now}, 0)
    and m.id = l.session and m.ended = 0 and m.expires_at > {now}
@@ -44,7 +44,7 @@ select p.name, s.token, s.grant_id
   from rowlock_policy p {join} rowlock_permit s {join} rowlock_session m
  where p.name >= $1 and p.name <= $2 and p.max_hold_us > 0
    and s.name = p.name and (p.name > $1 or s.grant_id > $3)
-   and s.base is null and {now} - s.acquired_at >= p.max_hold_us
+   and s.base is null and {since(s.acquired_at)} >= p.max_hold_us
    and not (s.requested = 1 and s.asked_by is null)
    and not coalesce(s.deadline <= {now}, 0)
    and m.id = s.session and m.ended = 0 and m.expires_at > {now}

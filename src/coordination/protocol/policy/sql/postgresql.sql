@@ -38,7 +38,7 @@ select p.name, l.token
        cross join lateral (select r.* from rowlock_lease r where r.name = p.name offset 0) l
        cross join lateral (select from rowlock_session m where m.id = l.session and {unexpired} offset 0) holder
  where p.name > $1::text and p.name <= $2::text and p.max_hold_us > 0
-   and (extract(epoch from clock_timestamp() - l.acquired_at) operator(pg_catalog.*) 1000000)::bigint >= p.max_hold_us
+   and {since(l.acquired_at)} >= p.max_hold_us
    and not coalesce(l.asked_for = l.grant_id and l.asked_by is null, false)
    and not coalesce(l.deadline <= clock_timestamp(), false)
  order by p.name limit $3::bigint
@@ -57,7 +57,7 @@ select p.name, s.token, s.grant_id
  where p.name >= $1::text and p.name <= $2::text and (p.name > $1::text or s.grant_id > $3::bigint)
    and p.max_hold_us > 0
    and s.base is null
-   and (extract(epoch from clock_timestamp() - s.acquired_at) operator(pg_catalog.*) 1000000)::bigint >= p.max_hold_us
+   and {since(s.acquired_at)} >= p.max_hold_us
    and not (s.requested = 1 and s.asked_by is null)
    and not coalesce(s.deadline <= clock_timestamp(), false)
  order by p.name, s.grant_id limit $4::bigint

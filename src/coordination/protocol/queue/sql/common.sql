@@ -2,7 +2,7 @@
 -- Whether a queue entry was served: the lease is this grant. Reads only.
 -- $1 name  $2 my session  $3 grant id
 -- → token, what is left of its own deadline in µs, or NULL
-select l.token, l.deadline - {now}
+select l.token, {until(l.deadline)}
   from rowlock_lease l
  where l.name = $1 and l.session = $2 and l.grant_id = $3
 
@@ -48,7 +48,7 @@ select (select count(*) from rowlock_session m where m.id = $1 and {live}),
        mine.name, mine.grant_id, mine.ticket, coalesce(q.place, 0),
        {free}, l.session, coalesce(s.expires_at <= {now}, 0) and not {free},
        case when {free} then 0
-            else coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now} end,
+            else {until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))} end,
        0, coalesce(q.members, 1)
   from (select 1 as one) as one
        left join rowlock_waiter mine on mine.session = $1
@@ -104,7 +104,7 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.prog
 -- → ticket, session, owner, host, program, thread, note, pid, µs waited, in how many queues its request stands,
 --   priority
 select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
-       {now} - w.enqueued_at, w.members, w.priority
+       {since(w.enqueued_at)}, w.members, w.priority
   from rowlock_waiter w {join} rowlock_session m
  where w.name = $1 and m.id = w.session and {live}
  order by w.ticket

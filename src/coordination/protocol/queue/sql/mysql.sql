@@ -45,7 +45,7 @@ delete from rowlock_waiter where ticket = $1 and coalesce(waits_until > {now}, 1
 -- Which leases of these names are grants of a session. By primary key, reads only.
 -- $1 my session  $2 … $17 names; may repeat
 -- → grant id, token, what is left of its own deadline in µs, or NULL
-select l.grant_id, l.token, l.deadline - {now}
+select l.grant_id, l.token, {until(l.deadline)}
   from rowlock_lease l
  where l.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
    and l.session = $1
@@ -58,7 +58,7 @@ select l.grant_id, l.token, l.deadline - {now}
 -- proof made with my session's secret (mysql_wait::mark_durable). A session without a secret has no such lock.
 -- $1 my session  $2 … $17 names; may repeat
 -- → grant id, token, what is left of its own deadline in µs, or NULL; whether it is known to be durable
-select l.grant_id, l.token, l.deadline - {now},
+select l.grant_id, l.token, {until(l.deadline)},
        case when octet_length(m.wake_secret) = 32
             then is_used_lock(concat('rowlock_told_', left(sha2(concat(m.wake_secret, 'durable ', l.grant_id), 256), 16)))
                  is not null else 0 end

@@ -72,7 +72,7 @@ with mine as materialized (
 -- Whether a queue entry was served: the lease is this grant. Reads only.
 -- $1 name  $2 my session  $3 grant id
 -- → token, what is left of its own deadline in µs, or NULL
-select l.token, (extract(epoch from l.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
+select l.token, {until(l.deadline)}
   from rowlock_lease l
  where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
 
@@ -152,7 +152,7 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.prog
 -- → ticket, session, owner, host, program, thread, note, pid, µs waited, in how many queues its request stands,
 --   priority
 select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
-       (extract(epoch from clock_timestamp() - w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint,
+       {since(w.enqueued_at)},
        w.members, w.priority
   from rowlock_waiter w join rowlock_session m on m.id = w.session
  where w.name = $1::text and {live}
@@ -411,10 +411,10 @@ with mine as materialized (
                    where w.name = $1::text and w.ticket > (select coalesce(mine.served, 0) - 256 from mine)
                      and {waits}
                    order by w.ticket limit 2) w))
-select mine.token, (extract(epoch from mine.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+select mine.token, {until(mine.deadline)},
        mine.served, case when exists (select from durable) then mine.successor end,
        next.ticket, next.session, next.grant_id, next.thread, next.note, next.deadline_us,
-       (extract(epoch from next.expires_at - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+       {until(next.expires_at)},
        next.wake_address, next.wake_secret, next.mailbox,
        coalesce(next.waits_until < clock_timestamp() + interval '1 s', false)::int
   from mine left join next on next.most = 1

@@ -23,5 +23,5 @@ update rowlock_run
 -- $1 name
 -- → token of the latest run, whether it finished, the greatest period or NULL, µs since it began, µs since a run
 --   finished or NULL, what is left of its rest in µs (≤ 0 or NULL: none)
-select r.token, r.finished, r.period, {now} - r.began_at, {now} - r.ended_at, r.not_before - {now}
+select r.token, r.finished, r.period, {since(r.began_at)}, {since(r.ended_at)}, {until(r.not_before)}
   from rowlock_run r where r.name = $1

@@ -5,7 +5,7 @@
 -- $1 name  $2 how recently a run may have ended, in µs, or NULL
 -- → token of the latest run, whether it finished, the greatest period, what is left of its rest in µs (≤ 0 or
 --   NULL: none), whether a run ended so recently
-select r.token, r.finished, r.period, r.not_before - {now}, coalesce(r.ended_at > {now} - $2, 0)
+select r.token, r.finished, r.period, {until(r.not_before)}, coalesce(r.ended_at > {now} - $2, 0)
   from rowlock_run r where r.name = $1 for update
 
 -- statement begin_run

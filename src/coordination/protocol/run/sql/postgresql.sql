@@ -6,7 +6,7 @@
 -- → token of the latest run, whether it finished, the greatest period, what is left of its rest in µs (≤ 0 or
 --   NULL: none), whether a run ended so recently
 select r.token, r.finished, r.period,
-       (extract(epoch from r.not_before - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+       {until(r.not_before)},
        coalesce(r.ended_at > clock_timestamp() - $2::bigint::float8 * interval '1 microsecond', false)::int
   from rowlock_run r where r.name = $1::text for update
 
@@ -48,7 +48,7 @@ update rowlock_run
 -- → token of the latest run, whether it finished, the greatest period or NULL, µs since it began, µs since a run
 --   finished or NULL, what is left of its rest in µs (≤ 0 or NULL: none)
 select r.token, r.finished, r.period,
-       (extract(epoch from clock_timestamp() - r.began_at) operator(pg_catalog.*) 1000000)::bigint,
-       (extract(epoch from clock_timestamp() - r.ended_at) operator(pg_catalog.*) 1000000)::bigint,
-       (extract(epoch from r.not_before - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
+       {since(r.began_at)},
+       {since(r.ended_at)},
+       {until(r.not_before)}
   from rowlock_run r where r.name = $1::text

@@ -17,7 +17,7 @@ select p.capacity, p.used,
 -- Finds a hold by its grant id: of a take whose reply was lost, or of an entry that may have been served.
 -- $1 name  $2 my session  $3 grant id
 -- → token, what is left of its own deadline in µs, or NULL; permits
-select s.token, s.deadline - {now}, s.permits
+select s.token, {until(s.deadline)}, s.permits
   from rowlock_permit s
  where s.name = $1 and s.grant_id = $3 and s.session = $2
 
@@ -59,8 +59,8 @@ select (select count(*) from rowlock_session m where m.id = $1 and {live}),
 --   until the next of the others ends without a heartbeat, in µs, NULL: none; permits that are free, NULL: no counter
 select coalesce(max(m.ended = 0 and m.expires_at <= {now}), 0),
        coalesce(max({hold_over}), 0),
-       min(case when not {hold_over} and m.expires_at > {now}
-                then coalesce({least}(m.expires_at, s.deadline), m.expires_at) end) - {now},
+       {until(min(case when not {hold_over} and m.expires_at > {now}
+                then coalesce({least}(m.expires_at, s.deadline), m.expires_at) end))},
        (select p.capacity - p.used from rowlock_semaphore p where p.name = $1)
   from rowlock_permit s left join rowlock_session m on m.id = s.session
  where s.name = $1
@@ -80,7 +80,7 @@ select distinct m.id
 -- → name, grant id, token, what is left of its own deadline in µs, or NULL, whether it was ended by force, permits,
 --   of an upgrade the grant id of its hold, whether another client has asked for its release; who did so within a time,
 --   or NULL, and why
-select s.name, s.grant_id, s.token, s.deadline - {now}, coalesce(s.deadline = 0, 0), s.permits, s.base, s.requested,
+select s.name, s.grant_id, s.token, {until(s.deadline)}, coalesce(s.deadline = 0, 0), s.permits, s.base, s.requested,
        s.asked_by, s.reason
   from rowlock_permit s where s.session = $1
  order by s.name, s.token
@@ -161,8 +161,8 @@ select {semaphore_info} from rowlock_semaphore p
 -- → session, grant id, owner, host, program, thread, note, pid, µs held, what is left of it in µs, permits, token,
 --   of an upgrade the grant id of its hold
 select s.session, s.grant_id, m.owner, m.host, m.program, s.thread, s.note, m.pid,
-       {now} - s.acquired_at,
-       coalesce({least}(m.expires_at, s.deadline), m.expires_at) - {now},
+       {since(s.acquired_at)},
+       {until(coalesce({least}(m.expires_at, s.deadline), m.expires_at))},
        s.permits, s.token, s.base
   from rowlock_permit s join rowlock_session m on m.id = s.session
  where s.name = $1 and not {hold_over}
@@ -173,7 +173,7 @@ select s.session, s.grant_id, m.owner, m.host, m.program, s.thread, s.note, m.pi
 -- $1 name
 -- → ticket, session, owner, host, program, thread, note, pid, µs waited, permits
 select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
-       {now} - w.enqueued_at, w.permits
+       {since(w.enqueued_at)}, w.permits
   from rowlock_permit_waiter w {join} rowlock_session m
  where w.name = $1 and m.id = w.session and {live}
  order by w.ticket
@@ -300,7 +300,7 @@ select l.name, null, l.grant_id, l.session, l.thread, l.note, s.host, s.program,
   from reach r {join} rowlock_lease l {join} rowlock_session s
  where r.kind = 0 and l.name = r.name and s.id = l.session and l.thread is not null and not {free}
 union all
-select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 0, 0, w.enqueued_at, null,
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 0, 0, {micros(w.enqueued_at)}, null,
        w.blocks
   from reach r {join} rowlock_waiter w {join} rowlock_session m
  where r.kind = 0 and w.name = r.name and w.thread is not null and m.id = w.session and {live}
@@ -309,7 +309,7 @@ select s.name, null, s.grant_id, s.session, s.thread, s.note, m.host, m.program,
   from reach r {join} rowlock_permit s {join} rowlock_session m
  where r.kind = 1 and s.name = r.name and s.thread is not null and m.id = s.session and not {hold_over}
 union all
-select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 1, w.permits, w.enqueued_at,
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 1, w.permits, {micros(w.enqueued_at)},
        w.base, w.blocks
   from reach r {join} rowlock_permit_waiter w {join} rowlock_session m
  where r.kind = 1 and w.name = r.name and w.thread is not null and m.id = w.session and {live}

@@ -173,7 +173,7 @@ update rowlock_semaphore
 -- An operator who locks it later finds the upgrade.
 -- $1 name  $2 my session  $3 grant id
 -- → what is left of its own deadline in µs, or NULL; whether another client has asked for its release
-select s.deadline - {now}, s.requested
+select {until(s.deadline)}, s.requested
   from rowlock_permit s
  where s.name = $1 and s.grant_id = $3 and s.session = $2
   lock in share mode

@@ -265,7 +265,7 @@ update rowlock_permit s set deadline = 'epoch', note = coalesce($4::text, s.note
 -- An operator who locks it later finds the upgrade.
 -- $1 name  $2 my session  $3 grant id
 -- → what is left of its own deadline in µs, or NULL; whether another client has asked for its release
-select (extract(epoch from s.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint, s.requested
+select {until(s.deadline)}, s.requested
   from rowlock_permit s
  where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint
    for share
@@ -299,7 +299,7 @@ select p.capacity, p.used,
 -- $1 name  $2 my session  $3 grant id
 -- → token, what is left of its own deadline in µs, or NULL; permits
 select s.token,
-       (extract(epoch from s.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+       {until(s.deadline)},
        s.permits
   from rowlock_permit s
  where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint
@@ -390,9 +390,7 @@ select (select count(*) from rowlock_session m where m.id = $1::bigint and {live
 --   NULL: no counter
 select coalesce(bool_or(not m.ended and m.expires_at <= clock_timestamp()), false)::int,
        coalesce(bool_or({hold_over}), false)::int,
-       (extract(epoch from min(least(m.expires_at, s.deadline))
-                               filter (where not {hold_over} and m.expires_at > clock_timestamp())
-                           - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+       {until(min(least(m.expires_at, s.deadline)) filter (where not {hold_over} and m.expires_at > clock_timestamp()))},
        (select p.capacity - p.used from rowlock_semaphore p where p.name = $1::text)
   from rowlock_permit s left join rowlock_session m on m.id = s.session
  where s.name = $1::text
@@ -413,7 +411,7 @@ select distinct m.id
 --   of an upgrade the grant id of its hold, whether another client has asked for its release; who did so within a time,
 --   or NULL, and why
 select s.name, s.grant_id, s.token,
-       (extract(epoch from s.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+       {until(s.deadline)},
        coalesce(s.deadline = 'epoch', false)::int, s.permits, s.base, s.requested,
        s.asked_by, s.reason
   from rowlock_permit s where s.session = $1::bigint
@@ -513,8 +511,8 @@ select {semaphore_info} from rowlock_semaphore p
 -- → session, grant id, owner, host, program, thread, note, pid, µs held, what is left of it in µs, permits, token,
 --   of an upgrade the grant id of its hold
 select s.session, s.grant_id, m.owner, m.host, m.program, s.thread, s.note, m.pid,
-       (extract(epoch from clock_timestamp() - s.acquired_at) operator(pg_catalog.*) 1000000)::bigint,
-       (extract(epoch from least(m.expires_at, s.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+       {since(s.acquired_at)},
+       {until(least(m.expires_at, s.deadline))},
        s.permits, s.token, s.base
   from rowlock_permit s join rowlock_session m on m.id = s.session
  where s.name = $1::text and not {hold_over}
@@ -525,7 +523,7 @@ select s.session, s.grant_id, m.owner, m.host, m.program, s.thread, s.note, m.pi
 -- $1 name
 -- → ticket, session, owner, host, program, thread, note, pid, µs waited, permits
 select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
-       (extract(epoch from clock_timestamp() - w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint,
+       {since(w.enqueued_at)},
        w.permits
   from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
  where w.name = $1::text and {live}
@@ -612,7 +610,7 @@ select h.name, null::bigint, h.grant_id, h.session, h.thread, h.note, h.host, h.
             where r.kind = 0 and l.name = r.name and l.thread is not null and not {free} offset 0) h
 union all
 select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.program, w.pid, 0, 0,
-       (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint, null, w.blocks
+       {micros(w.enqueued_at)}, null, w.blocks
   from reach r
        cross join lateral (
            select w.*, m.host, m.program, m.pid
@@ -627,7 +625,7 @@ select h.name, null, h.grant_id, h.session, h.thread, h.note, h.host, h.program,
             where r.kind = 1 and s.name = r.name and s.thread is not null and not {hold_over} offset 0) h
 union all
 select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.program, w.pid, 1, w.permits,
-       (extract(epoch from w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint, w.base, w.blocks
+       {micros(w.enqueued_at)}, w.base, w.blocks
   from reach r
        cross join lateral (
            select w.*, m.host, m.program, m.pid

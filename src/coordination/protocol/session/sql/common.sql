@@ -46,7 +46,7 @@ select id from rowlock_session where owner = $1 and id <> $2 and ended = 0 order
 -- $1 session
 -- → name, grant id, token, what is left of its own deadline in µs; who asked for its release within a time, or NULL,
 --   and why
-select l.name, l.grant_id, l.token, l.deadline - {now},
+select l.name, l.grant_id, l.token, {until(l.deadline)},
        case when l.asked_for = l.grant_id then l.asked_by end, l.reason
   from rowlock_lease l
  where l.session = $1
