@@ -101,6 +101,6 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.prog
 -- How a session ended, as the history recorded it: among the records without a name, by the index on (name, id).
 -- $1 session  $2 after which record
 -- → kind, when, its last expiry
-select h.kind, h.at, h.ends_at from rowlock_history h
+select h.kind, {micros(h.at)}, {micros(h.ends_at)} from rowlock_history h
  where h.name is null and h.id > $2 and h.session = $1 and h.kind in ('session_ended', 'session_expired')
  order by h.id limit 1
