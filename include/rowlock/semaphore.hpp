@@ -99,8 +99,8 @@ public:
     /// @param count 1 to count(); all of them: as release()
     /// @throws error errc::invalid_options for another number; errc::lock_lost if the hold was
     /// lost; errc::not_owner if it was released, or holds nothing. After another error count() is
-    /// as it was, and fewer permits may be held: a second call with the same number gives nothing
-    /// back twice
+    /// lower all the same, and the permits may stay taken until the next release, which gives them
+    /// back as well
     void release(std::int64_t count);
 
     /// For a hold with a max_duration: it ends this long from now, never earlier than before. Four

@@ -189,6 +189,37 @@ TEST_CASE("a partial release whose reply was lost gives back once, and a lost ho
     }
 }
 
+TEST_CASE("a partial release that failed after its commit is not undone by the next one") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options({.statement_timeout = 1s})};
+        semaphore api{locks, "api"};
+        api.set_capacity(5);
+        auto held = api.acquire(5);
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        const auto caller = std::this_thread::get_id();
+        std::atomic<bool> shrunk{false}, cut_off{false};
+        network.after([&](std::string_view what) {
+            shrunk = shrunk || what.starts_with("shrink_permit");
+            if (!shrunk || !(postgresql || what == "commit")) return;
+            cut_off = true;
+            interception::lose_reply();
+        });
+        network.before([&](std::string_view) {
+            if (cut_off && std::this_thread::get_id() == caller) interception::refuse_to_send();
+        });
+        CHECK_THROWS(held.release(3));
+        REQUIRE(cut_off);
+        network.after({});
+        network.before({});
+        held.release(1);
+        CHECK(held.held());
+        CHECK(held.count() == 1);
+        CHECK(used(api, 1));
+        CHECK(counts(database));
+    }
+}
+
 TEST_CASE("a fence covers the permits that a partial release keeps, and is waited for") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client locks{database.source(), database.options()};

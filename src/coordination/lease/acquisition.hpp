@@ -5,6 +5,7 @@
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/grant_lifecycle.hpp"
 #include "coordination/session/session.hpp"
+#include "sql/server_identity.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/ids.hpp>
 #include <rowlock/lock_name.hpp>
@@ -95,8 +96,9 @@ struct acquisition {
         if (options.max_duration) {
             deadline_us = std::chrono::microseconds{*options.max_duration}.count();
         }
+        // In a cluster the member that serves may have another clock than the one that enqueued.
         std::optional<std::int64_t> limit_us;
-        if (limited()) {
+        if (limited() && !sql::identifies_cluster(ours->server())) {
             limit_us = std::chrono::ceil<std::chrono::microseconds>(until - steady::now()).count();
         }
         return {.name = name.str(),

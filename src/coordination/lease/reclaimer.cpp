@@ -117,12 +117,10 @@ std::shared_ptr<grant> reclaimer::adopt(session& ours, const protocol::session_l
 /// loss. A thread that declared the session lost meanwhile may not have seen this grant.
 void reclaimer::hand_out(const std::shared_ptr<grant>& granted) noexcept {
     if (grants_.hand_out({&granted, 1})) return;
-    const bool lost_in_silence = granted->now == grant::state::lost;
+    grants_.declare_if_over(*granted);  // in silence, as no caller has it yet
     granted->unclaimed = false;
-    if (lost_in_silence) {
+    if (granted->now == grant::state::lost) {
         context_.lose(*granted, granted->reason, grant::state::lost);
-    } else {
-        grants_.declare_if_over(*granted);
     }
 }
 

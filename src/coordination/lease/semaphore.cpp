@@ -26,8 +26,9 @@ void permits::release(std::int64_t count) {
         engine->releases().require_held(*hold_.grant_);
         return release();
     }
-    engine->releases().shrink(*hold_.grant_, count_ - count);
+    // Before the statement: one that fails may take effect all the same, now or later.
     count_ -= count;
+    engine->releases().shrink(*hold_.grant_, count_);
 }
 
 void semaphore::set_capacity(std::int64_t permits) {

@@ -2,6 +2,7 @@
 #include "sql/connection_memory.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/server_facts.hpp"
+#include "sql/server_identity.hpp"
 #include "sql/transaction_scope.hpp"
 #include "sql/value_list.hpp"
 #include <rowlock/error.hpp>
@@ -279,7 +280,7 @@ void insert_at_once(sql::connection& db, const batch_statements& sql, takings_vi
 /// The number of a server, or '' if the session may be used on any: it does not identify itself, or
 /// is the node of a cluster.
 std::string_view number_of(std::string_view server) {
-    if (server.empty() || server.starts_with("galera:") || server.starts_with("group:")) return "";
+    if (server.empty() || sql::identifies_cluster(server)) return "";
     return server.substr(server.rfind(':') + 1);
 }
 

@@ -263,7 +263,7 @@ bool common_semaphore_protocol::shrink(sql::connection& db, std::string_view nam
                                        sql::deadline until) const {
     for (;;) {
         const auto seen = read(db, name, session, grant_id, until);
-        if (!seen) return false;
+        if (!seen || seen->granted.deadline_us.value_or(1) <= 0) return false;
         if (seen->permits <= to) return true;
         if (shrink_now(db, name, session, grant_id, seen->permits, to, until)) return true;
         check_time(until);

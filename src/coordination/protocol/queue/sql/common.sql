@@ -93,7 +93,7 @@ select h.name, null, null, h.session, h.thread, h.note, h.host, h.program, h.pid
 union all
 select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid
   from reach r {join} rowlock_waiter w {join} rowlock_session m
- where w.name = r.name and m.id = w.session and {live}
+ where w.name = r.name and m.id = w.session and {waits}
    and (exists (select 1 from holder h where h.session = w.session and h.thread = w.thread)
         or exists (select 1 from rowlock_waiter o
                     where o.session = w.session and o.thread = w.thread and o.ticket <> w.ticket))

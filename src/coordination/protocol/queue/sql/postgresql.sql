@@ -140,7 +140,7 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.prog
        cross join lateral (
            select w.*, m.host, m.program, m.pid
              from rowlock_waiter w join rowlock_session m on m.id = w.session
-            where w.name = r.name and {live} offset 0) w
+            where w.name = r.name and {waits} offset 0) w
  where (w.session, w.thread) in (select h.session, h.thread from holder h)
     or exists (select from rowlock_waiter o
                 where o.session = w.session and o.thread = w.thread

@@ -32,13 +32,13 @@ update rowlock_run
 -- statement finish_run
 -- Records that the run which began under this token has finished, unless another began since or the lease is not this
 -- grant any more: a forced release that was committed before this statement is seen, one that comes later comes after the
--- end of the run. Locks no lease. Repeatable: the lease may have gone since the first of them, which has set ended_at
--- (defer_run does not).
+-- end of the run. Locks no lease. Repeatable: the lease may have gone since the first of them, which has set finished and
+-- ended_at (begin_run clears the one, defer_run leaves the other; an earlier run may have ended at our beginning).
 -- $1 name  $2 token  $3 its period, or NULL  $4 my session
 update rowlock_run
    set finished = 1, ended_at = clock_timestamp(), period = coalesce($3::text, period)
  where name = $1::text and token = $2::bigint
-   and (ended_at >= began_at
+   and (finished = 1 and ended_at >= began_at
         or exists (select from rowlock_lease l
                     where l.name = $1::text and l.token = $2::bigint and l.session = $4::bigint))
 

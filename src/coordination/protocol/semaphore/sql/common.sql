@@ -303,7 +303,7 @@ union all
 select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 0, 0, {micros(w.enqueued_at)}, null,
        w.blocks
   from reach r {join} rowlock_waiter w {join} rowlock_session m
- where r.kind = 0 and w.name = r.name and w.thread is not null and m.id = w.session and {live}
+ where r.kind = 0 and w.name = r.name and w.thread is not null and m.id = w.session and {waits}
 union all
 select s.name, null, s.grant_id, s.session, s.thread, s.note, m.host, m.program, m.pid, 1, s.permits, 0, null, null
   from reach r {join} rowlock_permit s {join} rowlock_session m
@@ -312,7 +312,7 @@ union all
 select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 1, w.permits, {micros(w.enqueued_at)},
        w.base, w.blocks
   from reach r {join} rowlock_permit_waiter w {join} rowlock_session m
- where r.kind = 1 and w.name = r.name and w.thread is not null and m.id = w.session and {live}
+ where r.kind = 1 and w.name = r.name and w.thread is not null and m.id = w.session and {waits}
 
 -- statement wrong_counters
 -- The counters that are not the sum of their holds, which should never be, for a person. One snapshot, reads only.

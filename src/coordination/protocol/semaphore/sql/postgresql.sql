@@ -615,7 +615,7 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.prog
        cross join lateral (
            select w.*, m.host, m.program, m.pid
              from rowlock_waiter w join rowlock_session m on m.id = w.session
-            where r.kind = 0 and w.name = r.name and w.thread is not null and {live} offset 0) w
+            where r.kind = 0 and w.name = r.name and w.thread is not null and {waits} offset 0) w
 union all
 select h.name, null, h.grant_id, h.session, h.thread, h.note, h.host, h.program, h.pid, 1, h.permits, 0, null, null
   from reach r
@@ -630,7 +630,7 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.prog
        cross join lateral (
            select w.*, m.host, m.program, m.pid
              from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-            where r.kind = 1 and w.name = r.name and w.thread is not null and {live} offset 0) w
+            where r.kind = 1 and w.name = r.name and w.thread is not null and {waits} offset 0) w
 
 -- statement wrong_counters
 -- The counters that are not the sum of their holds, which should never be, for a person. One snapshot, reads only.
