@@ -178,15 +178,30 @@ private:
         // Before the wait for exec: should we be stopped here, main can stop the group.
         tell_main({notice::kind::started, child});
         writing.reset();
+        leader_ = child;
+        await_exec(reading.get());
         std::int32_t reason = 0;
         ssize_t got = 0;
         while ((got = read(reading.get(), &reason, sizeof reason)) < 0 && errno == EINTR) {
         }
         if (got == sizeof reason) {
             waitpid(child, nullptr, 0);
+            leader_ = 0;
             return refuse_start(reason, false);
         }
-        leader_ = child;
+    }
+
+    /// Hears main until the command's process reports: to open its file, on a slow file system, may
+    /// take longer than the trust that we know of, and the kernel would kill us at its end.
+    void await_exec(int report) {
+        for (;;) {
+            pollfd watched[] = {{report, POLLIN, 0}, {main_gone_ ? -1 : socket_, POLLIN, 0}};
+            poll(watched, 2, -1);
+            if (watched[0].revents != 0) return;
+            if (watched[1].revents == 0) continue;
+            hear_main();
+            arm_kernel();
+        }
     }
 
     void refuse_start(int reason, bool fork_failed) {
