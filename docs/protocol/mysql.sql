@@ -32,7 +32,7 @@ least
 set names utf8mb4 collate utf8mb4_bin, session sql_safe_updates = 0, sql_select_limit = 18446744073709551615,
     max_join_size = 18446744073709551615, sql_notes = 1, wait_timeout = 28800, tx_read_only = 0,
     time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, completion_type = 0,
-    tx_isolation = 'READ-COMMITTED', innodb_lock_wait_timeout = 5, max_statement_time = 5,
+    tx_isolation = 'READ-COMMITTED', innodb_lock_wait_timeout = 5, lock_wait_timeout = 5, max_statement_time = 5,
     idle_transaction_timeout = 5
 
 -- statement setup_mysql
@@ -40,7 +40,8 @@ set names utf8mb4 collate utf8mb4_bin, session sql_safe_updates = 0, sql_select_
 set names utf8mb4 collate utf8mb4_bin, session sql_safe_updates = 0, sql_select_limit = 18446744073709551615,
     max_join_size = 18446744073709551615, sql_notes = 1, wait_timeout = 28800, transaction_read_only = 0,
     time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, completion_type = 0,
-    transaction_isolation = 'READ-COMMITTED', innodb_lock_wait_timeout = 5, max_execution_time = 5000
+    transaction_isolation = 'READ-COMMITTED', innodb_lock_wait_timeout = 5, lock_wait_timeout = 5,
+    max_execution_time = 5000
 
 -- statement setup_snapshots
 -- Where `facts` lists that variable.

@@ -147,7 +147,9 @@ public:
           blockers_{load(*looking_, source,
                          sql::facts_of(*looking_, until).mariadb ? "blockers_on_mariadb"
                                                                  : "blockers_on_mysql")} {
-        asking_->query("set session autocommit = 1, innodb_lock_wait_timeout = 1", until);
+        asking_->query(
+            "set session autocommit = 1, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1",
+            until);
         id_ = asking_->query("select connection_id()", until).integer(0, 0);
     }
 

@@ -1,6 +1,7 @@
 #include "overview/past.hpp"
 
 #include "sql/run_statement.hpp"
+#include "sql/session_settings.hpp"
 #include "sql/statements.hpp"
 
 #include <algorithm>
@@ -376,7 +377,7 @@ std::string text_of_end(const past_hold& hold) {
 
 past read_past(const sql::connection_source& source, const history_query& query) {
     const auto until = std::chrono::steady_clock::now() + whole_reading;
-    const auto db = source.connect(until);
+    const auto db = sql::connect_stated(source, until);
     past found{.records = read_history(*db, source.tables(), query, until)};
     if (found.records.empty()) return found;
     found.now = found.records.back().at + found.records.back().age;

@@ -16,6 +16,7 @@ using std::chrono::milliseconds;
 /// As the servers' own default.
 constexpr milliseconds usual_idle_limit = std::chrono::hours{8};
 constexpr milliseconds usual_lock_wait = std::chrono::seconds{50};
+constexpr milliseconds usual_metadata_wait = std::chrono::hours{24};
 
 std::string whole_seconds(milliseconds time) {
     return std::to_string(std::chrono::ceil<std::chrono::seconds>(time).count());
@@ -31,12 +32,15 @@ void state_on_postgresql(connection& db, const server_limits& limits, deadline u
 /// row and finds it changed fails, at READ COMMITTED too, where ours re-read the row.
 void state_on_mysql(connection& db, const server_limits& limits, deadline until) {
     static const statement_set statements{dialect::mysql};
-    const auto lock_wait = limits.statement.count() == 0 ? usual_lock_wait : limits.statement;
+    const bool limited = limits.statement.count() != 0;
+    const auto lock_wait = limited ? limits.statement : usual_lock_wait;
+    const auto metadata_wait = limited ? limits.statement : usual_metadata_wait;
     const auto idle = limits.idle.count() == 0 ? usual_idle_limit : limits.idle;
     const bool isolates = facts_of(db, until).isolates_snapshots;
     db.query(
         statements.text_of("state_settings",
                            {{"lock_wait", whole_seconds(lock_wait)},
+                            {"metadata_wait", whole_seconds(metadata_wait)},
                             {"seconds", whole_seconds(limits.statement)},
                             {"thousandths", std::to_string(limits.statement.count())},
                             {"idle", whole_seconds(idle)},

@@ -2,6 +2,7 @@
 // change it, and everything works as before, with names of any script.
 
 #include "cli/tool.hpp"
+#include "overview/past.hpp"
 #include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
@@ -117,7 +118,10 @@ void exercise(const sql::connection_source& source) {
     const auto report = reap(source, {.statement_timeout = 20s});
     CAPTURE(to_string(report));
     for (const auto& name : scripts) {
-        CHECK_FALSE(read_history(source, {.name = name}).empty());
+        const auto all = read_history(source, {.name = name}).size();
+        CHECK(all > 0);
+        // What `rowlock history` reads.
+        CHECK(overview::read_past(source, {.name = name}).records.size() == all);
     }
 }
 
@@ -183,7 +187,8 @@ public:
 
 private:
     static std::vector<std::string> arguments() {
-        std::vector<std::string> words{"--innodb-flush-log-at-trx-commit=0"};
+        std::vector<std::string> words{"--innodb-flush-log-at-trx-commit=0",
+                                       "--innodb-flush-method=nosync", "--loose-debug-no-sync"};
         // Or only an administrator may make the triggers of the history.
         if (support::mysql_alone()) words.emplace_back("--log-bin-trust-function-creators=1");
         return words;
@@ -385,6 +390,28 @@ TEST_CASE("no default of MariaDB or MySQL, and no init_connect, changes what a l
         endure(*server, each, true);
     }
     for (const auto& each : hostile_names()) endure(*server, each, true);
+}
+
+TEST_CASE("a write that a locked table keeps past its deadline soon waits in the server no more") {
+    auto* const server = mysql_defaults::get();
+    if (server == nullptr) return;
+    server->renew_database();
+    migrate(rowlock::open(server->url()));
+    client locks{rowlock::open(server->url()), {.statement_timeout = 1s}};
+    const auto held = locks.acquire("kept");  // every connection has its settings
+    const auto admin = rowlock::open(server->admin_url()).connect(soon());
+    const auto waiting = [&] {
+        return admin
+            ->query(
+                "select count(*) from information_schema.processlist where user = 'visitor' and "
+                "state like 'Waiting for %'",
+                soon())
+            .integer(0, 0);
+    };
+    admin->query("lock tables rowlock_session write", soon());
+    CHECK_THROWS_AS(static_cast<void>(locks.try_acquire("other")), error);
+    CHECK(support::eventually([&] { return waiting() == 0; }));
+    admin->query("unlock tables", soon());
 }
 
 TEST_CASE("of several hosts a replica is recognized, whatever a select may return") {

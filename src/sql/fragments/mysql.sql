@@ -159,14 +159,16 @@ least
 -- utf8mb4 each, and only utf8mb4_bin yields to none and conflicts with none. sql_mode: nothing is truncated silently,
 -- assignments are evaluated in turn, '' is not NULL. No chained transactions, or what follows a COMMIT would never be
 -- committed. The isolation level is the one that the protocol is proved for. SYSDATE reads the zone. A statement
--- that the client may have given up ends; MySQL bounds only SELECT so, and lock waits. Each limit on idle connections
--- is longer than any heartbeat takes. MariaDB reads what follows /*M!, MySQL what follows /*!80000.
+-- that the client may have given up ends; MySQL bounds only SELECT so, and waits for locks: lock_wait_timeout is for
+-- those of tables. Each limit on idle connections is longer than any heartbeat takes. MariaDB reads what follows /*M!,
+-- MySQL what follows /*!80000.
 names utf8mb4 collate utf8mb4_bin, session sql_mode = 'STRICT_ALL_TABLES',
 autocommit = 1, completion_type = 0, time_zone = '+00:00', timestamp = default,
 sql_safe_updates = 0, sql_select_limit = 18446744073709551615,
 max_join_size = 18446744073709551615, sql_big_selects = 1, sql_auto_is_null = 0, sql_notes = 1,
 unique_checks = 1, foreign_key_checks = 1, div_precision_increment = 4, max_sort_length = 1024,
-lc_messages = 'en_US', lock_wait_timeout = 86400, net_read_timeout = 30, net_write_timeout = 60,
+lc_messages = 'en_US', lock_wait_timeout = {metadata_wait}, net_read_timeout = 30,
+net_write_timeout = 60,
 wait_timeout = {idle}, innodb_lock_wait_timeout = {lock_wait}{snapshots}
 /*M! , tx_isolation = 'READ-COMMITTED', tx_read_only = 0, check_constraint_checks = 1,
      alter_algorithm = 'DEFAULT', max_statement_time = {seconds},
@@ -176,12 +178,16 @@ wait_timeout = {idle}, innodb_lock_wait_timeout = {lock_wait}{snapshots}
            max_execution_time = {thousandths} */
 
 -- fragment idle
--- The caller of state_settings writes these five.
+-- The caller of state_settings writes these six.
 28800
 
 -- fragment lock_wait
 -- In seconds.
 50
+
+-- fragment metadata_wait
+-- In seconds: for the locks of tables and of the server, which LOCK TABLES, FLUSH TABLES and ALTER TABLE take.
+86400
 
 -- fragment snapshots
 -- For a MariaDB that has the setting: no such isolation.
