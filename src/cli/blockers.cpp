@@ -82,9 +82,10 @@ void blocked_statement::rethrow(const std::exception_ptr& thrown) const {
         const auto found = blockers_of(in_, name_);
         if (found.empty()) throw;
         // A server may do later what its client no longer waits for.
-        throw failure{busy, fmt::format("{} is kept by {}; then {}", name_, names_of(in_, found),
-                                        unknown ? "look whether it is still held, as no answer came"
-                                                : "run the command again: nothing was done")};
+        throw failure{unknown ? unreachable : busy,
+                      fmt::format("{} is kept by {}; then {}", name_, names_of(in_, found),
+                                  unknown ? "look whether it is still held, as no answer came"
+                                          : "run the command again: nothing was done")};
     }
 }
 

@@ -319,7 +319,8 @@ TEST_CASE("break and show name the transaction that keeps a lock, and what ends 
             std::optional held{holder.acquire("a")};
             open_transaction keeps{*in};
             if (!in->url().starts_with("sqlite:")) {
-                CHECK(keeps.is_named_in(in->run({"show", "a"}).out));
+                // Once it is old enough to be none of rowlock's.
+                CHECK(eventually([&] { return keeps.is_named_in(in->run({"show", "a"}).out); }));
                 CHECK(in->run({"show", "--json", "a"}).out.find("\"ordinary\"") !=
                       std::string::npos);
             }
@@ -356,10 +357,14 @@ TEST_CASE("a break that a transaction keeps from its work ends with what to type
     }
     for (std::size_t i = 0; i < all.size(); ++i) {
         CAPTURE(std::string{all[i]->name()});
-        CHECK(breaks[i]->wait() == 75);
+        const int code = breaks[i]->wait();
         const auto said = breaks[i]->err();
         CAPTURE(said);
         REQUIRE(said.find("a is kept by a transaction: ") != std::string::npos);
+        // Busy only if nothing was done. MariaDB may answer after the tool's deadline.
+        const bool answered = said.find("nothing was done") != std::string::npos;
+        CHECK(answered == (said.find("no answer came") == std::string::npos));
+        CHECK(code == (answered ? 75 : 69));
         CHECK(transactions[i]->is_named_in(said.substr(said.find("a is kept by"))));
         CHECK(leases[i].held());
         CHECK(all[i]->run({"held", "a"}).code == 0);
