@@ -133,9 +133,10 @@ std::pair<std::string, milliseconds> idle_limit(examination& patient) {
 milliseconds longest_pause(examination& patient) {
     const auto speaks = patient.connection().speaks();
     const auto table = sql::qualify("rowlock_session", speaks, patient.where().source.tables());
-    const auto row =
-        patient.query("select coalesce(max(ttl_us), 0) from " + table + " where " +
-                      (speaks == sql::dialect::postgresql ? "not ended" : "ended = 0"));
+    const auto row = patient.query(
+        speaks == sql::dialect::postgresql
+            ? "select coalesce(pg_catalog.max(ttl_us), 0) from " + table + " where not ended"
+            : "select coalesce(max(ttl_us), 0) from " + table + " where ended = 0");
     const std::chrono::microseconds ttl{row.integer(0, 0)};
     constexpr milliseconds usual = std::chrono::seconds{30};
     return std::max(usual, std::chrono::duration_cast<milliseconds>(ttl)) / 3;

@@ -57,13 +57,14 @@ place ask(const database& in) {
     const auto db = sql::connect_stated(in.source, until);
     if (found.folder.empty()) {
         const auto table = in.source.tables().prefix + "session";
-        const auto row = db->query(
-            postgresql ? "select coalesce((select n.nspname from pg_catalog.pg_class c "
-                         "join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.oid = "
-                         "pg_catalog.to_regclass('" +
-                             table + "'))::text, pg_catalog.current_schema()::text)"
-                       : std::string{"select database()"},
-            until);
+        const auto row =
+            db->query(postgresql ? "select coalesce((select n.nspname from pg_catalog.pg_class c "
+                                   "join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) "
+                                   "c.relnamespace where c.oid operator(pg_catalog.=) "
+                                   "pg_catalog.to_regclass('" +
+                                       table + "')), pg_catalog.current_schema())"
+                                 : std::string{"select database()"},
+                      until);
         found.folder = std::string{row.text(0, 0)};
     }
     if (!postgresql) {

@@ -531,8 +531,10 @@ std::vector<recorded_migration> read_record(sql::connection& db, const sql::tabl
     }
     if (record.empty() || record.back().version <= latest) return record;
     std::erase_if(record, [&](const auto& each) { return each.version > latest; });
-    const auto later =
-        read(", oldest_library from rowlock_migration where version > " + std::to_string(latest));
+    const char* const above =
+        db.speaks() == sql::dialect::postgresql ? "operator(pg_catalog.>) " : "> ";
+    const auto later = read(", oldest_library from rowlock_migration where version " +
+                            std::string{above} + std::to_string(latest));
     for (std::size_t row = 0; row < later.rows(); ++row) {
         record.push_back(
             {later.integer(row, 0), std::string{later.text(row, 1)}, later.maybe_integer(row, 2)});

@@ -275,15 +275,15 @@ with rows as materialized (
 select 0, a.pid, '', coalesce(a.usename::pg_catalog.text, ''), coalesce(a.application_name, ''),
        coalesce(a.state, ''),
        (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() operator(pg_catalog.-) a.xact_start)
-        operator(pg_catalog.*) 1000000::float8)::bigint,
+        operator(pg_catalog.*) 1000000::pg_catalog.float8)::bigint,
        (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() operator(pg_catalog.-) a.query_start)
-        operator(pg_catalog.*) 1000000::float8)::bigint,
+        operator(pg_catalog.*) 1000000::pg_catalog.float8)::bigint,
        coalesce(a.datname::pg_catalog.text, ''), (a.state is not null)::int, r.exact
   from running r join pg_catalog.pg_stat_activity a on a.pid operator(pg_catalog.=) r.pid
 union all
 select 1, null, p.gid, p.owner::pg_catalog.text, '', '',
        (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() operator(pg_catalog.-) p.prepared)
-        operator(pg_catalog.*) 1000000::float8)::bigint, null, p.database::pg_catalog.text, 1, r.exact
+        operator(pg_catalog.*) 1000000::pg_catalog.float8)::bigint, null, p.database::pg_catalog.text, 1, r.exact
   from running r
        join pg_catalog.pg_locks t
          on t.virtualtransaction operator(pg_catalog.=) r.virtualtransaction and t.pid is null
@@ -299,7 +299,7 @@ select 1, null, p.gid, p.owner::pg_catalog.text, '', '',
 -- → as blocking_transactions
 select distinct 1, null::int, p.gid, p.owner::pg_catalog.text, '', '',
        (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() operator(pg_catalog.-) p.prepared)
-        operator(pg_catalog.*) 1000000::float8)::bigint, null::bigint, p.database::pg_catalog.text, 1, 1
+        operator(pg_catalog.*) 1000000::pg_catalog.float8)::bigint, null::bigint, p.database::pg_catalog.text, 1, 1
   from pg_catalog.pg_prepared_xacts p
        join pg_catalog.pg_locks t
          on t.transactionid operator(pg_catalog.=) p.transaction and t.pid is null

@@ -5,10 +5,10 @@
 -- $1 the process of that LISTEN  $2 when it began, in µs since 1970; or NULL twice
 -- → how full the server's queue of notifications is, in millionths; 1 if that process is there; the number of
 --   this connection's process, and when it began, or NULL
-select (pg_catalog.pg_notification_queue_usage() operator(pg_catalog.*) 1000000::float8)::bigint,
-       (select count(*) from pg_catalog.pg_stat_activity a
-         where a.pid = $1::int
-           and (extract(epoch from a.backend_start) operator(pg_catalog.*) 1000000)::bigint = $2::bigint),
+select (pg_catalog.pg_notification_queue_usage() operator(pg_catalog.*) 1000000::pg_catalog.float8)::bigint,
+       (select pg_catalog.count(*) from pg_catalog.pg_stat_activity a
+         where a.pid operator(pg_catalog.=) $1::int
+           and (extract(epoch from a.backend_start) operator(pg_catalog.*) 1000000)::bigint operator(pg_catalog.=) $2::bigint),
        pg_catalog.pg_backend_pid()::bigint,
        (select (extract(epoch from a.backend_start) operator(pg_catalog.*) 1000000)::bigint
-          from pg_catalog.pg_stat_activity a where a.pid = pg_catalog.pg_backend_pid())
+          from pg_catalog.pg_stat_activity a where a.pid operator(pg_catalog.=) pg_catalog.pg_backend_pid())
