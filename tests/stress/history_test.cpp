@@ -328,7 +328,9 @@ TEST_CASE("C3: an update that is lost, overwritten or stale is found") {
     CHECK(broken_counters({{"a", 2, 0, 1}, {"a", 1, 1, 2}}, {{"a", 2}}).size() == 1);
 }
 
-TEST_CASE("C6: a grant past a lower ticket is found, unless that one is deleted or dead") {
+TEST_CASE(
+    "C6: a grant past a lower ticket is found, unless that one is deleted, dead or past its "
+    "limit") {
     const auto line = [] {
         return ledger{}
             .place(queued, 1, 11, 1)
@@ -352,6 +354,12 @@ TEST_CASE("C6: a grant past a lower ticket is found, unless that one is deleted 
     auto dead = line();
     dead.add(granted, 2, 5, 22).session(session_expired, 1, 29);
     CHECK(unfair_grants(dead.all, order_by::ticket).empty());
+    auto limited = line();
+    limited.add(granted, 2, 5, 22);
+    limited.all[0].ends_at = limited.all[2].at;
+    CHECK(unfair_grants(limited.all, order_by::ticket).empty());
+    ++limited.all[0].ends_at;
+    CHECK(unfair_grants(limited.all, order_by::ticket).size() == 1);
     auto alive = line();
     alive.add(granted, 2, 5, 22).session(session_expired, 1, 31);
     CHECK(unfair_grants(alive.all, order_by::ticket).size() == 1);

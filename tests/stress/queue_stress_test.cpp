@@ -349,7 +349,7 @@ void wait_by_the_thousand(support::lock_database& database) {
     const int sockets = support::connections_of_this_process() - sockets_before;
     const int own_tasks = support::threads_of_this_process() - tasks_before - waiters;
     CHECK(connections <= 8);
-    CHECK(sockets <= 8);
+    CHECK(sockets <= 9);  // one of them listens
     CHECK(own_tasks <= 12);
     held.release();
     const bool moving = support::eventually([&] { return granted >= waiters / 10; }, 30s);

@@ -224,6 +224,7 @@ private:
         for (const auto& [ticket, other] : standing_) {
             if (ticket >= served.ticket) break;
             if (was_dead(sessions_, other->session, grant)) continue;
+            if (other->ends_at != 0 && other->ends_at <= grant.at) continue;
             if (!stood_before(*other, served, how_)) continue;
             found_.push_back(grant.name + ": ticket " + to_string(served.ticket) +
                              " was served before ticket " + to_string(ticket) +

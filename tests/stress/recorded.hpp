@@ -30,7 +30,7 @@ struct record {
     rowlock::grant_id grant_id{};
     rowlock::ticket_no ticket{};
     rowlock::session_id previous_session{};
-    micros ends_at = 0;  ///< 0: never
+    micros ends_at = 0;  ///< of a queue entry, the limit of its caller; 0: never
     std::int64_t transaction = 0;
     std::string snapshot = {};  ///< PostgreSQL, of queue entries: xmin:xmax:xip_list
 };
@@ -66,7 +66,8 @@ enum class order_by : unsigned char {
 /// C2: each grant's holder got the recorded token.
 [[nodiscard]] violations other_tokens(const history& all, const records& truth,
                                       const std::vector<fault>& faults = {});
-/// C6: no waiter is served before an earlier entry with a lower ticket whose session is live.
+/// C6: no waiter is served before an earlier entry with a lower ticket whose session is live, and
+/// whose caller still waits.
 [[nodiscard]] violations unfair_grants(const records& all, order_by how);
 
 /// C3: no acknowledged update of the counters is lost or overwritten, and their tokens never fall.
@@ -95,6 +96,7 @@ public:
     explicit recording(support::lock_database& database);
     recording(const recording&) = delete;
     recording& operator=(const recording&) = delete;
+    ~recording();
 
     [[nodiscard]] records read() const;
     [[nodiscard]] order_by order() const;

@@ -7,7 +7,6 @@
 #include "base/sha256.hpp"
 #include "coordination/quorum/member_access.hpp"
 #include "coordination/quorum/quorum_members.hpp"
-#include "sql/server_identity.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/quorum.hpp>
 
@@ -64,7 +63,7 @@ void require_usable(std::size_t position, const std::string& server) {
                         "right to call pg_control_system(), MariaDB a version with "
                         "server_uid (10.11.5)"};
     }
-    if (sql::identifies_cluster(server)) {
+    if (server.starts_with("galera:") || server.starts_with("group:")) {
         throw error{errc::unsupported,
                     member_at(position) +
                         " belongs to a cluster, which is available by itself: use a "
