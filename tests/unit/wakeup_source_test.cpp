@@ -12,7 +12,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -122,6 +124,9 @@ public:
     std::atomic<bool> still_runs{false};  ///< a LISTEN that was not answered
     std::atomic<bool> open{true};         ///< the connections
     std::atomic<bool> has_capability{true};
+    std::atomic<errc> refuses{};      ///< to connect
+    std::atomic<bool> permits{true};  ///< to ask what is asked before a LISTEN
+    std::atomic<int> refusals{0};     ///< of connections
     std::atomic<int> connections{0};
     std::atomic<int> listens{0};
     std::atomic<std::int64_t> seconds{0};  ///< since the client was started
@@ -136,7 +141,12 @@ public:
         sent_.push_back({"channel", std::move(payload)});
     }
     [[nodiscard]] wakeup::listening_connection::parts parts() {
-        return {.connect = [this](sql::deadline) { return connect(); },
+        return {.connect =
+                    [this](sql::deadline) {
+                        if (refuses == errc{}) return connect();
+                        ++refusals;
+                        throw error{refuses, "not now"};
+                    },
                 .source = source_,
                 .now = [this] { return wakeup::nanoseconds{std::chrono::seconds{seconds}}; },
                 .statement_timeout = 0ms,  // what is not answered at once is late
@@ -152,6 +162,7 @@ private:
         }
         sql::result execute(const sql::statement&, std::span<const sql::value> parameters,
                             sql::deadline) override {
+            if (!to_.permits) throw error{errc::access_denied, "not for this role"};
             sql::result row{4};
             row.append_text(std::to_string(to_.queue));
             row.append_text(!parameters[0].is_null() && to_.still_runs ? "1" : "0");
@@ -280,6 +291,54 @@ TEST_CASE("while the queue of notifications is long no LISTEN is sent, and minut
     listening.close();
     CHECK(server.connections == 3);
     CHECK(server.listens == 1);
+}
+
+TEST_CASE("a connection for LISTEN that was refused, or took too long, is tried again soon") {
+    for (const auto why : {errc::timed_out, errc::access_denied}) {
+        CAPTURE(why);
+        fake_server server;
+        wakeup::listening_connection listening{server.parts()};
+        const auto calls = server.connect();
+        server.refuses = why;
+        listening.want(session_id{1}, "channel", *calls);
+        REQUIRE(eventually([&] { return server.refusals == 1; }));
+        server.refuses = errc{};
+        server.seconds = 1;
+        CHECK(eventually([&] {
+            listening.want(session_id{1}, "channel", *calls);
+            return listening.listening_for() == session_id{1};
+        }));
+        CHECK(listening.is_possible());
+    }
+}
+
+TEST_CASE("a role that may not ask what is asked before a LISTEN polls") {
+    fake_server server;
+    wakeup::listening_connection listening{server.parts()};
+    const auto calls = server.connect();
+    server.permits = false;
+    listening.want(session_id{1}, "channel", *calls);
+    CHECK(eventually([&] { return !listening.is_possible(); }));
+    listening.close();
+    CHECK(server.listens == 0);
+}
+
+TEST_CASE("a waiter's first poll waits for no LISTEN that is not being sent") {
+    fake_server server;
+    wakeup::listening_connection listening{server.parts()};
+    wakeup::listen_source source{listening};
+    const auto calls = server.connect();
+    server.queue = sql::long_notification_queue + 1;
+    listening.want(session_id{1}, "channel", *calls);
+    REQUIRE(eventually([&] { return server.connections == 2 && !listening.is_connected(); }));
+    auto shortest = std::chrono::steady_clock::duration::max();  // the machine may be busy
+    for (const int session : {2, 3, 4, 5}) {
+        const auto began = std::chrono::steady_clock::now();
+        CHECK_FALSE(source.listen(*calls, recipient_of(session_id{session}), session_id{}, until));
+        shortest = std::min(shortest, std::chrono::steady_clock::now() - began);
+    }
+    CHECK(shortest < 100ms);
+    CHECK(server.connections == 2);
 }
 
 TEST_CASE("a driver without notifications is not asked to listen") {

@@ -48,9 +48,11 @@ void listening_connection::attempt(session_id session, const std::string& channe
     try {
         made = listen(channel, pause);
     } catch (const error& failure) {
-        // What is asked before a LISTEN may be forbidden to this role: it polls.
-        if (failure.kind() == errc::access_denied) impossible_ = true;
-        if (steady::now() >= end) pause = long_pause();
+        // What is asked before a LISTEN may be forbidden to this role: it polls. One that could not
+        // connect tries again soon.
+        const bool asked = connected_;
+        if (asked && failure.kind() == errc::access_denied) impossible_ = true;
+        if (asked && steady::now() >= end) pause = long_pause();
     } catch (const std::exception&) {
         // No memory: tried again soon.
     }
@@ -97,6 +99,11 @@ std::unique_ptr<sql::connection> listening_connection::listen(const std::string&
         pause = long_pause();
         return nullptr;
     }
+}
+
+bool listening_connection::is_attempting() const noexcept {
+    const std::lock_guard lock{mutex_};
+    return attempting_ && !closed_;
 }
 
 int listening_connection::descriptor() const noexcept {

@@ -49,6 +49,8 @@ public:
     /// Never waits.
     /// @param like any connection of the client
     void want(session_id session, const std::string& channel, sql::connection& like) noexcept;
+    /// Whether an attempt runs, and close() was not called.
+    [[nodiscard]] bool is_attempting() const noexcept;
     /// The session that it listens for, 0 if none.
     [[nodiscard]] session_id listening_for() const noexcept { return listening_for_; }
     /// To be polled, not read; -1 if it does not listen.

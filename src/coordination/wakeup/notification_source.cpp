@@ -90,7 +90,7 @@ void listen_source::await_first(session_id session) {
     constexpr auto longest = 250ms;
     if (std::exchange(awaited_, session) == session) return;
     const auto end = std::chrono::steady_clock::now() + longest;
-    while (on_.is_possible() && on_.listening_for() != session &&
+    while (on_.is_attempting() && on_.listening_for() != session &&
            std::chrono::steady_clock::now() < end) {
         std::this_thread::sleep_for(1ms);
     }
