@@ -22,6 +22,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <optional>
@@ -526,6 +527,42 @@ private:
     std::vector<pid_t> all_{};
 };
 
+/// Waits for one that waits for a lock, and is not among those.
+std::optional<std::int64_t> waiting_process(
+    sql::connection& watching, const stopped_processes& but,
+    const std::function<bool()>& ended = [] { return false; }) {
+    std::optional<std::int64_t> found;
+    const auto look = [&] {
+        const auto rows = watching.query(
+            "select pid from pg_stat_activity where wait_event_type = 'Lock' and state = 'active'",
+            soon());
+        for (std::size_t row = 0; row < rows.rows() && !found; ++row) {
+            if (!but.contains(rows.integer(row, 0))) found = rows.integer(row, 0);
+        }
+        return found.has_value() || ended();
+    };
+    REQUIRE(eventually(look));
+    return found;
+}
+
+/// The client gives up as many statements as it may have connections for its calls, and two. The
+/// server still runs them.
+/// @param locks has one connection for its calls
+void abandon_calls(client& locks, const sql::connection_source& admin, sql::connection& watching,
+                   stopped_processes& stopped) {
+    const auto blocker = admin.connect(soon());
+    blocker->query("begin", soon());
+    blocker->query("lock table rowlock_waiter in access exclusive mode", soon());
+    while (stopped.count() < 3) {
+        auto asking = std::async(std::launch::async, [&] {
+            return kind_of([&] { static_cast<void>(locks.inspect("job")); });
+        });
+        stopped.stop(*waiting_process(watching, stopped));
+        CHECK(asking.get() != errc{});
+    }
+    blocker->query("rollback", soon());
+}
+
 }  // namespace
 
 TEST_CASE("a server that ends no statement gets no more than some connections of a client") {
@@ -545,22 +582,12 @@ TEST_CASE("a server that ends no statement gets no more than some connections of
     blocker->query("lock table rowlock_lease in access exclusive mode", soon());
     const auto watching = source.connect(soon());  // a transaction sees pg_stat_activity once
     stopped_processes stopped;
-    const auto waiting = [&]() -> std::optional<std::int64_t> {
-        const auto rows = watching->query(
-            "select pid from pg_stat_activity where wait_event_type = 'Lock' and state = 'active'",
-            soon());
-        for (std::size_t row = 0; row < rows.rows(); ++row) {
-            if (!stopped.contains(rows.integer(row, 0))) return rows.integer(row, 0);
-        }
-        return std::nullopt;
-    };
     const auto inspect = [&] { return kind_of([&] { static_cast<void>(locks.inspect("job")); }); };
     auto last = errc::timed_out;
     for (int i = 0; i < 12 && last != errc::out_of_resources; ++i) {
         auto asking = std::async(std::launch::async, inspect);
-        std::optional<std::int64_t> process;
-        REQUIRE(eventually(
-            [&] { return (process = waiting()).has_value() || support::has_ended(asking); }));
+        const auto process =
+            waiting_process(*watching, stopped, [&] { return support::has_ended(asking); });
         if (process) stopped.stop(*process);
         last = asking.get();
     }
@@ -571,6 +598,71 @@ TEST_CASE("a server that ends no statement gets no more than some connections of
     blocker->query("rollback", soon());
     stopped.go_on();
     CHECK(eventually([&] { return locks.stats().held == 1 && inspect() == errc{}; }));
+}
+
+TEST_CASE("a role that may not read pg_stat_activity connects although the server ends nothing") {
+    const auto server = support::own_server::start(support::server::postgresql);
+    if (!server) return;
+    const auto admin = open(server->url());
+    migrate(admin);
+    const auto watching = admin.connect(soon());
+    watching->query("create role lowly login password 'lowly'", soon());
+    watching->query("grant all on all tables in schema public to lowly", soon());
+    watching->query("revoke select on pg_stat_activity from public", soon());
+    auto url = server->url();
+    const auto user = url.find("//") + 2;
+    url.replace(user, url.find('@') - user, "lowly:lowly");
+    client locks{open(url),
+                 {.ttl = 5min,
+                  .wake_ups = wakeup_mode::polling,
+                  .statement_timeout = 600ms,
+                  .max_connections = 1,
+                  .retry = {.attempts = 1}}};
+    const auto held = locks.acquire("job");
+    stopped_processes stopped;
+    abandon_calls(locks, admin, *watching, stopped);
+    CHECK(eventually(
+        [&] { return kind_of([&] { static_cast<void>(locks.inspect("job")); }) == errc{}; }));
+    CHECK(held.held());
+}
+
+TEST_CASE("the second heartbeat may have more connections than calls if the server ends nothing") {
+    const auto server = support::own_server::start(support::server::postgresql);
+    if (!server) return;
+    const auto source = open(server->url());
+    migrate(source);
+    std::atomic<int> refused{0};
+    client locks{source,
+                 {.ttl = 1min,
+                  .heartbeat = 400ms,
+                  .wake_ups = wakeup_mode::polling,
+                  .statement_timeout = 1s,
+                  .max_connections = 1,
+                  .on_event =
+                      [&](const event& what) {
+                          if (what.kind == event_kind::heartbeat_failed &&
+                              what.message.find("no further connection") != std::string::npos) {
+                              ++refused;
+                          }
+                      },
+                  .retry = {.attempts = 1}}};
+    const auto held = locks.acquire("job");
+    const auto watching = source.connect(soon());
+    stopped_processes stopped;
+    abandon_calls(locks, source, *watching, stopped);
+    REQUIRE(kind_of([&] { static_cast<void>(locks.inspect("job")); }) == errc::out_of_resources);
+    const auto before = locks.stats().heartbeats;
+    const auto others = watching->query(
+        "select pid from pg_stat_activity where backend_type = 'client backend' and pid <> "
+        "pg_backend_pid()",
+        soon());
+    for (std::size_t row = 0; row < others.rows(); ++row) {
+        if (!stopped.contains(others.integer(row, 0))) stopped.stop(others.integer(row, 0));
+    }
+    REQUIRE(stopped.count() > 3);  // the first heartbeat's
+    CHECK(eventually([&] { return locks.stats().heartbeats > before + 1; }));
+    CHECK(refused == 0);
+    CHECK(held.held());
 }
 
 // --- a queue of notifications that is full -------------------------------------------------------

@@ -24,7 +24,7 @@ std::vector<std::int64_t> abandoned_connections::if_too_many(std::size_t most, n
 bool abandoned_connections::keep(std::span<const std::int64_t> running, std::size_t most,
                                  nanoseconds now) {
     constexpr nanoseconds shortest = 500ms;
-    constexpr nanoseconds longest = 1min;
+    constexpr nanoseconds longest = 2s;  // a heartbeat may have to wait as long
     const std::lock_guard lock{mutex_};
     std::erase_if(since_, [&](const auto& each) {
         return std::ranges::find(running, each.first) == running.end();

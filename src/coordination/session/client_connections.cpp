@@ -14,6 +14,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace rowlock::detail {
 namespace {
@@ -33,6 +34,22 @@ error too_many_abandoned() {
                  "the server still runs statements of this client that met their deadline, and no "
                  "cancel ends them: no further connection is made until it has ended some "
                  "(pg_stat_activity shows what they wait for)"};
+}
+
+/// None if this role may not ask: it cannot be known, and a healthy server must not be refused.
+std::vector<std::int64_t> still_running(sql::connection& db, const client_context& context,
+                                        const std::vector<std::int64_t>& processes,
+                                        sql::deadline until) {
+    std::vector<std::int64_t> running;
+    sql::array_text all;
+    for (const auto each : processes) all.add(each);
+    try {
+        const auto rows = sql::run(db, context.statements("running_processes"), until, all.close());
+        for (std::size_t row = 0; row < rows.rows(); ++row) running.push_back(rows.integer(row, 0));
+    } catch (const error& failure) {
+        if (failure.kind() != errc::access_denied) throw;
+    }
+    return running;
 }
 
 /// Notes when it is dropped while the server may still run a statement.
@@ -91,10 +108,6 @@ client_connections::borrowed client_connections::take_of(std::size_t budget, sql
     return db;
 }
 
-client_connections::borrowed client_connections::take_urgent(sql::deadline until) {
-    return pool_.take(budget_ + 2, until, until);
-}
-
 std::unique_ptr<sql::connection> client_connections::make(sql::deadline until, rank who) {
     auto db = context_.shares_connection() ? shared_.join(who, until) : connect(until, who);
     hooks_.on_connected(*db, until);
@@ -125,12 +138,7 @@ void client_connections::require_few_abandoned(sql::connection& db, std::size_t 
     if (processes.empty()) return;
     auto running = processes;
     try {
-        sql::array_text all;
-        for (const auto each : processes) all.add(each);
-        const auto rows =
-            sql::run(db, context_.statements("running_processes"), until, all.close());
-        running.clear();
-        for (std::size_t row = 0; row < rows.rows(); ++row) running.push_back(rows.integer(row, 0));
+        running = still_running(db, context_, processes, until);
     } catch (...) {
         abandoned_.keep(running, most, context_.now());
         throw;

@@ -17,7 +17,8 @@ namespace rowlock::detail {
 /// The connections of one client: a pool with a budget for its calls, and those beyond the budget
 /// of its own threads; or turns on one connection (client_options::single_connection). Where the
 /// server does not end statements that the client has given up, no further connection is made:
-/// those that it has dropped are never many more than those that it has. Thread-safe.
+/// those that it has dropped are never many more than those that it has (PostgreSQL, and a role
+/// that may read pg_stat_activity). Thread-safe.
 class client_connections {
 public:
     using borrowed = sql::connection_pool::borrowed;
@@ -43,13 +44,11 @@ public:
     /// One read connection beyond the budget, for a thread whose own transaction may have locked
     /// what all threads with a connection wait for.
     [[nodiscard]] borrowed take_spare(sql::deadline until) { return take_of(budget_ + 1, until); }
-    /// For a heartbeat that must not wait for the budget; unanswered releases stay unread.
-    [[nodiscard]] borrowed take_urgent(sql::deadline until);
     /// Never waits or connects.
     [[nodiscard]] std::optional<borrowed> take_idle() { return pool_.take_idle(); }
     /// Removes an idle connection from the pool for good; null if there is none.
     [[nodiscard]] std::unique_ptr<sql::connection> remove_idle() { return pool_.remove_idle(); }
-    /// A connection of one of the client's own threads.
+    /// A connection of one of the client's own threads, beyond the budget.
     [[nodiscard]] std::unique_ptr<sql::connection> make(sql::deadline until,
                                                         rank who = rank::usual);
 

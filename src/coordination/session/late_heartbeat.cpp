@@ -39,8 +39,8 @@ nanoseconds late_heartbeat::step() noexcept {
     }
 }
 
-/// Uses an idle connection of the pool. If none becomes idle for a while, opens a new one, which
-/// the pool keeps. Returns `again` also if no connection was available.
+/// Uses an idle connection of the pool. If none becomes idle for a while, opens a new one for this
+/// heartbeat. Returns `again` also if no connection was available.
 beaten late_heartbeat::beat(session& ours) {
     const nanoseconds round_trip = context_.link.round_trip();
     const nanoseconds left = ours.trust()->until() - context_.now();
@@ -62,8 +62,8 @@ beaten late_heartbeat::beat(session& ours) {
     // If a new connection could not be open in time, one in use may still become idle.
     if (10 * round_trip > left) return beaten::again;
     no_idle_since_ = 0ns;
-    // Beyond the budget: an exhausted pool must not cost a lease.
-    const auto made = connections_.take_urgent(end);
+    // An exhausted pool must not cost a lease, nor may calls use up what heartbeats may connect.
+    const auto made = connections_.make(end, client_connections::rank::first);
     return first_.send(ours, *made, end);
 }
 
