@@ -303,6 +303,7 @@ TEST_CASE("ls, show, break, history and held name their database") {
         const auto at = url.rfind('@');
         const std::string name = at == std::string::npos ? url : url.substr(at);
         REQUIRE(in->run({"migrate", "--history", "on"}).code == 0);
+        REQUIRE(in->run({"run", "a", "--", "true"}).code == 0);
         for (const arguments& command : {arguments{"ls"},
                                          {"ls", "--all"},
                                          {"ls", "--waiting"},

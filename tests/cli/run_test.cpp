@@ -272,7 +272,7 @@ TEST_CASE("a command whose lock is asked for within a time learns of it, and may
         CHECK(asked.err.find("is asked to finish within ") != std::string::npos);
         CHECK(job.wait() == 5);
         CHECK(contents(folder / "asked") == "asked\n");
-        CHECK(job.err().find("a is asked for: rowlock, pid ") != std::string::npos);
+        CHECK(job.err().find("a is asked for: rowlock break of ") != std::string::npos);
         CHECK(job.err().find("red \\x1b[31m alert") != std::string::npos);
     }
 }

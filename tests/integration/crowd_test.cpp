@@ -129,7 +129,7 @@ TEST_CASE("a thousand waiting threads use a few connections and share each poll"
             // thread for each connection.
             CHECK(threads_of_this_process() - threads_before - many <= 6 + 8);
             const int connections = support::connections_of_this_process() - connections_before;
-            CHECK(connections <= 8);
+            CHECK(connections <= 9);                 // one of them listens
             CHECK(connections >= (server ? 2 : 0));  // they are counted
             CHECK(waiter.stats().connections <= 8);
             const auto polls_in_a_second = [&] {

@@ -11,6 +11,7 @@
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
 #include "support/servers.hpp"
+#include "support/unnamed_server.hpp"
 #include "support/waits.hpp"
 #include <rowlock/rowlock.hpp>
 #include <rowlock/testing.hpp>
@@ -89,7 +90,7 @@ public:
     sql::result query(std::string_view text, sql::deadline until) override {
         sent += text;
         const bool galera = claims_ == claims::to_be_galera;
-        const bool facts = claims_ != claims::nothing && text.starts_with("show global variables");
+        const bool facts = claims_ != claims::nothing && support::asks_for_facts(text);
         const bool cluster = galera && text.starts_with("show global status");
         if (!facts && !cluster) return inner_->query(text, until);
         sql::result answer{2};

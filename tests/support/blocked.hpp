@@ -10,14 +10,18 @@
 namespace support {
 
 /// Waits until at least `count` connections at the server of `db` wait for a row's lock, held by
-/// the test, in statements whose text contains `what`. `db` has no transaction open: PostgreSQL
-/// shows to each transaction one state of the activity, that of its first look.
+/// the test, in statements whose text contains `what`, or which use a table whose name does:
+/// PostgreSQL cuts a text that it shows. `db` has no transaction open: PostgreSQL shows to each
+/// transaction one state of the activity, that of its first look.
 inline bool waiting_for_rows(rowlock::sql::connection& db, const std::string& what, int count = 1) {
     const bool postgresql = db.speaks() == rowlock::sql::dialect::postgresql;
     const std::string waiting =
         postgresql ? "select count(distinct pid) from pg_locks l join pg_stat_activity a "
-                     "using (pid) where not l.granted and a.query like '%" +
-                         what + "%'"
+                     "using (pid) where not l.granted and (a.query like '%" +
+                         what +
+                         "%' or exists (select from pg_locks u join pg_class c on c.oid = "
+                         "u.relation where u.pid = l.pid and c.relname like '%" +
+                         what + "%'))"
                    : "select count(*) from information_schema.innodb_trx "
                      "where trx_state = 'LOCK WAIT' and trx_query like '%" +
                          what + "%'";

@@ -1,4 +1,5 @@
 #include "base/require.hpp"
+#include "sql/connection_memory.hpp"
 #include "sql/database_traits.hpp"
 #include "sql/in_transaction.hpp"
 #include "sql/run_statement.hpp"
@@ -90,6 +91,8 @@ public:
                                           place_by + options_.statement_timeout));
         waited_ = place_->waited();
         start(steady_clock::now() + options_.statement_timeout);
+        // A fence asks for them: the question is none that the caller may send.
+        sql::memory_of(guarded_).facts = sql::memory_of(**place_).facts;
     }
     state(const state&) = delete;
     state& operator=(const state&) = delete;
