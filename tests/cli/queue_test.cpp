@@ -103,9 +103,11 @@ public:
     bool blocks_somebody() {
         const bool postgresql = db_->speaks() == rowlock::sql::dialect::postgresql;
         const std::string query =
-            postgresql ? "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and "
-                         "query like '%" +
-                             prefix_ + "%'"
+            // PostgreSQL cuts the text of a statement that it shows.
+            postgresql ? "select count(*) from pg_stat_activity a where wait_event_type = 'Lock' "
+                         "and exists (select from pg_locks u join pg_class c on c.oid = "
+                         "u.relation where u.pid = a.pid and c.relname like '" +
+                             prefix_ + "%')"
                        : "select count(*) from information_schema.innodb_trx where trx_state = "
                          "'LOCK WAIT' and trx_query like '%" +
                              prefix_ + "%'";
