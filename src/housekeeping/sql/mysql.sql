@@ -110,10 +110,7 @@ limit 8
 -- the list of processes a user without PROCESS sees his own alone.
 -- $1 connection id of the waiting transaction
 -- → connection id; user; host; state; age in µs; age of the statement in s
-select b.trx_mysql_thread_id, coalesce(max(p.user), ''), coalesce(max(p.host), ''),
-       coalesce(max(case when p.command = 'Sleep' then 'idle in a transaction'
-                         else concat(p.command, ': ', coalesce(p.state, '')) end), ''),
-       max(timestampdiff(microsecond, b.trx_started, r.trx_started)), max(p.time)
+select {blocker}
   from information_schema.innodb_trx r
        straight_join information_schema.innodb_lock_waits w on w.requesting_trx_id = r.trx_id
        straight_join information_schema.innodb_trx b on b.trx_id = w.blocking_trx_id
@@ -125,10 +122,7 @@ select b.trx_mysql_thread_id, coalesce(max(p.user), ''), coalesce(max(p.host), '
 -- statement blockers_on_mysql
 -- The same on MySQL, which shows who waits for whom elsewhere.
 -- $1 connection id of the waiting transaction
-select b.trx_mysql_thread_id, coalesce(max(p.user), ''), coalesce(max(p.host), ''),
-       coalesce(max(case when p.command = 'Sleep' then 'idle in a transaction'
-                         else concat(p.command, ': ', coalesce(p.state, '')) end), ''),
-       max(timestampdiff(microsecond, b.trx_started, r.trx_started)), max(p.time)
+select {blocker}
   from information_schema.innodb_trx r
        straight_join performance_schema.data_lock_waits w on w.requesting_engine_transaction_id = r.trx_id
        straight_join information_schema.innodb_trx b on b.trx_id = w.blocking_engine_transaction_id
@@ -141,10 +135,7 @@ select b.trx_mysql_thread_id, coalesce(max(p.user), ''), coalesce(max(p.host), '
 -- For a MySQL without performance_schema: the transactions that have locked rows, of any table, and wait for none.
 -- As blockers_on_mariadb.
 -- $1 connection id of the waiting transaction
-select b.trx_mysql_thread_id, coalesce(max(p.user), ''), coalesce(max(p.host), ''),
-       coalesce(max(case when p.command = 'Sleep' then 'idle in a transaction'
-                         else concat(p.command, ': ', coalesce(p.state, '')) end), ''),
-       max(timestampdiff(microsecond, b.trx_started, r.trx_started)), max(p.time)
+select {blocker}
   from information_schema.innodb_trx r
        straight_join information_schema.innodb_trx b on b.trx_id <> r.trx_id
        left join information_schema.processlist p on p.id = b.trx_mysql_thread_id

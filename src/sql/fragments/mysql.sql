@@ -137,6 +137,13 @@ wait_timeout
 -- A join that reads its left side first.
 straight_join
 
+-- fragment blocker
+-- What is shown of transaction b, which keeps rows from transaction r, and of its connection p (blockers_on_mariadb).
+b.trx_mysql_thread_id, coalesce(max(p.user), ''), coalesce(max(p.host), ''),
+coalesce(max(case when p.command = 'Sleep' then 'idle in a transaction'
+                  else concat(p.command, ': ', coalesce(p.state, '')) end), ''),
+max(timestampdiff(microsecond, b.trx_started, r.trx_started)), max(p.time)
+
 -- fragment greatest
 -- The function that returns the greatest of its arguments.
 greatest
