@@ -147,28 +147,38 @@ public:
         const std::lock_guard lock{guard_};
         const auto found = std::ranges::find(entries_, entry{file, ::getpid()});
         if (found != entries_.end()) entries_.erase(found);
-        if (std::ranges::find(entries_, entry{file, ::getpid()}) == entries_.end()) {
-            std::erase_if(logs_, [&file](const auto& each) { return each.of == file; });
-        }
     }
-    // Whether the log beside the database at `path` is still the one that this process has open:
-    // its connections to one database share the map of its index, from the first that was opened to
-    // the last that is closed. A file is put back by removing the log and writing over the
-    // database, whose inode stays; a process that has the removed log open would go on in it and
-    // see no other. False also if a part of it was removed. Before any connection has opened the
-    // log it is true.
-    // @param remember if no connection has before
-    [[nodiscard]] bool has_same_log(const identity& file, const std::string& path, bool remember) {
-        const log now{file, identity_of(path + "-wal"), identity_of(path + "-shm")};
+    // The log beside the database at `path`, which a connection has opened. All connections of a
+    // process to one database share the map of its index, from the first that opens it to the last
+    // that closes: only then does SQLite delete the log.
+    void enter_log(const identity& file, const std::string& path) {
         const std::lock_guard lock{guard_};
         const auto known = std::ranges::find(logs_, file, &log::of);
         if (known != logs_.end()) {
-            // SQLite makes the log after its index.
-            if (known->pages == identity{}) known->pages = now.pages;
-            return *known == now;
+            ++known->users;
+        } else {
+            logs_.push_back({file, files_of_log(path)});
         }
-        if (remember && now.index != identity{}) logs_.push_back(now);
-        return true;
+    }
+    // Call before the connection is closed: afterwards the next one may have made another log.
+    void leave_log(const identity& file) noexcept {
+        const std::lock_guard lock{guard_};
+        const auto known = std::ranges::find(logs_, file, &log::of);
+        if (known != logs_.end() && --known->users == 0) logs_.erase(known);
+    }
+    // Whether the log is still the one that this process has open, if it has one open. A file is
+    // put back by removing the log and writing over the database, whose inode stays; a process that
+    // has the removed log open would continue in it and see no other. False also if a part of it
+    // was removed.
+    [[nodiscard]] bool has_same_log(const identity& file, const std::string& path) {
+        // With the guard, so that the log keeps a user between the two looks.
+        const std::lock_guard lock{guard_};
+        const auto known = std::ranges::find(logs_, file, &log::of);
+        if (known == logs_.end()) return true;
+        const log_files now = files_of_log(path);
+        // SQLite makes the log after its index.
+        if (known->files.pages == identity{}) known->files.pages = now.pages;
+        return known->files == now;
     }
     [[nodiscard]] bool inherited(const identity& file) {
         const std::lock_guard lock{guard_};
@@ -184,12 +194,20 @@ private:
         bool operator==(const entry&) const = default;
     };
 
-    struct log {
-        identity of;
+    struct log_files {
         identity pages;
         identity index;
-        bool operator==(const log&) const = default;
+        bool operator==(const log_files&) const = default;
     };
+    struct log {
+        identity of;
+        log_files files;
+        int users = 1;
+    };
+
+    static log_files files_of_log(const std::string& path) noexcept {
+        return {identity_of(path + "-wal"), identity_of(path + "-shm")};
+    }
 
     static identity identity_of(const std::string& path) noexcept {
         struct stat found = {};
@@ -267,6 +285,7 @@ public:
             return;
         }
         if (owned_ == nullptr) return;
+        if (connected_) open_files::instance().leave_log(file_);
         sqlite3_busy_handler(handle_, nullptr, nullptr);  // so that closing does not wait
         sqlite3_wal_hook(handle_, nullptr, nullptr);
         sqlite3_progress_handler(handle_, 0, nullptr, nullptr);
@@ -346,8 +365,9 @@ public:
     // The connection is made. Excludes what that cost.
     void start_counting() {
         round_trips_ = 0;
+        open_files::instance().enter_log(file_, path_of_file());
         connected_ = true;
-        require_same_file();  // and remembers its log
+        require_same_file();
     }
 
     [[nodiscard]] sql::transaction_state transaction() const noexcept {
@@ -510,7 +530,7 @@ private:
         struct stat now = {};
         const bool there = ::stat(path_.c_str(), &now) == 0 &&
                            open_files::identity{now.st_dev, now.st_ino} == file_;
-        if (there && open_files::instance().has_same_log(file_, path_of_file(), connected_)) return;
+        if (there && open_files::instance().has_same_log(file_, path_of_file())) return;
         alive_ = false;
         if (!there) {
             throw error{errc::database_unreachable,
@@ -650,7 +670,7 @@ private:
     std::unique_ptr<write_turns> turns_;  // ends its turn after owned_ its transaction
     steady_clock::time_point next_join_{};
     bool may_join_ = false;   // the statement that runs begins to write
-    bool connected_ = false;  // the file is known to have a log
+    bool connected_ = false;  // has the log open
     database_handle owned_;
     sqlite3* handle_;
     std::string where_;

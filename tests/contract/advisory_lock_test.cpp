@@ -319,7 +319,7 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction's lock is refused where it would not pr
             CHECK_FALSE(locked);
             goes_on = handle->run("select 1") == "1";
         } catch (const std::exception& failure) {
-            MESSAGE(failure.what());
+            MESSAGE(std::string{failure.what()});
         }
         handle->run("rollback");
         return goes_on;

@@ -575,7 +575,7 @@ TEST_CASE("a row that stays locked delays its own request alone, until the next 
                 try {
                     requested += reap(database.source(), options).releases_requested;
                 } catch (const error& failure) {
-                    MESSAGE(failure.what());
+                    MESSAGE(std::string{failure.what()});
                 }
                 return is_asked(other, name);
             });

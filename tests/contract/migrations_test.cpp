@@ -184,7 +184,7 @@ public:
             if (postgresql()) db_.run("drop owned by " + name_);
             db_.run(postgresql() ? "drop role " + name_ : "drop user '" + name_ + "'@'%'");
         } catch (const std::exception& failure) {
-            MESSAGE(failure.what());
+            MESSAGE(std::string{failure.what()});
         }
     }
 
@@ -547,7 +547,7 @@ TEST_CASE_TEMPLATE("of eight threads that migrate at once only one applies the m
                     applied += static_cast<int>(migrate(db->source(), {}, target).size());
                 } catch (const std::exception& failure) {
                     ++failed;
-                    MESSAGE(failure.what());
+                    MESSAGE(std::string{failure.what()});
                 }
             });
         }
@@ -1115,7 +1115,7 @@ TEST_CASE("PostgreSQL: eight migrators with different prefixes make one new sche
                     {.schema = "shared", .prefix = std::string(1, static_cast<char>('a' + i))}));
                 ++applied;
             } catch (const std::exception& failure) {
-                MESSAGE(failure.what());
+                MESSAGE(std::string{failure.what()});
             }
         });
     }

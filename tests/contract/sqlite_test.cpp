@@ -159,6 +159,28 @@ TEST_CASE("many threads open a new SQLite file at once, and all can write") {
     }
 }
 
+TEST_CASE("a connection that is made while the last other one closes opens a new log") {
+    const std::string path = new_path();
+    std::atomic<int> refused{0};
+    {
+        std::vector<std::jthread> threads;
+        for (int n = 0; n < 4; ++n) {
+            threads.emplace_back([&] {
+                // SQLite deletes the log with the last connection: dozens of times here.
+                for (int i = 0; i < 100; ++i) {
+                    try {
+                        (void)connect(path)->query("select 1", soon());
+                    } catch (const rowlock::error& e) {
+                        ++refused;
+                        MESSAGE(std::string{e.what()});
+                    }
+                }
+            });
+        }
+    }
+    CHECK(refused == 0);
+}
+
 TEST_CASE("sqlite: URLs are decoded, and nonsense is refused with a reason") {
     const std::string path = new_path();
     const std::string odd = path + " 100%?#";

@@ -1094,7 +1094,7 @@ TEST_CASE(
                         contenders[static_cast<std::size_t>(i)]->once(names[which], facts[which],
                                                                       round % 10 == 7);
                     } catch (const error& failure) {
-                        if (failures++ == 0) MESSAGE(failure.what());
+                        if (failures++ == 0) MESSAGE(std::string{failure.what()});
                     }
                 }
             });

@@ -312,6 +312,31 @@ TEST_CASE("a connection for LISTEN that was refused, or took too long, is tried 
     }
 }
 
+TEST_CASE("a connection for LISTEN that lasted is replaced at once; control: one that did not") {
+    for (const bool lasts : {true, false}) {
+        CAPTURE(lasts);
+        fake_server server;
+        wakeup::listening_connection listening{server.parts()};
+        const auto calls = server.connect();
+        int replaced = 0;
+        for (int crash = 0; crash < 8; ++crash) {
+            server.open = true;
+            listening.want(session_id{1}, "channel", *calls);
+            if (!eventually([&] { return !listening.is_attempting(); })) break;
+            if (listening.listening_for() != session_id{1}) break;
+            ++replaced;
+            if (lasts) ++server.seconds;
+            server.open = false;
+            (void)listening.take();
+        }
+        if (lasts) {
+            CHECK(replaced == 8);
+        } else {
+            CHECK(replaced < 8);
+        }
+    }
+}
+
 TEST_CASE("a role that may not ask what is asked before a LISTEN polls") {
     fake_server server;
     wakeup::listening_connection listening{server.parts()};

@@ -119,10 +119,10 @@ std::vector<sql::notification> listening_connection::take() noexcept {
     } catch (const std::exception&) {
         // It is closed, or out of memory: the client polls until it listens again.
     }
-    // One that breaks again and again, as by idle_session_timeout, is not made anew each time at
-    // once.
-    constexpr auto lasted = 1min;
-    if (with_.now() - since_ > lasted) failures_ = 0;
+    // One that breaks as soon as it listens is not made anew each time at once. One that lasted is,
+    // however often a server restarts: it costs a connection a second at most.
+    constexpr auto lasted = 1s;
+    if (with_.now() - since_ >= lasted) failures_ = 0;
     drop(pause_after_failure());
     return {};
 }
