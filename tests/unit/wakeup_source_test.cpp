@@ -131,6 +131,7 @@ public:
     std::atomic<int> listens{0};
     std::atomic<std::int64_t> seconds{0};  ///< since the client was started
     std::atomic<int> begun{0};             ///< how often the client was told that it listens
+    std::atomic<int> broken{0};            ///< likewise that the connection broke
 
     [[nodiscard]] std::unique_ptr<sql::connection> connect() {
         ++connections;
@@ -150,7 +151,8 @@ public:
                 .source = source_,
                 .now = [this] { return wakeup::nanoseconds{std::chrono::seconds{seconds}}; },
                 .statement_timeout = 0ms,  // what is not answered at once is late
-                .on_listening = [this] { ++begun; }};
+                .on_listening = [this] { ++begun; },
+                .on_broken = [this] { ++broken; }};
     }
 
 private:
@@ -231,7 +233,9 @@ TEST_CASE("PostgreSQL is listened to once for a session, on a connection of its 
     CHECK(source.listening_for() == session_id{2});
     CHECK(server.listens == 2);
     server.open = false;
+    CHECK(server.broken == 0);
     source.read(to);
+    CHECK(server.broken == 1);
     CHECK(source.listening_for() == session_id{});
     CHECK_FALSE(source.names_grants());
     CHECK(source.descriptor() == -1);

@@ -26,7 +26,8 @@ session_keeper::session_keeper(client_context& context, session_registry& sessio
            .source = context.source,
            .now = [&context] { return context.now(); },
            .statement_timeout = context.options.statement_timeout,
-           .on_listening = [this] { began_to_listen(); }}},
+           .on_listening = [this] { began_to_listen(); },
+           .on_broken = [&connections] { connections.broke(); }}},
       heartbeat_{context, sessions, connections, reconcile, waiting, listening_, std::move(also)},
       late_{context, sessions, connections, reconcile, heartbeat_, [this] { poke(); }} {}
 

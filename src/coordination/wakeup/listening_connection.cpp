@@ -112,8 +112,15 @@ int listening_connection::descriptor() const noexcept {
 }
 
 std::vector<sql::notification> listening_connection::take() noexcept {
+    if (auto received = take_or_drop()) return std::move(*received);
+    with_.on_broken();
+    return {};
+}
+
+/// Returns nothing if the connection turned out to be broken.
+std::optional<std::vector<sql::notification>> listening_connection::take_or_drop() noexcept {
     const std::lock_guard lock{mutex_};
-    if (!db_) return {};
+    if (!db_) return std::vector<sql::notification>{};
     try {
         if (db_->alive()) return db_->notifications()->take();
     } catch (const std::exception&) {
@@ -124,7 +131,7 @@ std::vector<sql::notification> listening_connection::take() noexcept {
     constexpr auto lasted = 1s;
     if (with_.now() - since_ >= lasted) failures_ = 0;
     drop(pause_after_failure());
-    return {};
+    return std::nullopt;
 }
 
 void listening_connection::close() noexcept {

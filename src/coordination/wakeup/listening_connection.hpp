@@ -38,6 +38,9 @@ public:
         std::chrono::milliseconds statement_timeout;
         /// Called by the attempt's thread once it listens: what was sent earlier was missed.
         std::function<void()> on_listening;
+        /// Called by the reader that finds it broken: the server may have gone, and what was sent
+        /// to it on other connections with it.
+        std::function<void()> on_broken;
     };
 
     explicit listening_connection(parts with) : with_{std::move(with)} {}
@@ -69,6 +72,7 @@ private:
     void attempt(session_id session, const std::string& channel) noexcept;
     [[nodiscard]] std::unique_ptr<sql::connection> listen(const std::string& channel,
                                                           nanoseconds& pause);
+    [[nodiscard]] std::optional<std::vector<sql::notification>> take_or_drop() noexcept;
     void drop(nanoseconds pause) noexcept;
     [[nodiscard]] nanoseconds pause_after_failure() noexcept;
 
