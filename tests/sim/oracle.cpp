@@ -1,0 +1,174 @@
+#include "oracle.hpp"
+
+#include <algorithm>
+
+namespace rowlock::sim {
+
+std::string_view to_string(violation kind) noexcept {
+    switch (kind) {
+        case violation::none:
+            return "none";
+        case violation::exclusion:
+            return "exclusion";
+        case violation::token:
+            return "token";
+        case violation::revival:
+            return "revival";
+        case violation::margin:
+            return "margin";
+        case violation::order:
+            return "order";
+        case violation::early:
+            return "early";
+        case violation::partial:
+            return "partial";
+        case violation::fence:
+            return "fence";
+        case violation::wait:
+            return "wait";
+        case violation::deadlock:
+            return "deadlock";
+        case violation::leak:
+            return "leak";
+        case violation::error:
+            return "error";
+    }
+    return "?";
+}
+
+void oracle::fail(violation kind, std::string text) {
+    scheduler_.log("VIOLATION (" + std::string{to_string(kind)} + ") " + text);
+    if (found_ != violation::none) return;
+    found_ = kind;
+    text_ = std::move(text);
+}
+
+bool oracle::ask(const belief& of) {
+    return scheduler_.as(*of.where, of.held);
+}
+
+oracle::handle oracle::enter(belief made) {
+    const bool is_held = ask(made);
+    i64 weight = is_held ? made.weight : 0;
+    for (const auto& other : beliefs_) {
+        if (other.name != made.name) continue;
+        if (ask(other)) {
+            weight += other.weight;
+            if (other.lost_at != forever) fail(violation::revival, other.name);
+        }
+        const bool exclude = other.weight + made.weight > made.capacity;
+        if (other.lost_at == forever || !exclude || !other.steady || !made.steady) continue;
+        // Its holder has not said that it stopped. A loss is noticed a little late.
+        const i64 time = made.since - other.lost_at;
+        if (time < other.margin * 8 / 10) {
+            fail(violation::margin, made.name + ": granted " + std::to_string(time / us) +
+                                        " us after lost() of the holder before, whose margin is " +
+                                        std::to_string(other.margin / us) + " us");
+        }
+    }
+    if (is_held && weight > made.capacity) {
+        fail(violation::exclusion,
+             made.name + ": " + std::to_string(weight) + " of " + std::to_string(made.capacity) +
+                 " are believed to be held, with n" + std::to_string(made.where->id) + "'s token " +
+                 std::to_string(made.token));
+    }
+    if (is_held && made.rises) {
+        i64& last = tokens_[made.name];
+        if (made.token <= last) {
+            fail(violation::token, made.name + ": token " + std::to_string(made.token) + " after " +
+                                       std::to_string(last));
+        }
+        last = std::max(last, made.token);
+    }
+    beliefs_.push_back(std::move(made));
+    return std::prev(beliefs_.end());
+}
+
+void oracle::killed(const node& process) {
+    std::erase_if(beliefs_, [&](const belief& one) { return one.where == &process; });
+}
+
+void oracle::stopped(const node& process) {
+    for (auto& one : beliefs_) {
+        if (one.where == &process) one.steady = false;
+    }
+}
+
+oracle::call_id oracle::call_begins(const node& process, const std::string& name) {
+    calls_of(process, name).under_way.insert(++last_call_);
+    return last_call_;
+}
+
+void oracle::call_ends(const node& process, const std::string& name, call_id which, bool given) {
+    auto& of = calls_of(process, name);
+    of.under_way.erase(which);
+    if (given) {
+        ++of.given;
+        ++of.changes;
+    }
+    for (auto one = of.suspects.begin(); one != of.suspects.end();) {
+        const bool suspected = one->erase(which) > 0;
+        if (suspected && !given && one->empty()) {
+            fail(violation::early, name + ": holds() of n" + std::to_string(process.id) +
+                                       " was true, and no call returned the lock");
+        }
+        one = one->empty() || (suspected && given) ? of.suspects.erase(one) : std::next(one);
+    }
+}
+
+void oracle::given_back(const node& process, const std::string& name) {
+    auto& of = calls_of(process, name);
+    --of.given;
+    ++of.changes;
+}
+
+void oracle::check_holds(const node& process, const std::string& name,
+                         const std::function<bool()>& holds) {
+    auto& of = calls_of(process, name);
+    const auto before = of.changes;
+    auto suspects = of.under_way;
+    if (!holds() || of.given > 0 || of.changes != before) return;
+    // One that has ended meanwhile may be the one.
+    for (const call_id one : suspects) {
+        if (!of.under_way.contains(one)) return;
+    }
+    suspects.insert(of.under_way.begin(), of.under_way.end());
+    if (suspects.empty()) {
+        fail(violation::early, name + ": holds() of n" + std::to_string(process.id) +
+                                   " is true, and no call is under way");
+        return;
+    }
+    of.suspects.push_back(std::move(suspects));
+}
+
+void oracle::asks(u64 thread, const std::string& name) {
+    queue_[thread] = {.name = name, .asked_at = scheduler_.now()};
+}
+
+void oracle::enqueued(u64 thread, const std::string& name, i64 grant_id, i64 asked_at,
+                      i64 made_at) {
+    const auto found = queue_.find(thread);
+    if (found == queue_.end() || found->second.name != name) return;
+    found->second = {name, asked_at, grant_id, made_at};
+}
+
+void oracle::granted(u64 thread, i64 token, i64 grant_id, bool fair) {
+    const auto found = queue_.find(thread);
+    if (found == queue_.end()) return;
+    waiting self = found->second;
+    queue_.erase(found);
+    if (self.grant_id != grant_id) self.enqueued_at = forever;  // not by that entry
+    auto& grants = grants_[self.name];
+    for (const auto& other : grants) {
+        // It asked when this one stood in the queue, and was served before it.
+        if (self.enqueued_at >= other.asked_at || other.token >= token) continue;
+        fail(violation::order, self.name + ": token " + std::to_string(token) +
+                                   " went to a waiter in the queue since " +
+                                   std::to_string(self.enqueued_at / us) + " us, token " +
+                                   std::to_string(other.token) + " to a caller that came at " +
+                                   std::to_string(other.asked_at / us) + " us");
+    }
+    if (fair) grants.push_back({.token = token, .asked_at = self.asked_at});
+}
+
+}  // namespace rowlock::sim

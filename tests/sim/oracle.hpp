@@ -1,0 +1,134 @@
+#pragma once
+
+#include "scheduler.hpp"
+
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rowlock::sim {
+
+/// Which promise is broken.
+enum class violation : unsigned char {
+    none,
+    exclusion,  ///< what is believed at one true time does not fit together
+    token,      ///< it does not rise
+    revival,    ///< held() is true after lost()
+    margin,     ///< the next holder comes too soon after lost()
+    order,      ///< a waiter is overtaken
+    early,      ///< client::holds() knows more than callers were given
+    partial,    ///< some of several locks, and not all
+    fence,      ///< a fenced transaction commits after a newer one
+    wait,       ///< a call does not end in time
+    deadlock,   ///< no thread can run
+    leak,       ///< rows remain, or a lock stays held
+    error,      ///< a call fails in a way that is not documented
+};
+[[nodiscard]] std::string_view to_string(violation kind) noexcept;
+
+/// What a thread believes to hold.
+struct belief {
+    node* where = nullptr;
+    std::string name{};
+    /// What it takes of the capacity of that name: any two that exclude each other exceed it.
+    i64 weight = 1, capacity = 1;
+    bool rises = true;  ///< its token is greater than those of all such beliefs before
+    i64 token = 0;
+    std::function<bool()> held{};
+    i64 since = 0;  ///< when the database granted it, at the latest
+    i64 margin = 0;
+    bool steady = true;     ///< its node was never stopped or stalled
+    i64 lost_at = forever;  ///< when lost() fired
+};
+
+/// Sees in true time who believes to hold what, and compares it with the promises of
+/// docs/guarantees.md. It asks each belief by the clock of its own node whether held() is true.
+///
+/// To ask closes a trust window that has passed, as a watchdog would.
+class oracle {
+public:
+    explicit oracle(scheduler& of) : scheduler_{of} {}
+
+    /// The first violation ends the simulation.
+    void fail(violation kind, std::string text);
+    [[nodiscard]] violation found() const noexcept { return found_; }
+    [[nodiscard]] const std::string& text() const noexcept { return text_; }
+
+    /// @name Exclusion, tokens, the margin
+    /// @{
+    using handle = std::list<belief>::iterator;
+    handle enter(belief made);
+    void leave(handle which) { beliefs_.erase(which); }
+    void killed(const node& process);
+    void stopped(const node& process);  ///< or stalled
+    /// @}
+
+    /// @name What client::holds() says
+    ///
+    /// A name counts as held from the return of the call that acquired it to its release. So if
+    /// holds() is true while no caller has been given the name, one of the calls under way has to
+    /// return it.
+    /// @{
+    using call_id = u64;
+    [[nodiscard]] call_id call_begins(const node& process, const std::string& name);
+    void call_ends(const node& process, const std::string& name, call_id which, bool given);
+    void given_back(const node& process, const std::string& name);
+    /// Calls holds() and judges its answer.
+    void check_holds(const node& process, const std::string& name,
+                     const std::function<bool()>& holds);
+    /// @}
+
+    /// @name The order of a queue
+    ///
+    /// If one call had enqueued before another asked for its entry, or for the lock, and that entry
+    /// was served, it has the smaller token.
+    /// @{
+    void asks(u64 thread, const std::string& name);
+    /// The database has an entry of it: the id of the grant to which it leads, and when it was
+    /// asked for and made.
+    void enqueued(u64 thread, const std::string& name, i64 grant_id, i64 asked_at, i64 made_at);
+    /// `fair`: it did not pass the queue because its client keeps the lease.
+    void granted(u64 thread, i64 token, i64 grant_id, bool fair);
+    void gave_up(u64 thread) { queue_.erase(thread); }
+    /// @}
+
+private:
+    struct calls {
+        i64 given = 0;    ///< holds that callers have
+        u64 changes = 0;  ///< of that
+        std::set<call_id> under_way{};
+        std::list<std::set<call_id>> suspects{};  ///< of each, one has to be given the name
+    };
+    struct waiting {
+        std::string name{};
+        i64 asked_at = 0;
+        i64 grant_id = 0;
+        i64 enqueued_at = forever;
+    };
+    struct grant {
+        i64 token = 0;
+        i64 asked_at = 0;  ///< when its caller began, or asked for its queue entry
+    };
+
+    [[nodiscard]] bool ask(const belief& of);
+    [[nodiscard]] calls& calls_of(const node& process, const std::string& name) {
+        return calls_[{process.id, name}];
+    }
+
+    scheduler& scheduler_;
+    violation found_ = violation::none;
+    std::string text_;
+    std::list<belief> beliefs_;
+    std::map<std::string, i64> tokens_;
+    std::map<std::pair<int, std::string>, calls> calls_;
+    u64 last_call_ = 0;
+    std::map<u64, waiting> queue_;
+    std::map<std::string, std::list<grant>> grants_;
+};
+
+}  // namespace rowlock::sim

@@ -1,0 +1,321 @@
+#include "plan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <initializer_list>
+#include <stdexcept>
+
+namespace rowlock::sim {
+namespace {
+
+using std::chrono::milliseconds;
+
+milliseconds between(random& dice, i64 low, i64 high) {
+    return milliseconds{dice.between(low, high)};
+}
+
+/// An index, with these weights.
+std::size_t pick(random& dice, std::initializer_list<u64> weights) {
+    u64 sum = 0;
+    for (const u64 weight : weights) sum += weight;
+    u64 rest = dice.below(sum);
+    std::size_t chosen = 0;
+    for (const u64 weight : weights) {
+        if (rest < weight) break;
+        rest -= weight;
+        ++chosen;
+    }
+    return chosen;
+}
+
+class drawer {
+public:
+    drawer(u64 seed, climate kind, const item_set& without)
+        : climate_{kind}, without_{without}, dice_{random{seed}.next() ^ 0x5eed} {
+        if (climate_ == climate::mixed && dice_.chance(0.1)) climate_ = climate::slow_answers;
+    }
+
+    plan draw() {
+        plan_.scheduling = draw_policy();
+        draw_mix();
+        plan_.ttl = dice_.between(300, 2000) * ms;
+        const bool is_mixed = climate_ == climate::mixed;
+        drift_ = climate_ == climate::calm || dice_.chance(0.5) ? 0 : 0.02;
+        stalls_ = is_mixed && dice_.chance(0.3);
+        plan_.heals_at = dice_.between(1, 6) * plan_.ttl / 2;
+        one_host_ = dice_.chance(0.6);
+        const i64 count = dice_.between(2, 6);
+        for (i64 i = 0; i < count; ++i) {
+            const bool stays = keeps();
+            auto drawn = draw_process(i);
+            if (stays) plan_.processes.push_back(std::move(drawn));
+        }
+        if (climate_ != climate::calm) draw_faults();
+        plan_.items = last_;
+        return std::move(plan_);
+    }
+
+private:
+    [[nodiscard]] bool keeps() { return !without_.contains(++last_); }
+
+    policy draw_policy() {
+        constexpr std::array chances{0.02, 0.1, 0.3, 0.8};
+        policy drawn;
+        drawn.switch_at_lock = chances[dice_.below(chances.size())];
+        drawn.switch_at_unlock = dice_.chance(0.5) ? 0 : drawn.switch_at_lock / 2;
+        drawn.spurious_wake_up = dice_.chance(0.3) ? 0.05 : 0;
+        drawn.priority_changes = dice_.chance(0.3) ? static_cast<int>(dice_.between(1, 12)) : 0;
+        return drawn;
+    }
+
+    /// What this seed does much of, and what not at all.
+    void draw_mix() {
+        plan_.names = static_cast<int>(dice_.between(1, 4));
+        users_ = dice_.between(1, 3);
+        operations_ = dice_.between(8, 40);
+        thinks_ = dice_.unit();
+        longest_think_ = dice_.skewed(1 * ms, 300 * ms);
+        longest_work_ = dice_.skewed(1 * ms, 200 * ms);
+        works_long_ = dice_.chance(0.3) ? 0 : 0.3 * dice_.unit();
+        fences_ = dice_.chance(0.5) ? 0 : 0.5 * dice_.unit();
+        changes_mode_ = dice_.chance(0.5) ? 0 : 0.5;
+        leases_ = 1 + dice_.below(8);
+        several_ = dice_.below(4);
+        modes_ = dice_.below(4);
+        permits_ = dice_.below(4);
+        once_ = dice_.below(6);
+        for_a_time_ = dice_.below(4);
+        barging_ = dice_.below(3);
+        limited_ = dice_.below(3);
+        patient_ = 1 + dice_.below(6);
+    }
+
+    client_options draw_options() {
+        client_options drawn;
+        drawn.ttl = milliseconds{plan_.ttl / ms};
+        drawn.poll_interval = between(dice_, 50, 1000);
+        drawn.statement_timeout = between(dice_, 150, 600);
+        constexpr std::array modes{wakeup_mode::automatic, wakeup_mode::database,
+                                   wakeup_mode::polling};
+        drawn.wake_ups = modes[pick(dice_, {7, 2, 1})];
+        drawn.retry.total = between(dice_, 500, 3000);
+        if (dice_.chance(0.25)) drawn.retain.emplace().longest = between(dice_, 20, 500);
+        if (dice_.chance(0.2)) drawn.when_cut_off = when_cut_off::fail;
+        if (dice_.chance(0.3)) drawn.reaper.emplace().interval = milliseconds{1000};
+        drawn.program = "simulated";
+        return drawn;
+    }
+
+    operation draw_operation() {
+        operation drawn;
+        constexpr std::array kinds{hold_kind::lease, hold_kind::several, hold_kind::shared_mutex,
+                                   hold_kind::permits};
+        drawn.kind = kinds[pick(dice_, {leases_, several_, modes_, permits_})];
+        constexpr std::array manners{manner::once, manner::for_a_time, manner::barging,
+                                     manner::limited, manner::patient};
+        const bool is_lease = drawn.kind == hold_kind::lease;
+        drawn.how = manners[pick(dice_, {once_, for_a_time_, is_lease ? barging_ : 0,
+                                         is_lease ? limited_ : 0, patient_})];
+        draw_names(drawn);
+        draw_modes(drawn);
+        drawn.permits = dice_.chance(0.3) ? 2 : 1;
+        if (dice_.chance(thinks_)) drawn.think = dice_.skewed(0, longest_think_);
+        drawn.patience = dice_.between(1, 1500) * ms;
+        drawn.max_duration = dice_.between(100, 2000) * ms;
+        drawn.work = dice_.chance(works_long_) ? dice_.between(0, 3 * plan_.ttl)
+                                               : dice_.skewed(0, longest_work_);
+        drawn.listens = dice_.chance(0.9);
+        drawn.stops = dice_.chance(0.7);
+        drawn.fences = dice_.chance(fences_);
+        drawn.releases = dice_.chance(0.7);
+        return drawn;
+    }
+
+    /// Half of the time "a", so that clients meet.
+    void draw_names(operation& of) {
+        const auto count = static_cast<u64>(plan_.names);
+        const u64 wanted = of.kind == hold_kind::several ? 1 + dice_.below(count) : 1;
+        const u64 first = dice_.chance(0.5) ? 0 : dice_.below(count);
+        for (u64 i = 0; i < wanted; ++i) {
+            of.names.emplace_back(1, static_cast<char>('a' + (first + i) % count));
+        }
+    }
+
+    void draw_modes(operation& of) {
+        constexpr std::array modes{lock_mode::shared, lock_mode::upgradeable, lock_mode::exclusive};
+        of.mode = modes[pick(dice_, {4, 2, 4})];
+        if (!dice_.chance(changes_mode_)) return;
+        if (of.mode == lock_mode::exclusive) {
+            of.next_mode = dice_.chance(0.5) ? lock_mode::shared : lock_mode::upgradeable;
+        } else if (of.mode == lock_mode::upgradeable) {
+            of.next_mode = dice_.chance(0.8) ? lock_mode::exclusive : lock_mode::shared;
+        }
+    }
+
+    process draw_process(i64 number) {
+        process drawn;
+        drawn.host = one_host_ ? 0 : number % 2;
+        drawn.clock_rate = 1 + drift_ * (2 * dice_.unit() - 1);
+        drawn.clock_origin = dice_.between(second, 1'000'000 * second);
+        drawn.stalls = stalls_;
+        drawn.options = draw_options();
+        for (i64 i = 0; i < users_; ++i) {
+            const bool user_stays = keeps();
+            user one;
+            for (i64 k = 0; k < operations_; ++k) {
+                const bool operation_stays = keeps();
+                auto next = draw_operation();
+                if (operation_stays) one.operations.push_back(std::move(next));
+            }
+            if (user_stays) drawn.users.push_back(std::move(one));
+        }
+        return drawn;
+    }
+
+    void add(fault drawn, bool stays) {
+        if (stays) plan_.faults.push_back(std::move(drawn));
+    }
+
+    [[nodiscard]] i64 some_time() { return dice_.between(10 * ms, plan_.heals_at); }
+
+    void draw_faults() {
+        const bool all = climate_ == climate::mixed;
+        draw_weather(0, dice_.unit());
+        for (int i = 0; i < 3; ++i) draw_weather(some_time(), 2 * dice_.unit());
+        for (u64 i = all ? dice_.below(6) : 0; i > 0; --i) draw_pause();
+        for (u64 i = all ? dice_.below(3) : 0; i > 0; --i) draw_kill();
+        for (u64 i = dice_.below(6); i > 0; --i) draw_cut_off();
+        if (dice_.chance(0.2)) {
+            const bool stays = keeps();
+            add({.kind = fault_kind::clock_back,
+                 .when = some_time(),
+                 .lasts = dice_.between(1 * ms, plan_.ttl)},
+                stays);
+        }
+        if (dice_.chance(0.3)) {
+            const bool stays = keeps();
+            add({.kind = fault_kind::down,
+                 .when = some_time(),
+                 .lasts = dice_.between(10 * ms, 2 * plan_.ttl)},
+                stays);
+        }
+    }
+
+    void draw_pause() {
+        const bool stays = keeps();
+        const i64 longest = 3 * plan_.ttl;
+        const i64 when = some_time();
+        const i64 lasts =
+            dice_.chance(0.5) ? dice_.between(0, longest) : dice_.skewed(1 * ms, longest);
+        add({.kind = fault_kind::pause, .when = when, .lasts = lasts, .victim = dice_.next()},
+            stays);
+    }
+
+    void draw_kill() {
+        const bool stays = keeps();
+        fault drawn{.kind = fault_kind::kill, .when = some_time(), .victim = dice_.next()};
+        if (dice_.chance(0.7)) {
+            const bool successor_stays = keeps();
+            auto successor = draw_process(0);
+            if (successor_stays) drawn.successor = std::move(successor);
+        }
+        add(std::move(drawn), stays);
+    }
+
+    /// Often about as long as a client trusts its leases.
+    void draw_cut_off() {
+        const bool stays = keeps();
+        const i64 when = some_time();
+        const i64 lasts = dice_.chance(0.6) ? dice_.between(plan_.ttl * 4 / 10, plan_.ttl * 12 / 10)
+                                            : dice_.between(1 * ms, 3 * plan_.ttl);
+        add({.kind = fault_kind::cut_off, .when = when, .lasts = lasts, .victim = dice_.next()},
+            stays);
+    }
+
+    void draw_weather(i64 when, double strength) {
+        const bool stays = keeps();
+        fault drawn{.kind = fault_kind::change, .when = when};
+        const auto draw = [&](hazard_kind kind, double likely, double most, i64 longest) {
+            const bool hazard_stays = keeps();
+            const bool occurs = dice_.chance(likely);
+            hazard one{kind, most * strength * dice_.unit(), longest, std::nullopt};
+            if (kind == hazard_kind::slow_answers && dice_.chance(0.6)) one.victim = dice_.next();
+            if (occurs && hazard_stays) drawn.hazards.push_back(one);
+        };
+        if (climate_ == climate::slow_answers) {
+            strength = 1;
+            draw(hazard_kind::slow_answers, 1, 0.8, 250 * ms);
+        } else {
+            draw(hazard_kind::slow, 0.4, 0.2, dice_.skewed(20 * ms, 1 * second));
+            draw(hazard_kind::slow_answers, 0.3, 0.5, dice_.skewed(20 * ms, 1 * second));
+            draw(hazard_kind::lost_request, 0.4, 0.1, 0);
+            draw(hazard_kind::lost_reply, 0.4, 0.15, 0);
+            draw(hazard_kind::late, 0.4, 0.15, dice_.skewed(20 * ms, 4 * second));
+            draw(hazard_kind::cut, 0.4, 0.1, 0);
+            draw(hazard_kind::full, 0.4, 0.1, 0);
+            draw(hazard_kind::refused, 0.4, 0.5, 0);
+            draw(hazard_kind::lost_change, 0.4, 0.5, 0);
+            draw(hazard_kind::lost_mail, 0.4, 0.5, 0);
+            draw(hazard_kind::late_mail, 0.3, 1, 20 * ms);
+        }
+        add(std::move(drawn), stays);
+    }
+
+    climate climate_;
+    const item_set& without_;
+    random dice_;
+    plan plan_;
+    item last_ = 0;
+
+    double drift_ = 0;
+    bool stalls_ = false, one_host_ = true;
+    i64 users_ = 1, operations_ = 1;
+    double thinks_ = 0, works_long_ = 0, fences_ = 0, changes_mode_ = 0;
+    i64 longest_think_ = 0, longest_work_ = 0;
+    u64 leases_ = 1, several_ = 0, modes_ = 0, permits_ = 0;
+    u64 once_ = 1, for_a_time_ = 1, barging_ = 1, limited_ = 1, patient_ = 1;
+};
+
+}  // namespace
+
+plan draw_plan(u64 seed, climate with, const item_set& without) {
+    return drawer{seed, with, without}.draw();
+}
+
+std::string to_text(const item_set& items) {
+    std::string text;
+    for (auto next = items.begin(); next != items.end();) {
+        const item first = *next;
+        item last = first;
+        while (++next != items.end() && *next == last + 1) ++last;
+        if (!text.empty()) text += ',';
+        text += std::to_string(first);
+        if (last > first) text += '-' + std::to_string(last);
+    }
+    return text;
+}
+
+item_set parse_items(std::string_view text) {
+    item_set items;
+    const auto number = [&text] {
+        item value = 0;
+        const auto [rest, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (failure != std::errc{}) throw std::invalid_argument{"not a list of items"};
+        text.remove_prefix(static_cast<std::size_t>(rest - text.data()));
+        return value;
+    };
+    while (!text.empty()) {
+        const item first = number();
+        item last = first;
+        if (text.starts_with('-')) {
+            text.remove_prefix(1);
+            last = number();
+        }
+        for (item each = first; each <= last; ++each) items.insert(each);
+        if (text.starts_with(',')) text.remove_prefix(1);
+    }
+    return items;
+}
+
+}  // namespace rowlock::sim

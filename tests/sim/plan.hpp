@@ -1,0 +1,132 @@
+#pragma once
+
+#include "random.hpp"
+#include "scheduler.hpp"
+#include <rowlock/lock_mode.hpp>
+#include <rowlock/options.hpp>
+
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rowlock::sim {
+
+/// The parts of a plan that a shrinking may leave out are numbered from 1 on, in the order in which
+/// they are drawn: a process, then each of its threads, each followed by its operations; the
+/// faults; the weather.
+using item = std::size_t;
+using item_set = std::set<item>;
+
+/// Such as `3-17,40`.
+[[nodiscard]] std::string to_text(const item_set& items);
+/// @throws std::invalid_argument
+[[nodiscard]] item_set parse_items(std::string_view text);
+
+/// What a thread acquires.
+enum class hold_kind : unsigned char { lease, several, shared_mutex, permits };
+
+/// How it asks.
+enum class manner : unsigned char {
+    once,        ///< try_acquire
+    for_a_time,  ///< try_acquire_for
+    barging,     ///< the same, past the queue
+    limited,     ///< acquire, with a max_duration
+    patient,     ///< acquire
+};
+
+/// A thread thinks, acquires, works, and gives back.
+struct operation {
+    hold_kind kind = hold_kind::lease;
+    manner how = manner::once;
+    std::vector<std::string> names{};  ///< of leases
+    lock_mode mode = lock_mode::exclusive;
+    std::optional<lock_mode> next_mode{};  ///< upgraded, or downgraded to, half way through
+    i64 permits = 1;
+    i64 think = 0, patience = 0, max_duration = 0, work = 0;
+    bool listens = true;   ///< to lost()
+    bool stops = true;     ///< when held() has turned false; otherwise it works on
+    bool fences = false;   ///< writes what the lock protects, in a fenced transaction
+    bool releases = true;  ///< by release(), otherwise by the destructor
+};
+
+struct user {
+    std::vector<operation> operations{};
+};
+
+/// A simulated process: one client, some threads.
+struct process {
+    i64 host = 0;
+    double clock_rate = 1;
+    i64 clock_origin = 0;
+    bool stalls = false;
+    client_options options{};
+    std::vector<user> users{};
+};
+
+enum class fault_kind : unsigned char {
+    pause,       ///< of a process, for `lasts`
+    kill,        ///< of a process; a successor may start
+    cut_off,     ///< a process does not reach the database, for `lasts`
+    down,        ///< the database answers nobody, for `lasts`
+    clock_back,  ///< the database's clock is set back by `lasts`
+    change,      ///< the weather is another from here on
+};
+
+enum class hazard_kind : unsigned char {
+    slow,
+    slow_answers,
+    lost_request,
+    lost_reply,
+    late,
+    cut,
+    full,
+    refused,
+    lost_change,
+    lost_mail,
+    late_mail
+};
+
+/// One thing that may go wrong, and how often.
+struct hazard {
+    hazard_kind kind{};
+    double chance = 0;
+    i64 longest = 0;
+    std::optional<u64> victim{};  ///< for slow answers: of one process alone
+};
+
+struct fault {
+    fault_kind kind{};
+    i64 when = 0;
+    i64 lasts = 0;
+    u64 victim = 0;  ///< of the processes that live then, by this number modulo theirs
+    std::optional<process> successor{};
+    std::vector<hazard> hazards{};
+};
+
+/// All that is chosen before a simulation runs. What is random while it runs (the schedule, the
+/// delays, which statements meet a hazard) is drawn from another stream of the seed.
+struct plan {
+    policy scheduling{};
+    i64 ttl = second;
+    int names = 1;
+    i64 permits = 3;   ///< the capacity of the semaphore
+    i64 heals_at = 0;  ///< from then on nothing goes wrong, and holds are short
+    std::vector<process> processes{};
+    std::vector<fault> faults{};
+    item items = 0;  ///< how many there are, those left out included
+};
+
+/// Which faults there may be.
+enum class climate : unsigned char {
+    mixed,         ///< any; a tenth of the seeds have only the last
+    calm,          ///< none
+    slow_answers,  ///< slow answers and processes that are cut off: hard on the trust window
+};
+
+/// Each seed has its own mix of clients, operations and faults ("swarm testing").
+/// @param without left out; the rest is as it would be
+[[nodiscard]] plan draw_plan(u64 seed, climate with, const item_set& without = {});
+
+}  // namespace rowlock::sim

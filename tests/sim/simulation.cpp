@@ -1,0 +1,345 @@
+// Runs a plan: processes with a client each, whose threads acquire and give back, while faults
+// happen to them; then heals everything, and looks at what remains.
+
+#include "simulation.hpp"
+
+#include "database.hpp"
+#include "mailbox.hpp"
+#include "pollable.hpp"
+#include "user_thread.hpp"
+#include "wall_clock.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace rowlock::sim {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::string number(i64 value) {
+    return std::to_string(value);
+}
+
+/// After the faults: sessions of the dead expire, every hold is short.
+i64 longest_wait(const plan& of) {
+    return 3 * of.ttl + 5 * second;
+}
+
+class simulation final : private scene {
+public:
+    simulation(const plan& chosen, u64 seed, std::FILE* prints, statistics& sum)
+        : scene{chosen, sum}, scheduler_{seed, chosen.scheduling}, oracle_{scheduler_} {
+        scheduler_.prints = prints;
+        mail = {};
+        forget_pollables();
+        close_mailboxes(-1);
+        database_ = std::make_unique<sim::database>();
+        database_->on_answer = [this](const request& what, const sql::result& rows) {
+            if (what.name != "enqueue" || rows.affected() != 1) return;
+            oracle_.enqueued(what.thread, what.texts.front(), what.parameters[2].integer(),
+                             what.sent, what.ran);
+        };
+    }
+
+    outcome go() {
+        make_semaphore();
+        heals_at_ = scheduler_.now() + chosen().heals_at;
+        for (const auto& process : chosen().processes) start(process);
+        for (const auto& fault : chosen().faults) {
+            scheduler_.after(fault.when, [this, &fault] {
+                if (!healed()) happen(fault);
+            });
+        }
+        scheduler_.at(heals_at_, [this] { heal(); });
+        run_until_idle(heals_at_ + longest_wait(chosen()), "a call does not end");
+        sum().longest_wait = std::max(sum().longest_wait, scheduler_.now() - heals_at_);
+        if (fine()) look_at_the_end();
+        sum().statements += database_->statements();
+        sum().steps += scheduler_.steps();
+        sum().virtual_time += scheduler_.now();
+        ++sum().seeds;
+        return {oracle_.found(), oracle_.text(), scheduler_.trace()};
+    }
+
+private:
+    sim::scheduler& scheduler() override { return scheduler_; }
+    sim::oracle& oracle() override { return oracle_; }
+    sim::database& database() override { return *database_; }
+    bool healed() const override { return healed_; }
+    bool steady(const node& process) const override { return !unsteady_.contains(process.id); }
+
+    [[nodiscard]] bool fine() const { return oracle_.found() == violation::none; }
+
+    void run_until_idle(i64 limit, const std::string& otherwise) {
+        if (!fine()) return;
+        const auto done = [this] { return running_ == 0 || !fine(); };
+        if (scheduler_.run(done, limit)) return;
+        const bool late = scheduler_.now() >= limit;
+        if (scheduler_.prints != nullptr) scheduler_.print_stacks();
+        oracle_.fail(late ? violation::wait : violation::deadlock,
+                     otherwise + "\n" + scheduler_.describe());
+    }
+
+    void make_semaphore() {
+        ++running_;
+        scheduler_.spawn(
+            scheduler_.add_node(0, 1, second),
+            [this] {
+                client locks{database_->source()};
+                semaphore{locks, semaphore_name}.set_capacity(chosen().permits);
+                --running_;
+            },
+            "main");
+        run_until_idle(60 * second, "the first client does not end");
+    }
+
+    void start(const process& planned) {
+        node& home = scheduler_.add_node(planned.host, planned.clock_rate, planned.clock_origin);
+        if (planned.stalls) {
+            home.stall = 0.002;
+            home.longest_stall = 60 * ms;
+            unsteady_.insert(home.id);
+        }
+        ++running_;
+        working_.push_back(&home);
+        const auto main = [this, &home, &planned] {
+            try {
+                client locks{database_->source(), planned.options};
+                shared_mutex modes{locks, shared_mutex_name};
+                std::vector<std::thread> threads;
+                for (const auto& user : planned.users) {
+                    threads.emplace_back([this, &home, &locks, &modes, &planned, &user] {
+                        work(*this, home, locks, modes, planned, user);
+                    });
+                }
+                for (auto& thread : threads) thread.join();
+                scheduler_.log("closes its client");
+            } catch (const error& failure) {
+                oracle_.fail(violation::error, std::string{"a process: "} + failure.what());
+            }
+            scheduler_.log("ends");
+            std::erase(working_, &home);
+            --running_;
+        };
+        scheduler_.spawn(home, main, "main");
+    }
+
+    // --- faults --------------------------------------------------------------------------------
+
+    node* victim(u64 choice) {
+        std::vector<node*> alive;
+        for (auto* const process : working_) {
+            if (!process->paused) alive.push_back(process);
+        }
+        return alive.empty() ? nullptr : alive[choice % alive.size()];
+    }
+
+    void happen(const fault& what) {
+        auto& sky = database_->sky;
+        switch (what.kind) {
+            case fault_kind::change:
+                return change_weather(what);
+            case fault_kind::down:
+                scheduler_.log("FAULT the database answers nobody");
+                sky.down = true;
+                scheduler_.after(what.lasts, [&sky] { sky.down = false; });
+                return;
+            case fault_kind::clock_back:
+                scheduler_.log("FAULT the database's clock is set back by " +
+                               number(what.lasts / us) + " us");
+                clock_was_set_ = true;
+                database_->clock_step -= what.lasts;
+                return;
+            case fault_kind::pause:
+            case fault_kind::kill:
+            case fault_kind::cut_off:
+                break;
+        }
+        node* const process = victim(what.victim);
+        if (process == nullptr) return;
+        if (what.kind == fault_kind::pause) return pause(*process, what.lasts);
+        if (what.kind == fault_kind::kill) return kill(*process, what);
+        ++sum().cut_offs;
+        scheduler_.log("FAULT n" + number(process->id) + " is cut off");
+        sky.cut_off.insert(process->id);
+        scheduler_.after(what.lasts, [&sky, id = process->id] { sky.cut_off.erase(id); });
+    }
+
+    void pause(node& process, i64 lasts) {
+        ++sum().pauses;
+        scheduler_.log("FAULT n" + number(process.id) + " is stopped");
+        unsteady_.insert(process.id);
+        oracle_.stopped(process);
+        scheduler_.pause(process);
+        scheduler_.after(lasts, [this, &process] {
+            if (process.killed || !process.paused) return;
+            scheduler_.log("n" + number(process.id) + " continues");
+            scheduler_.resume(process);
+        });
+    }
+
+    void kill(node& process, const fault& what) {
+        ++sum().kills;
+        scheduler_.log("FAULT n" + number(process.id) + " is killed");
+        oracle_.killed(process);
+        scheduler_.kill(process);
+        database_->close_connections_of(process.id);
+        close_mailboxes(process.id);
+        std::erase(working_, &process);
+        --running_;
+        if (what.successor) start(*what.successor);
+    }
+
+    void change_weather(const fault& what) {
+        auto& sky = database_->sky;
+        const auto cut_off = std::move(sky.cut_off);
+        sky = {.down = sky.down, .cut_off = cut_off};
+        mail = {};
+        for (const auto& one : what.hazards) apply(one);
+        scheduler_.log("FAULT " + number(static_cast<i64>(what.hazards.size())) +
+                       " hazards from here on");
+    }
+
+    void apply(const hazard& one) {
+        auto& sky = database_->sky;
+        switch (one.kind) {
+            case hazard_kind::slow:
+                sky.slow = one.chance;
+                sky.slow_max = one.longest;
+                break;
+            case hazard_kind::slow_answers:
+                sky.slow_answers = one.chance;
+                sky.slow_max = one.longest;
+                if (one.victim) {
+                    if (const auto* const of = victim(*one.victim)) sky.slow_answers_of = of->id;
+                }
+                break;
+            case hazard_kind::lost_request:
+                sky.lost_request = one.chance;
+                break;
+            case hazard_kind::lost_reply:
+                sky.lost_reply = one.chance;
+                break;
+            case hazard_kind::late:
+                sky.late = one.chance;
+                sky.late_max = one.longest;
+                break;
+            case hazard_kind::cut:
+                sky.cut = one.chance;
+                break;
+            case hazard_kind::full:
+                sky.full = one.chance;
+                break;
+            case hazard_kind::refused:
+                sky.refused = one.chance;
+                break;
+            case hazard_kind::lost_change:
+                sky.lost_change = one.chance;
+                break;
+            case hazard_kind::lost_mail:
+                mail.lost = one.chance;
+                break;
+            case hazard_kind::late_mail:
+                mail.longest = one.longest;
+                break;
+        }
+    }
+
+    void heal() {
+        if (healed_) return;
+        scheduler_.log("HEALED");
+        healed_ = true;
+        database_->sky = {};
+        mail = {};
+        for (const auto& process : scheduler_.nodes()) {
+            process->stall = 0;
+            if (process->paused) scheduler_.resume(*process);
+        }
+    }
+
+    // --- the end -------------------------------------------------------------------------------
+
+    void look_at_the_end() {
+        heal();
+        // By then all sessions of the dead have expired. A timer, or the time would stand still.
+        const i64 later = scheduler_.now() + longest_wait(chosen());
+        scheduler_.at(later, [] {});
+        static_cast<void>(scheduler_.run([&] { return scheduler_.now() >= later; }, later + 1));
+        expect_rows("sessions that live", live_sessions(), 0);
+        expect_rows("used permits, of those in holds",
+                    database_->ask_number("select coalesce(sum(used), 0) from rowlock_semaphore"),
+                    database_->ask_number("select coalesce(sum(permits), 0) from rowlock_permit"));
+        const auto stale = database_->ask("select name, was, became from sim_stale_write");
+        for (std::size_t i = 0; i < stale.rows(); ++i) {
+            oracle_.fail(violation::fence, std::string{stale.text(i, 0)} + ": token " +
+                                               std::string{stale.text(i, 2)} + " after " +
+                                               std::string{stale.text(i, 1)});
+        }
+        ++running_;
+        scheduler_.spawn(
+            scheduler_.add_node(0, 1, second), [this] { acquire_everything(); }, "last");
+        run_until_idle(scheduler_.now() + 60 * second, "the last client does not end");
+        if (fine()) expect_rows("sessions of closed clients", live_sessions(), 0);
+    }
+
+    void expect_rows(const std::string& what, i64 count, i64 expected) {
+        if (count == expected) return;
+        oracle_.fail(violation::leak,
+                     what + ": " + number(count) + " instead of " + number(expected));
+    }
+
+    i64 live_sessions() {
+        return database_->ask_number(
+            "select count(*) from rowlock_session where ended = 0 and expires_at > " +
+            number(database_->clock()));
+    }
+
+    /// Whatever became of the others, a new client gets each lock soon.
+    void acquire_everything() {
+        constexpr milliseconds soon{100};
+        const auto expect = [this](const std::string& name, bool acquired) {
+            if (!acquired) oracle_.fail(violation::leak, name + " does not become free");
+        };
+        try {
+            client_options options;
+            options.ttl = milliseconds{chosen().ttl / ms};
+            client locks{database_->source(), options};
+            for (int i = 0; i < chosen().names; ++i) {
+                const std::string name(1, static_cast<char>('a' + i));
+                expect(name, locks.try_acquire_for(name, soon).has_value());
+            }
+            shared_mutex modes{locks, shared_mutex_name};
+            expect(shared_mutex_name,
+                   modes.try_acquire_for(lock_mode::exclusive, soon).has_value());
+            semaphore permits{locks, semaphore_name};
+            expect(semaphore_name, permits.try_acquire_for(chosen().permits, soon).has_value());
+        } catch (const error& failure) {
+            oracle_.fail(violation::error, std::string{"the last client: "} + failure.what());
+        }
+        --running_;
+    }
+
+    sim::scheduler scheduler_;
+    sim::oracle oracle_;
+    std::unique_ptr<sim::database> database_;
+    int running_ = 0;               ///< main threads that have not ended
+    std::vector<node*> working_{};  ///< processes that have neither ended nor been killed
+    std::set<int> unsteady_{};      ///< nodes that were ever stopped or stalled
+    i64 heals_at_ = 0;
+    bool healed_ = false;
+};
+
+}  // namespace
+
+outcome simulate(const plan& chosen, u64 seed, u64 schedule, std::FILE* prints, statistics& sum) {
+    random mix{seed + schedule * 0x9e3779b97f4a7c15ULL};
+    // What a killed process leaves behind is not freed, as nothing of it is unwound.
+    auto running = std::make_unique<simulation>(chosen, mix.next(), prints, sum);
+    return running->go();
+}
+
+}  // namespace rowlock::sim

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "database.hpp"
+#include "oracle.hpp"
+#include "plan.hpp"
+#include "scheduler.hpp"
+#include "simulation.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/shared_mutex.hpp>
+
+namespace rowlock::sim {
+
+constexpr auto* shared_mutex_name = "modes";
+constexpr auto* semaphore_name = "permits";
+
+/// What the threads of a simulation share.
+class scene {
+public:
+    scene(const plan& chosen, statistics& sum) : plan_{chosen}, sum_{sum} {}
+    scene(const scene&) = delete;
+    scene& operator=(const scene&) = delete;
+    virtual ~scene() = default;
+
+    [[nodiscard]] virtual sim::scheduler& scheduler() = 0;
+    [[nodiscard]] virtual sim::oracle& oracle() = 0;
+    [[nodiscard]] virtual sim::database& database() = 0;
+    [[nodiscard]] virtual bool healed() const = 0;
+    /// Whether this node was never stopped or stalled.
+    [[nodiscard]] virtual bool steady(const node& process) const = 0;
+    [[nodiscard]] const plan& chosen() const noexcept { return plan_; }
+    [[nodiscard]] statistics& sum() noexcept { return sum_; }
+    /// After that the database's times say nothing about true times.
+    [[nodiscard]] bool clock_was_set() const noexcept { return clock_was_set_; }
+
+protected:
+    bool clock_was_set_ = false;
+
+private:
+    const plan& plan_;
+    statistics& sum_;
+};
+
+/// A thread of a simulated process: does what is planned for it, tells the oracle what it
+/// believes, and ends soon after everything has healed.
+void work(scene& in, node& home, client& locks, shared_mutex& modes, const process& of,
+          const user& planned);
+
+}  // namespace rowlock::sim
