@@ -91,7 +91,7 @@ std::string grants(sql::dialect speaks, const place& at, const sql::table_names&
     if (postgresql && !at.folder.empty()) {
         text += fmt::format("grant usage on schema {} to {};\n", quoted(at.folder, mark), to);
     }
-    for (const auto& each : read_only ? rights_of_a_reader() : rights_of_a_client(speaks)) {
+    for (const auto& each : read_only ? rights_of_a_reader(speaks) : rights_of_a_client(speaks)) {
         text += fmt::format("grant {} on {} to {};\n", fmt::join(each.rights, ", "),
                             qualified(each.table, at, names, mark), to);
     }
@@ -130,13 +130,17 @@ std::vector<table_rights> rights_of_a_client(sql::dialect speaks) {
             {"rowlock_migration", "version", {"select"}}};
 }
 
-std::vector<table_rights> rights_of_a_reader() {
+std::vector<table_rights> rights_of_a_reader(sql::dialect speaks) {
     auto all = rights_of_a_client(sql::dialect::sqlite);
     for (auto& each : all) each.rights = {"select"};
     const auto session = std::ranges::find(all, "rowlock_session", &table_rights::table);
+    // The last two say on PostgreSQL which transaction has locked a row.
     session->rights = {
-        "select (id, owner, host, pid, program, ttl_us, expires_at, ended, beats, revision, "
-        "server_identity, opened_at)"};
+        speaks == sql::dialect::postgresql
+            ? "select (id, owner, host, pid, program, ttl_us, expires_at, ended, beats, revision, "
+              "server_identity, opened_at, xmax, tableoid)"
+            : "select (id, owner, host, pid, program, ttl_us, expires_at, ended, beats, revision, "
+              "server_identity, opened_at)"};
     return all;
 }
 

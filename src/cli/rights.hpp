@@ -18,6 +18,6 @@ struct table_rights {
 [[nodiscard]] std::vector<table_rights> rights_of_a_client(sql::dialect speaks);
 /// The same for a role that shows locks and measures, and that cannot make a client believe in a
 /// grant: it does not see the secrets of sessions (docs/adr/0032).
-[[nodiscard]] std::vector<table_rights> rights_of_a_reader();
+[[nodiscard]] std::vector<table_rights> rights_of_a_reader(sql::dialect speaks);
 
 }  // namespace rowlock::cli

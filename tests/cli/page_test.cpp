@@ -1,6 +1,7 @@
 // The page of `rowlock serve`, in Chromium.
 
 #include "cli/browser.hpp"
+#include "cli/open_transaction.hpp"
 #include "cli/serving.hpp"
 #include "cli/tool.hpp"
 #include <rowlock/open.hpp>
@@ -180,6 +181,37 @@ TEST_CASE("the page shows who waits for whom, and deadlock cycles") {
     CHECK(page->run("return document.querySelectorAll('.edge.waits').length;") == 1);
     CHECK(page->run("return document.querySelectorAll('.node').length;") == 5);
     CHECK(page->complaints() == json::array());
+}
+
+TEST_CASE(
+    "the page names the transaction that keeps a lock, where it delays nobody without a click") {
+    const auto page = tool::browser::start();
+    if (!page) return;
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const auto locks = client_of(*in, "worker");
+        const auto held = locks->acquire("a");
+        tool::open_transaction keeps{*in};
+        const bool delays = in->url().starts_with("mysql:");
+        const tool::serving at{*in};
+        page->open(url_of(at, "#/lock/lease/a"));
+        CHECK(page->shows("worker["));
+        if (delays) {
+            REQUIRE(page->shows("Look for transactions that keep it locked"));
+            std::this_thread::sleep_for(1'100ms);  // a page that asked would do so within a second
+            CHECK(page->text().find("process ") == std::string::npos);
+            page->click("main button");
+        }
+        CHECK(page->shows("Until that ends it can be neither broken nor passed on"));
+        CHECK(keeps.is_named_in(page->text()));
+        keeps.end();
+        if (delays) {
+            CHECK(page->becomes("!document.querySelector('main button').disabled"));
+            page->click("main button");
+            CHECK(page->shows("No transaction kept it locked"));
+        }
+        CHECK(page->hides("Until that ends"));
+    }
 }
 
 TEST_CASE("the page shows a hand-over as the end of a hold") {

@@ -1,6 +1,7 @@
 // `rowlock serve`: what it says, to whom, and what it does for whom. tests/cli/page_test.cpp has a
 // browser's view.
 
+#include "cli/open_transaction.hpp"
 #include "cli/serving.hpp"
 #include "cli/tool.hpp"
 #include "cli/watcher.hpp"
@@ -403,6 +404,50 @@ TEST_CASE("serve needs no more rights than migrate --print-grants --read-only pr
         CHECK(said.at("locks").size() == 2);
         CHECK(at.get("/api/sessions").at("sessions").size() == 1);
         CHECK(request{.path = "/metrics"}.status(at) == 200);
+        const tool::open_transaction keeps{*in};
+        json blockers;
+        CHECK(tool::eventually([&] {
+            blockers = at.get("/api/blockers?name=a");
+            return !blockers["transactions"].empty() || blockers["note"] != "";
+        }));
+        CAPTURE(blockers.dump());
+        const bool named = keeps.is_named_in(blockers.dump());
+        CHECK(named == (which == support::server::postgresql));
+        CHECK((named || blockers.dump().find("this user may not see which") != std::string::npos));
+    }
+}
+
+TEST_CASE(
+    "serve names the transaction that keeps a lock, and looks once for all that ask at once") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        client locks{source_of(*in)};
+        const auto a = locks.acquire("a");
+        const auto b = locks.acquire("b");
+        const tool::serving at{*in};
+        const tool::serving rarely{*in, {"--every", "1m"}};
+        const auto said = [](const tool::serving& of, const std::string& name = "a") {
+            return of.get("/api/blockers?name=" + name).at("transactions");
+        };
+        CHECK(at.get("/api/about").at("blockers_on_request") == in->url().starts_with("mysql:"));
+        CHECK(request{.path = "/api/blockers?name="}.status(at) == 400);
+        CHECK(said(at).empty());
+        tool::open_transaction keeps{*in};
+        // Once it is old enough to be none of rowlock's.
+        json found;
+        REQUIRE(tool::eventually([&] { return !(found = said(at)).empty(); }));
+        CHECK(found.size() == 1);
+        CHECK(found.at(0).at("pid") == keeps.pid());
+        CHECK(keeps.is_named_in(found.at(0).at("text").get<std::string>()));
+        if (!in->url().starts_with("sqlite:")) {
+            CHECK(found.at(0).at("age_ms").is_number());
+            CHECK(said(at, "b").empty());
+        }
+        const auto first = said(rarely);
+        CHECK(first.size() == 1);
+        keeps.end();
+        CHECK(tool::eventually([&] { return said(at).empty(); }));
+        CHECK(said(rarely) == first);
     }
 }
 

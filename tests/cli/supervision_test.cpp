@@ -1,5 +1,6 @@
 // The command after the loss of the lease, of `rowlock` itself or of its supervisor.
 
+#include "cli/open_transaction.hpp"
 #include "cli/stop_between_writes.hpp"
 #include "cli/stubborn_run.hpp"
 #include "cli/tool.hpp"
@@ -275,49 +276,13 @@ TEST_CASE("a lock taken by `rowlock acquire` cannot be requested, and break says
     CHECK(in->run({"break", "--now", "--yes", "a"}).code == 0);
 }
 
-namespace {
-
-/// A transaction that keeps the row of the lease `a` locked, as an open fence does, until it is
-/// destroyed; on SQLite it keeps the file.
-class open_transaction {
-public:
-    explicit open_transaction(const tool::tables& in)
-        : db_{rowlock::open(in.url()).connect(support::soon())} {
-        const bool sqlite = in.url().starts_with("sqlite:");
-        const bool postgresql = in.url().starts_with("postgresql:");
-        db_->query(sqlite ? "begin immediate" : "begin", support::soon());
-        if (!sqlite) {
-            db_->query("select 1 from " + in.prefix() + "lease where name = 'a'" +
-                           (postgresql ? " for share" : " lock in share mode"),
-                       support::soon());
-        }
-        const auto id = sqlite ? std::to_string(getpid())
-                               : std::to_string(db_->query(postgresql ? "select pg_backend_pid()"
-                                                                      : "select connection_id()",
-                                                           support::soon())
-                                                    .integer(0, 0));
-        who_ = "process " + id;
-        ends_it_ = postgresql ? "`select pg_terminate_backend(" + id + ")`" : "kill " + id;
-    }
-    [[nodiscard]] bool is_named_in(const std::string& text) const {
-        return text.find(who_) != std::string::npos && text.find(ends_it_) != std::string::npos;
-    }
-    void end() { db_->query("rollback", support::soon()); }
-
-private:
-    std::unique_ptr<rowlock::sql::connection> db_;
-    std::string who_, ends_it_;
-};
-
-}  // namespace
-
 TEST_CASE("break and show name the transaction that keeps a lock, and what ends it") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         for (const bool now : {false, true}) {
             rowlock::client holder{rowlock::open(in->url()).with_tables({.prefix = in->prefix()})};
             std::optional held{holder.acquire("a")};
-            open_transaction keeps{*in};
+            tool::open_transaction keeps{*in};
             if (!in->url().starts_with("sqlite:")) {
                 // Once it is old enough to be none of rowlock's.
                 CHECK(eventually([&] { return keeps.is_named_in(in->run({"show", "a"}).out); }));
@@ -344,14 +309,14 @@ TEST_CASE("a break that a transaction keeps from its work ends with what to type
     const auto all = tool::all_tables();
     std::vector<std::unique_ptr<rowlock::client>> clients;
     std::vector<rowlock::lease> leases;
-    std::vector<std::unique_ptr<open_transaction>> transactions;
+    std::vector<std::unique_ptr<tool::open_transaction>> transactions;
     std::vector<std::unique_ptr<process>> breaks;
     for (const auto& in : all) {
         clients.push_back(std::make_unique<rowlock::client>(
             rowlock::open(in->url()).with_tables({.prefix = in->prefix()}),
             rowlock::client_options{.ttl = 60s}));
         leases.push_back(clients.back()->acquire("a"));
-        transactions.push_back(std::make_unique<open_transaction>(*in));
+        transactions.push_back(std::make_unique<tool::open_transaction>(*in));
         breaks.push_back(std::make_unique<process>(
             command_line((*in)({"break", "--now", "--yes", "a"})), in->in_environment()));
     }

@@ -1,5 +1,6 @@
 #include "cli/serve/server.hpp"
 
+#include "cli/blockers.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/history_json.hpp"
 #include "cli/measure.hpp"
@@ -125,8 +126,9 @@ server::server(const database& in, const serve_options& options, const listen_ad
       who_{std::move(who)},
       live_{in, options.every},
       sessions_db_{in},
-      sessions_{options.every, [this] { return sessions_db_.sessions(); }},
-      metrics_{metrics_last, [this] { return measure(in_); }},
+      sessions_{options.every, [this](const auto&) { return sessions_db_.sessions(); }},
+      metrics_{metrics_last, [this](const auto&) { return measure(in_); }},
+      blockers_{options.every, [this](const auto& name) { return read_blockers(name); }},
       readers_{most_readers},
       places_{most_feeds},
       http_{threads} {
@@ -239,6 +241,7 @@ void server::add_data() {
         answer(to, {{"database", description_of(in_)},
                     {"rowlock", version_string},
                     {"every_ms", options_.every.count()},
+                    {"blockers_on_request", in_.source.speaks() == sql::dialect::mysql},
                     {"breaks", who_.allows_break()}});
     });
     http_.Get("/api/events", [this](const request&, response& to) { answer_events(to); });
@@ -253,6 +256,10 @@ void server::add_data() {
               }));
     http_.Get("/api/lock",
               one_of_some([this](const request& asked, response& to) { answer_lock(asked, to); }));
+    http_.Get("/api/blockers", one_of_some([this](const request& asked, response& to) {
+                  const lock_name name{asked.get_param_value("name")};
+                  answer(to, *blockers_.get(name.str()));
+              }));
     http_.Get("/api/sessions", one_of_some([this](const request&, response& to) {
                   answer(to, sessions_to_json(*sessions_.get()));
               }));
@@ -280,6 +287,20 @@ void server::answer_lock(const request& asked, response& to) {
         return answer_problem(to, not_found_status, "no", "it is neither held nor waited for");
     }
     answer(to, lock_to_json(*found, most));
+}
+
+/// MySQL and MariaDB name a transaction only while another one waits for the same row. A holder's
+/// next fence stands in line for that time, a quarter of a second: the page asks there once a
+/// person wants it, elsewhere as often as it reads.
+json server::read_blockers(const std::string& name) const {
+    constexpr auto patience = 3s;
+    const auto all = detail::read_blocking_transactions(
+        in_.source, name, std::chrono::steady_clock::now() + patience);
+    json found = to_json(all.found);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        found[i]["text"] = cli::text_of(in_, all.found[i]);
+    }
+    return {{"transactions", std::move(found)}, {"note", all.note}};
 }
 
 void server::answer_history(const request& asked, response& to) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cli/commands.hpp"
+#include "cli/json.hpp"
 #include "cli/serve/access.hpp"
 #include "cli/serve/http_server.hpp"
 #include "cli/serve/live_overview.hpp"
@@ -46,6 +47,7 @@ private:
     void answer_lock(const request& asked, response& to);
     void answer_history(const request& asked, response& to) const;
     void answer_events(response& to);
+    [[nodiscard]] json read_blockers(const std::string& name) const;
 
     const database& in_;
     const serve_options& options_;
@@ -54,6 +56,7 @@ private:
     overview_connection sessions_db_;
     shared_reading<overview::sessions_seen> sessions_;
     shared_reading<std::string> metrics_;
+    shared_reading<json> blockers_;      ///< by the lock's name
     std::counting_semaphore<> readers_;  ///< requests that may wait for the database
     stream_places places_;
     http_server http_;

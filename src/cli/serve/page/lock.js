@@ -141,6 +141,49 @@ async function showHistory(into, lock) {
   }
 }
 
+/** The transactions that keep the lock's rows locked: it can be neither broken nor granted before they end. */
+function blockersView(lockName) {
+  const title = el("p");
+  const list = el("ul");
+  const alarm = el("div", { class: "alarm", hidden: true }, title, list);
+  const note = el("p", { class: "quiet", hidden: true });
+  const ask = el("button", { hidden: true, onclick: () => look() }, "Look for transactions that keep it locked");
+  const element = el("div", {}, alarm, note, ask);
+  let heard = -Infinity;
+  let looking = false;
+
+  function show(found, more) {
+    setText(title, `Its rows are locked, seen at ${clock(now(), now())}. Until that ends it can be neither broken nor passed on:`);
+    sync(list, found, (one) => `${one.pid} ${one.gid}`, () => el("li"), (row, one) => setText(row, visible(one.text)));
+    alarm.hidden = found.length === 0;
+    setText(note, visible(more));
+    note.hidden = more === "";
+  }
+
+  async function look() {
+    if (looking) return;
+    looking = ask.disabled = true;
+    try {
+      const said = await read(`api/blockers?name=${encodeURIComponent(lockName)}`);
+      const none = state.about?.blockers_on_request && said.transactions.length === 0 && !said.note;
+      show(said.transactions, none ? `No transaction kept it locked at ${clock(now(), now())}.` : said.note);
+    } catch (problem) {
+      show([], `Whether a transaction keeps it locked could not be read: ${problem.message}`);
+    } finally {
+      heard = performance.now();
+      looking = ask.disabled = false;
+    }
+  }
+
+  function update() {
+    if (!state.about) return;
+    ask.hidden = !state.about.blockers_on_request;
+    const isDue = performance.now() - heard >= state.about.every_ms && !document.hidden;
+    if (isDue && !state.about.blockers_on_request) look();
+  }
+  return { element, update };
+}
+
 export function lockView(kind, lockName) {
   const key = `${kind}:${lockName}`;
   const summary = el("p", { class: "quiet" });
@@ -148,11 +191,12 @@ export function lockView(kind, lockName) {
   const queue = el("tbody");
   const queueTitle = el("h2");
   const history = el("div", {}, el("p", { class: "quiet" }, "Reading …"));
+  const blockers = blockersView(lockName);
   const holderTable = el("table", {}, el("thead", {}, el("tr", {}, el("th", {}, "Holder"), el("th", { class: "number" }, "For"), el("th", {}, ""), el("th", { class: "number wide" }, "Token"), el("th", { class: "wide" }, "Note"), el("th", {}, ""))), holders);
   const queueTable = el("table", {}, el("thead", {}, el("tr", {}, el("th", { class: "number" }, "Position"), el("th", {}, "Waiter"), el("th", { class: "number" }, "Waits for"), el("th", {}, "Wants"), el("th", { class: "wide" }, "Note"))), queue);
   const element = el("div", {}, el("p", {}, el("a", { href: "#/" }, "← all locks")),
     el("h1", {}, name(lockName), " ", el("span", { class: "tag" }, kindText(kind))), summary,
-    el("h2", {}, "Holders"), holderTable, queueTitle, queueTable, el("h2", {}, "History"), history);
+    blockers.element, el("h2", {}, "Holders"), holderTable, queueTitle, queueTable, el("h2", {}, "History"), history);
   let whole = null;     // with more holders and waiters than the stream sends
   let wholeOf = null;   // the row it was read for
   let recordedFor = null;  // the holders when the history was read
@@ -168,6 +212,7 @@ export function lockView(kind, lockName) {
   }
 
   function update() {
+    blockers.update();
     const row = state.locks.get(key);
     // Anew when a holder changes, and before the first answer nothing is known.
     const holdersNow = state.at === 0 ? recordedFor : (row?.holders ?? []).map((one) => [one.grant_id, one.expired, one.asked_by, one.reason]).join();

@@ -146,7 +146,7 @@ export function waitsView() {
     const now_ = JSON.stringify([shown.map((lock) => [lock.key, lock.waiting, holderText(lock), lock.queue.map((one) => one.grant_id)]), state.cycles]);
     if (now_ === drawn) return;
     drawn = now_;
-    cycles.replaceChildren(...state.cycles.map((cycle) => el("p", { class: "deadlock" }, el("b", {}, "Deadlock cycle: "), visible(cycle.text))));
+    cycles.replaceChildren(...state.cycles.map((cycle) => el("p", { class: "alarm" }, el("b", {}, "Deadlock cycle: "), visible(cycle.text))));
     if (waited.length > 0) picture.replaceChildren(draw(shown, state.cycles));
   }
   return { element, update };
