@@ -5,12 +5,14 @@
 #include "cli/text.hpp"
 #include "coordination/lease/retry_limits.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "sql/server_identity.hpp"
 #include <rowlock/error.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace rowlock::cli {
 namespace {
@@ -49,10 +51,15 @@ void end_expired(sql::connection& db, const link& to, session_id session, sql::d
     serve_after(db, to, session, until);
 }
 
-/// The time limit of a place in the queue. Not exact: the command began to wait before it enqueues.
-std::optional<std::int64_t> limit_of(const acquire_options& options) {
-    if (!options.wait) return std::nullopt;
-    return microseconds{*options.wait}.count();
+/// The request with the time limit of its place in the queue. Not exact: the command began to wait
+/// before it enqueues. None in a cluster: the member that serves may have another clock than this.
+protocol::grant_request limited(protocol::grant_request request, const acquire_options& options,
+                                const link& to, sql::connection& db, sql::deadline until) {
+    const auto server = to.protocol().server_of(db, until).value_or("");
+    if (options.wait && !sql::identifies_cluster(server)) {
+        request.limit_us = microseconds{*options.wait}.count();
+    }
+    return request;
 }
 
 template <typename Protocol>
@@ -106,7 +113,7 @@ public:
     }
 
     void enqueue(sql::connection& db, const script_hold& hold, sql::deadline until) override {
-        link_.queue().enqueue(db, request(hold), until);
+        link_.queue().enqueue(db, limited(request(hold), options_, link_, db, until), until);
     }
 
     place_in_line find_place(sql::connection& db, const script_hold& hold,
@@ -182,8 +189,7 @@ private:
                 .grant_id = hold.grant_id,
                 .thread = {},
                 .note = options_.note,
-                .deadline_us = microseconds{options_.duration}.count(),
-                .limit_us = limit_of(options_)};
+                .deadline_us = microseconds{options_.duration}.count()};
     }
 
     protocol::attempt in_the_way(sql::connection& db, const protocol::lease_probe& seen,
@@ -261,7 +267,7 @@ public:
     }
 
     void enqueue(sql::connection& db, const script_hold& hold, sql::deadline until) override {
-        link_.semaphores().enqueue(db, request(hold), until);
+        link_.semaphores().enqueue(db, limited(request(hold), options_, link_, db, until), until);
     }
 
     place_in_line find_place(sql::connection& db, const script_hold& hold,
@@ -352,8 +358,7 @@ private:
                 .thread = {},
                 .note = options_.note,
                 .deadline_us = microseconds{options_.duration}.count(),
-                .permits = wanted_,
-                .limit_us = limit_of(options_)};
+                .permits = wanted_};
     }
 
     /// Takes back permits of sessions that have expired, and of holds that are over. Returns

@@ -190,6 +190,35 @@ TEST_CASE(
     CHECK(waiter.stats().lost == 0);
 }
 
+// The member that serves may have another clock than the one that enqueued.
+TEST_CASE("on a Galera node no queue entry has the time limit of its caller") {
+    const auto* node = the_node();
+    if (node == nullptr) return;
+    const auto source = open(node->url());
+    migrate(source);
+    const auto admin = source.connect(soon());
+    client holder{source};
+    client waiter{source};
+    const auto held = holder.acquire("limited");
+    const auto both = holder.acquire("other");
+    std::stop_source stop;
+    auto one = std::async(std::launch::async, [&] {
+        return waiter.try_acquire_for("limited", 1h, stop.get_token()).has_value();
+    });
+    auto all = std::async(std::launch::async, [&] {
+        return waiter.try_acquire_all_for({"limited", "other"}, 1h, stop.get_token()).has_value();
+    });
+    const auto entries = [&](const std::string& which) {
+        return admin->query("select count(*) from rowlock_waiter where " + which, soon())
+            .integer(0, 0);
+    };
+    CHECK(support::eventually([&] { return entries("true") == 3; }));
+    CHECK(entries("waits_until is not null") == 0);
+    stop.request_stop();
+    CHECK_FALSE(one.get());
+    CHECK_FALSE(all.get());
+}
+
 // shows: fenced-transactions
 TEST_CASE(
     "on a Galera node a fence writes, and no other client's write comes between it and the "
