@@ -10,6 +10,7 @@
 #include <rowlock/open.hpp>
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <pty.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -23,6 +24,7 @@
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -137,6 +139,52 @@ TEST_CASE("rowlock continues its supervisor, and a command whose supervisor was 
     const auto status = "/proc/" + std::to_string(first.supervisor()) + "/status";
     CHECK(eventually([&] { return contents(status).find("State:\tS") != std::string::npos; }));
     CHECK(std::ranges::all_of(first.pids(), tool::is_alive));
+}
+
+namespace {
+
+/// A program that cannot be opened until let(): as on a file system that does not answer.
+class slow_program {
+public:
+    slow_program() {
+        std::ofstream{path()} << "#!/bin/sh\ntouch ran\n";
+        REQUIRE(chmod(path().c_str(), 0700) == 0);
+        file_ = open(path().c_str(), O_RDONLY | O_CLOEXEC);
+        // Whoever opens it waits for the end of this lease, of which SIGURG tells us; it is
+        // ignored.
+        REQUIRE(fcntl(file_, F_SETSIG, SIGURG) == 0);
+        REQUIRE(fcntl(file_, F_SETLEASE, F_WRLCK) == 0);
+    }
+    slow_program(const slow_program&) = delete;
+    slow_program& operator=(const slow_program&) = delete;
+    ~slow_program() { close(file_); }
+
+    [[nodiscard]] std::string path() const { return folder_ / "program"; }
+    [[nodiscard]] bool is_waited_for() const { return fcntl(file_, F_GETLEASE) != F_WRLCK; }
+    void let() const { REQUIRE(fcntl(file_, F_SETLEASE, F_UNLCK) == 0); }
+    [[nodiscard]] bool has_run() const { return std::filesystem::exists(folder_ / "ran"); }
+    [[nodiscard]] const scratch& folder() const { return folder_; }
+
+private:
+    scratch folder_;
+    int file_ = -1;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "a command whose file takes longer to open than the lease is trusted starts all the same") {
+    const auto in = tool::sqlite_tables();
+    slow_program program;
+    process run{command_line((*in)({"run", "--ttl", "6s", "a", "--", program.path()})),
+                in->in_environment({.folder = program.folder().path()})};
+    REQUIRE(eventually([&] { return program.is_waited_for(); }));
+    CHECK_FALSE(eventually([&] { return run.is_over(); }, 9s));  // its first trust has passed
+    CHECK(in->run({"held", "a"}).code == 0);
+    CHECK_FALSE(program.has_run());
+    program.let();
+    CHECK(run.wait() == 0);
+    CHECK(program.has_run());
 }
 
 // shows: fault-break-now

@@ -765,6 +765,21 @@ TEST_CASE("only the youngest queue entry of a deadlock cycle reports it") {
             hand.end(session_id{1});
             CHECK(hand.deadlocks(session_id{2}).empty());
         }
+        SUBCASE("not through an entry whose caller's limit has passed") {
+            hand.enqueue("a", session_id{2}, grant_id{200}, {.thread = "t2"});
+            for (const std::string entry : {"100", "200"}) {
+                CAPTURE(entry);
+                const auto set = [&](const std::string& limit) {
+                    database.run("update rowlock_waiter set waits_until = " + limit +
+                                 " where grant_id = " + entry);
+                };
+                CHECK(hand.deadlocks(session_id{2}).size() == 1);
+                set("enqueued_at");
+                CHECK(hand.deadlocks(session_id{1}).empty());
+                CHECK(hand.deadlocks(session_id{2}).empty());
+                set("null");
+            }
+        }
         SUBCASE("also through waiters ahead in the queue") {
             // 3 waits for b behind 4, and 4 also waits for c, which 3 holds.
             hand.enqueue("c", session_id{4}, grant_id{402}, {.thread = "t4"});

@@ -611,3 +611,32 @@ TEST_CASE("a dead reader whose fenced transaction is open keeps the writer out u
         CHECK(page.counts());
     }
 }
+
+TEST_CASE("a cycle through a mode and a lease needs callers whose limits have not passed") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.took(one, 11, exclusive));
+        REQUIRE(page.hand().acquire("job", two, grant_id{21}, {.thread = "t"}).what ==
+                outcome::granted);
+        page.hand().enqueue("job", one, grant_id{12}, {.thread = "t"});
+        page.wait(two, 22, shared);
+        const auto cycles = [&] {
+            std::size_t all = 0;
+            for (const auto session : {one, two}) {
+                all += page.protocol().deadlocks(page.db(), session, soon()).size();
+            }
+            return all;
+        };
+        for (const std::string table : {"waiter", "permit_waiter"}) {
+            CAPTURE(table);
+            const auto set = [&](const std::string& limit) {
+                database.run("update rowlock_" + table + " set waits_until = " + limit);
+            };
+            CHECK(cycles() == 1);
+            set("enqueued_at");
+            CHECK(cycles() == 0);
+            set("null");
+        }
+    }
+}

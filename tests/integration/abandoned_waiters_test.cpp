@@ -1,5 +1,6 @@
 // Queue entries and grants of threads that stopped waiting, and the cost of a wait without events.
 
+#include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -319,6 +320,46 @@ TEST_CASE("reclaimed leases count as held once reclaim() returns them") {
         CHECK(successor.holds("a"));
         CHECK(successor.holds("b"));
         network.before({});
+    }
+}
+
+// The loss of the session comes between the two: the first is a grant by then, and the second is
+// not, so that whoever declares the loss does not see it.
+TEST_CASE("a lease that is lost while it is reclaimed is returned as lost, and reported") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const support::protocol_connection predecessor{database};
+        predecessor.open(session_id{1}, {.owner = "worker"});
+        REQUIRE(predecessor.try_acquire("a", session_id{1}, grant_id{10}));
+        REQUIRE(predecessor.try_acquire("b", session_id{1}, grant_id{20}));
+        interception network;
+        support::event_log events;
+        client successor{
+            network.wrap(database.source()),
+            database.options(
+                {.heartbeat = 200ms, .owner = "worker", .on_event = events.callback()})};
+        std::atomic<int> found{0};
+        network.after([&, caller = std::this_thread::get_id()](std::string_view what) {
+            if (std::this_thread::get_id() != caller || what != "find_grant" || ++found != 2)
+                return;
+            database.run("update rowlock_session set ended = " +
+                         std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
+                         " where id <> 1");
+            CHECK(eventually([&] { return events.has(event_kind::session_ended); }));
+        });
+        const auto taken = successor.reclaim();
+        network.after({});
+        REQUIRE(found == 2);
+        CHECK(taken.size() == 2);
+        for (const auto& each : taken) {
+            CHECK_FALSE(each.held());
+            CHECK(each.lost().stop_requested());
+        }
+        CHECK(eventually([&] {
+            return events.count(event_kind::lease_lost, loss_reason::session_ended) +
+                       events.count(event_kind::lease_lost, loss_reason::trust_window_passed) ==
+                   2;
+        }));
+        CHECK(successor.stats().held == 0);
     }
 }
 
