@@ -3,61 +3,155 @@
 
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
+#include "support/own_server.hpp"
+#include "support/tcp_relay.hpp"
+#include "support/unhurried.hpp"
+#include "support/waits.hpp"
+#include <rowlock/double_barrier.hpp>
+#include <rowlock/latch.hpp>
+#include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
+#include <rowlock/testing.hpp>
 
 #include <doctest/doctest.h>
+#include <signal.h>
 
+#include <functional>
 #include <future>
+#include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 using namespace rowlock;
 using namespace std::chrono_literals;
 using support::eventually;
+using support::kind_of;
+using support::soon;
 
 namespace {
 
 /// Makes commits wait for a missing standby.
 class missing_standby {
 public:
-    explicit missing_standby(support::lock_database& database) : database_{database} {
-        database_.run("set synchronous_commit = local");
-        database_.run("alter system set synchronous_standby_names = 'gone'");
-        reload("gone");
+    explicit missing_standby(const sql::connection_source& source) : source_{source} {
+        run("set synchronous_commit = local");
+        run("alter system set synchronous_standby_names = 'nobody'");
+        reload("nobody");
         REQUIRE(eventually([&] { return a_commit_waits(); }));
     }
     ~missing_standby() {
-        database_.run("alter system reset synchronous_standby_names");
+        run("alter system reset synchronous_standby_names");
         reload("");
     }
     missing_standby(const missing_standby&) = delete;
     missing_standby& operator=(const missing_standby&) = delete;
 
+    /// The server's processes whose commits wait, without heartbeats.
+    [[nodiscard]] std::vector<pid_t> waiting() {
+        const auto rows =
+            run("select pid from pg_stat_activity where wait_event = 'SyncRep' and "
+                "query not like '/* rowlock heartbeat%'");
+        std::vector<pid_t> all;
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            all.push_back(static_cast<pid_t>(rows.integer(row, 0)));
+        }
+        return all;
+    }
+
 private:
+    sql::result run(const std::string& text) { return admin_->query(text, soon()); }
     /// Whether a commit waits. Commits wait once the checkpointer has read the new setting, which
     /// other processes may show earlier.
     bool a_commit_waits() {
-        const auto db = database_.connect();
+        const auto db = source_.connect(soon());
         auto probe = std::async(std::launch::async, [&] {
             const auto until = std::chrono::steady_clock::now() + 700ms;
-            return support::kind_of([&] { db->query("create temporary table probe ()", until); });
+            // A temporary table would be dropped at the end of the connection, by a commit.
+            return kind_of(
+                [&] { db->query("select pg_logical_emit_message(true, 'probe', '')", until); });
         });
         bool waits = false;
         eventually([&] {
-            waits = database_.number(
-                        "select count(*) from pg_stat_activity where wait_event = 'SyncRep'") > 0;
+            waits = !waiting().empty();
             return waits || probe.wait_for(0s) == std::future_status::ready;
         });
         static_cast<void>(probe.get());
         return waits;
     }
     void reload(const std::string& expected) {
-        database_.run("select pg_reload_conf()");
-        REQUIRE(eventually([&] {
-            return database_.run("show synchronous_standby_names").text(0, 0) == expected;
-        }));
+        run("select pg_reload_conf()");
+        REQUIRE(eventually(
+            [&] { return run("show synchronous_standby_names").text(0, 0) == expected; }));
     }
 
-    support::lock_database& database_;
+    const sql::connection_source source_;
+    const std::unique_ptr<sql::connection> admin_ = source_.connect(soon());
+};
+
+/// Stops a process of a server.
+class stopped_process {
+public:
+    explicit stopped_process(pid_t which) : which_{which} { REQUIRE(kill(which_, SIGSTOP) == 0); }
+    ~stopped_process() { kill(which_, SIGCONT); }
+    stopped_process(const stopped_process&) = delete;
+    stopped_process& operator=(const stopped_process&) = delete;
+
+private:
+    const pid_t which_;
+};
+
+/// For a client none of whose commits waits but those of its calls.
+const auto no_heartbeats = support::unhurried<client_options>(
+    {.ttl = 1h, .heartbeat = 20min, .margin = 5min, .wake_ups = wakeup_mode::polling});
+
+/// A PostgreSQL of the test's own with rowlock's tables, and clients of it that go by the test's
+/// clock and through its relay.
+class own_tables {
+public:
+    explicit own_tables(const support::own_server& server)
+        : source{open(server.url())}, relay{port_in(server.url())}, relayed_{server.url()} {
+        migrate(source);
+        const auto port = std::to_string(port_in(relayed_));
+        relayed_.replace(relayed_.rfind(port), port.size(), std::to_string(relay.port()));
+    }
+    [[nodiscard]] std::int64_t number(const std::string& text) const {
+        return source.connect(soon())->query(text, soon()).integer(0, 0);
+    }
+    /// Whose session lives, however far the clock is moved.
+    [[nodiscard]] std::unique_ptr<client> slow_client() const {
+        auto made =
+            std::make_unique<client>(open(relayed_), client_options{.ttl = 1h,
+                                                                    .heartbeat = 5s,
+                                                                    .margin = 5min,
+                                                                    .statement_timeout = 2s,
+                                                                    .retry = {.attempts = 2},
+                                                                    .time = clock});
+        static_cast<void>(made->acquire("open a session"));
+        return made;
+    }
+    /// Lets heartbeats of a client pass, until `done` or for a minute of its clock.
+    template <typename Done>
+    bool after_heartbeats(const client& whose, const Done& done) const {
+        for (int beat = 0; beat < 12; ++beat) {
+            if (done()) return true;
+            const auto before = whose.stats().heartbeats;
+            clock->advance(5s);
+            REQUIRE(eventually([&] { return whose.stats().heartbeats > before; }));
+        }
+        return done();
+    }
+
+    const sql::connection_source source;
+    const std::shared_ptr<testing::manual_clock> clock = std::make_shared<testing::manual_clock>();
+    support::tcp_relay relay;
+
+private:
+    [[nodiscard]] static std::uint16_t port_in(const std::string& url) {
+        return static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)));
+    }
+
+    std::string relayed_;
 };
 
 /// Makes the server read-only, as a fail-over tool does with a former primary.
@@ -103,7 +197,7 @@ TEST_CASE("a grant without a synchronous standby's confirmation is not reported 
     client locks{source, database.options({.statement_timeout = 700ms})};
     const auto held = locks.acquire("held before");
     {
-        const missing_standby gone{database};
+        const missing_standby gone{database.source()};
         errc failed{};
         // It is committed on the primary, where readers see it held. On a machine that stalls an
         // attempt may end before its commit.
@@ -123,4 +217,129 @@ TEST_CASE("a grant without a synchronous standby's confirmation is not reported 
     const auto lease = locks.try_acquire_for("job", 20s);
     CHECK(lease);
     CHECK(held.held());
+}
+
+// shows: fault-unconfirmed-commit, promise-18
+TEST_CASE("nothing of a call that failed stays, however late its commit is seen") {
+    const auto server = support::own_server::start(support::server::postgresql);
+    if (!server) return;
+    own_tables tables{*server};
+    client other{tables.source, no_heartbeats};
+    REQUIRE(latch{other, "joined"}.begin(9));
+    REQUIRE(latch{other, "counted"}.begin(9));
+    semaphore{other, "pool"}.set_capacity(9);
+    const auto held = other.acquire("held");
+    CHECK_FALSE(double_barrier{other, "step", 9}.enter_for(1ms));  // makes the row of the name
+    const std::string party = "select count(*) from rowlock_party where name = ";
+
+    struct row {
+        std::string what;
+        std::function<bool(client&)> call;  ///< whether it reports success
+        std::string counts;                 ///< how many: 0 once it is undone
+        std::string committed{};            ///< how many: 1 once the commit is seen
+        bool stays = false;                 ///< what counts: the caller was told that it may
+    };
+    const std::vector<row> calls{
+        {.what = "a lease",
+         .call = [](client& by) { return by.try_acquire("fresh").has_value(); },
+         .counts = "select count(session) from rowlock_lease where name = 'fresh'",
+         .committed = "select count(*) from rowlock_lease where name = 'fresh'"},
+        {.what = "permits",
+         .call =
+             [](client& by) {
+                 return bool{semaphore{by, "pool"}.try_acquire()};
+             },
+         .counts = "select count(*) from rowlock_permit"},
+        {.what = "a queue entry",
+         .call = [](client& by) { return by.try_acquire_for("held", 3s).has_value(); },
+         .counts = "select count(*) from rowlock_waiter"},
+        {.what = "a party of a latch",
+         .call =
+             [](client& by) {
+                 return latch{by, "joined"}.join().generation() > 0;
+             },
+         .counts = party + "'joined' and stage <> 3",
+         .committed = party + "'joined'"},
+        {.what = "an entry into a barrier",
+         .call =
+             [](client& by) {
+                 return bool{double_barrier{by, "step", 9}.enter_for(1s)};
+             },
+         .counts = "select sum(arrived) from rowlock_barrier where name = 'step'",
+         .committed = "select count(*) - 1 from rowlock_party where name = 'step'"},
+        {.what = "control: an arrival without a party",
+         .call =
+             [](client& by) {
+                 return latch{by, "counted"}.count_down(), true;
+             },
+         .counts = "select sum(arrived) from rowlock_barrier where name = 'counted'",
+         .committed = party + "'counted'",
+         .stays = true},
+    };
+    for (const auto& [what, call, counts, committed, stays] : calls) {
+        CAPTURE(what);
+        const auto locks = tables.slow_client();
+        std::optional<stopped_process> hangs;
+        pid_t process = 0;
+        {
+            missing_standby gone{tables.source};
+            tables.relay.refuse(true);  // neither a cancel arrives nor a second attempt
+            bool succeeded = false;
+            auto failed = std::async(std::launch::async,
+                                     [&] { return kind_of([&] { succeeded = call(*locks); }); });
+            REQUIRE(eventually([&] {
+                const auto waiting = gone.waiting();
+                process = waiting.empty() ? 0 : waiting.front();
+                return process != 0;
+            }));
+            const auto told = failed.get();
+            CHECK_FALSE(succeeded);
+            if (stays) CHECK(told == errc::outcome_unknown);
+            hangs.emplace(process);
+            tables.relay.refuse(false);
+        }
+        // All limits pass, and all other commits are confirmed.
+        tables.after_heartbeats(*locks, [] { return false; });
+        if (!committed.empty()) CHECK(tables.number(committed) == 0);
+        hangs.reset();
+        REQUIRE(eventually([&] {
+            return tables.number(
+                       "select count(*) from pg_stat_activity where wait_event = "
+                       "'SyncRep' and pid = " +
+                       std::to_string(process)) == 0 &&
+                   (committed.empty() || tables.number(committed) == 1);
+        }));
+        CHECK(tables.after_heartbeats(*locks, [&] { return tables.number(counts) == 0; }) != stays);
+    }
+    CHECK(held.held());
+}
+
+// shows: promise-18
+TEST_CASE("an arrival without a synchronous standby's confirmation is not reported") {
+    const auto server = support::own_server::start(support::server::postgresql);
+    if (!server) return;
+    own_tables tables{*server};
+    const auto locks = tables.slow_client();
+    client other{tables.source, no_heartbeats};
+    latch gate{*locks, "gate"};
+    latch last{*locks, "last"};
+    double_barrier step{*locks, "step", 1};
+    REQUIRE(gate.begin(9));
+    REQUIRE(last.begin(1));
+    auto mine = gate.join();
+    {
+        const missing_standby gone{tables.source};
+        const auto unknown = errc::outcome_unknown;
+        CHECK(kind_of([&] { static_cast<void>(latch{*locks, "new"}.begin(1)); }) == unknown);
+        CHECK(kind_of([&] { static_cast<void>(gate.join()); }) == unknown);
+        CHECK(kind_of([&] { mine.arrive(); }) == unknown);
+        CHECK(kind_of([&] { gate.count_down(); }) == unknown);
+        CHECK(kind_of([&] { last.count_down(); }) == unknown);
+        CHECK(kind_of([&] { static_cast<void>(step.enter()); }) == unknown);
+    }
+    CHECK_NOTHROW(mine.arrive());
+    CHECK(gate.inspect()->arrived == 2);
+    CHECK(tables.after_heartbeats(*locks, [&] { return gate.inspect()->registered == 0; }));
+    CHECK(latch{other, "last"}.inspect()->state == latch_state::open);
+    CHECK(step.enter().generation() > 0);
 }

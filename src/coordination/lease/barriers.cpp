@@ -38,22 +38,58 @@ joining barriers::in_session(Attempt attempt, sql::connection& db, sql::deadline
     }
 }
 
+/// Repeats a change as the client's options say. An attempt whose reply was lost may have been
+/// committed, or will be: then no later failure says that nothing was done.
+/// @param attempt makes the change inside its third parameter
+template <typename Attempt>
+auto barriers::repeat(time_point until, const std::stop_token& stop, Attempt attempt) {
+    bool unknown = false;
+    const auto change = [&](const auto& make) {
+        try {
+            return make();
+        } catch (const error& failure) {
+            unknown = unknown || failure.kind() == errc::outcome_unknown;
+            throw;
+        }
+    };
+    try {
+        return retries_.on_connection(
+            retries_.failure_deadline(until), stop,
+            [&](sql::connection& db, sql::deadline end) { return attempt(db, end, change); });
+    } catch (const error& failure) {
+        if (!unknown || failure.kind() == errc::outcome_unknown) throw;
+        throw error{errc::outcome_unknown,
+                    std::string{"an attempt was not answered, and may count; the next failed: "} +
+                        failure.what(),
+                    {failure.sqlstate(), failure.native_code(), failure.server_message()}};
+    }
+}
+
+template <typename Attempt>
+auto barriers::repeat(Attempt attempt) {
+    return *repeat(steady::now() + context_.options.retry.total, {}, std::move(attempt));
+}
+
 joining barriers::begin(const std::string& name, const protocol::round_terms& terms) {
     context_.fork.require_same_process();
     const auto id = next_id();
     bool again = false;
-    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+    return repeat([&](sql::connection& db, sql::deadline until, const auto& change) {
         static_cast<void>(look_and_sweep(name, 0, db, until));
-        return protocol_.begin(db, name, terms, id, std::exchange(again, true), until);
+        return change([&] {
+            return protocol_.begin(db, name, terms, id, std::exchange(again, true), until);
+        });
     });
 }
 
 joining barriers::join(const party& mine, protocol::party_stage stage) {
     context_.fork.require_same_process();
-    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+    return repeat([&](sql::connection& db, sql::deadline until, const auto& change) {
         static_cast<void>(look_and_sweep(mine.name, mine.generation, db, until));
         return in_session(
-            [&](session_id ours) { return protocol_.join(db, mine.view(), ours, stage, until); },
+            [&](session_id ours) {
+                return change([&] { return protocol_.join(db, mine.view(), ours, stage, until); });
+            },
             db, until);
     });
 }
@@ -61,12 +97,13 @@ joining barriers::join(const party& mine, protocol::party_stage stage) {
 joining barriers::enter(const party& mine, const protocol::round_terms& terms, time_point until,
                         const std::stop_token& stop) {
     context_.fork.require_same_process();
-    const auto entered = retries_.on_connection(
-        retries_.failure_deadline(until), stop, [&](sql::connection& db, sql::deadline end) {
+    const auto entered =
+        repeat(until, stop, [&](sql::connection& db, sql::deadline end, const auto& change) {
             static_cast<void>(look_and_sweep(mine.name, 0, db, end));
             return in_session(
                 [&](session_id ours) {
-                    return protocol_.enter(db, mine.name, terms, mine.id, ours, end);
+                    return change(
+                        [&] { return protocol_.enter(db, mine.name, terms, mine.id, ours, end); });
                 },
                 db, end);
         });
@@ -75,31 +112,30 @@ joining barriers::enter(const party& mine, const protocol::round_terms& terms, t
 
 std::optional<protocol::round_state> barriers::arrive(const party& mine) {
     context_.fork.require_same_process();
-    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
-        return protocol_.arrive(db, mine.view(), until);
+    return repeat([&](sql::connection& db, sql::deadline until, const auto& change) {
+        return change([&] { return protocol_.arrive(db, mine.view(), until); });
     });
 }
 
 std::optional<protocol::round_state> barriers::depart(const party& mine, time_point until,
                                                       const std::stop_token& stop) {
     context_.fork.require_same_process();
-    const auto done = retries_.on_connection(retries_.failure_deadline(until), stop,
-                                             [&](sql::connection& db, sql::deadline end) {
-                                                 return protocol_.depart(db, mine.view(), end);
-                                             });
+    const auto done =
+        repeat(until, stop, [&](sql::connection& db, sql::deadline end, const auto& change) {
+            return change([&] { return protocol_.depart(db, mine.view(), end); });
+        });
     return done.value_or(std::nullopt);
 }
 
 std::optional<protocol::round_state> barriers::withdraw(const party& mine, time_point until) {
-    return *retries_.on_connection(retries_.failure_deadline(until), {},
-                                   [&](sql::connection& db, sql::deadline end) {
-                                       return protocol_.withdraw(db, mine.view(), end);
-                                   });
+    return *repeat(until, {}, [&](sql::connection& db, sql::deadline end, const auto& change) {
+        return change([&] { return protocol_.withdraw(db, mine.view(), end); });
+    });
 }
 
 bool barriers::reset(const std::string& name, std::int64_t generation) {
-    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
-        return protocol_.reset(db, name, generation, until);
+    return repeat([&](sql::connection& db, sql::deadline until, const auto& change) {
+        return change([&] { return protocol_.reset(db, name, generation, until); });
     });
 }
 
@@ -165,31 +201,30 @@ bool barriers::is_past(const std::string& name, std::int64_t generation, time_po
     return past && *past;
 }
 
-/// Returns false if it is to be tried again: it was not found, and may come later.
-bool barriers::end(const given_up& one, sql::connection& db, sql::deadline until) {
-    const bool may_come = context_.now() < one.not_after;  // before the look
-    // A party that its caller never had has done nothing, and is not lost.
-    const bool was_had = one.not_after == nanoseconds{0};
-    if (one.kind == barrier_kind::latch && was_had) {
+/// What it finds is final: the row that it locks first is one that an attempt has locked from
+/// before it adds the party until its commit is seen, however late that is.
+void barriers::end(const given_up& one, sql::connection& db, sql::deadline until) {
+    if (one.kind == barrier_kind::latch && !one.unsure) {
         static_cast<void>(protocol_.lose(db, one.of.view(), until));
-        return true;
+        return;
     }
+    // A party that its caller never had has done nothing, and is not lost.
     const auto in = protocol_.withdraw(db, one.of.view(), until);
     if (in && one.kind == barrier_kind::double_barrier && !in->round.is_over()) {
         static_cast<void>(protocol_.depart(db, one.of.view(), until));
     }
-    return in.has_value() || !may_come;
 }
 
 void barriers::give_up(party mine, barrier_kind kind, bool unsure) noexcept {
     if (context_.fork.in_child()) return;
-    given_up one{std::move(mine), kind,
-                 unsure ? context_.now() + context_.statement_bound() : nanoseconds{0}};
+    given_up one{std::move(mine), kind, unsure};
     try {
-        const auto done = retries_.on_connection(
-            context_.statement_deadline(), {},
-            [&](sql::connection& db, sql::deadline until) { return end(one, db, until); });
-        if (done && *done) return;
+        const auto done = retries_.on_connection(context_.statement_deadline(), {},
+                                                 [&](sql::connection& db, sql::deadline until) {
+                                                     end(one, db, until);
+                                                     return true;
+                                                 });
+        if (done) return;
     } catch (...) {
         // Later, then.
     }
@@ -221,7 +256,7 @@ void barriers::settle(sql::connection& db, sql::deadline until, bool at_once) no
     auto rest = all.begin();
     try {
         while (rest != all.end() && db.alive()) {
-            if (!end(*rest, db, brief)) break;
+            end(*rest, db, brief);
             ++rest;
         }
     } catch (...) {

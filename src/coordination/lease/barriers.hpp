@@ -85,13 +85,17 @@ private:
     struct given_up {
         party of;
         protocol::barrier_kind kind;
-        nanoseconds not_after;  ///< no statement that could still add it runs then; 0: it was there
+        bool unsure;  ///< no caller had it: it may be there, or not, once its row can be locked
     };
+    template <typename Attempt>
+    auto repeat(time_point until, const std::stop_token& stop, Attempt attempt);
+    template <typename Attempt>
+    auto repeat(Attempt attempt);
     template <typename Attempt>
     protocol::joining in_session(Attempt attempt, sql::connection& db, sql::deadline until);
     [[nodiscard]] bool is_past(const std::string& name, std::int64_t generation, time_point until,
                                const std::stop_token& stop);
-    [[nodiscard]] bool end(const given_up& one, sql::connection& db, sql::deadline until);
+    void end(const given_up& one, sql::connection& db, sql::deadline until);
     [[nodiscard]] std::optional<protocol::round_state> look_and_sweep(const std::string& name,
                                                                       std::int64_t generation,
                                                                       sql::connection& db,

@@ -104,6 +104,10 @@ std::optional<barrier_round> barrier_protocol::lock_round(sql::connection& db,
 }
 
 /// Deletes the rows of parties that nothing depends on any more: a name in steady use keeps few.
+///
+/// Also run for a change that an earlier attempt has made, whose commit was not confirmed (a
+/// standby that does not answer, a log that is not on disk): a commit that writes is confirmed
+/// after it.
 void barrier_protocol::write(sql::connection& db, std::string_view name, std::int64_t generation,
                              const barrier_round& round, sql::deadline until) const {
     if (round.needs_no_parties()) run(db, delete_parties_, until, name, generation);
@@ -160,6 +164,7 @@ joining barrier_protocol::begin(sql::connection& db, std::string_view name,
             if (again) {
                 const auto mine = run(db, find_begun_, until, name, begun_by);
                 if (!mine.empty()) {
+                    run(db, set_latest_, until, name, of.latest);  // as in write()
                     return {.what = outcome::joined, .seen = {.generation = mine.integer(0, 0)}};
                 }
             }
@@ -184,13 +189,13 @@ joining barrier_protocol::join(sql::connection& db, const party_id& party, sessi
     if (!round) return {};
     if (round->kind != barrier_kind::latch) return {.what = outcome::other_terms};
     const round_state before{.generation = party.generation, .round = *round};
-    const auto known = run(db, find_party_, until, party.name, party.id);
-    if (!known.empty()) {
-        return {.what = outcome::joined,
-                .seen = {.generation = known.integer(0, 0), .round = *round}};
-    }
+    const bool known = !run(db, find_party_, until, party.name, party.id).empty();
     // What is open or broken stays so: there is nothing to arrive at, and nothing to break.
-    if (round->opened != answer::pending) return {.what = outcome::no_round, .seen = before};
+    if (known || round->opened != answer::pending) {
+        write(db, party.name, party.generation, *round, until);
+        transaction.commit(until);
+        return {.what = known ? outcome::joined : outcome::no_round, .seen = before};
+    }
     if (!insert_party(db, party, session, stage, until)) return {.what = outcome::session_dead};
     if (stage == party_stage::arrived) {
         static_cast<void>(
@@ -214,6 +219,7 @@ joining barrier_protocol::enter(sql::connection& db, std::string_view name,
                 const auto generation = known.integer(0, 0);
                 const auto round = lock_round(db, name, generation, until);
                 if (!round) return {};
+                write(db, name, generation, *round, until);
                 return {.what = outcome::joined,
                         .seen = {.generation = generation, .round = *round}};
             }
@@ -253,19 +259,27 @@ std::optional<round_state> barrier_protocol::change_party(sql::connection& db,
                                                           const party_id& party,
                                                           const change& apply, bool opens,
                                                           sql::deadline until) const {
+    sql::transaction_scope transaction{db, until};
     std::int64_t generation = party.generation;
     if (generation == 0) {
+        // An entry whose commit is under way has this row locked, perhaps for hours (a commit that
+        // waits for a standby): after it the party is there, or will never be.
+        if (!read_name(db, lock_name_, party.name, until)) return std::nullopt;
         const auto seen = run(db, find_party_, until, party.name, party.id);
         if (seen.empty()) return std::nullopt;
         generation = seen.integer(0, 0);
     }
-    sql::transaction_scope transaction{db, until};
     auto round = lock_round(db, party.name, generation, until);
     if (!round) return std::nullopt;
+    const auto report = [&] {
+        write(db, party.name, generation, *round, until);
+        transaction.commit(until);
+        return round_state{.generation = generation, .round = *round};
+    };
     auto found = run(db, find_party_, until, party.name, party.id);
     if (found.empty()) {
         if (!round->is_over()) return std::nullopt;
-        return round_state{.generation = generation, .round = *round};
+        return report();
     }
     if (opens && apply_losses_before_opening(db, party.name, generation, *round, until)) {
         if (round->is_over()) {  // by the losses: the event comes too late
@@ -278,11 +292,10 @@ std::optional<round_state> barrier_protocol::change_party(sql::connection& db,
     const auto after = apply(*round, before);
     if (after != before) {
         run(db, set_stage_, until, party.name, party.id, static_cast<std::int64_t>(after));
-        write(db, party.name, generation, *round, until);
     }
-    transaction.commit(until);
+    const auto state = report();
     if (after == party_stage::withdrawn) return std::nullopt;
-    return round_state{.generation = generation, .round = *round};
+    return state;
 }
 
 std::optional<round_state> barrier_protocol::arrive(sql::connection& db, const party_id& party,
@@ -377,9 +390,11 @@ bool barrier_protocol::reset(sql::connection& db, std::string_view name, std::in
     if (round->opened == answer::pending) {
         static_cast<void>(apply_losses(db, name, generation, *round, until));
         round->reset();
-        write(db, name, generation, *round, until);
-        transaction.commit(until);
+    } else if (round->opened != answer::broken) {
+        return false;
     }
+    write(db, name, generation, *round, until);
+    transaction.commit(until);
     return round->opened == answer::broken;
 }
 

@@ -80,7 +80,7 @@ public:
                                 sql::deadline until) const;
 
     /// Each returns the state of the round after it, or nullopt if there is no such round or party.
-    /// Six round trips, seven if the round is over then, one more for generation 0: that of the
+    /// Six round trips, seven if the round is over then, two more for generation 0: that of the
     /// party.
     [[nodiscard]] std::optional<round_state> arrive(sql::connection& db, const party_id& party,
                                                     sql::deadline until) const;
@@ -90,7 +90,8 @@ public:
     [[nodiscard]] std::optional<round_state> lose(sql::connection& db, const party_id& party,
                                                   sql::deadline until) const;
     /// Takes back that a party has entered or registered, unless the round has given its answer,
-    /// which it returns. Returns nullopt if the party is not in.
+    /// which it returns. Returns nullopt if the party is not in: then no attempt that was abandoned
+    /// before will add it, however late its commit is seen. Waits for such a commit.
     [[nodiscard]] std::optional<round_state> withdraw(sql::connection& db, const party_id& party,
                                                       sql::deadline until) const;
 
