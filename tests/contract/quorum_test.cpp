@@ -456,6 +456,7 @@ TEST_CASE("a transaction beside a member commits only under the quorum lock") {
         CHECK(row->holder->remaining > 0ms);
 
         CHECK(kind_of([&] { fence(*db, held, 9); }) == errc::invalid_options);
+        CHECK(kind_of([&] { fence(*db, held, 0, {.two_phase = true}); }) == errc::invalid_options);
         CHECK(kind_of([&] { fence(*db, quorum_lease{}, 0); }) == errc::not_owner);
         CHECK(kind_of([&] { fence(*db, held, 1); }) ==
               errc::invalid_options);  // outside a transaction

@@ -11,6 +11,7 @@
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
 #include "support/servers.hpp"
+#include "support/unhurried.hpp"
 #include "support/unnamed_server.hpp"
 #include "support/waits.hpp"
 #include <rowlock/rowlock.hpp>
@@ -721,6 +722,68 @@ TEST_CASE("on a Galera node the fence is a write, under the same conditions") {
         app.query("begin", soon());
         CHECK(kind_of([&] { fence(app, next); }) == errc::lock_lost);
         app.query("rollback", soon());
+    }
+}
+
+// shows: fenced-transactions
+TEST_CASE("a fence that is told of it outlasts xa prepare; control: one that is not") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
+        client locks{database.source(), database.options()};
+        client others{database.source(), {.statement_timeout = 1s, .retry = {.attempts = 1}}};
+        database.run("create table rowlock_data (id integer primary key, v integer)");
+        database.run("insert into rowlock_data values (1, 0)");
+        semaphore pool{locks, lock_name{"pool"}};
+        pool.set_capacity(1);
+        const auto permit = pool.acquire();
+        const std::string id = "'" + database.prefix() + "branch'";
+        const auto prepared = [&](const auto& held, bool writes, bool two_phase) {
+            const auto app = application(database);
+            app->query("xa start " + id, soon());
+            auto options = support::unhurried<fence_options>();
+            options.two_phase = two_phase;
+            fence(*app, held, options);
+            if (writes) app->query("update " + database.prefix() + "data set v = v + 1", soon());
+            app->query("xa end " + id, soon());
+            app->query("xa prepare " + id, soon());
+        };
+        // The server may not have noticed yet that the connection is closed, or has rolled back
+        // what had written nothing.
+        const auto roll_back = [&] {
+            CHECK(eventually([&] {
+                static_cast<void>(kind_of([&] { database.run("xa rollback " + id); }));
+                const auto all = database.run("xa recover");
+                for (std::size_t row = 0; row < all.rows(); ++row) {
+                    if (all.text(row, 3) == database.prefix() + "branch") return false;
+                }
+                return true;
+            }));
+        };
+        for (const bool writes : {true, false}) {
+            for (const bool two_phase : {true, false}) {
+                CAPTURE(writes);
+                CAPTURE(two_phase);
+                const auto lease = locks.acquire("job");
+                prepared(lease, writes, two_phase);
+                const auto is_broken = [&] {
+                    return kind_of([&] { static_cast<void>(others.force_release("job")); }) ==
+                           errc{};
+                };
+                if (two_phase || (writes && support::mysql_alone())) {
+                    CHECK_FALSE(is_broken());
+                    roll_back();
+                    CHECK(is_broken());
+                } else {
+                    CHECK(eventually(is_broken));  // before the transaction has ended
+                    roll_back();
+                }
+            }
+            prepared(permit, writes, true);
+            CHECK(kind_of([&] {
+                      database.run("select 1 from rowlock_permit for update nowait");
+                  }) != errc{});
+            roll_back();
+        }
+        database.run("drop table rowlock_data");
     }
 }
 

@@ -113,7 +113,8 @@ void caller_transactions::run(sql::connection& db, grant& held, const fence_opti
     const auto until = steady::now() + options.statement_timeout + grace;
     const fence_limits limits{
         .statement = options.statement_timeout,
-        .idle = options.max_idle > 0ms ? options.max_idle : context_.options.ttl};
+        .idle = options.max_idle > 0ms ? options.max_idle : context_.options.ttl,
+        .two_phase = options.two_phase};
     auto seen = verdict::current;
     try {
         sql::require_transaction(db, "a fence", until);

@@ -116,6 +116,9 @@ std::vector<quorum_member_info> quorum_client::members() const {
 
 void fence(sql::connection& db, const quorum_lease& held, std::size_t member,
            const fence_options& options) {
+    require(!options.two_phase,
+            "the fence of a quorum lock does not outlast xa prepare: leave two_phase unset, and "
+            "commit in one phase");
     if (!held.hold_) throw error{errc::not_owner, "this quorum lease holds nothing"};
     const auto counts = held.hold_->counted_lease(member);
     fence(db, *counts, options);

@@ -26,6 +26,7 @@ struct claim {
 struct fence_limits {
     std::chrono::milliseconds statement;  ///< for one statement, on the server
     std::chrono::milliseconds idle;       ///< idle time of the transaction from now on
+    bool two_phase = false;               ///< the transaction will be prepared
 };
 
 enum class verdict : unsigned char {

@@ -29,7 +29,8 @@ public:
     verdict fence(sql::connection& db, const claim& lease, const fence_limits& limits,
                   sql::deadline until) const override {
         const auto number = number_of(lease);
-        if (sql::facts_of(db, until).member_of != sql::cluster::none) {
+        // At XA PREPARE only the lock of a written row stays for certain.
+        if (limits.two_phase || sql::facts_of(db, until).member_of != sql::cluster::none) {
             const auto* const write_it = lease.permits ? "fence_permits_write" : "fence_write";
             return write(db, lease, limits, until, [&] {
                 return run(db, bounded(write_it, db, limits, until), until, lease.name,

@@ -45,8 +45,11 @@
 
 -- statement fence_write
 -- The fence in a cluster: a shared lock would hold on this server alone, and this server's data may be
--- behind the others'; a write is certified against the writes of all at the commit. One row changed if it
--- still has this grant. Finds the row by primary key, and always changes it.
+-- behind the others'; a write is certified against the writes of all at the commit. And the fence of a
+-- transaction that will be prepared: XA PREPARE drops shared locks (MariaDB, below SERIALIZABLE), and all locks
+-- of a transaction without a write (MySQL at once, MariaDB when its connection closes); a written row stays
+-- locked until XA COMMIT or ROLLBACK. One row changed if it still has this grant. Finds the row by primary key,
+-- and always changes it.
 -- $1 name  $2 session  $3 token
 {bounded_update} rowlock_lease
    set changed_at = greatest({now_in_any_zone}, changed_at + 1)
