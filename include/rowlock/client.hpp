@@ -277,7 +277,7 @@ public:
     ///
     /// With request_options::within the holder keeps the lease for that time, learns who asks and
     /// why (lease::release_requested()), and loses it the margin before the time is over, if it has
-    /// not released it. A client of a version before migration 11 gives it up at once.
+    /// not released it.
     /// @throws error errc::invalid_options
     std::optional<std::chrono::milliseconds> request_release(const lock_name& name,
                                                              fencing_token holder,

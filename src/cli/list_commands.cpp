@@ -204,16 +204,6 @@ std::string as_tables(const std::vector<lease_info>& rows, const counter_lists& 
     return text;
 }
 
-/// The limit of a name; none also in tables that have no policies yet.
-std::optional<milliseconds> shown_max_hold(client& locks, const lock_name& name) {
-    try {
-        return if_allowed([&] { return locks.max_hold(name); }, "policies");
-    } catch (const error& failure) {
-        if (failure.kind() != errc::schema_outdated) throw;
-        return std::nullopt;
-    }
-}
-
 /// The greatest first.
 void sort_by(list_options::order by, std::vector<lease_info>& rows) {
     std::ranges::stable_sort(rows, std::greater{}, [&](const lease_info& row) {
@@ -299,7 +289,7 @@ int show(const name_options& options) {
     const auto queue = locks.waiters(name);
     const auto run =
         if_allowed([&] { return periodic_run::inspect(locks, name); }, "periodic runs");
-    const auto max_hold = shown_max_hold(locks, name);
+    const auto max_hold = if_allowed([&] { return locks.max_hold(name); }, "policies");
     const auto counter =
         if_allowed([&] {
             auto found = shown_semaphore(in, locks, options.name, most_holders);

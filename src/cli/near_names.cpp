@@ -32,13 +32,13 @@ std::size_t distance(std::string_view from, std::string_view to) {
     return row.back();
 }
 
-/// What `read` returns; nothing if this user may not read it, or these tables do not have it.
+/// What `read` returns; nothing if this user may not read it.
 template <typename Read>
 auto if_there(Read read) -> decltype(read()) {
     try {
         return read();
     } catch (const error& failure) {
-        if (failure.kind() != errc::access_denied && failure.kind() != errc::schema_outdated) throw;
+        if (failure.kind() != errc::access_denied) throw;
         return {};
     }
 }

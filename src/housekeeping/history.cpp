@@ -90,8 +90,7 @@ sql::result read_piece(sql::connection& db, const sql::statement& what, const hi
     } catch (const error& failure) {
         if (failure.kind() != errc::schema_outdated) throw;
         throw error{errc::schema_outdated,
-                    "no history that this version reads is recorded here: `rowlock migrate "
-                    "--history on` begins it, or brings the one of an earlier version up to date",
+                    "no history is recorded here: `rowlock migrate --history on` begins it",
                     {failure.sqlstate(), failure.native_code(), failure.server_message()}};
     }
 }

@@ -116,25 +116,3 @@ TEST_CASE("policy refuses limits that contradict each other or are out of range"
     CHECK(in->run({"policy", "--max-hold", "1h"}).code == 64);
     CHECK(contains(in->run({"policy", "job"}).out, "max hold   no limit\n"));
 }
-
-TEST_CASE("show works in tables that have no policies yet, and policy says what to run") {
-    for (const auto& in : tool::all_tables()) {
-        CAPTURE(std::string{in->name()});
-        REQUIRE(in->run({"acquire", "--for", "1h", "job"}).code == 0);
-        const auto rename = [&](const std::string& from, const std::string& to) {
-            const auto until = std::chrono::steady_clock::now() + 20s;
-            rowlock::open(in->url()).connect(until)->query(
-                "alter table " + in->prefix() + from + " rename to " + in->prefix() + to, until);
-        };
-        rename("policy", "later");
-        const auto shown = in->run({"show", "job"});
-        CHECK(shown.code == 0);
-        CHECK(contains(shown.out, "state      held\n"));
-        CHECK(in->run({"reap"}).code == 0);
-        const auto refused = in->run({"policy", "job"});
-        CHECK(refused.code != 0);
-        CHECK(contains(refused.err, "rowlock migrate"));
-        rename("later", "policy");
-        CHECK(in->run({"policy", "job"}).code == 0);
-    }
-}

@@ -702,28 +702,3 @@ TEST_CASE("a limit outside 10 ms to 366 days is refused, and changes nothing") {
         CHECK(kind_of([&] { locks.set_max_hold("", 1h); }) == errc::invalid_name);
     }
 }
-
-TEST_CASE("in tables that have no policies yet everything else works, rounds of the reaper too") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const support::protocol_connection on{database};
-        on.open(session_id{10});
-        on.open(session_id{11});
-        database.run("alter table rowlock_policy rename to rowlock_later");
-        client locks{database.source(), database.options()};
-        CHECK(kind_of([&] { static_cast<void>(locks.max_hold("job")); }) == errc::schema_outdated);
-        CHECK(kind_of([&] { locks.set_max_hold("job", 1h); }) == errc::schema_outdated);
-        REQUIRE(on.try_acquire("job", session_id{10}, grant_id{1}));
-        REQUIRE(on.try_acquire("dead", session_id{11}, grant_id{2}));
-        CHECK(locks.inspect("job")->holder.has_value());
-        on.end(session_id{11});
-        age(database, "'job'", 2h);
-        const auto done = reap(database.source(), database.reaping(1h, 10min));
-        CHECK(done.releases_requested == 0);
-        CHECK(done.leases_freed == 1);
-        CHECK(done.sessions_deleted == 1);
-
-        database.run("alter table rowlock_later rename to rowlock_policy");
-        locks.set_max_hold("job", 1h);
-        CHECK(requested_by_a_round(database) == 1);
-    }
-}

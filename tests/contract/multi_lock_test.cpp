@@ -385,7 +385,7 @@ TEST_CASE("an entry of a request for several has one position in each queue") {
     }
 }
 
-TEST_CASE("a promise that a client of an earlier version made to such an entry stops no queue") {
+TEST_CASE("a promise that names an entry for several leases stops no queue, and gives it nothing") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     const several on{database};
@@ -395,7 +395,6 @@ TEST_CASE("a promise that a client of an earlier version made to such an entry s
     const auto taken = on.take(session_id{2}, 2, {"a", "b"}, true);
     CHECK(taken.what == outcome::granted);
     CHECK(on.held_by(session_id{2}) == 2);
-    // And none is promised to it by this version, nor given to it alone.
     on.enqueue(session_id{3}, 3, {"a", "b"});
     database.run("update rowlock_lease set successor = 30 where name = 'a'");
     const auto confirmed = on.hand.confirm_and_read_next("a", session_id{2}, grant_id{20});

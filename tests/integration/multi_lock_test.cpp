@@ -321,7 +321,7 @@ TEST_CASE("a request whose entry is gone, or was served alone, asks again and ne
         SUBCASE("all are deleted") {
             database.run("delete from rowlock_waiter");
         }
-        SUBCASE("a client of an earlier version grants one of the leases") {
+        SUBCASE("one of the leases is granted alone") {
             const auto row =
                 database.run("select session, grant_id from rowlock_waiter where name = 'a'");
             database.run("update rowlock_lease set token = token + 1, session = " +

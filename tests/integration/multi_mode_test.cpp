@@ -342,7 +342,7 @@ TEST_CASE("a request for modes whose entry is gone, or was served alone, never h
         SUBCASE("all are deleted") {
             database.run("delete from rowlock_permit_waiter");
         }
-        SUBCASE("a client of an earlier version grants one of the modes") {
+        SUBCASE("one of the modes is granted alone") {
             database.run(
                 "update rowlock_semaphore set used = used + 1, token = token + 1 "
                 "where name = 'a'");

@@ -200,8 +200,7 @@ TEST_CASE(
             CHECK(other.what == protocol::attempt::outcome::held);
             database.run("delete from rowlock_session where id = 8");
         }
-        database.run(
-            "update rowlock_session set server_identity = ''");  // a session of an older version
+        database.run("update rowlock_session set server_identity = ''");  // it has told none
         CHECK(protocol.heartbeat(*db, session_id{7}, 0, soon()));
     }
 }

@@ -74,8 +74,8 @@ bool entry_canceller::cancel(const std::vector<std::shared_ptr<waiter>>& all, ho
     return true;
 }
 
-/// Its thread was not taking the leases: an entry that was not deleted was lost, or served alone by
-/// a client of an earlier version. The heartbeat gives that back.
+/// Its thread was not taking the leases: an entry that was not deleted was lost. Should it have
+/// been served alone, the heartbeat gives that back.
 void entry_canceller::answer_several(waiter& which, const std::vector<grant_id>& deleted) {
     const bool ended = parts_.registry.end(which, waiter::state::cancelled, [&] {
         which.for_each_place([&](const std::string& name, grant_id entry) {

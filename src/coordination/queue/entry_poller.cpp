@@ -95,9 +95,8 @@ bool entry_poller::poll_leases(const std::shared_ptr<session>& ours,
 }
 
 /// A thread that waits for several leases is called once each of them is free, and its entry the
-/// first of its queue. If an entry is missing, the server lost it in a crash, another client
-/// deleted it, or one of an earlier version served it alone: then all are given up, and the thread
-/// asks again.
+/// first of its queue. If an entry is missing, the server lost it in a crash, or somebody deleted
+/// it or served it alone: then all are given up, and the thread asks again.
 void entry_poller::observe_several(const std::shared_ptr<waiter>& which,
                                    const entries_by_id& entries) {
     const protocol::queue_entry* last = nullptr;

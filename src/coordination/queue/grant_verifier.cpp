@@ -39,8 +39,7 @@ bool grant_verifier::on_message(std::string_view message, bool by_database) {
     if (!which || !wakeup::is_proved(message, which->ours->address().secret)) return false;
     parts_.context.count(counter::wake_ups);
     if (which->of_several()) {
-        if (next->token != 0)
-            parts_.pacing.want();  // a client of an earlier version served it alone
+        if (next->token != 0) parts_.pacing.want();  // it was served alone: the poll gives it up
         return !call(*which);
     }
     trust_.woken(which->name, wakeup_trust::way::message, which->waited());

@@ -15,8 +15,8 @@
 -- with a lower ticket that becomes visible after the snapshot was made at the same time as this one.
 --
 -- A promised token is passed over; a name that is promised to another waiter that can be served is not taken
--- (docs/adr/0023). This request is promised nothing, but a client of an earlier version may have done so. The
--- watermark moves as in grant_next. A name without a row is not taken: multi_restore makes the row.
+-- (docs/adr/0023). This request is promised nothing. The watermark moves as in grant_next. A name without a row is
+-- not taken: multi_restore makes the row.
 -- If the reply is lost, the grant ids find the rows again.
 -- $1 my session; arrays: $2 names, each once  $3 grant ids; $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 1 = they have entries  $8 1 = also past waiters
