@@ -48,7 +48,7 @@ std::vector<int> migrate(const sql::connection_source& source,
 /// Refuses to go on without the tables of this library.
 /// @throws error errc::schema_outdated unless the schema on this connection is that of this
 /// library, or a later one that says that this library can work with it (docs/upgrading.md). One
-/// round trip, two if it is later.
+/// round trip.
 void require_current_schema(sql::connection& connection, const sql::table_names& tables,
                             sql::deadline until);
 

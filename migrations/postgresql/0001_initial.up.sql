@@ -1,9 +1,9 @@
--- Sessions, leases, waiters, versions and the token floor. PostgreSQL 12 or newer.
+-- The tables of rowlock. PostgreSQL 12 or newer.
 --
 -- Times are the clock of this server, written by the statement that decides on them: no column has
 -- a default of now(), which is the start of the transaction.
 --
--- The hot tables share three settings.
+-- The hot tables share these settings.
 --   fillfactor 50        leaves room in each page, so that an update stays in its page, touches no
 --                        index (HOT) and is cleared away by the next reader, not by vacuum. For
 --                        the same reason no column that changes has an index.
@@ -12,33 +12,45 @@
 --                        standby. The next burst needs those pages again.
 --   autovacuum_vacuum_*  By default vacuum waits for dead rows worth a fifth of the table. Most
 --                        leases lie idle, so a few busy ones could grow for long.
+--   few checks           PostgreSQL reads the stored expression of each check and plans it anew in
+--                        every statement that writes a row: about 2 µs, where the rest of such a
+--                        statement takes 20 to 40. What holds by the statements themselves is not
+--                        checked.
 
--- One row for each client. All its leases live and die with it.
+-- One row for each client. All its holds live and die with it.
 --   id                  random, made by the client, above 0
 --   owner               stable name of the process among its restarts, or random. Reclaim looks it
 --                       up: a scan of some thousand rows, once per start of a process, needs no
 --                       index
---   host, pid, program  for people
+--   host, pid, program  for display
 --   ttl_us              each heartbeat moves expires_at so far ahead, in microseconds
 --   expires_at          past it anyone may end the session
---   ended               true for ever, once the session has ended: it frees all its leases
+--   ended               true for ever, once the session has ended: it frees all its holds
 --   beats               heartbeats so far: changes even if the clock stood still
 --   revision            raised when a lease of this session was taken by force
 --   server_identity     the server that the session last wrote to: differs after a promotion
---   opened_at           for people
+--   opened_at           for display
+--   wake_address        random: names its channel and its mailbox, and tells nothing else
+--   wake_secret         128 random bits in hexadecimal; never sent. What is told to a session outside
+--                       the tables carries a proof made with it, so that only those who can read
+--                       this row can make it believe anything (docs/adr/0032)
+--   mailbox             the network namespace in which its mailbox lies; null = it has none
 create table rowlock_session (
-    id bigint primary key check (id > 0),
+    id bigint primary key,
     owner text not null,
     host text not null,
     pid bigint not null,
     program text not null,
-    ttl_us bigint not null check (ttl_us > 0),
+    ttl_us bigint not null,
     expires_at timestamptz not null,
     ended boolean not null default false,
     beats bigint not null default 0,
     revision bigint not null default 0,
     server_identity text not null default '',
-    opened_at timestamptz not null
+    opened_at timestamptz not null,
+    wake_address bigint not null default 0,
+    wake_secret text not null default '',
+    mailbox bigint
 ) with (fillfactor = 50, vacuum_truncate = off,
         autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0.02);
 
@@ -49,47 +61,274 @@ create table rowlock_session (
 --   session       the holder; null = released. No index and no foreign key: it changes with every
 --                 grant
 --   grant_id      random, made by the client: identifies one grant
---   thread, note  of the holder, for people
---   acquired_at   when it was granted, for people
+--   thread, note  of the holder, for display
+--   acquired_at   when it was granted, for display and for policies
 --   changed_at    latest grant or release; the reaper judges idleness by it
 --   deadline      the grant ends then, heartbeats or not; null = never
+--   served        the ticket that was served last; null = none, or look through the whole queue.
+--                 Until vacuum comes the index keeps an entry for every ticket served before, and a
+--                 look for the lowest would step over all of them: thousands, where a lock goes
+--                 round fast. With this it begins where the queue does
+--   successor     the grant_id of the waiter to whom the token after this row's is promised; null =
+--                 to nobody. It goes before all others as long as it waits, and nobody else ever
+--                 gets that token. So once the promise is on disk the grant that fulfils it need
+--                 not wait for the disk
+--   heir          grant_id of the candidate in whose favour the leader of an election steps down: it
+--                 leads whatever its priority
+--   asked_for     grant_id of the hold whose release was asked for within a time, which is its
+--                 deadline; that of another grant means nothing
+--   asked_by, reason  who asks, and why, for display
+--   retained      the grant that its client may keep after the release, for its own threads
+--                 (docs/adr/0055); null, or another grant: it frees it as usual
 create table rowlock_lease (
     name text collate "C" primary key,
-    token bigint not null check (token >= 0),
+    token bigint not null,
     session bigint,
     grant_id bigint,
     thread text,
     note text,
     acquired_at timestamptz,
     changed_at timestamptz not null,
-    deadline timestamptz
+    deadline timestamptz,
+    served bigint,
+    successor bigint,
+    heir bigint,
+    asked_for bigint,
+    asked_by text,
+    reason text,
+    retained bigint
 ) with (fillfactor = 50, vacuum_truncate = off,
         autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0.02);
 
--- One row for each place in a queue. It lives as long as its session.
---   ticket       the lowest is served first
---   name         of the lease that is waited for
---   session      who waits
---   grant_id     becomes the grant_id of the lease
---   mode         0 = exclusive, the only one so far
---   enqueued_at  for people
+-- One row for each entry in the queue of a lease. It lives as long as its session.
+--   name          of the lease that is waited for
+--   ticket        the lowest is served first
+--   session       who waits. The index is for a client that looks at all its entries at once, for the
+--                 deletion of its session, and for whoever follows a circle of waiters from a holder
+--                 to what that waits for
+--   grant_id      becomes the grant_id of the lease
+--   mode          0 = exclusive, the only one so far
+--   members       in how many queues the request has an entry; those of one request have the same
+--                 ticket, and none of them is served alone
+--   priority      of a candidate in an election; the greatest leads first
+--   enqueued_at   for display
+--   thread, note  of the waiter; copied to the lease
+--   deadline_us   the lease ends so long after its grant; null = never
+--   blocks        labels of holds, other than those of `thread`, that are not released before this
+--                 entry is served, separated by |, for the search for deadlocks; null = none
+--   waits_until   the time limit of its caller: the entry is not served after it (docs/adr/0060);
+--                 null = it has none
+-- The key is (name, ticket) and there is none on the ticket alone: "the lowest ticket of a name" with
+-- LIMIT 1 would tempt the planner, where statistics are old, to walk that one past every other queue.
 create table rowlock_waiter (
-    ticket bigint generated always as identity primary key,
     name text collate "C" not null,
+    ticket bigint not null generated always as identity,
     session bigint not null,
     grant_id bigint not null unique,
     mode smallint not null default 0,
-    enqueued_at timestamptz not null
+    members smallint not null default 1,
+    priority smallint not null default 0,
+    enqueued_at timestamptz not null,
+    thread text,
+    note text,
+    deadline_us bigint,
+    blocks text,
+    waits_until timestamptz,
+    primary key (name, ticket)
 ) with (vacuum_truncate = off,
         -- A look for the lowest ticket steps over the index entries of those served before.
         autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0);
-create index on rowlock_waiter (name, ticket);
+create index on rowlock_waiter (session, thread);
+
+-- One row for each semaphore and each shared_mutex, which is a counter as a semaphore's where the
+-- permits of a hold say its mode: shared 1, upgradeable 10^9, exclusive all, 2·10^9 - 1. So any
+-- number of shared holds fit beside each other and beside one upgradeable hold, two upgradeable
+-- holds do not fit, and nothing fits beside an exclusive hold.
+--   name        as that of a lease, with which it has nothing to do
+--   capacity    how many permits there are
+--   used        the sum of `permits` of its rows in rowlock_permit, in every committed state. The
+--               check would catch a permit that is returned twice
+--   token       of the latest grant; only ever grows
+--   kind        0: a semaphore, which stays, with its capacity · 1: a shared_mutex, whose row may be
+--               deleted while it is not in use
+--   changed_at  of a shared_mutex: when permits were last taken or given back
+create table rowlock_semaphore (
+    name text collate "C" primary key,
+    capacity bigint not null,
+    used bigint not null default 0 check (used >= 0),
+    token bigint not null default 0,
+    kind smallint not null default 0,
+    changed_at timestamptz not null default 'epoch'
+) with (fillfactor = 50, vacuum_truncate = off,
+        autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0.02);
+
+-- One row for each hold of permits. It is deleted when the hold ends, in the transaction that lowers `used`.
+--   name, grant_id  grant_id is random, made by the client: identifies one hold
+--   session         the holder. The index is for the end of a session
+--   permits         how many this hold has
+--   token           of this grant
+--   thread, note    of the holder, for display
+--   acquired_at     when it was granted, for display and for policies
+--   deadline        the hold ends then, heartbeats or not; null = never
+--   kind            as that of its counter
+--   base            of an upgrade: the grant_id of the hold that it makes exclusive; it is nothing without it
+--   requested       1: another client has asked for the release of this hold; its deadline is no later than its
+--                   session's end
+--   asked_by, reason  who asks, and why, for display
+create table rowlock_permit (
+    name text collate "C" not null,
+    grant_id bigint not null,
+    session bigint not null,
+    permits bigint not null,
+    token bigint not null,
+    thread text,
+    note text,
+    acquired_at timestamptz not null,
+    deadline timestamptz,
+    kind smallint not null default 0,
+    base bigint,
+    requested smallint not null default 0,
+    asked_by text,
+    reason text,
+    primary key (name, grant_id)
+) with (vacuum_truncate = off,
+        autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0.02);
+create index on rowlock_permit (session);
+
+-- One row for each entry in the queue of a semaphore or a shared_mutex; as rowlock_waiter.
+--   permits  how many are waited for
+--   kind     as that of its counter
+--   base     of an upgrade: the grant_id of the hold that it makes exclusive
+create table rowlock_permit_waiter (
+    name text collate "C" not null,
+    ticket bigint not null generated always as identity,
+    session bigint not null,
+    grant_id bigint not null unique,
+    permits bigint not null,
+    kind smallint not null default 0,
+    members smallint not null default 1,
+    enqueued_at timestamptz not null,
+    thread text,
+    note text,
+    deadline_us bigint,
+    base bigint,
+    blocks text,
+    waits_until timestamptz,
+    primary key (name, ticket)
+) with (vacuum_truncate = off,
+        -- A look for the lowest ticket steps over the index entries of those served before.
+        autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0);
+create index on rowlock_permit_waiter (session);
+
+-- Runs of work that is to be done once a period, or not too often. The lease of the same name makes them exclusive; one row
+-- for each name, which stays.
+--   name        of the lease
+--   token       of the lease under which the latest run began: that run alone may end it
+--   began_at    of the latest run
+--   finished    0: the latest run has not reported that it finished
+--   period      the greatest that a finished run had, compared byte by byte; null: none had any
+--   ended_at    when a run finished last; null: none has
+--   not_before  no run begins before that, whatever became of the latest; null: it may
+create table rowlock_run (
+    name text collate "C" primary key,
+    token bigint not null,
+    began_at timestamptz not null,
+    finished smallint not null default 0,
+    period text collate "C",
+    ended_at timestamptz,
+    not_before timestamptz
+) with (fillfactor = 70);
+
+-- Latches and double barriers: points that several processes reach together. One row for each round, which is a
+-- generation of a name; and one for the name itself, with generation 0. A client that changes a round has its row locked.
+--   name         of the latch or barrier; a lease of that name has nothing to do with it
+--   generation   from 1 on; of one name each is greater than all before
+--   kind         0 a latch, 1 a double barrier
+--   latest       of the row of a name: its latest generation. A client that begins a round has this row locked
+--   size         how many arrivals open it
+--   loss_counts  what becomes of it if the session of a party ends too early. 0: it breaks, 1: that counts as an arrival
+--   arrived      how many parties have arrived, or entered
+--   departed     of a double barrier: how many have left it
+--   opened       0 pending, 1 open, 2 broken; does not change again
+--   closed       of a double barrier, likewise: whether all have left it
+--   begun_by     the id of the call that began it
+--   changed_at   the reaper judges idleness by it
+create table rowlock_barrier (
+    name text collate "C" not null,
+    generation bigint not null check (generation >= 0),
+    kind smallint not null check (kind in (0, 1)),
+    latest bigint,
+    size bigint not null,
+    loss_counts smallint not null default 0,
+    arrived bigint not null default 0,
+    departed bigint not null default 0,
+    opened smallint not null default 0,
+    closed smallint not null default 0,
+    begun_by bigint,
+    changed_at timestamptz not null,
+    primary key (name, generation)
+) with (fillfactor = 70);
+
+-- One row for each party of a round that may still change.
+--   grant_id   random, made by the client: identifies one party
+--   session    which must live: until the arrival at a latch, and until the departure from a double barrier
+--   stage      0 registered, 1 arrived or entered, 2 departed, 3 withdrawn
+--   joined_at  a party that withdrew is forgotten some minutes after it
+create table rowlock_party (
+    name text collate "C" not null,
+    grant_id bigint not null,
+    generation bigint not null,
+    session bigint not null,
+    stage smallint not null,
+    joined_at timestamptz not null,
+    primary key (name, grant_id)
+) with (fillfactor = 70);
+create index on rowlock_party (name, generation);
+
+-- What an operator demands of a name, whatever kind of lock it is of. A row stays until the policy is removed: no reaper
+-- deletes it. Clients that acquire do not read this table.
+--   name         of leases, semaphores and shared_mutexes
+--   max_hold_us  the longest time for which one grant may be held, counted from its acquisition, in microseconds; 0: no
+--                limit. A reaper asks for the release of what is held longer
+create table rowlock_policy (
+    name text collate "C" primary key,
+    max_hold_us bigint not null check (max_hold_us >= 0)
+);
+
+-- Quorum locks: one lock over several independent databases, the members of a quorum. This database may be one of them.
+-- One row for each name: the greatest token that a quorum lock of that name is known to have had.
+--   name   of the lock; a client claims a token while it has the lease of the same name
+--   token  only rises
+create table rowlock_quorum (
+    name text collate "C" primary key,
+    token bigint not null,
+    changed_at timestamptz not null
+) with (fillfactor = 70);
+
+-- What this database knows of its quorum: one row, or none if it is no member.
+--   quorum      the id of the quorum, the same in all members
+--   epoch       rises with each change of the members; what a client claims under another one is refused
+--   members     the identities of their servers in their order, one on each line
+--   ready_for   the identity of the server that may vote here: another one, such as a promoted standby, may have forgotten
+--               grants, and waits for its readmission
+--   floor       no token is given below: of tokens that this server may have forgotten
+--   max_ttl_us  no session with a longer time to live claims a token: so long a readmission waits
+create table rowlock_member (
+    id smallint primary key,
+    quorum text not null,
+    epoch bigint not null,
+    members text not null,
+    ready_for text not null,
+    floor bigint not null,
+    max_ttl_us bigint not null,
+    changed_at timestamptz not null
+) with (fillfactor = 70);
 
 -- Versions of resources, for optimistic updates of things that have no version column of their own.
 --   resource                its name, compared byte by byte
 --   version                 grows by one with each update
---   created_at, updated_at  for people
---   deleted_at              null = alive; a resource that is gone goes on counting its versions
+--   created_at, updated_at  for display
+--   deleted_at              null = alive; a resource that was deleted keeps counting its versions
 create table rowlock_version (
     resource text collate "C" primary key,
     version bigint not null,
@@ -99,16 +338,22 @@ create table rowlock_version (
 ) with (fillfactor = 70);  -- updated in place like a lease, but there may be many
 
 -- Exactly one row. Tokens never repeat, even after the row of a lease was deleted.
---   id         always 1
---   floor      no token up to this one is ever granted again
---   settled    a floor raised so long ago that no statement from before can still run: free rows
---              with tokens up to it may be deleted
---   raised_at  when floor was raised
+--   id               always 1
+--   floor            no token up to this one is ever granted again
+--   settled          a floor raised so long ago that no statement from before can still run: free rows
+--                    with tokens up to it may be deleted
+--   raised_at        when floor was raised
+--   server_identity  for which server: after the promotion of a standby that did not know all of its
+--                    primary, the first session there raises the floor past all tokens that may have
+--                    been granted; '' = none has told yet
+--   reaped_at        when a reaper last ended a round, for monitoring; null = none has yet
 create table rowlock_token_floor (
     id smallint primary key check (id = 1),
     floor bigint not null default 0,
     settled bigint not null default 0,
     raised_at timestamptz not null,
+    server_identity text not null default '',
+    reaped_at timestamptz,
     check (settled <= floor)
 ) with (fillfactor = 50);
 insert into rowlock_token_floor (id, floor, settled, raised_at) values (1, 0, 0, clock_timestamp());

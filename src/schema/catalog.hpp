@@ -44,7 +44,7 @@ struct catalog {
 struct recorded_migration {
     std::int64_t version = 0;
     std::string checksum;
-    std::optional<std::int64_t> oldest_library{};  ///< read for those behind the latest known
+    std::optional<std::int64_t> oldest_library{};
 };
 
 /// The views point into `files`.

@@ -32,10 +32,10 @@ error with_advice(const error& failure) {
 
 /// No rows if the table is missing.
 std::vector<schema::recorded_migration> read_record(sql::connection& connection,
-                                                    const sql::table_names& tables, int latest,
+                                                    const sql::table_names& tables,
                                                     sql::deadline until) {
     try {
-        return schema::read_record(connection, tables, latest, until);
+        return schema::read_record(connection, tables, until);
     } catch (const error& failure) {
         if (failure.kind() == errc::schema_outdated) return {};
         if (failure.kind() != errc::access_denied) throw;
@@ -63,18 +63,6 @@ std::string with_delimiters(std::string_view script) {
         text.append(statement).append("\n//\n");
     }
     return text + "delimiter ;\n";
-}
-
-/// The script as comments: only a history of an earlier version needs it.
-std::string in_comments(std::string_view script) {
-    std::string text{
-        "-- Only on a history that an earlier version made, and before all the above:\n"};
-    for (std::size_t begin = 0; begin < script.size();) {
-        const auto end = std::min(script.find('\n', begin), script.size());
-        text.append("--   ").append(script.substr(begin, end - begin)).append("\n");
-        begin = end + 1;
-    }
-    return text;
 }
 
 std::string place(const sql::table_names& tables) {
@@ -113,8 +101,7 @@ migration_status schema_status(const sql::connection_source& source,
 void require_current_schema(sql::connection& connection, const sql::table_names& tables,
                             sql::deadline until) {
     const schema::catalog& known = schema::library_catalog(connection.speaks());
-    const int version =
-        schema::verified_version(read_record(connection, tables, known.latest(), until), known);
+    const int version = schema::verified_version(read_record(connection, tables, until), known);
     if (version >= known.latest()) return;
     if (version == 0) {
         throw error{errc::schema_outdated,
@@ -144,15 +131,7 @@ history_recording history_status(const sql::connection_source& source,
 }
 
 std::string history_script(sql::dialect dialect, const sql::table_names& tables) {
-    const auto file = [&](const char* name) {
-        return sql::qualify(schema::history_file(dialect, name), dialect, tables);
-    };
-    // Only PostgreSQL can add columns that may be there. After the triggers: a client has locked
-    // their tables before it waits for the history.
-    const bool adds = dialect == sql::dialect::postgresql;
-    const std::string added = file("columns") + file("columns_requests");
-    const std::string script =
-        file("on") + file("on_permits") + file("on_requests") + (adds ? added : in_comments(added));
+    const std::string script = sql::qualify(schema::history_file(dialect, "on"), dialect, tables);
     if (dialect == sql::dialect::mysql) return with_delimiters(script);
     return std::string{dialect == sql::dialect::postgresql ? "begin;\n" : "begin immediate;\n"} +
            script + "commit;\n";

@@ -43,32 +43,12 @@ void query_quietly(sql::connection& db, std::string_view sql) noexcept {
     }
 }
 
-/// Created one by one: after an interruption some exist.
-constexpr std::array lease_triggers{"granted", "lease",  "deleted", "queued",
-                                    "left",    "opened", "ended",   "left_session"};
-constexpr std::array permit_triggers{"permit_granted", "permit",         "permit_ended",
-                                     "permit_queued",  "permit_left",    "counter_made",
-                                     "counter",        "counter_deleted"};
-
-constexpr std::array request_triggers{"asked", "permit_asked"};
-
-/// Expressions on MySQL: whether a table has this column; whether all these triggers exist.
-std::string has_column(const std::string& name, const std::string& column) {
-    return "(select count(*) from information_schema.columns where table_schema = database() and "
-           "column_name = " +
-           quoted(column) + " and table_name = " + quoted(name) + ")";
-}
-
-std::string all_there(const std::string& history, std::span<const char* const> triggers) {
-    std::string names;
-    for (const char* each : triggers) {
-        names += (names.empty() ? "" : ", ") + quoted(history + "_" + each);
-    }
-    return "(select count(*) = " + std::to_string(triggers.size()) +
-           " from information_schema.triggers where trigger_schema = database() and "
-           "trigger_name in (" +
-           names + "))";
-}
+/// Those on MySQL, which are created one by one: after an interruption some exist.
+constexpr std::array history_triggers{
+    "granted",         "lease",         "deleted",      "queued",         "left",
+    "opened",          "ended",         "left_session", "permit_granted", "permit",
+    "permit_ended",    "permit_queued", "permit_left",  "counter_made",   "counter",
+    "counter_deleted", "asked",         "permit_asked"};
 
 /// Whether MySQL or MariaDB refused a statement because an earlier run has done what it does.
 bool was_done(std::string_view statement, int code) {
@@ -130,74 +110,43 @@ void migrator::require_known(int version) const {
 }
 
 history_recording migrator::history() {
-    const auto seen = look_at_history();
-    if (!seen.table) return history_recording::absent;
-    const bool all = seen.records_leases && (seen.records_permits || !seen.has_permits) &&
-                     (seen.records_requests || !seen.has_requests);
-    return all ? history_recording::on : history_recording::stopped;
-}
-
-migrator::history_parts migrator::look_at_history() {
     const auto found = query(question_about_history());
-    return {.table = found.integer(0, 0) != 0,
-            .columns = found.integer(0, 1) != 0,
-            .request_columns = found.integer(0, 2) != 0,
-            .records_leases = found.integer(0, 3) != 0,
-            .records_permits = found.integer(0, 4) != 0,
-            .records_requests = found.integer(0, 5) != 0,
-            .has_permits = found.integer(0, 6) != 0,
-            .has_requests = found.integer(0, 7) != 0};
+    if (found.integer(0, 0) == 0) return history_recording::absent;
+    return found.integer(0, 1) != 0 ? history_recording::on : history_recording::stopped;
 }
 
-/// One row with the members of history_parts.
+/// One row: whether there is the table; whether there are its triggers, which elsewhere than on
+/// MySQL come and go together.
 std::string migrator::question_about_history() const {
     const std::string name = table("history");
     switch (speaks_) {
-        case sql::dialect::postgresql: {
-            const auto of = [&](std::string_view which) {
-                return "pg_catalog.to_regclass(" + quoted(table(which)) + ")";
-            };
-            const auto trigger_on = [&](std::string_view which, const char* trigger) {
-                return "(select pg_catalog.count(*) from pg_catalog.pg_trigger where tgname "
-                       "operator(pg_catalog.=) " +
-                       quoted(trigger) + " and tgrelid operator(pg_catalog.=) " + of(which) + ")";
-            };
-            const auto has_column = [&](std::string_view which, const char* column) {
-                return "(select pg_catalog.count(*) from pg_catalog.pg_attribute where attrelid "
-                       "operator(pg_catalog.=) " +
-                       of(which) + " and attname operator(pg_catalog.=) '" + column +
-                       "' and not attisdropped)";
-            };
-            return "select (" + of("history") + " is not null)::int, " +
-                   has_column("history", "permits") + ", " + has_column("history", "reason") +
-                   ", " + trigger_on("lease", "history_update") + ", " +
-                   trigger_on("permit", "history_update") + ", " +
-                   trigger_on("permit", "history_asked") + ", " + has_column("permit", "base") +
-                   ", " + has_column("permit", "asked_by");
-        }
-        case sql::dialect::mysql:
+        case sql::dialect::postgresql:
+            return "select cast(pg_catalog.to_regclass(" + quoted(name) +
+                   ") is not null as integer), (select pg_catalog.count(*) from "
+                   "pg_catalog.pg_trigger where tgname operator(pg_catalog.=) 'history_update' and "
+                   "tgrelid operator(pg_catalog.=) pg_catalog.to_regclass(" +
+                   quoted(table("lease")) + "))";
+        case sql::dialect::mysql: {
+            std::string names;
+            for (const char* each : history_triggers) {
+                names += (names.empty() ? "" : ", ") + quoted(name + "_" + each);
+            }
             return "select (select count(*) from information_schema.tables where table_schema = "
                    "database() and table_name = " +
-                   quoted(name) + "), " + has_column(name, "permits") + ", " +
-                   has_column(name, "reason") + ", " + all_there(name, lease_triggers) + ", " +
-                   all_there(name, permit_triggers) + ", " + all_there(name, request_triggers) +
-                   ", " + has_column(table("permit"), "base") + ", " +
-                   has_column(table("permit"), "asked_by");
+                   quoted(name) +
+                   "), (select count(*) = " + std::to_string(history_triggers.size()) +
+                   " from information_schema.triggers where trigger_schema = database() and "
+                   "trigger_name in (" +
+                   names + "))";
+        }
         case sql::dialect::sqlite:
             break;
     }
-    const auto column_of = [](const std::string& which, const char* column) {
-        return "(select count(*) from pragma_table_info(" + quoted(which) + ") where name = '" +
-               column + "')";
-    };
     const auto is = [](const char* type, const std::string& which) {
         return "(select count(*) from sqlite_master where type = " + quoted(type) +
                " and name = " + quoted(which) + ")";
     };
-    return "select " + is("table", name) + ", " + column_of(name, "permits") + ", " +
-           column_of(name, "reason") + ", " + is("trigger", name + "_lease") + ", " +
-           is("trigger", name + "_permit") + ", " + is("trigger", name + "_permit_asked") + ", " +
-           column_of(table("permit"), "base") + ", " + column_of(table("permit"), "asked_by");
+    return "select " + is("table", name) + ", " + is("trigger", name + "_lease");
 }
 
 void migrator::switch_history(history_recording wanted) {
@@ -255,8 +204,7 @@ std::vector<recorded_migration> migrator::read_record() {
     // Asked first, not inferred from an error: an error would abort a PostgreSQL transaction.
     if (!has_record()) return {};
     try {
-        return schema::read_record(db_, tables_, known_.latest(),
-                                   steady_clock::now() + options_.wait);
+        return schema::read_record(db_, tables_, steady_clock::now() + options_.wait);
     } catch (const error& failure) {
         if (failure.kind() != errc::schema_outdated) throw;
         if (!locked_ && !has_record()) return {};  // another process has just removed it
@@ -340,9 +288,9 @@ void migrator::move_under_lock(std::optional<int> wanted) {
     if (wanted != 0 && is_at(wanted, from)) return;
     require_known(from);
     const int target = wanted.value_or(known_.latest());
-    const auto recorded = look_at_history();
-    recorded_ = recorded_ || recorded.records_leases;
-    if (recorded.table) run_history("off");
+    const auto recording = history();
+    recorded_ = recorded_ || recording == history_recording::on;
+    if (recording != history_recording::absent) run_history("off");
     try {
         if (target == 0) run_history("drop");
         if (from > target || target == 0) {
@@ -356,22 +304,12 @@ void migrator::move_under_lock(std::optional<int> wanted) {
         if (speaks_ == sql::dialect::mysql && recorded_) record_again();
         throw;
     }
-    if (recorded_ && target != 0) begin_history();
-}
-
-/// The table of an earlier version lacks columns.
-void migrator::begin_history() {
-    const auto seen = look_at_history();
-    if (seen.table && !seen.columns) run_history("columns");
-    if (seen.table && !seen.request_columns) run_history("columns_requests");
-    run_history("on");
-    if (seen.has_permits) run_history("on_permits");
-    if (seen.has_requests) run_history("on_requests");
+    if (recorded_ && target != 0) run_history("on");
 }
 
 void migrator::record_again() noexcept {
     try {
-        begin_history();
+        run_history("on");
     } catch (...) {
         // The tables may be gone. `rowlock doctor` reports that nothing is recorded.
     }
@@ -381,7 +319,7 @@ void migrator::record_again() noexcept {
 void migrator::switch_under_lock(history_recording wanted) {
     if (speaks_ == sql::dialect::postgresql) query("set local lock_timeout = '1s'");
     if (speaks_ == sql::dialect::mysql) query("set session lock_wait_timeout = 1");
-    if (wanted == history_recording::on) return begin_history();
+    if (wanted == history_recording::on) return run_history("on");
     run_history("off");
     if (wanted == history_recording::absent) run_history("drop");
 }
@@ -516,39 +454,27 @@ std::string_view history_file(sql::dialect which, std::string_view name) {
     return std::ranges::find(files, path, &embedded::file::path)->text;
 }
 
-/// The column for other libraries came with migration 16: it is read only where it must be there.
 std::vector<recorded_migration> read_record(sql::connection& db, const sql::table_names& tables,
-                                            int latest, sql::deadline until) {
-    const auto read = [&](const std::string& columns_and_rows) {
-        return db.query(qualify("select version, checksum" + columns_and_rows + " order by version",
-                                db.speaks(), tables),
-                        until);
-    };
-    const auto rows = read(" from rowlock_migration");
+                                            sql::deadline until) {
+    const auto rows = db.query(
+        qualify("select version, checksum, oldest_library from rowlock_migration order by version",
+                db.speaks(), tables),
+        until);
     std::vector<recorded_migration> record;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
-        record.push_back({rows.integer(row, 0), std::string{rows.text(row, 1)}});
-    }
-    if (record.empty() || record.back().version <= latest) return record;
-    std::erase_if(record, [&](const auto& each) { return each.version > latest; });
-    const char* const above =
-        db.speaks() == sql::dialect::postgresql ? "operator(pg_catalog.>) " : "> ";
-    const auto later = read(", oldest_library from rowlock_migration where version " +
-                            std::string{above} + std::to_string(latest));
-    for (std::size_t row = 0; row < later.rows(); ++row) {
         record.push_back(
-            {later.integer(row, 0), std::string{later.text(row, 1)}, later.maybe_integer(row, 2)});
+            {rows.integer(row, 0), std::string{rows.text(row, 1)}, rows.maybe_integer(row, 2)});
     }
     return record;
 }
 
 std::string record_statement(const migration& step, sql::dialect which) {
     const auto oldest = step.oldest_library();
-    std::string head = std::string{"insert into rowlock_migration (version, name, checksum, "} +
-                       (oldest ? "oldest_library, " : "") + "applied_at) values (" +
-                       std::to_string(step.version) + ", " + quoted(step.name) + ", " +
-                       quoted(step.checksum()) + ", " +
-                       (oldest ? std::to_string(*oldest) + ", " : "");
+    const std::string head =
+        "insert into rowlock_migration (version, name, checksum, oldest_library, applied_at) "
+        "values (" +
+        std::to_string(step.version) + ", " + quoted(step.name) + ", " + quoted(step.checksum()) +
+        ", " + (oldest ? std::to_string(*oldest) : "null") + ", ";
     switch (which) {
         case sql::dialect::postgresql:
             return head + "clock_timestamp())";

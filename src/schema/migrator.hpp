@@ -49,17 +49,8 @@ private:
     [[nodiscard]] std::vector<recorded_migration> read_record();
     void run_script(const migration& step, std::string_view script);
     void run_step(std::string_view statement);
-    struct history_parts {
-        bool table;
-        bool columns, request_columns;  ///< both: all that this version needs
-        bool records_leases, records_permits, records_requests;
-        bool has_permits;   ///< the tables of permits have what its triggers read
-        bool has_requests;  ///< so have all tables of what those for requests read
-    };
-    [[nodiscard]] history_parts look_at_history();
     [[nodiscard]] std::string question_about_history() const;
     void run_history(std::string_view name);
-    void begin_history();
 
     /// Runs `work` while no other migrator works.
     void under_lock(const std::function<void()>& work);
@@ -96,11 +87,11 @@ private:
 /// migrations/<dialect>/history/<name>.sql
 [[nodiscard]] std::string_view history_file(sql::dialect which, std::string_view name);
 
-/// The rows of the record table. One round trip, one more if there are later ones than `latest`.
+/// The rows of the record table. One round trip.
 /// @throws error errc::schema_outdated if there is none
 [[nodiscard]] std::vector<recorded_migration> read_record(sql::connection& db,
                                                           const sql::table_names& tables,
-                                                          int latest, sql::deadline until);
+                                                          sql::deadline until);
 
 /// The statement that records a migration as applied, in our spelling of table names.
 [[nodiscard]] std::string record_statement(const migration& step, sql::dialect which);

@@ -144,7 +144,7 @@ json refused(const tool::answer& got, int code, const std::string& kind) {
 TEST_CASE("every command's JSON conforms to the schema, on every database") {
     for (const auto& in : tool::all_tables(tool::tables_wanted::none)) {
         CAPTURE(std::string{in->name()});
-        CHECK(printed(*in, "migrate", {"migrate"})["steps"].size() >= 3);
+        CHECK(printed(*in, "migrate", {"migrate"})["steps"] == nlohmann::json{1});
         CHECK(printed(*in, "migrate --history", {"migrate", "--history", "on"})["history"] == "on");
         CHECK(printed(*in, "migrate --status", {"migrate", "--status"})["current"] == true);
         const auto lease = printed(*in, "acquire",

@@ -48,7 +48,7 @@ TEST_CASE(
         CAPTURE(std::string{command});
         CHECK(tool::eventually([&] {
             const auto in = tool::sqlite_tables();
-            REQUIRE(in->run({"migrate", "--down-to", "16", "--yes"}).code == 0);
+            REQUIRE(in->run({"migrate", "--down-to", "0", "--yes"}).code == 0);
             if (std::string{command} != "migrate") REQUIRE(in->run({"migrate"}).code == 0);
             auto held = std::make_unique<blocker>(*in);
             const tool::screen terminal{*in, {command}, true};

@@ -401,33 +401,10 @@ TEST_CASE(
     "migrate makes the tables, reports their version, prints them for a DBA, and takes them back") {
     for (const auto& in : tool::all_tables(tool::tables_wanted::none)) {
         CAPTURE(std::string{in->name()});
-        CHECK(in->run({"migrate"}).out ==
-              "applied migration 1\napplied migration 2\napplied migration 3\napplied migration 4\n"
-              "applied migration 5\napplied migration 6\napplied migration 7\napplied "
-              "migration 8\napplied migration 9\napplied migration 10\napplied migration 11\n"
-              "applied migration 12\napplied migration 13\napplied migration 14\n"
-              "applied migration 15\napplied migration 16\napplied migration 17\n"
-              "applied migration 18\napplied migration 19\napplied migration 20\n");
+        CHECK(in->run({"migrate"}).out == "applied migration 1\n");
         CHECK(in->run({"migrate"}).out == "nothing to do\n");
         CHECK(in->run({"migrate", "--status"}).code == 0);
-        CHECK(in->run({"migrate", "--down-to", "0", "--yes"}).out ==
-              "reverted migration 20\nreverted migration 19\nreverted migration 18\nreverted "
-              "migration 17\nreverted "
-              "migration 16\nreverted "
-              "migration 15\nreverted "
-              "migration 14\nreverted "
-              "migration 13\nreverted "
-              "migration 12\nreverted "
-              "migration 11\nreverted "
-              "migration 10\nreverted "
-              "migration 9\nreverted "
-              "migration 8\nreverted "
-              "migration 7\nreverted "
-              "migration 6\nreverted "
-              "migration 5\nreverted "
-              "migration 4\nreverted "
-              "migration 3\nreverted "
-              "migration 2\nreverted migration 1\n");
+        CHECK(in->run({"migrate", "--down-to", "0", "--yes"}).out == "reverted migration 1\n");
         CHECK(in->run({"migrate", "--status"}).code == 1);
         // --down-to does not migrate up.
         CHECK(in->run({"migrate", "--down-to", "2", "--yes"}).code == 64);

@@ -442,30 +442,6 @@ TEST_CASE("modes are recorded: upgrades, downgrades, and holds of dead sessions"
     }
 }
 
-TEST_CASE("a history of an earlier version is read and recorded on once it is switched on again") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        record(database);
-        const strangers some{database};
-        some.open(1);
-        REQUIRE(some.acquire("a", session_id{1}, grant_id{11}) > 0);
-        // As the version before semaphores left it.
-        record_history(database.source(), false);
-        database.run("alter table rowlock_history drop column counter_kind");
-        database.run("alter table rowlock_history drop column permits");
-        database.run("alter table rowlock_history drop column base");
-        database.run("alter table rowlock_history drop column reason");
-        CHECK(kind_of([&] { (void)past(database); }) == errc::schema_outdated);
-        CHECK(history_status(database.source()) == history_recording::stopped);
-        record(database);
-        client locks{database.source(), database.options()};
-        semaphore{locks, "api"}.set_capacity(3);
-        CHECK(kinds(database, "a") == "granted");
-        CHECK(kinds(database, "api") == "capacity_set");
-        record(database);  // again: nothing is lost
-        CHECK(kinds(database, "a") == "granted");
-    }
-}
-
 // shows: history
 TEST_CASE("a change that is rolled back is not recorded") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
@@ -714,56 +690,14 @@ TEST_CASE("a history is read by name, by age, by number and page by page") {
     }
 }
 
-TEST_CASE("the triggers survive migrations up and down, and are dropped with the last one") {
+TEST_CASE("the history is removed with the tables, and needs them") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record(database);
-        migrate(database.source(), {}, 1);
-        CHECK(history_status(database.source()) == history_recording::on);
-        migrate(database.source());
-        CHECK(history_status(database.source()) == history_recording::on);
-        const strangers some{database};
-        some.open(1);
-        some.queue.enqueue(*some.db, {"a", session_id{1}, grant_id{22}, "", "", std::nullopt},
-                           soon());
-        CHECK(kinds(database, "a") == "queued");
         migrate(database.source(), {}, 0);
         CHECK(history_status(database.source()) == history_recording::absent);
         CHECK(kind_of([&] { record(database); }) == errc::schema_outdated);
         migrate(database.source());
         CHECK(history_status(database.source()) == history_recording::absent);
-    }
-}
-
-TEST_CASE("a history with records of permits survives the migrations that took them along") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        record(database);
-        {
-            client locks{database.source(), database.options()};
-            semaphore api{locks, "api"};
-            api.set_capacity(3);
-            const auto some = api.acquire(2);
-            shared_mutex page{locks, "page"};
-            page.acquire(lock_mode::upgradeable).upgrade();
-        }
-        const auto before = past(database).size();
-        REQUIRE(before > 6);
-        constexpr int before_semaphores = 4;
-        for (const int version : {6, 5, before_semaphores}) {
-            CAPTURE(version);
-            migrate(database.source(), {}, version);
-            CHECK(history_status(database.source()) == history_recording::on);
-        }
-        const strangers some{database};
-        some.open(1);
-        database.write_late_grant("a", session_id{1}, grant_id{11});
-        migrate(database.source());
-        CHECK(past(database, "a").size() == 1);
-        CHECK(past(database).size() >= before);
-        client locks{database.source(), database.options()};
-        semaphore{locks, "api"}.set_capacity(3);
-        record(database);
-        semaphore{locks, "api"}.set_capacity(4);
-        CHECK(kinds(database, "api").ends_with("capacity_set"));
     }
 }
 

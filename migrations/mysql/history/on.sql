@@ -1,5 +1,5 @@
 -- The history: a record of what happens to leases, permits, places and sessions, kept by triggers, so that a
--- transition and its record commit together or not at all, whoever makes it: this library, an older one,
+-- transition and its record commit together or not at all, whoever makes it: a client
 -- or a person with the mysql tool. `rowlock migrate --history on` runs this; it is no numbered migration, and no
 -- client asks for it. It can be repeated, and then puts back triggers that are missing.
 --
@@ -189,4 +189,131 @@ if old.ended = 0 then
             timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             old.id, old.expires_at, old.owner, old.host, old.pid, old.program, user())
+; end if;
+
+-- Permits: of semaphores and shared_mutexes. No trigger of a DELETE, nor of an INSERT with VALUES, reads another table:
+-- there InnoDB locks what it reads. So who sweeps a hold of a session that has ended sets its deadline first: `expired`
+-- is what is past that.
+drop trigger if exists rowlock_history_permit_granted;
+create trigger rowlock_history_permit_granted after insert on rowlock_permit for each row
+insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, owner, host, pid, program, note,
+                             db_user, counter_kind, permits, base)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            'granted', new.name, new.token, new.session, new.grant_id, new.deadline,
+            (select s.owner from rowlock_session s where s.id = new.session),
+            (select s.host from rowlock_session s where s.id = new.session),
+            (select s.pid from rowlock_session s where s.id = new.session),
+            (select s.program from rowlock_session s where s.id = new.session),
+            new.note, user(), new.kind, new.permits, new.base);
+
+drop trigger if exists rowlock_history_permit;
+create trigger rowlock_history_permit after update on rowlock_permit for each row
+if new.session <> old.session or new.permits <> old.permits or new.token <> old.token or new.name <> old.name
+   or new.grant_id <> old.grant_id or (new.deadline = 0 and not (old.deadline <=> 0)) then
+    insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
+                                 owner, host, pid, program, note, db_user, counter_kind, permits, base)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            case
+                when new.session <> old.session then 'reclaimed'
+                when new.deadline = 0 then 'forced'
+                when new.permits < old.permits then 'downgraded'
+                else 'altered' end,
+            new.name, new.token, new.session, new.grant_id,
+            case when new.session <> old.session then old.session end, new.deadline,
+            (select s.owner from rowlock_session s where s.id = new.session),
+            (select s.host from rowlock_session s where s.id = new.session),
+            (select s.pid from rowlock_session s where s.id = new.session),
+            (select s.program from rowlock_session s where s.id = new.session),
+            new.note, user(), new.kind, new.permits, new.base)
+; end if;
+
+drop trigger if exists rowlock_history_permit_ended;
+create trigger rowlock_history_permit_ended after delete on rowlock_permit for each row
+if not (old.deadline <=> 0) then
+    insert into rowlock_history (kind, at, name, token, session, grant_id, ends_at, note, db_user,
+                                 counter_kind, permits, base)
+    values (case
+                when old.deadline <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6))
+                then 'expired'
+                else 'released' end,
+            timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            old.name, old.token, old.session, old.grant_id, old.deadline, old.note, user(),
+            old.kind, old.permits, old.base)
+; end if;
+
+drop trigger if exists rowlock_history_permit_queued;
+create trigger rowlock_history_permit_queued after insert on rowlock_permit_waiter for each row
+insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user, counter_kind, permits)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            'queued', new.name, new.session, new.grant_id, new.ticket, user(),
+            new.kind, new.permits);
+
+drop trigger if exists rowlock_history_permit_left;
+create trigger rowlock_history_permit_left after delete on rowlock_permit_waiter for each row
+insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user, counter_kind, permits)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            'left', old.name, old.session, old.grant_id, old.ticket, user(),
+            old.kind, old.permits);
+
+drop trigger if exists rowlock_history_counter_made;
+create trigger rowlock_history_counter_made after insert on rowlock_semaphore for each row
+if new.kind = 0 then
+    insert into rowlock_history (at, kind, name, token, db_user, counter_kind, permits)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            'capacity_set', new.name, new.token, user(), new.kind, new.capacity)
+; end if;
+
+drop trigger if exists rowlock_history_counter;
+create trigger rowlock_history_counter after update on rowlock_semaphore for each row
+if new.capacity <> old.capacity then
+    insert into rowlock_history (at, kind, name, token, db_user, counter_kind, permits)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            'capacity_set', new.name, new.token, user(), new.kind, new.capacity)
+; end if;
+
+drop trigger if exists rowlock_history_counter_deleted;
+create trigger rowlock_history_counter_deleted after delete on rowlock_semaphore for each row
+insert into rowlock_history (at, kind, name, token, db_user, counter_kind, permits)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            'deleted', old.name, old.token, user(), old.kind, old.capacity);
+
+-- Who asks for a release, why and until when. A request changes the row of the hold, under its lock: who asks, why, or
+-- the deadline. So each is recorded once, a repetition after a lost reply, which changes nothing, not again. Asked at
+-- once: asked_by is NULL, and reason says who and why. What an upgrade added to a hold is asked for with it, and is not
+-- recorded apart.
+drop trigger if exists rowlock_history_asked;
+create trigger rowlock_history_asked after update on rowlock_lease for each row
+if new.asked_for = new.grant_id and new.grant_id = old.grant_id and new.session = old.session and new.token = old.token
+   and not (old.asked_for <=> new.asked_for and old.asked_by <=> new.asked_by and old.reason <=> new.reason
+            and old.deadline <=> new.deadline) then
+    insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, reason, db_user)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            'asked', new.name, new.token, new.session, new.grant_id, new.deadline,
+            coalesce(new.asked_by, new.reason), case when new.asked_by is not null then new.reason end, user())
+; end if;
+
+-- A deadline of 1 is set by who sweeps the hold of a session that has ended.
+drop trigger if exists rowlock_history_permit_asked;
+create trigger rowlock_history_permit_asked after update on rowlock_permit for each row
+if new.requested = 1 and new.base is null and new.grant_id = old.grant_id and new.session = old.session
+   and new.deadline > 1
+   and not (old.requested = 1 and old.asked_by <=> new.asked_by and old.reason <=> new.reason
+            and old.deadline <=> new.deadline) then
+    insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, reason, db_user,
+                                 counter_kind, permits)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            'asked', new.name, new.token, new.session, new.grant_id, new.deadline,
+            coalesce(new.asked_by, new.reason), case when new.asked_by is not null then new.reason end, user(),
+            new.kind, new.permits)
 ; end if;

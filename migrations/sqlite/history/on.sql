@@ -1,10 +1,10 @@
 -- The history: a record of what happens to leases, permits, places and sessions, kept by triggers, so that a
--- transition and its record commit together or not at all, whoever makes it: this library, an older one,
+-- transition and its record commit together or not at all, whoever makes it: a client
 -- or a person with the sqlite3 tool. `rowlock migrate --history on` runs this; it is no numbered migration, and no
 -- client asks for it. It can be repeated, and then puts back triggers that are missing.
 --
 -- There is one writer, so ids are in the order of all transitions.
--- The clock is the one that the leases are written with, to the digit (src/dialect/sqlite/fragments.sql): a
+-- The clock is the one that the leases are written with, to the digit (src/sql/fragments/sqlite.sql): a
 -- deadline that was over when a lease was taken is over in the record.
 --   id                the order of the records
 --   at                this machine's clock, in milliseconds; microseconds since 1970, UTC
@@ -171,4 +171,132 @@ begin
             case when old.expires_at <= cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000
                  then 'session_expired' else 'session_ended' end,
             old.id, old.expires_at, old.owner, old.host, old.pid, old.program)
+; end;
+
+-- Permits: of semaphores and shared_mutexes.
+drop trigger if exists rowlock_history_permit_granted;
+create trigger rowlock_history_permit_granted after insert on rowlock_permit for each row
+begin
+    insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, owner, host, pid, program, note,
+                                 counter_kind, permits, base)
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
+            'granted', new.name, new.token, new.session, new.grant_id, new.deadline,
+            (select s.owner from rowlock_session s where s.id = new.session),
+            (select s.host from rowlock_session s where s.id = new.session),
+            (select s.pid from rowlock_session s where s.id = new.session),
+            (select s.program from rowlock_session s where s.id = new.session),
+            new.note, new.kind, new.permits, new.base)
+; end;
+
+drop trigger if exists rowlock_history_permit;
+create trigger rowlock_history_permit after update on rowlock_permit for each row
+when new.session <> old.session or new.permits <> old.permits or new.token <> old.token or new.name <> old.name
+     or new.grant_id <> old.grant_id or (new.deadline = 0 and old.deadline is not 0)
+begin
+    insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
+                                 owner, host, pid, program, note, counter_kind, permits, base)
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
+            case
+                when new.session <> old.session then 'reclaimed'
+                when new.deadline = 0 then 'forced'
+                when new.permits < old.permits then 'downgraded'
+                else 'altered' end,
+            new.name, new.token, new.session, new.grant_id,
+            case when new.session <> old.session then old.session end, new.deadline,
+            (select s.owner from rowlock_session s where s.id = new.session),
+            (select s.host from rowlock_session s where s.id = new.session),
+            (select s.pid from rowlock_session s where s.id = new.session),
+            (select s.program from rowlock_session s where s.id = new.session),
+            new.note, new.kind, new.permits, new.base)
+; end;
+
+drop trigger if exists rowlock_history_permit_ended;
+create trigger rowlock_history_permit_ended after delete on rowlock_permit for each row
+when old.deadline is not 0
+begin
+    insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, counter_kind, permits, base)
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
+            case
+                when old.deadline <= cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000
+                  or not exists (select 1 from rowlock_session m
+                                  where m.id = old.session and m.ended = 0) then 'expired'
+                else 'released' end,
+            old.name, old.token, old.session, old.grant_id, old.deadline, old.note,
+            old.kind, old.permits, old.base)
+; end;
+
+drop trigger if exists rowlock_history_permit_queued;
+create trigger rowlock_history_permit_queued after insert on rowlock_permit_waiter for each row
+begin
+    insert into rowlock_history (at, kind, name, session, grant_id, ticket, counter_kind, permits)
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
+            'queued', new.name, new.session, new.grant_id, new.ticket,
+            new.kind, new.permits)
+; end;
+
+drop trigger if exists rowlock_history_permit_left;
+create trigger rowlock_history_permit_left after delete on rowlock_permit_waiter for each row
+begin
+    insert into rowlock_history (at, kind, name, session, grant_id, ticket, counter_kind, permits)
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
+            'left', old.name, old.session, old.grant_id, old.ticket,
+            old.kind, old.permits)
+; end;
+
+drop trigger if exists rowlock_history_counter_made;
+create trigger rowlock_history_counter_made after insert on rowlock_semaphore for each row
+when new.kind = 0
+begin
+    insert into rowlock_history (at, kind, name, token, counter_kind, permits)
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
+            'capacity_set', new.name, new.token, new.kind, new.capacity)
+; end;
+
+drop trigger if exists rowlock_history_counter;
+create trigger rowlock_history_counter after update on rowlock_semaphore for each row
+when new.capacity <> old.capacity
+begin
+    insert into rowlock_history (at, kind, name, token, counter_kind, permits)
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
+            'capacity_set', new.name, new.token, new.kind, new.capacity)
+; end;
+
+drop trigger if exists rowlock_history_counter_deleted;
+create trigger rowlock_history_counter_deleted after delete on rowlock_semaphore for each row
+begin
+    insert into rowlock_history (at, kind, name, token, counter_kind, permits)
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
+            'deleted', old.name, old.token, old.kind, old.capacity)
+; end;
+
+-- Who asks for a release, why and until when. A request changes the row of the hold, under its lock: who asks, why, or
+-- the deadline. So each is recorded once, a repetition after a lost reply, which changes nothing, not again. Asked at
+-- once: asked_by is NULL, and reason says who and why. What an upgrade added to a hold is asked for with it, and is not
+-- recorded apart.
+drop trigger if exists rowlock_history_asked;
+create trigger rowlock_history_asked after update on rowlock_lease for each row
+when new.asked_for = new.grant_id and new.grant_id = old.grant_id and new.session = old.session
+     and new.token = old.token
+     and (old.asked_for is not new.asked_for or old.asked_by is not new.asked_by or old.reason is not new.reason
+          or old.deadline is not new.deadline)
+begin
+    insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, reason)
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
+            'asked', new.name, new.token, new.session, new.grant_id, new.deadline,
+            coalesce(new.asked_by, new.reason), case when new.asked_by is not null then new.reason end)
+; end;
+
+drop trigger if exists rowlock_history_permit_asked;
+create trigger rowlock_history_permit_asked after update on rowlock_permit for each row
+when new.requested = 1 and new.base is null and new.grant_id = old.grant_id and new.session = old.session
+     and new.deadline > 1
+     and (old.requested <> 1 or old.asked_by is not new.asked_by or old.reason is not new.reason
+          or old.deadline is not new.deadline)
+begin
+    insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, reason,
+                                 counter_kind, permits)
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
+            'asked', new.name, new.token, new.session, new.grant_id, new.deadline,
+            coalesce(new.asked_by, new.reason), case when new.asked_by is not null then new.reason end,
+            new.kind, new.permits)
 ; end;

@@ -1,2 +1,0 @@
-drop table if exists rowlock_party;
-drop table if exists rowlock_barrier;

@@ -1,2 +1,0 @@
-drop table if exists rowlock_member;
-drop table if exists rowlock_quorum;

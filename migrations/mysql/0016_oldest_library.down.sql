@@ -1,1 +1,0 @@
-alter table rowlock_migration drop column oldest_library;

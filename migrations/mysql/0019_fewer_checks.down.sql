@@ -1,1 +1,0 @@
-update rowlock_token_floor set floor = floor;

@@ -1,3 +1,0 @@
--- Adds to a history that an earlier version made the columns that it lacks: those of requests and upgrades; after
--- columns.sql.
-alter table rowlock_history add column base bigint null, add column reason varchar(1000) null;

@@ -1,1 +1,0 @@
-alter table rowlock_token_floor drop column if exists server_identity;

@@ -1,4 +1,0 @@
--- Which server the floor was last raised for: after the promotion of a standby that did not know all of
--- its primary, the first session there raises it past all tokens that may have been granted.
---   server_identity  '' = none has told yet
-alter table rowlock_token_floor add column server_identity text not null default '';

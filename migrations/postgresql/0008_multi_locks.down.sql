@@ -1,3 +1,0 @@
--- No client of the version before may serve such an entry alone.
-delete from rowlock_waiter where members > 1;
-alter table rowlock_waiter drop column members;

@@ -1,2 +1,0 @@
-drop table rowlock_member;
-drop table rowlock_quorum;

@@ -1,1 +1,0 @@
-alter table rowlock_lease drop column retained;

@@ -1,2 +1,0 @@
-drop table rowlock_party;
-drop table rowlock_barrier;

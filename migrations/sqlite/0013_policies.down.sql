@@ -1,1 +1,0 @@
-drop table rowlock_policy;

@@ -1,1 +1,0 @@
-alter table rowlock_token_floor drop column reaped_at;
