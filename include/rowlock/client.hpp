@@ -142,8 +142,8 @@ public:
                                                const acquire_options& options = {}) {
         return acquire_until(name, time_point::max(), std::move(stop), options);
     }
-    /// One attempt; empty if another caller holds the lock or waits for it. One round trip; if
-    /// another client retains the lease, several in 50 ms. A failed attempt writes no row.
+    /// One attempt; empty if another caller holds the lock or waits for it. One round trip without
+    /// a write; if another client retains it several in 50 ms, and a mark if that is not answered.
     [[nodiscard]] std::optional<lease> try_acquire(const lock_name& name,
                                                    const acquire_options& options = {});
     /// Waits up to `timeout`; empty if the lock was held all that time. A timeout ≤ 0: as
@@ -196,7 +196,7 @@ public:
                                                          const acquire_options& options = {}) {
         return acquire_all_until(names, time_point::max(), std::move(stop), options);
     }
-    /// One attempt; empty if another holds, keeps (retain_options) or waits for one of the locks.
+    /// One attempt, as try_acquire(); empty if another holds or waits for one of the locks.
     [[nodiscard]] std::optional<multi_lease> try_acquire_all(const std::vector<lock_name>& names,
                                                              const acquire_options& options = {});
     /// As try_acquire_for(): waits up to `timeout`, or until `stop` is requested.

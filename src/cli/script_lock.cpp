@@ -113,7 +113,11 @@ public:
     }
 
     void enqueue(sql::connection& db, const script_hold& hold, sql::deadline until) override {
-        link_.queue().enqueue(db, limited(request(hold), options_, link_, db, until), until);
+        const auto wanted = limited(request(hold), options_, link_, db, until);
+        auto seen = link_.queue().enqueue(db, wanted, until);
+        if (!seen) seen = link_.protocol().glance(db, name(), until);
+        // The entry is committed: a lease that is given back now finds it.
+        if (seen->retained) link_.queue().recall(db, seen->session, seen->grant_id, until);
     }
 
     place_in_line find_place(sql::connection& db, const script_hold& hold,

@@ -90,6 +90,25 @@ void end_sessions(support::lock_database& database) {
     database.run("update rowlock_session set ended = " + std::string{postgresql ? "true" : "1"});
 }
 
+/// A client that uses a lease a part of the time, and retains it in between.
+class user_now_and_then {
+public:
+    user_now_and_then(client& locks, std::string name) : locks_{locks}, name_{std::move(name)} {
+        until_kept(locks_, name_);
+        user_ = std::jthread{[this](const std::stop_token& stop) {
+            while (!stop.stop_requested()) {
+                static_cast<void>(locks_.try_acquire(name_));
+                std::this_thread::sleep_for(5ms);  // most of its time the lease is idle
+            }
+        }};
+    }
+
+private:
+    client& locks_;
+    const std::string name_;
+    std::jthread user_;
+};
+
 /// A call of another client, which waits.
 class waiting_acquire {
 public:
@@ -358,7 +377,7 @@ TEST_CASE("a client that no recall reaches gives a lease that it uses now and th
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         auto deaf = plain(database);
         deaf.wake_ups = wakeup_mode::polling;  // sends no recall
-        client locks{database.source(), keeping(database, 400ms)};
+        client locks{database.source(), keeping(database, 1s)};
         client other{database.source(), deaf};
         std::optional<lease> taken;
         SUBCASE("a try") {
@@ -369,17 +388,49 @@ TEST_CASE("a client that no recall reaches gives a lease that it uses now and th
             }));
         }
         SUBCASE("a client outside the queue") {
-            until_kept(locks, "job");
-            std::jthread busy{[&](const std::stop_token& stop) {
-                while (!stop.stop_requested()) {
-                    static_cast<void>(locks.try_acquire("job"));
-                    std::this_thread::sleep_for(5ms);  // most of its time the lease is idle
-                }
-            }};
+            const user_now_and_then user{locks, "job"};
             CHECK((taken = other.try_acquire_for(
                        "job", before_its_time,
                        {.queueing = queueing::barging, .spin = {.longest = 20ms}})));
         }
+        SUBCASE("a try for several") {
+            const user_now_and_then user{locks, "job"};
+            CHECK(eventually(
+                [&] {
+                    return other.try_acquire_all({"another", "job"}).has_value();
+                },
+                before_its_time));
+        }
+        SUBCASE("a client outside the queues, for several") {
+            const user_now_and_then user{locks, "job"};
+            CHECK(other.try_acquire_all_for(
+                {"another", "job"}, before_its_time,
+                {.queueing = queueing::barging, .spin = {.longest = 20ms}}));
+        }
+    }
+}
+
+TEST_CASE(
+    "tries that neither recall nor mark find a lease that is used now and then always held "
+    "(control)") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        auto deaf = plain(database);
+        deaf.wake_ups = wakeup_mode::polling;  // sends no recall
+        client locks{database.source(), keeping(database, 1s)};
+        client other{network.wrap(database.source()), deaf};
+        network.before([](std::string_view what) {
+            if (what == "withdraw_retention") interception::refuse_to_send();
+        });
+        std::function<bool()> tries = [&] { return other.try_acquire("job").has_value(); };
+        SUBCASE("one") {}
+        SUBCASE("several") {
+            tries = [&] { return other.try_acquire_all({"another", "job"}).has_value(); };
+        }
+        const user_now_and_then user{locks, "job"};
+        CHECK_FALSE(eventually(tries, 1500ms));  // longer than the lease is retained unrenewed
+        network.before({});
+        CHECK(eventually(tries));
     }
 }
 
@@ -852,6 +903,61 @@ TEST_CASE("a try for several leases takes those that its client retains idle") {
                 return locks.try_acquire_all({"a", "b"}).has_value();
             },
             before_its_time));
+    }
+}
+
+TEST_CASE("a try for several leases takes those that another client retains idle") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client locks{database.source(), keeping(database)};
+        client third{database.source(), keeping(database)};
+        client other{database.source(), plain(database)};
+        until_kept(locks, "b");
+        until_kept(third, "c");
+        const auto tries = [&](const acquire_options& how) {
+            return other.try_acquire_all({"a", "b", "c"}, how).has_value();
+        };
+        SUBCASE("while all others are free") {
+            CHECK(eventually([&] { return tries({}); }, before_its_time));
+        }
+        SUBCASE("past the queues") {
+            CHECK(eventually([&] { return tries({.queueing = queueing::barging}); },
+                             before_its_time));
+        }
+        SUBCASE("and recalls none while one is in use") {
+            const auto held = locks.acquire("a");
+            for (int i = 0; i < 10; ++i) CHECK_FALSE(tries({}));
+            CHECK(is_kept(other, "b"));
+            CHECK(is_kept(other, "c"));
+            CHECK(locks.stats().recalls + third.stats().recalls == 0);
+        }
+    }
+}
+
+TEST_CASE("a call that waits for several leases recalls those that another client retains idle") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client locks{database.source(), keeping(database)};
+        client other{database.source(), plain(database)};
+        const auto waits = [&] {
+            return std::async(std::launch::async, [&] {
+                return other.try_acquire_all_for({"a", "b"}, 30s);
+            });
+        };
+        const auto has_them = [](auto& call) {
+            return call.wait_for(before_its_time) == std::future_status::ready;
+        };
+        SUBCASE("while all others are free") {
+            until_kept(locks, "b");
+            auto call = waits();
+            CHECK(has_them(call));
+        }
+        SUBCASE("also while one is in use") {
+            auto held = locks.acquire("a");
+            until_kept(locks, "b");
+            auto call = waits();
+            CHECK(eventually([&] { return !is_kept(locks, "b"); }, before_its_time));
+            held.release();
+            CHECK(has_them(call));
+        }
     }
 }
 

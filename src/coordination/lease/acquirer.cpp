@@ -19,10 +19,6 @@ using base::fast_path;
 using std::chrono::microseconds;
 using steady = std::chrono::steady_clock;
 
-/// How long a try waits for a lease that its client may have kept idle. Far longer than it takes:
-/// the wait ends sooner, unless that client cannot be reached.
-constexpr auto recall_takes = 50ms;
-
 using outcome = protocol::attempt::outcome;
 using protocol::hold_kind;
 
@@ -198,26 +194,17 @@ acquirer::answer acquirer::wait_for_holder(acquisition& call, const protocol::le
     context_.count(counter::busy);
     call.contention.forget();
     call.seen_held = true;
-    if (seen.retained && seen.grant_id != call.recalled) {
-        call.to_recall = {.session = seen.session, .grant_id = seen.grant_id};
-    }
+    call.retained.clear();
+    if (seen.retained) call.retained.push_back({call.name.str(), seen.session, seen.grant_id});
     if (!call.has_time()) {
-        // One that is given back may be taken again before this call looks.
-        if ((seen.retained || call.recalled_at) && !recalled_in_vain(call)) return std::nullopt;
-        if (seen.retained) withdraw_retention(call, seen);
+        if (call.single_attempt() && awaits_recalled(call)) return std::nullopt;
         if (!call.barging() && call.kind() == hold_kind::lease) {
             tokens_.remember_held(call.name.str());
         }
         return std::shared_ptr<grant>{};
     }
     if (call.barging()) {
-        if (call.to_recall) {
-            call.recalled_at = steady::now();
-            recall_now(call);
-        } else if (seen.retained && steady::now() >= *call.recalled_at + recall_takes) {
-            call.recalled_at = steady::now();
-            withdraw_retention(call, seen);
-        }
+        ask_back(call);
         if (!sleep_until_probe(call, seen)) return std::shared_ptr<grant>{};
         return std::nullopt;
     }
@@ -225,56 +212,48 @@ acquirer::answer acquirer::wait_for_holder(acquisition& call, const protocol::le
     return go_on(call);
 }
 
-/// Recalls a lease that this client keeps itself. Returns false if another client does.
-bool acquirer::recall_own(acquisition& call) const {
-    call.recalled = call.to_recall->grant_id;
-    if (!call.ours || call.to_recall->session != call.ours->id()) return false;
-    context_.retained.recall(call.recalled);
-    call.to_recall.reset();
+/// Asks the clients of the leases in the way, which they may keep idle. After the call's entries
+/// are committed: a lease that is given back then finds them.
+void acquirer::recall(acquisition& call, sql::connection& db, sql::deadline until) const {
+    for (const auto& each : std::exchange(call.retained, {})) {
+        if (!recall_own(call, each)) context_.recall(db, each.session, each.grant_id, until);
+    }
+}
+
+/// Returns false if another client keeps it.
+bool acquirer::recall_own(const acquisition& call, const protocol::retained_grant& which) const {
+    if (!call.ours || which.session != call.ours->id()) return false;
+    context_.retained.recall(which.grant_id);
     return true;
 }
 
-/// Asks the holder's client for a lease that it may have kept after its release.
-void acquirer::recall(acquisition& call, sql::connection& db, sql::deadline until) const {
-    if (recall_own(call)) return;
-    const auto which = *std::exchange(call.to_recall, std::nullopt);
-    context_.recall(db, which.session, which.grant_id, until);
+/// The same for a call without queue entries, on a connection of the pool; asks through the row a
+/// client that no recall seems to reach: otherwise one that uses a lease now and then would keep it
+/// from tries for ever. Returns how long to pause before the next attempt.
+std::optional<nanoseconds> acquirer::ask_back(acquisition& call) {
+    return call.recalled.ask(call.retained, [&](recalls::grants& ask, recalls::grants& mark) {
+        const auto is_own = [&](const auto& each) { return recall_own(call, each); };
+        std::erase_if(ask, is_own);
+        std::erase_if(mark, is_own);
+        if (ask.empty() && mark.empty()) return;
+        try {
+            const auto until = std::min(context_.statement_deadline(), steady::now() + 1s);
+            const auto db = connections_.take(until);
+            for (const auto& each : ask) context_.recall(*db, each.session, each.grant_id, until);
+            for (const auto& each : mark) {
+                context_.leases.withdraw_retention(*db, each.name, each.session, each.grant_id,
+                                                   until);
+            }
+        } catch (const error&) {
+            return;
+        }
+    });
 }
 
-/// The same, on a connection of the pool. What fails is not repeated: it is a hint.
-void acquirer::recall_now(acquisition& call) {
-    if (recall_own(call)) return;
-    try {
-        const auto until = std::min(context_.statement_deadline(), steady::now() + 1s);
-        const auto db = connections_.take(until);
-        recall(call, *db, until);
-    } catch (const error&) {
-        call.to_recall.reset();
-    }
-}
-
-/// For a caller that has no queue entry: recalls the lease, and pauses. Returns true if there was
-/// time enough for an idle lease to be given back: it is in use.
-bool acquirer::recalled_in_vain(acquisition& call) {
-    if (!call.recalled_at) call.recalled_at = steady::now();
-    if (call.to_recall) recall_now(call);
-    const auto since = steady::now() - *call.recalled_at;
-    if (since >= recall_takes) return true;
-    return !retries_.pause(std::max<nanoseconds>(since / 2, 1ms), call.stop);
-}
-
-/// Asks through the row a client that no recall seems to reach: otherwise one that uses a lease now
-/// and then would keep it from tries for ever. What fails is not repeated: a later try asks again.
-void acquirer::withdraw_retention(const acquisition& call, const protocol::lease_probe& seen) {
-    if (call.ours && seen.session == call.ours->id()) return;
-    try {
-        const auto until = std::min(context_.statement_deadline(), steady::now() + 1s);
-        const auto db = connections_.take(until);
-        context_.leases.withdraw_retention(*db, call.name.str(), seen.session, seen.grant_id,
-                                           until);
-    } catch (const error&) {
-        return;
-    }
+/// For a single attempt: pauses for leases that it has recalled. Returns false if it has failed.
+bool acquirer::awaits_recalled(acquisition& call) {
+    const auto rest = ask_back(call);
+    return rest && retries_.pause(*rest, call.stop);
 }
 
 /// Called before the next round of a call; no round begins after the call's time limit.

@@ -123,11 +123,10 @@ private:
     bool sleep_until_probe(acquisition& call, const protocol::lease_probe& seen);
     bool try_again_in_vain(acquisition& call);
 
-    bool recall_own(acquisition& call) const;
     void recall(acquisition& call, sql::connection& db, sql::deadline until) const;
-    void recall_now(acquisition& call);
-    bool recalled_in_vain(acquisition& call);
-    void withdraw_retention(const acquisition& call, const protocol::lease_probe& seen);
+    bool recall_own(const acquisition& call, const protocol::retained_grant& which) const;
+    std::optional<nanoseconds> ask_back(acquisition& call);
+    bool awaits_recalled(acquisition& call);
 
     answer wait_in_queue(acquisition& call);
     std::shared_ptr<waiter> enqueue(acquisition& call, waiting_threads& at, sql::connection& db,

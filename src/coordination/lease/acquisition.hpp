@@ -1,5 +1,6 @@
 #pragma once
 
+#include "coordination/lease/recalls.hpp"
 #include "coordination/lease/retry_limits.hpp"
 #include "coordination/protocol/lease/lease_protocol.hpp"
 #include "coordination/session/client_context.hpp"
@@ -62,14 +63,9 @@ struct acquisition {
     /// Its thread held other leases when it enqueued; or this call adds to a hold.
     bool holds_others = false;
     bool contended = false;  ///< as known from this client's last release
-    /// A grant that was seen, whose client may have kept it after its release.
-    struct kept_grant {
-        session_id session{};
-        rowlock::grant_id grant_id{};
-    };
-    std::optional<kept_grant> to_recall{};
-    rowlock::grant_id recalled{};                     ///< the latest of them that was recalled
-    std::optional<steady::time_point> recalled_at{};  ///< the first
+    /// Seen in the way, and worth asking for: their clients may keep them idle.
+    std::vector<protocol::retained_grant> retained{};
+    recalls recalled{};
     contention_limit contention{};
     late_grant_limit too_late{};
     sweep_patience sweeps{};

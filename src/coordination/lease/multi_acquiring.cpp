@@ -315,13 +315,24 @@ std::optional<acquirer::grants> acquirer::wait_for_holders(multi_acquisition& al
     context_.count(counter::busy);
     call.contention.forget();
     call.seen_held = true;
+    call.retained = seen.retained;
+    const bool enqueues = call.has_time() && !call.barging();
+    const auto& kept = call.retained;
+    const bool own =
+        std::ranges::find(kept, call.ours->id(), &protocol::retained_grant::session) != kept.end();
+    // A try gains nothing by them while another is held. This client's own were asked for before.
+    if (!enqueues && (seen.held_otherwise || own)) call.retained.clear();
+    if (!call.has_time()) {
+        if (call.single_attempt() && awaits_recalled(call)) return std::nullopt;
+        return grants{};
+    }
     if (call.barging()) {
+        ask_back(call);
         protocol::lease_probe first{};
         first.remaining = seen.remaining;
         if (!sleep_until_probe(call, first)) return grants{};
         return std::nullopt;
     }
-    if (!call.has_time()) return grants{};
     if (auto waited = wait_in_queues(all)) return waited;
     return go_on_for_all(call);
 }
@@ -422,6 +433,7 @@ std::shared_ptr<waiter> acquirer::enqueue(multi_acquisition& all, waiting_thread
         throw;
     }
     at.enqueued(*mine);
+    recall(call, db, until);
     return mine;
 }
 

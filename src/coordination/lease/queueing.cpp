@@ -87,8 +87,7 @@ std::shared_ptr<waiter> acquirer::enqueue(acquisition& call, waiting_threads& at
     // The statement looked at the lease before its commit made the entry visible.
     const auto took = steady::now() - sent - context_.link.round_trip();
     if (seen && call.contended && took > late) at.poll_soon();
-    // Not before: a lease that is given back then finds this entry.
-    if (call.to_recall) recall(call, db, until);
+    recall(call, db, until);
     return mine;
 }
 
@@ -109,7 +108,7 @@ void acquirer::look_once(acquisition& call, waiting_threads& at,
         waiting_.contended().forget(call.name.str());  // there is no queue any more
         at.poll_soon();
     }
-    if (now.retained) call.to_recall = {.session = now.session, .grant_id = now.grant_id};
+    if (now.retained) call.retained = {{call.name.str(), now.session, now.grant_id}};
     if (call.contended && !now.free) at.holder_expires_in(now.remaining);
 }
 

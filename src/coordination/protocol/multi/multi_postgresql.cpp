@@ -121,6 +121,12 @@ private:
                    sql::deadline until) const override {
         run(db, restore_, until, names);
     }
+    void read_further(const sql::result& rows, std::size_t row,
+                      multi_attempt& seen) const override {
+        if (is_missing(rows, row) || rows.integer(row, 2) != 0) return;
+        note_held(seen, rows.text(row, 0), rows.maybe_integer<session_id>(row, 7),
+                  rows.maybe_integer<grant_id>(row, 8));
+    }
 
     const sql::statement take_, enqueue_, restore_;
 };

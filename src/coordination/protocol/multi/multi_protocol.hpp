@@ -1,5 +1,6 @@
 #pragma once
 
+#include "coordination/protocol/lease/retained_grant.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
 #include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
@@ -50,6 +51,9 @@ struct multi_attempt {
     std::vector<session_id> expired{};
     /// If held: until the first holder expires; 0 if none is known to.
     std::chrono::microseconds remaining{0};
+    /// If held: leases in the way that their clients may keep idle.
+    std::vector<retained_grant> retained{};
+    bool held_otherwise = false;  ///< if held: others are in the way, too
     /// If held: shared_mutexes without room for the mode, whose holders may be dead.
     std::vector<std::string> full{};
 };

@@ -98,7 +98,12 @@ private:
             note_remaining(seen.answer, rows.maybe_integer(row, 6));
             const bool free = rows.integer(row, 4) != 0;
             const auto first = rows.maybe_integer<rowlock::grant_id>(row, 8);
-            if (!free || !is_our_turn(request, first)) seen.answer.what = outcome::held;
+            if (!free || !is_our_turn(request, first)) {
+                seen.answer.what = outcome::held;
+                note_held(seen.answer, seen.leases.back().name,
+                          rows.maybe_integer<session_id>(row, 9),
+                          rows.maybe_integer<rowlock::grant_id>(row, 10));
+            }
             if (request.queued && !rows.is_null(row, 7)) {
                 seen.tickets.push_back(rows.integer<ticket_no>(row, 7));
             }

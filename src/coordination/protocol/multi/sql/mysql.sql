@@ -4,8 +4,9 @@
 -- the entries, or none.
 -- $1 my session  $2 … $17 names; may repeat
 -- → the floor, whether my session lives, name, token, whether it is free, the holder's session if that has
---   expired, what is left of the holder in µs, the ticket and grant id of the first entry. A name without a row
---   does not come back; one row with NULLs if none has a row.
+--   expired, what is left of the holder in µs, the ticket and grant id of the first entry, the holder's session
+--   if its client may keep the lease after its release, and grant id. A name without a row does not come back; one
+--   row with NULLs if none has a row.
 select f.floor, (select count(*) from rowlock_session m where m.id = $1 and {live}),
        l.name, l.token, {free},
        case when s.expires_at <= {now} and not {free} then l.session end,
@@ -15,7 +16,8 @@ select f.floor, (select count(*) from rowlock_session m where m.id = $1 and {liv
          where w.name = l.name and m.id = w.session and {waits} order by w.ticket limit 1),
        (select w.grant_id from rowlock_waiter w force index (rowlock_waiter_name_ticket)
                                straight_join rowlock_session m
-         where w.name = l.name and m.id = w.session and {waits} order by w.ticket limit 1)
+         where w.name = l.name and m.id = w.session and {waits} order by w.ticket limit 1),
+       case when l.grant_id in (l.retained, - l.retained) and not {free} then l.session end, l.grant_id
   from rowlock_token_floor f
        left join rowlock_lease l force index (primary)
               on l.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)

@@ -21,7 +21,8 @@
 -- $1 my session; arrays: $2 names, each once  $3 grant ids; $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 1 = they have entries  $8 1 = also past waiters
 -- → one row a name: name, whether it has a row, whether it can be taken, the holder's session if that has
---   expired, what is left of the holder in µs, the token if granted; whether my session lives
+--   expired, what is left of the holder in µs, the token if granted; whether my session lives; the holder's session if
+--   its client may keep the lease after its release, and grant id
 with r as materialized (
          select r.name collate "C" as name, r.grant_id
            from unnest($2::text[], $3::bigint[]) as r (name, grant_id)),
@@ -32,6 +33,7 @@ with r as materialized (
          select r.name, r.grant_id, l.present, l.token, l.served,
                 case when l.expired and not l.free then l.session end as expired,
                 case when l.free then null else l.remaining end as remaining,
+                case when not l.free then l.keeper end as keeper, l.grant_id as kept_grant,
                 coalesce(l.free, false) and coalesce(l.reserved_for, r.grant_id) = r.grant_id
                 and ($8::int = 1
                      or coalesce((select w.grant_id from rowlock_waiter w join rowlock_session m on m.id = w.session
@@ -39,7 +41,8 @@ with r as materialized (
                                    order by w.ticket limit 1) = r.grant_id, $7::int = 0)) as can
            from r left join lateral (
                 select true as present, l.token, l.served, l.session, {free} as free,
-                       {reserved_for} as reserved_for,
+                       {reserved_for} as reserved_for, l.grant_id,
+                       case when l.grant_id in (l.retained, - l.retained) then l.session end as keeper,
                        coalesce(s.expires_at <= clock_timestamp(), false) as expired,
                        {until(least(s.expires_at, l.deadline))} as remaining
                   from rowlock_lease l left join rowlock_session s on s.id = l.session
@@ -81,7 +84,7 @@ with r as materialized (
           where l.name = g.name
          returning l.name, l.token)
 select p.name, coalesce(p.present, false)::int, p.can::int, p.expired, p.remaining, u.token,
-       (select count(*) from mine)
+       (select count(*) from mine), p.keeper, p.kept_grant
   from p left join u on u.name = p.name
  order by p.name
 
