@@ -119,7 +119,7 @@ TEST_CASE(
     "some of a hold's permits are given back, and serve a waiter while the others stay held") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), database.options()};
-        client others{database.source(), database.options()};
+        client others{database.source(), database.options({.poll_interval = 1min})};
         semaphore api{locks, "api"};
         semaphore same{others, "api"};
         api.set_capacity(5);
@@ -128,6 +128,7 @@ TEST_CASE(
         auto waiting = waits(same, 2);
         REQUIRE(entries(database, 1));
         held.release(2);
+        REQUIRE(waiting.wait_for(20s) == std::future_status::ready);  // long before a poll
         auto next = waiting.get();
         CHECK(next.count() == 2);
         CHECK(next.token() > token);

@@ -257,7 +257,9 @@ TEST_CASE(
     for (const int second : {1, 30, 120, 239}) {
         server.seconds = second;
         want();
+        REQUIRE(eventually([&] { return !listening.is_attempting(); }));
     }
+    CHECK(server.connections == 2);
     server.seconds = 301;
     REQUIRE(eventually([&] {
         want();
@@ -383,6 +385,18 @@ TEST_CASE("a driver without notifications is not asked to listen") {
     CHECK(source.wakes(session_id{1}) == wakeup_source::kind::none);
     listening.close();
     CHECK(server.connections == 1);
+}
+
+TEST_CASE("a connection for LISTEN that has no notifications is not made again") {
+    fake_server server;
+    wakeup::listening_connection listening{server.parts()};
+    fake_notifications capability;
+    notified_connection calls{&capability};
+    server.has_capability = false;
+    listening.want(session_id{1}, "channel", calls);
+    CHECK(eventually([&] { return !listening.is_possible(); }));
+    listening.close();
+    CHECK(server.listens == 0);
 }
 
 TEST_CASE("a commit to an SQLite file is reported, and reports can be turned off") {
