@@ -22,6 +22,8 @@ std::string_view to_string(violation kind) noexcept {
             return "early";
         case violation::partial:
             return "partial";
+        case violation::repeated:
+            return "repeated";
         case violation::fence:
             return "fence";
         case violation::wait:

@@ -23,6 +23,7 @@ enum class violation : unsigned char {
     order,      ///< a waiter is overtaken
     early,      ///< client::holds() knows more than callers were given
     partial,    ///< some of several locks, and not all
+    repeated,   ///< two runs of one period finish
     fence,      ///< a fenced transaction commits after a newer one
     wait,       ///< a call does not end in time
     deadlock,   ///< no thread can run
@@ -67,6 +68,11 @@ public:
     void killed(const node& process);
     void stopped(const node& process);  ///< or stalled
     /// @}
+
+    /// A run of that period has finished.
+    void run_finished(const std::string& period) {
+        if (!periods_.insert(period).second) fail(violation::repeated, "period " + period);
+    }
 
     /// @name What client::holds() says
     ///
@@ -125,6 +131,7 @@ private:
     std::string text_;
     std::list<belief> beliefs_;
     std::map<std::string, i64> tokens_;
+    std::set<std::string> periods_;
     std::map<std::pair<int, std::string>, calls> calls_;
     u64 last_call_ = 0;
     std::map<u64, waiting> queue_;

@@ -84,6 +84,11 @@ private:
         several_ = dice_.below(4);
         modes_ = dice_.below(4);
         permits_ = dice_.below(4);
+        mutexes_ = dice_.below(4);
+        offices_ = dice_.chance(0.3) ? dice_.below(4) : 0;
+        runs_ = dice_.chance(0.3) ? dice_.below(4) : 0;
+        adoptions_ = dice_.chance(0.3) ? dice_.below(5) : 0;
+        requests_ = dice_.chance(0.3) ? dice_.below(3) : 0;
         once_ = dice_.below(6);
         for_a_time_ = dice_.below(4);
         barging_ = dice_.below(3);
@@ -109,9 +114,12 @@ private:
 
     operation draw_operation() {
         operation drawn;
-        constexpr std::array kinds{hold_kind::lease, hold_kind::several, hold_kind::shared_mutex,
-                                   hold_kind::permits};
-        drawn.kind = kinds[pick(dice_, {leases_, several_, modes_, permits_})];
+        constexpr std::array kinds{
+            hold_kind::lease,   hold_kind::several,       hold_kind::shared_mutex,
+            hold_kind::permits, hold_kind::mutex,         hold_kind::office,
+            hold_kind::run,     hold_kind::offered_lease, hold_kind::request};
+        drawn.kind = kinds[pick(dice_, {leases_, several_, modes_, permits_, mutexes_, offices_,
+                                        runs_, adoptions_, requests_})];
         constexpr std::array manners{manner::once, manner::for_a_time, manner::barging,
                                      manner::limited, manner::patient};
         const bool is_lease = drawn.kind == hold_kind::lease;
@@ -121,14 +129,19 @@ private:
         draw_modes(drawn);
         drawn.permits = dice_.chance(0.3) ? 2 : 1;
         if (dice_.chance(thinks_)) drawn.think = dice_.skewed(0, longest_think_);
-        drawn.patience = dice_.between(1, 1500) * ms;
+        drawn.patience =
+            dice_.chance(0.5) ? dice_.between(1, 1500) * ms : dice_.skewed(1 * ms, 500 * ms);
         drawn.max_duration = dice_.between(100, 2000) * ms;
         drawn.work = dice_.chance(works_long_) ? dice_.between(0, 3 * plan_.ttl)
                                                : dice_.skewed(0, longest_work_);
         drawn.listens = dice_.chance(0.9);
         drawn.stops = dice_.chance(0.7);
         drawn.fences = dice_.chance(fences_);
-        drawn.releases = dice_.chance(0.7);
+        constexpr std::array endings{ending::release, ending::destructor, ending::on_commit,
+                                     ending::offer};
+        drawn.end = endings[pick(dice_, {6, 3, is_lease && fences_ > 0 ? 1U : 0U,
+                                         is_lease && adoptions_ > 0 ? 6U : 0U})];
+        drawn.priority = static_cast<int>(dice_.below(3));
         return drawn;
     }
 
@@ -273,7 +286,8 @@ private:
     i64 users_ = 1, operations_ = 1;
     double thinks_ = 0, works_long_ = 0, fences_ = 0, changes_mode_ = 0;
     i64 longest_think_ = 0, longest_work_ = 0;
-    u64 leases_ = 1, several_ = 0, modes_ = 0, permits_ = 0;
+    u64 leases_ = 1, several_ = 0, modes_ = 0, permits_ = 0, mutexes_ = 0, offices_ = 0;
+    u64 runs_ = 0, adoptions_ = 0, requests_ = 0;
     u64 once_ = 1, for_a_time_ = 1, barging_ = 1, limited_ = 1, patient_ = 1;
 };
 

@@ -24,8 +24,18 @@ using item_set = std::set<item>;
 /// @throws std::invalid_argument
 [[nodiscard]] item_set parse_items(std::string_view text);
 
-/// What a thread acquires.
-enum class hold_kind : unsigned char { lease, several, shared_mutex, permits };
+/// What a thread acquires; or, the last two, what it does to the holds of others.
+enum class hold_kind : unsigned char {
+    lease,
+    several,
+    shared_mutex,
+    permits,
+    mutex,
+    office,         ///< of an election
+    run,            ///< once in a period
+    offered_lease,  ///< of another process, or thread
+    request,        ///< that the holder of a lease gives it up
+};
 
 /// How it asks.
 enum class manner : unsigned char {
@@ -34,6 +44,14 @@ enum class manner : unsigned char {
     barging,     ///< the same, past the queue
     limited,     ///< acquire, with a max_duration
     patient,     ///< acquire
+};
+
+/// How it gives back.
+enum class ending : unsigned char {
+    release,
+    destructor,
+    on_commit,  ///< leases: in a transaction of the caller
+    offer,      ///< leases: to another process; later it is released
 };
 
 /// A thread thinks, acquires, works, and gives back.
@@ -45,10 +63,11 @@ struct operation {
     std::optional<lock_mode> next_mode{};  ///< upgraded, or downgraded to, half way through
     i64 permits = 1;
     i64 think = 0, patience = 0, max_duration = 0, work = 0;
-    bool listens = true;   ///< to lost()
-    bool stops = true;     ///< when held() has turned false; otherwise it works on
-    bool fences = false;   ///< writes what the lock protects, in a fenced transaction
-    bool releases = true;  ///< by release(), otherwise by the destructor
+    bool listens = true;  ///< to lost()
+    bool stops = true;    ///< when held() has turned false; otherwise it works on
+    bool fences = false;  ///< writes what the lock protects, in a fenced transaction
+    ending end = ending::release;
+    int priority = 0;  ///< of a candidate
 };
 
 struct user {

@@ -86,6 +86,7 @@ u64 scheduler::spawn(node& home, std::function<void()> code, std::string name) {
     threads_.push_back(
         std::make_unique<thread>(++last_number_, home, std::move(code), std::move(name)));
     thread& started = *threads_.back();
+    if (started.name.empty()) started.name = "thread " + std::to_string(started.number);
     started.priority = choices.next() | (1ULL << 63);
     note(started.number);
     make_runnable(started);
@@ -149,6 +150,10 @@ void scheduler::join(u64 number) {
 
 void scheduler::at_exit(void (*destroy)(void*), void* object) {
     if (current_ != nullptr) current_->stack.at_exit(destroy, object);
+}
+
+void scheduler::rename(std::string name) {
+    if (current_ != nullptr) current_->name = std::move(name);
 }
 
 void scheduler::set(timer next) {

@@ -64,7 +64,8 @@ public:
         return nodes_;
     }
     /// Starts a thread of that process. Returns its number, never 0.
-    u64 spawn(node& home, std::function<void()> code, std::string name);
+    /// @param name empty: made of the number
+    u64 spawn(node& home, std::function<void()> code, std::string name = {});
     /// Calls this at a true time, on no thread: it must not wait.
     void at(i64 true_time, std::function<void()> call);
     void after(i64 delay, std::function<void()> call) { at(now_ + delay, std::move(call)); }
@@ -98,6 +99,7 @@ public:
     void sleep_until(i64 true_time) { block(nullptr, true_time); }
     void join(u64 number);
     void at_exit(void (*destroy)(void*), void* object);
+    void rename(std::string name);  ///< for people
     /// @}
     void wake_all(const void* on);
     void wake_one(const void* on);  ///< any of them

@@ -201,8 +201,7 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t* on, pthread_mutex_t* locked,
 void __wrap__ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE(
     std::thread* handle, std::unique_ptr<std::thread::_State>* state, void (*)()) {
     const std::shared_ptr<std::thread::_State> shared{state->release()};
-    set_number(handle, world->spawn(
-                           world->here(), [shared] { shared->_M_run(); }, "thread"));
+    set_number(handle, world->spawn(world->here(), [shared] { shared->_M_run(); }));
     world->give_way();
 }
 void __wrap__ZNSt6thread4joinEv(std::thread* handle) {

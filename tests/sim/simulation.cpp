@@ -312,6 +312,9 @@ private:
                 const std::string name(1, static_cast<char>('a' + i));
                 expect(name, locks.try_acquire_for(name, soon).has_value());
             }
+            for (const auto* const name : {election_name, run_name}) {
+                expect(name, locks.try_acquire_for(name, soon).has_value());
+            }
             shared_mutex modes{locks, shared_mutex_name};
             expect(shared_mutex_name,
                    modes.try_acquire_for(lock_mode::exclusive, soon).has_value());

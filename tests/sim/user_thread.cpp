@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -40,6 +42,8 @@ public:
 
     void run(const process& of, const user& planned) {
         process_ = &of;
+        const auto place = &planned - of.users.data();
+        time().rename("user " + std::to_string(place + 1));
         int after_healing = 3;
         for (const auto& next : planned.operations) {
             if (scene_.healed() && after_healing-- == 0) return;
@@ -50,16 +54,16 @@ public:
 
 private:
     [[nodiscard]] scheduler& time() { return scene_.scheduler(); }
-    [[nodiscard]] oracle& oracle_of_all() { return scene_.oracle(); }
+    [[nodiscard]] oracle& judge() { return scene_.oracle(); }
 
     // --- one operation ---------------------------------------------------------------------------
 
     void perform(const operation& what) {
         what_ = &what;
-        names_ = what.names;
-        if (what.kind == hold_kind::shared_mutex) names_ = {shared_mutex_name};
-        if (what.kind == hold_kind::permits) names_ = {semaphore_name};
+        names_ = names();
+        if (names_.empty()) return;
         ++scene_.sum().operations;
+        if (what.kind == hold_kind::request) return ask_for_release();
         log("asks for");
         call_begins();
         try {
@@ -76,14 +80,60 @@ private:
                 case hold_kind::permits:
                     with(acquire_permits());
                     break;
+                case hold_kind::mutex:
+                    with(lock_mutex());
+                    break;
+                case hold_kind::office:
+                    with(campaign());
+                    break;
+                case hold_kind::run:
+                    with(begin_run());
+                    break;
+                case hold_kind::offered_lease:
+                    with(adopt());
+                    break;
+                case hold_kind::request:
+                    break;
             }
         } catch (const error& failure) {
             call_ends(false);
             note("acquire", failure);
             sleep(20 * ms);
         }
+        check_holds();
+    }
+
+    /// Empty: there is nothing to do.
+    std::vector<std::string> names() {
+        switch (what_->kind) {
+            case hold_kind::shared_mutex:
+                return {shared_mutex_name};
+            case hold_kind::permits:
+                return {semaphore_name};
+            case hold_kind::office:
+                return {election_name};
+            case hold_kind::run:
+                return {run_name};
+            case hold_kind::offered_lease:
+                if (scene_.offers().empty()) return {};
+                offer_ = scene_.offers().back();
+                scene_.offers().pop_back();
+                return {offer_.name};
+            case hold_kind::lease:
+            case hold_kind::several:
+            case hold_kind::mutex:
+            case hold_kind::request:
+                break;
+        }
+        return what_->names;
+    }
+
+    /// Not of runs: their calls hold the lock for a moment, to read the record, and holds() says
+    /// so.
+    void check_holds() {
         for (const auto& name : names_) {
-            oracle_of_all().check_holds(home_, name, [&] { return locks_.holds(name); });
+            if (name == run_name) continue;
+            judge().check_holds(home_, name, [&] { return locks_.holds(name); });
         }
     }
 
@@ -91,42 +141,83 @@ private:
     template <typename Hold>
     void with(std::optional<Hold> acquired) {
         call_ends(acquired.has_value());
-        if (!acquired) return log("does not get");
+        if (!acquired) return got_nothing();
         ++scene_.sum().grants;
         use(*acquired);
-        log("gives back");
-        if (what_->releases) {
-            ++scene_.sum().operations;
-            try {
-                acquired->release();
-            } catch (const error& failure) {
-                if (failure.kind() == errc::lock_lost) ++scene_.sum().losses;
-                note("release", failure);
-            }
-        }
+        give_back(*acquired);
         acquired.reset();
-        for (const auto& name : names_) oracle_of_all().given_back(home_, name);
+        for (const auto& name : names_) judge().given_back(home_, name);
+    }
+
+    /// A grant may still be on its way to a call that has left.
+    void got_nothing() {
+        log("does not get");
+        if (what_->how == manner::once) return;
+        for (int i = 0; i < 5; ++i) {
+            check_holds();
+            sleep(600 * us);
+        }
+    }
+
+    template <typename Hold>
+    void give_back(Hold& held) {
+        try {
+            if constexpr (std::is_same_v<Hold, lease>) {
+                if (what_->end == ending::on_commit) release_with_commit(held);
+                if (what_->end == ending::offer) offer(held);
+            }
+            log("gives back");
+            if (what_->end == ending::destructor) return;
+            ++scene_.sum().operations;
+            held.release();
+        } catch (const error& failure) {
+            if (failure.kind() == errc::lock_lost) ++scene_.sum().losses;
+            note("release", failure);
+        }
+    }
+
+    /// Whoever takes it may do so from here on; then it is withdrawn.
+    void offer(lease& held) {
+        log("offers");
+        scene_.offers().push_back(held.offer());
+        const i64 end = time().now() + scene_.chosen().ttl / 2;
+        while (time().now() < end && !scene_.healed()) sleep(20 * ms);
+    }
+
+    /// An operator, or whoever is in a hurry.
+    void ask_for_release() {
+        try {
+            const auto& name = names_.front();
+            const auto state = locks_.inspect(name);
+            if (!state || !state->holder || state->token.value() == 0) return;
+            request_options terms;
+            if (what_->stops) terms.within = rounded(what_->patience);
+            log("asks the holder of token " + std::to_string(state->token.value()) + " to give up");
+            static_cast<void>(locks_.request_release(name, state->token, terms));
+        } catch (const error& failure) {
+            note("request", failure);
+        }
     }
 
     void call_begins() {
         began_ = time().now();
         calls_.clear();
         for (const auto& name : names_) {
-            calls_.push_back(oracle_of_all().call_begins(home_, name));
+            calls_.push_back(judge().call_begins(home_, name));
         }
         // The order of those that wait for several locks is that of their slowest queue.
         const bool queues = what_->kind == hold_kind::lease && what_->how != manner::barging;
-        if (queues) oracle_of_all().asks(time().current(), names_.front());
+        if (queues) judge().asks(time().current(), names_.front());
     }
 
     /// Once for each call.
     void call_ends(bool given) {
         if (calls_.empty()) return;
         for (std::size_t i = 0; i < calls_.size(); ++i) {
-            oracle_of_all().call_ends(home_, names_[i], calls_[i], given);
+            judge().call_ends(home_, names_[i], calls_[i], given);
         }
         calls_.clear();
-        if (!given) oracle_of_all().gave_up(time().current());
+        if (!given) judge().gave_up(time().current());
         require_timely();
     }
 
@@ -150,9 +241,9 @@ private:
         }
         const i64 took = time().now() - began_;
         if (took <= limit) return;
-        oracle_of_all().fail(violation::wait, names_.front() + ": a call took " +
-                                                  std::to_string(took / us) + " us; its limit is " +
-                                                  std::to_string(limit / us) + " us");
+        judge().fail(violation::wait, names_.front() + ": a call took " +
+                                          std::to_string(took / us) + " us; its limit is " +
+                                          std::to_string(limit / us) + " us");
     }
 
     // --- how it asks -----------------------------------------------------------------------------
@@ -203,6 +294,84 @@ private:
         return counted.acquire(what_->permits);
     }
 
+    std::optional<lease> adopt() { return locks_.adopt(offer_); }
+
+    /// The lock of this thread, in the shape of a lease.
+    struct locked_mutex {
+        std::unique_ptr<mutex> of;
+        [[nodiscard]] const std::string& name() const { return of->name(); }
+        [[nodiscard]] fencing_token token() const { return of->token(); }
+        [[nodiscard]] bool held() const { return of->held(); }
+        [[nodiscard]] std::stop_token lost() const { return of->lost(); }
+        void release() { of->release(); }
+    };
+
+    std::optional<locked_mutex> lock_mutex() {
+        auto locked = std::make_unique<mutex>(locks_, names_.front());
+        bool done = true;
+        if (what_->how == manner::once) {
+            done = locked->try_lock();
+        } else if (what_->how == manner::for_a_time) {
+            done = locked->try_lock_for(rounded(what_->patience));
+        } else {
+            locked->lock();
+        }
+        if (!done) return std::nullopt;
+        return locked_mutex{std::move(locked)};
+    }
+
+    /// A term of office, in the shape of a lease.
+    struct term {
+        leadership of;
+        [[nodiscard]] const std::string& name() const { return of.lease().name(); }
+        [[nodiscard]] fencing_token token() const { return of.term(); }
+        [[nodiscard]] bool held() const { return of.held(); }
+        [[nodiscard]] std::stop_token lost() const { return of.lost(); }
+        void release() { of.step_down(); }
+    };
+
+    std::optional<term> campaign() {
+        election office{locks_, election_name, {.priority = what_->priority}};
+        std::optional<leadership> won;
+        if (what_->how == manner::once) {
+            won = office.try_campaign();
+        } else if (what_->how == manner::for_a_time) {
+            won = office.try_campaign_for(rounded(what_->patience));
+        } else {
+            won = office.campaign();
+        }
+        if (!won) return std::nullopt;
+        return term{std::move(*won)};
+    }
+
+    /// A run, in the shape of a lease.
+    struct run_of_period {
+        periodic_run of;
+        std::string period;
+        oracle* judge;
+        [[nodiscard]] const std::string& name() const { return of.lease().name(); }
+        [[nodiscard]] fencing_token token() const { return of.lease().token(); }
+        [[nodiscard]] bool held() const { return of.lease().held(); }
+        [[nodiscard]] std::stop_token lost() const { return of.lease().lost(); }
+        void release() {
+            of.finish();
+            judge->run_finished(period);
+        }
+    };
+
+    std::optional<run_of_period> begin_run() {
+        constexpr i64 length = 300 * ms;
+        constexpr i64 first =
+            1'000'000;  // so that all have as many digits: they are compared as text
+        periodic_options options;
+        options.period = std::to_string(first + time().now() / length);
+        if (what_->how == manner::for_a_time) options.wait = rounded(what_->patience);
+        if (what_->how == manner::patient) options.wait.reset();
+        auto attempt = periodic_run::begin(locks_, run_name, options);
+        if (!attempt.run) return std::nullopt;
+        return run_of_period{std::move(*attempt.run), options.period, &judge()};
+    }
+
     // --- what it believes, and does --------------------------------------------------------------
 
     using beliefs = std::vector<oracle::handle>;
@@ -224,7 +393,7 @@ private:
 
     [[nodiscard]] oracle::handle enter(belief made) {
         log("holds, token " + std::to_string(made.token) + ",");
-        return oracle_of_all().enter(std::move(made));
+        return judge().enter(std::move(made));
     }
 
     [[nodiscard]] oracle::handle enter(const lease& hold) {
@@ -244,8 +413,8 @@ private:
     void use(const lease& held) {
         const bool keeps = process_->options.retain.has_value();
         const bool fair = what_->how != manner::barging && !keeps;
-        oracle_of_all().granted(time().current(), held.token().value(),
-                                static_cast<i64>(held.grant_id()), fair);
+        judge().granted(time().current(), held.token().value(), static_cast<i64>(held.grant_id()),
+                        fair);
         work(held, {enter(held)}, [&](sql::connection& db) {
             fence(db, held);
             write(db, held.name(), held.token());
@@ -260,13 +429,37 @@ private:
             if (one.held()) ++believed;
         }
         if (believed != 0 && believed != entered.size()) {
-            oracle_of_all().fail(violation::partial, std::to_string(believed) + " of " +
-                                                         std::to_string(entered.size()) +
-                                                         " locks are held");
+            judge().fail(violation::partial, std::to_string(believed) + " of " +
+                                                 std::to_string(entered.size()) +
+                                                 " locks are held");
         }
         work(held, entered, [&](sql::connection& db) {
             fence(db, held);
             for (const auto& one : held.leases()) write(db, one.name(), one.token());
+        });
+    }
+
+    /// A mutex answers its own thread alone, so lost() is asked; where the process is stopped or
+    /// stalled, that may come late.
+    void use(const locked_mutex& held) {
+        auto made = belief_in(held);
+        made.held = [this, lost = held.lost()] {
+            return scene_.steady(home_) && !lost.stop_requested();
+        };
+        work(held, {enter(std::move(made))}, [&](sql::connection& db) {
+            fence(db, *held.of);
+            write(db, held.name(), held.token());
+        });
+    }
+
+    void use(const term& held) { work_under_lease(held, held.of.lease()); }
+    void use(const run_of_period& held) { work_under_lease(held, held.of.lease()); }
+
+    template <typename Hold>
+    void work_under_lease(const Hold& held, const lease& under) {
+        work(held, {enter(under)}, [&](sql::connection& db) {
+            fence(db, under);
+            write(db, under.name(), under.token());
         });
     }
 
@@ -310,10 +503,10 @@ private:
             } else {
                 done = held.try_upgrade_for(rounded(what_->patience));
             }
-            oracle_of_all().leave(before);
+            judge().leave(before);
             return done;
         } catch (...) {
-            oracle_of_all().leave(before);
+            judge().leave(before);
             throw;
         }
     }
@@ -356,7 +549,7 @@ private:
             if (what_->stops && !held.held()) break;
         }
         listener.reset();
-        for (const auto one : entered) oracle_of_all().leave(one);
+        for (const auto one : entered) judge().leave(one);
     }
 
     // --- fenced transactions ---------------------------------------------------------------------
@@ -379,6 +572,22 @@ private:
         }
     }
 
+    /// Whatever becomes of the transaction, release() frees the lease afterwards, if it has not.
+    void release_with_commit(lease& held) {
+        try {
+            const std::string name = held.name();
+            const auto token = held.token();
+            const auto db = scene_.database().source().connect(soon());
+            db->query("begin", soon());
+            release_on_commit(*db, held);
+            write(*db, name, token);
+            db->query("commit", soon());
+            log("has released with a commit");
+        } catch (const error& failure) {
+            note("release on commit", failure);
+        }
+    }
+
     void write(sql::connection& db, const std::string& name, fencing_token token) {
         static const sql::statement guarded_write{
             "insert into sim_guarded (name, token) values ($1, $2) "
@@ -397,7 +606,8 @@ private:
         time().log(line);
     }
 
-    /// These may be thrown by any call that talks to a database.
+    /// These may be thrown by any call that talks to a database. No thread asks for a lock while it
+    /// holds another, so there are no deadlocks.
     void note(const std::string& call, const error& failure) {
         const std::string kind{to_string(failure.kind())};
         ++scene_.sum().errors[call + ": " + kind];
@@ -408,15 +618,13 @@ private:
             case errc::database_unreachable:
             case errc::outcome_unknown:
             case errc::out_of_resources:
-            case errc::deadlock:
-            case errc::would_deadlock:
             case errc::conflict:
             case errc::database_error:
                 return;
             default:
                 break;
         }
-        oracle_of_all().fail(violation::error, call + " threw " + kind + ": " + failure.what());
+        judge().fail(violation::error, call + " threw " + kind + ": " + failure.what());
     }
 
     scene& scene_;
@@ -426,6 +634,7 @@ private:
     const process* process_ = nullptr;
     const operation* what_ = nullptr;
     std::vector<std::string> names_{};
+    lease_offer offer_{};
     std::vector<oracle::call_id> calls_{};
     i64 began_ = 0;
 };

@@ -6,12 +6,17 @@
 #include "scheduler.hpp"
 #include "simulation.hpp"
 #include <rowlock/client.hpp>
+#include <rowlock/lease_offer.hpp>
 #include <rowlock/shared_mutex.hpp>
+
+#include <vector>
 
 namespace rowlock::sim {
 
 constexpr auto* shared_mutex_name = "modes";
 constexpr auto* semaphore_name = "permits";
+constexpr auto* election_name = "office";
+constexpr auto* run_name = "run";
 
 /// What the threads of a simulation share.
 class scene {
@@ -31,6 +36,8 @@ public:
     [[nodiscard]] statistics& sum() noexcept { return sum_; }
     /// After that the database's times say nothing about true times.
     [[nodiscard]] bool clock_was_set() const noexcept { return clock_was_set_; }
+    /// Leases that wait for one that adopts them: the way between processes is the program's.
+    [[nodiscard]] std::vector<lease_offer>& offers() noexcept { return offers_; }
 
 protected:
     bool clock_was_set_ = false;
@@ -38,6 +45,7 @@ protected:
 private:
     const plan& plan_;
     statistics& sum_;
+    std::vector<lease_offer> offers_{};
 };
 
 /// A thread of a simulated process: does what is planned for it, tells the oracle what it
