@@ -224,7 +224,7 @@ TEST_CASE("the page shows a hand-over as the end of a hold") {
     auto held = first->acquire("nightly");
     std::optional<lease> next;
     std::jthread waits{[&] { next = second->acquire("nightly"); }};
-    REQUIRE(tool::eventually([&] { return second->stats().waiting > 0; }));
+    REQUIRE(tool::eventually([&] { return second->stats().queued > 0; }));
     held.release();
     waits.join();
     const tool::serving at{*in};
@@ -438,7 +438,7 @@ TEST_CASE("pictures" * doctest::skip(std::getenv("ROWLOCK_PICTURES") == nullptr)
         auto given = billing->acquire("reports/nightly");
         std::optional<lease> next;
         std::jthread waits{[&] { next = stock->acquire("reports/nightly"); }};
-        REQUIRE(tool::eventually([&] { return stock->stats().waiting > 0; }));
+        REQUIRE(tool::eventually([&] { return stock->stats().queued > 0; }));
         std::this_thread::sleep_for(600ms);
         given.release();
         waits.join();
