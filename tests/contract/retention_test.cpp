@@ -393,6 +393,18 @@ TEST_CASE("a client that no recall reaches gives a lease that it uses now and th
                        "job", before_its_time,
                        {.queueing = queueing::barging, .spin = {.longest = 20ms}})));
         }
+        SUBCASE("a wait that ends before the client looks") {
+            const user_now_and_then user{locks, "job"};
+            if (!other.try_acquire_for("job", 200ms)) {
+                CHECK(eventually(
+                    [&] {
+                        return database.number(
+                                   "select count(*) from rowlock_lease where name = 'job' and "
+                                   "session is null") == 1;
+                    },
+                    before_its_time));
+            }
+        }
         SUBCASE("a try for several") {
             const user_now_and_then user{locks, "job"};
             CHECK(eventually(

@@ -213,10 +213,19 @@ acquirer::answer acquirer::wait_for_holder(acquisition& call, const protocol::le
 }
 
 /// Asks the clients of the leases in the way, which they may keep idle. After the call's entries
-/// are committed: a lease that is given back then finds them.
+/// are committed: a lease that is given back then finds them. The next look of a client that no
+/// recall reaches may find no entry of a short wait: such a wait marks the row, as a try does.
 void acquirer::recall(acquisition& call, sql::connection& db, sql::deadline until) const {
+    const bool brief = call.until - steady::now() < recalls::again_after;
     for (const auto& each : std::exchange(call.retained, {})) {
-        if (!recall_own(call, each)) context_.recall(db, each.session, each.grant_id, until);
+        if (recall_own(call, each)) continue;
+        context_.recall(db, each.session, each.grant_id, until);
+        if (!brief) continue;
+        try {
+            context_.leases.withdraw_retention(db, each.name, each.session, each.grant_id, until);
+        } catch (const error&) {
+            return;  // the entry stands
+        }
     }
 }
 
