@@ -303,7 +303,7 @@ public:
     /// acquire` took, at its own deadline if that is later. A fenced transaction that keeps the
     /// hold's row locked delays the request.
     ///
-    /// The time counts from the acquisition. A renewal (`rowlock renew`, permits::extend()), an
+    /// The time counts from the acquisition. A renewal (`rowlock renew`, lease::extend()), an
     /// upgrade and an adoption (adopt()) do not start it anew; a reclaim() does. A round that has
     /// begun may still ask by an earlier limit. Latches and barriers have no limit. Needs no
     /// session. One round trip.

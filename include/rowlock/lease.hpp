@@ -50,8 +50,8 @@ struct release_request {
 /// release (loss_reason::forced_release) and a destroyed client leave no such time.
 ///
 /// No thread identity: any thread may use or release it; held(), token(), name(), remaining() and
-/// lost() may be called from several threads at once, release() and moving from one at a time. In a
-/// forked child a lease is inert: held() is false, nothing is released.
+/// lost() may be called from several threads at once, extend(), release() and moving from one at a
+/// time. In a forked child a lease is inert: held() is false, nothing is released.
 class [[nodiscard]] lease {
 public:
     lease() noexcept = default;  ///< holds nothing, as if released
@@ -99,6 +99,20 @@ public:
     /// No round trip. Returns the same again if it was offered before.
     /// @throws error errc::lock_lost if it was lost before; errc::not_owner if it was released
     [[nodiscard]] lease_offer offer();
+
+    /// For a hold with a max_duration: it ends this long from now, never earlier than before.
+    /// remaining() grows once the database has confirmed that; nobody is granted the lock by its
+    /// deadline from before. Waits for transactions that are fenced with it, so not inside one.
+    /// token() stays, and the time of the acquisition, from which max_hold counts. The token that
+    /// inspect() shows rises, and it is the one to name in request_release() and force_release().
+    /// A fence() beside it may fail with errc::conflict. Five round trips.
+    /// @param duration 10 ms to 366 days
+    /// @throws error errc::invalid_options for another duration, without a max_duration, or once
+    /// another client has asked for the release; errc::lock_lost if it was lost, also by a request
+    /// for its release; errc::not_owner if it was released or offered, or holds nothing. After
+    /// another error it may have been extended or not; remaining() is as before, and another call
+    /// finds out
+    void extend(std::chrono::milliseconds duration);
 
     /// Frees the lock. One round trip. For a lost lease: reports that its holder has stopped; no
     /// round trip.

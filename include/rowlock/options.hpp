@@ -223,10 +223,11 @@ struct client_options {
 struct acquire_options {
     /// Shown to people beside the lease. Up to 1 000 bytes of UTF-8.
     std::string note = {};
-    /// The lease ends this long after its grant, without renewal: for work that must not run on
-    /// indefinitely. Its deadline is the moment at which it ends. It counts as lost before that, by
-    /// the margin or by a sixth of max_duration, whichever is less. A grant that arrives too late
-    /// for the deadline is given back; after three, errc::timed_out. 10 ms to 366 days.
+    /// The lease ends this long after its grant, unless it is extended (lease::extend()): for work
+    /// that must not run on indefinitely. Its deadline is the moment at which it ends. It counts as
+    /// lost before that, by the margin or by a sixth of max_duration, whichever is less. A grant
+    /// that arrives too late for the deadline is given back; after three, errc::timed_out. 10 ms to
+    /// 366 days.
     std::optional<std::chrono::milliseconds> max_duration = {};
     /// See rowlock::queueing.
     rowlock::queueing queueing = queueing::fair;

@@ -103,14 +103,8 @@ public:
     /// back as well
     void release(std::int64_t count);
 
-    /// For a hold with a max_duration: it ends this long from now, never earlier than before. Four
-    /// to six round trips.
-    /// @param duration 10 ms to 366 days
-    /// @throws error errc::invalid_options for another duration, without a max_duration, or once
-    /// another client has asked for the release within a time; errc::lock_lost if the hold was
-    /// lost, also by a request for its release; errc::not_owner if it was released, or holds
-    /// nothing
-    void extend(std::chrono::milliseconds duration);
+    /// As lease::extend(). Four to six round trips.
+    void extend(std::chrono::milliseconds duration) { hold_.extend(duration); }
 
     /// The session that holds them.
     [[nodiscard]] rowlock::session_id session_id() const noexcept { return hold_.session_id(); }

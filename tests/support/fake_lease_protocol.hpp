@@ -264,6 +264,18 @@ public:
         });
     }
 
+    extension extend(sql::connection& /*db*/, const grant_to_extend& which,
+                     std::chrono::microseconds by, std::int64_t /*revision*/,
+                     sql::deadline /*until*/) const override {
+        return in_.call([&](rows& all) {
+            if (!all.is_grant(which.name, which.session, which.grant_id)) return extension::over;
+            auto& row = all.leases.find(which.name)->second;
+            if (row.token == which.new_token) return extension::done_before;
+            row.deadline_us = by.count();
+            row.token = which.new_token;
+            return extension::done;
+        });
+    }
     std::optional<std::int64_t> renew(sql::connection& /*db*/, std::string_view name,
                                       session_id session, rowlock::grant_id grant_id,
                                       std::chrono::microseconds duration,

@@ -25,8 +25,8 @@
 --                     handed_over   … its holder gave it to this waiter
 --                     taken_over    … the one before had ended with its session or by its own deadline
 --                     reclaimed     … of a predecessor's session
---                     renewed       a lease for a script lasts longer, with a new token, or its client keeps a lease
---                                   that was released, with tokens for its own threads
+--                     renewed       a lease lasts longer (extended, or a script's), or its client keeps one
+--                                   that was released: with a greater token in its row
 --                     released      the hold has ended; so has every hold of a session that has ended
 --                     expired       the reaper freed what had ended with its session or by its deadline
 --                     forced        the hold was ended by force; a lease's token was used up by that

@@ -116,19 +116,21 @@ void caller_transactions::run(sql::connection& db, grant& held, const fence_opti
         .idle = options.max_idle > 0ms ? options.max_idle : context_.options.ttl,
         .two_phase = options.two_phase};
     auto seen = verdict::current;
+    std::int64_t token = 0;
     try {
         sql::require_transaction(db, "a fence", until);
         if (held.local && !context_.traits().one_writer) renew_row(held, until);
+        token = held.row_token;
         const claim lease{.name = held.name,
                           .session = held.session_id,
-                          .token = held.row_token,
+                          .token = token,
                           .grant_id = held.grant_id,
                           .permits = held.kind() == protocol::hold_kind::permits};
         seen = ((*fencing_).*what)(db, lease, limits, until);
     } catch (const error& failure) {
         throw with_advice(failure);
     }
-    if (seen != verdict::current) refuse(db, held, seen, until);
+    if (seen != verdict::current) refuse(db, held, token, seen, until);
 }
 
 /// A local grant has changed no row: in a transaction whose snapshot is older than the grant the
@@ -191,7 +193,7 @@ void caller_transactions::require_fenceable(grant& held) {
 }
 
 /// Reads the lease on a connection of our own, whose view is not the transaction's.
-caller_transactions::standing caller_transactions::look_up(const grant& held,
+caller_transactions::standing caller_transactions::look_up(grant& held,
                                                            sql::deadline until) noexcept {
     try {
         const auto db = connections_.take_spare(until);
@@ -204,6 +206,8 @@ caller_transactions::standing caller_transactions::look_up(const grant& held,
         }
         const bool ours = seen.present && !seen.free && seen.session == held.session_id &&
                           seen.grant_id == held.grant_id;
+        // An extension whose answer has not arrived.
+        if (ours && seen.token <= held.next_row_token) raise(held.row_token, seen.token);
         return ours ? standing::ours : standing::over;
     } catch (const std::exception&) {
         return standing::unknown;
@@ -225,10 +229,16 @@ bool caller_transactions::is_elsewhere(sql::connection& db, sql::deadline until)
 
 /// Throws, as the transaction did not find the grant: it is over, or not visible to the
 /// transaction.
-void caller_transactions::refuse(sql::connection& db, grant& held, verdict seen,
+/// @param token of the row, as the transaction was to find it
+void caller_transactions::refuse(sql::connection& db, grant& held, std::int64_t token, verdict seen,
                                  sql::deadline until) {
     const auto now = look_up(held, until);
     const bool released_in = held.now == grant::state::released_in;
+    if (now == standing::ours && !released_in && held.row_token != token) {
+        throw error{errc::conflict,
+                    "the lease was extended at this moment: roll back and run the whole "
+                    "transaction again"};
+    }
     refuse_standing(db, now, released_in, seen, until);
     if (released_in) {
         throw error{errc::lock_lost, "the lease was released with an earlier transaction"};

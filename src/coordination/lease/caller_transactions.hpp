@@ -59,10 +59,10 @@ private:
     void renew_row_alone(grant& held, sql::deadline until);
     void end_renewal(grant& held) noexcept;
     void require_fenceable(grant& held);
-    [[nodiscard]] standing look_up(const grant& held, sql::deadline until) noexcept;
+    [[nodiscard]] standing look_up(grant& held, sql::deadline until) noexcept;
     [[nodiscard]] bool is_elsewhere(sql::connection& db, sql::deadline until) noexcept;
-    [[noreturn]] void refuse(sql::connection& db, grant& held, detail::verdict seen,
-                             sql::deadline until);
+    [[noreturn]] void refuse(sql::connection& db, grant& held, std::int64_t token,
+                             detail::verdict seen, sql::deadline until);
     void refuse_standing(sql::connection& db, standing now, bool released_in, detail::verdict seen,
                          sql::deadline until);
     void hold_again(grant& fenced, unsigned releases_before);

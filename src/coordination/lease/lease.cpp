@@ -1,4 +1,5 @@
 #include "coordination/lease/engine.hpp"
+#include "coordination/lease/validation.hpp"
 #include "coordination/session/grant.hpp"
 #include <rowlock/lease.hpp>
 #include <rowlock/lease_offer.hpp>
@@ -75,6 +76,14 @@ lease_offer lease::offer() {
             .session = grant_->session_id,
             .grant_id = grant_->grant_id,
             .token = fencing_token{grant_->row_token}};
+}
+
+void lease::extend(std::chrono::milliseconds duration) {
+    if (!grant_) throw error{errc::not_owner, "this holds nothing: acquire it first"};
+    detail::validate(acquire_options{.max_duration = duration});
+    const auto engine = grant_->owner.lock();
+    if (!engine) throw detail::client_destroyed();
+    engine->releases().extend(*grant_, duration);
 }
 
 void lease::release() {

@@ -223,12 +223,13 @@ void releaser::confirm(grant& held) {
 /// A change of our rows that the heartbeat has not read yet may be a request for this release: then
 /// it comes first.
 void releaser::extend(grant& held, milliseconds by) {
+    constexpr auto asked_for =
+        "another client has asked for the release of this hold by its deadline: it cannot be "
+        "extended";
     const auto give_up = context_.statement_deadline();
     for (;;) {
         require_held(held);
-        require(!held.requested,
-                "another client has asked for the release of this hold by its "
-                "deadline: it cannot be extended");
+        require(!held.requested, asked_for);
         require(held.deadline.load() != base::alarm::never,
                 "only a hold with a max_duration can be extended");
         const auto ours = sessions_.current(held.session_id);
@@ -237,9 +238,11 @@ void releaser::extend(grant& held, milliseconds by) {
         const auto done = *retries_.repeat(give_up, {}, [&](sql::deadline until) {
             const auto db = connections_.take(until);
             sent = context_.now();
-            return context_.semaphores.extend(*db, held.name, held.session_id, held.grant_id, by,
-                                              ours->news().revision, until);
+            return send_extension(*db, held, by, ours->news().revision, until);
         });
+        // For so long from then, or for another time: once more, from now.
+        if (done == protocol::extension::done_before) continue;
+        require(done != protocol::extension::requested, asked_for);
         if (done == protocol::extension::done) {
             // The database counts from a later time: this deadline is early.
             const auto now = context_.now();
@@ -252,7 +255,9 @@ void releaser::extend(grant& held, milliseconds by) {
             if (held.stopped) grants_.clear_row(held);
             throw lost_error(held);
         }
-        if (done == protocol::extension::over && recheck(held) != protocol::hold_state::requested) {
+        if (done == protocol::extension::over &&
+            (held.kind() == protocol::hold_kind::lease ||
+             recheck(held) != protocol::hold_state::requested)) {
             refuse(held);
         }
         keeper_.reconcile_now();
@@ -262,6 +267,26 @@ void releaser::extend(grant& held, milliseconds by) {
                         "session, and the heartbeat has not read yet which"};
         }
     }
+}
+
+protocol::extension releaser::send_extension(sql::connection& db, grant& held, milliseconds by,
+                                             std::int64_t revision, sql::deadline until) {
+    if (held.kind() == protocol::hold_kind::permits) {
+        return context_.semaphores.extend(db, held.name, held.session_id, held.grant_id, by,
+                                          revision, until);
+    }
+    const std::int64_t token = held.row_token;
+    raise(held.next_row_token, token + 2);  // a heartbeat may read it before we hear of it
+    const auto done = context_.leases.extend(db,
+                                             {.name = held.name,
+                                              .session = held.session_id,
+                                              .grant_id = held.grant_id,
+                                              .token = token,
+                                              .new_token = token + 2},
+                                             by, revision, until);
+    using protocol::extension;
+    if (done == extension::done || done == extension::done_before) raise(held.row_token, token + 2);
+    return done;
 }
 
 void releaser::shrink(grant& held, std::int64_t to) {

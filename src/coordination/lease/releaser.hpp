@@ -95,6 +95,9 @@ public:
     void release_quietly(const std::shared_ptr<grant>& held) noexcept;
 
 private:
+    protocol::extension send_extension(sql::connection& db, grant& held,
+                                       std::chrono::milliseconds by, std::int64_t revision,
+                                       sql::deadline until);
     /// A release that has begun: its grant is `releasing`.
     struct begun {
         bool perhaps_freed = false;  ///< a transaction of the caller may have freed it

@@ -1,19 +1,9 @@
 #include "base/require.hpp"
 #include "coordination/lease/engine.hpp"
-#include "coordination/lease/validation.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/semaphore.hpp>
 
 namespace rowlock {
-
-void permits::extend(std::chrono::milliseconds duration) {
-    const auto* const held = hold_.grant_.get();
-    if (held == nullptr) throw error{errc::not_owner, "this holds no permits"};
-    detail::validate(acquire_options{.max_duration = duration});
-    const auto engine = held->owner.lock();
-    if (!engine) throw detail::client_destroyed();
-    engine->releases().extend(*hold_.grant_, duration);
-}
 
 void permits::release(std::int64_t count) {
     const auto* const held = hold_.grant_.get();

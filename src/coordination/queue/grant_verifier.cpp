@@ -92,7 +92,9 @@ void grant_verifier::verify(const waiter_tasks::unverified& one) {
         }
         return;
     }
-    if (!found || found->granted.token != one.token) {
+    // Its holder may have extended it by now.
+    if (!found || found->granted.token < one.token ||
+        found->granted.token > std::max<std::int64_t>(one.token, one.granted->last_row_token())) {
         return static_cast<void>(parts_.grants.deny(*one.granted));
     }
     if (!found->next || !uses(base::fast_path::prefetched_next)) return;

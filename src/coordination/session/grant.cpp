@@ -25,6 +25,16 @@ nanoseconds grant::remaining() noexcept {
                     std::min(session_trust->until(), deadline.load()) - clock.now());
 }
 
+std::int64_t grant::last_row_token() const noexcept {
+    return std::max(row_token.load(), next_row_token.load());
+}
+
+void raise(std::atomic<std::int64_t>& token, std::int64_t to) noexcept {
+    auto known = token.load();
+    while (known < to && !token.compare_exchange_weak(known, to)) {
+    }
+}
+
 error lost_error(const grant& lost) {
     return error{errc::lock_lost, "the lease was lost (" +
                                       std::string{to_string(lost.reason.load())} +

@@ -49,10 +49,11 @@ struct grant {
     rowlock::grant_id base{};  ///< of an upgrade that was reclaimed: the hold that it was added to
     std::string note{};        ///< of a lease that its client had kept; else only its row has it
     fencing_token token;
-    /// Of its row: the last token that is reserved for this grant. `token`, unless the client may
-    /// keep the lease after its release.
+    /// Of its row: the last token that is reserved for this grant. `token`, unless the lease was
+    /// extended, or the client may keep it after its release.
     std::atomic<std::int64_t> row_token{0};
-    std::atomic<std::int64_t> next_row_token{0};  ///< a statement is under way that sets it
+    std::atomic<std::int64_t> next_row_token{
+        0};  ///< a statement is, or was, under way that sets it
     rowlock::grant_id grant_id{};
     rowlock::session_id session_id{};
     bool may_be_kept = false;  ///< after its release (client_options::retain)
@@ -116,7 +117,12 @@ struct grant {
     /// whose answer comes later makes it held again.
     [[nodiscard]] bool in_time(nanoseconds time) noexcept;
     [[nodiscard]] nanoseconds remaining() noexcept;
+    /// The greatest token that its row may have by now.
+    [[nodiscard]] std::int64_t last_row_token() const noexcept;
 };
+
+/// Raises one of its tokens; never lowers it.
+void raise(std::atomic<std::int64_t>& token, std::int64_t to) noexcept;
 
 /// errc::lock_lost, with the reason.
 [[nodiscard]] error lost_error(const grant& lost);

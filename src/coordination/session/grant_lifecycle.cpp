@@ -117,6 +117,12 @@ void grant_lifecycle::end_by(const std::shared_ptr<grant>& held, const release_r
     hooks_.on_deadline();
 }
 
+void grant_lifecycle::keep_deadline(const std::shared_ptr<grant>& held, nanoseconds sent,
+                                    nanoseconds left) {
+    const nanoseconds margin = held->deadline_margin;
+    deadlines_.cap(held, sent + left - margin, margin, context_.now() + left, false);
+}
+
 bool grant_lifecycle::deny(grant& believed, grant::state from) noexcept {
     auto idle = grant::state::idle;
     const bool was_idle = believed.now.compare_exchange_strong(idle, grant::state::lost);

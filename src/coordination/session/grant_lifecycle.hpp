@@ -67,6 +67,9 @@ public:
     /// earlier than this client believes
     void end_by(const std::shared_ptr<grant>& held, const release_request& request,
                 nanoseconds sent, nanoseconds left, bool shortens);
+    /// Another client has asked for it at once, and its own deadline, which was so long ahead when
+    /// the row was read by a statement sent then, comes first: nothing moves that any more.
+    void keep_deadline(const std::shared_ptr<grant>& held, nanoseconds sent, nanoseconds left);
     /// The table denies a grant that we believed: another client may hold the lease. Returns
     /// whether this call declared it lost.
     bool deny(grant& believed, grant::state from = grant::state::held) noexcept;

@@ -40,7 +40,8 @@ bool is_requested(const grant& held, const protocol::session_lease& row, nanosec
 /// The tokens of rows, by grant id.
 using row_tokens = std::unordered_map<grant_id, std::int64_t>;
 
-/// What this client knows of the rows before it reads them. A fence may raise a token meanwhile.
+/// What this client knows of the rows before it reads them. A fence or an extension may raise a
+/// token meanwhile.
 row_tokens tokens_of(const std::vector<std::shared_ptr<grant>>& held) {
     row_tokens all;
     for (const auto& each : held) all.emplace(each->grant_id, each->row_token);
@@ -54,8 +55,8 @@ bool is_there(const row_tokens& rows, const row_tokens& known, const grant& one)
     // No row of a grant has a smaller token than the grant.
     if (found == rows.end() || found->second < one.token.value()) return false;
     const auto before = known.find(one.grant_id);
-    return found->second == one.row_token || found->second == one.next_row_token ||
-           (before != known.end() && found->second == before->second);
+    return before != known.end() && found->second >= before->second &&
+           found->second <= one.last_row_token();
 }
 
 }  // namespace
@@ -103,9 +104,14 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
         }
         const bool requested =
             kind == hold_kind::permits ? row.requested : is_requested(*granted, row, read);
-        if (!requested || !context_.lose_with_offers(*granted, loss_reason::release_requested)) {
+        if (!requested) {
+            // Asked for at once, and its own deadline comes first. An extension that was committed
+            // before may have made that later, and its answer come after this.
+            const std::chrono::microseconds left{*row.deadline_us};
+            if (row.requested) grants_.keep_deadline(granted, sent, left - longest_clock_step);
             continue;
         }
+        if (!context_.lose_with_offers(*granted, loss_reason::release_requested)) continue;
         // A release that came in between has found the grant lost.
         if (granted->stopped) grants_.clear_row(*granted);
     }

@@ -90,6 +90,7 @@ common_lease_protocol::common_lease_protocol(const sql::statement_set& statement
       adopt_lease_{statements("adopt_lease")},
       adopted_lease_{statements("adopted_lease")},
       renew_lease_{statements("renew_lease")},
+      extend_lease_{statements("extend_lease")},
       inspect_{statements("inspect")},
       list_{statements("list")},
       queue_{statements("queue")},
@@ -259,6 +260,7 @@ std::vector<session_lease> common_lease_protocol::leases_of(sql::connection& db,
                           rows.maybe_integer<grant_id>(row, 1).value_or(grant_id{}),
                           rows.integer(row, 2), rows.maybe_integer(row, 3)});
         leases.back().asked = read_request(rows, row, 4);
+        leases.back().requested = rows.integer(row, 6) != 0;
     }
     return leases;
 }
@@ -442,6 +444,30 @@ std::optional<std::int64_t> common_lease_protocol::renew(sql::connection& db, st
         return renewed.integer(0, 0);
     }
     throw error{errc::conflict, "other renewals of this lease came in between, again and again"};
+}
+
+extension common_lease_protocol::extend(sql::connection& db, const grant_to_extend& which,
+                                        microseconds by, std::int64_t revision,
+                                        sql::deadline until) const {
+    sql::transaction_scope transaction{db, until};
+    if (run(db, lock_lease_, until, which.name, which.token, which.session).empty()) {
+        // The client's next step is a commit of its own, which makes what this reads durable.
+        const auto row = run(db, find_grant_, until, which.name, which.session, which.grant_id);
+        const bool done = !row.empty() && row.integer(0, 0) == which.new_token;
+        return done ? extension::done_before : extension::over;
+    }
+    // A request locks the lease before it raises the revision: it came before this, and is seen, or
+    // comes after it, and then it shortens the new deadline.
+    const auto at = state_of(db, which.session, until);
+    if (!at.live) return extension::over;
+    if (at.revision != revision) return extension::unseen_change;
+    if (!changed_one(run(db, extend_lease_, until, which.name, which.session, which.token,
+                         which.new_token, by.count()))) {
+        const auto left = run(db, lease_deadline_, until, which.name, which.session);
+        return left.maybe_integer(0, 0).value_or(0) > 0 ? extension::requested : extension::over;
+    }
+    transaction.commit(until);
+    return extension::done;
 }
 
 std::optional<lease_info> common_lease_protocol::inspect(sql::connection& db, std::string_view name,

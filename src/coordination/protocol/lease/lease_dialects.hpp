@@ -80,6 +80,9 @@ public:
                                       std::chrono::microseconds duration,
                                       std::chrono::microseconds slack,
                                       sql::deadline until) const override;
+    [[nodiscard]] extension extend(sql::connection& db, const grant_to_extend& which,
+                                   std::chrono::microseconds by, std::int64_t revision,
+                                   sql::deadline until) const override;
     std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
                                       sql::deadline until) const override;
     std::vector<lease_info> list(sql::connection& db, std::string_view prefix, const page& page,
@@ -114,7 +117,8 @@ private:
         delete_session_, bump_revision_, extend_session_, wake_address_, probe_, glance_, release_,
         retain_, end_retention_, find_grant_, confirm_grant_, session_leases_, force_release_,
         lock_lease_, shorten_lease_, lease_deadline_, predecessors_, reclaim_lease_, adopt_lease_,
-        adopted_lease_, renew_lease_, inspect_, list_, queue_, lift_floor_, withdraw_retention_;
+        adopted_lease_, renew_lease_, extend_lease_, inspect_, list_, queue_, lift_floor_,
+        withdraw_retention_;
 };
 
 /// The answer to an attempt that granted nothing, by what it saw.

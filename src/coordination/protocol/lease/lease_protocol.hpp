@@ -145,7 +145,7 @@ struct session_lease {
     bool forced = false;                      ///< it was ended by force, and is not swept yet
     std::int64_t permits = 0;                 ///< 0: it is a lease
     rowlock::grant_id base{};                 ///< of an upgrade: the hold that it was added to
-    bool requested = false;                   ///< of permits: another client asked for the release
+    bool requested = false;                   ///< another client asked for the release
     /// Another client asked for the release by the deadline above; else at once.
     std::optional<rowlock::release_request> asked{};
 };
@@ -183,6 +183,24 @@ struct release_terms {
     std::chrono::microseconds within{0};  ///< 0: at once
     std::string_view asked_by{};          ///< empty: at once
     std::string_view reason{};            ///< for people
+};
+
+/// The result of an attempt to extend a hold.
+enum class extension : unsigned char {
+    done,
+    over,           ///< the hold has ended
+    unseen_change,  ///< another client has changed rows of the session: read them first
+    requested,      ///< a lease: another client has asked for its release
+    done_before,    ///< a lease: by an earlier attempt, for so long from then
+};
+
+/// A grant of a lease that is to be extended.
+struct grant_to_extend {
+    std::string_view name;
+    session_id session;
+    rowlock::grant_id grant_id;
+    std::int64_t token;      ///< of its row
+    std::int64_t new_token;  ///< of its row, if it is extended: token + 2
 };
 
 /// A lease of another session that is to be taken over.
@@ -353,6 +371,14 @@ public:
                                               std::chrono::microseconds duration,
                                               std::chrono::microseconds slack,
                                               sql::deadline until) const = 0;
+
+    /// Sets the deadline of a lease that has one to so long from now, never earlier, and raises its
+    /// row's token: who judged it over by the old deadline compares that. Five round trips. After a
+    /// lost reply: repeat it with the same tokens.
+    /// @param revision of the session's rows, as the holder knows it
+    [[nodiscard]] virtual extension extend(sql::connection& db, const grant_to_extend& which,
+                                           std::chrono::microseconds by, std::int64_t revision,
+                                           sql::deadline until) const = 0;
 
     virtual std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
                                               sql::deadline until) const = 0;

@@ -99,13 +99,6 @@ struct idle_shared_mutex {
 
 enum class hold_state : unsigned char { alive, requested, over };
 
-/// The result of an attempt to extend a hold.
-enum class extension : unsigned char {
-    done,
-    over,           ///< the hold has ended
-    unseen_change,  ///< another client has changed rows of the session: read them first
-};
-
 /// A hold of a semaphore.
 struct hold_id {
     session_id session{};

@@ -94,3 +94,17 @@ update rowlock_lease
 -- $1 name  $2 session  $3 grant id
 update rowlock_lease set retained = - grant_id
  where name = $1 and session = $2 and grant_id = $3 and retained = grant_id
+
+-- statement extend_lease
+-- Sets a lease's own deadline to so long from now, unless that has passed; never earlier than it was, and always a change,
+-- by which the history knows it. The row's token rises with it: a client that judged the lease over by its old deadline takes it by compare-and-set on the old token, and
+-- would take a lease that lives. So every move of a deadline to a later time changes the row's token; a shortened one
+-- (shorten_lease) leaves what was judged free as it is. The lease keeps its own token: the row's is one that is reserved for
+-- this grant, as by `retain`, and the next grant goes beyond it.
+-- The transaction has locked the row (lock_lease), and has then read that its session lives and that its client knows every
+-- change of the session's rows. Not a lease that another client has asked for (asked_for).
+-- The next token is passed over, as by renew_lease.
+-- $1 name  $2 my session  $3 the row's token  $4 its new one: $3 + 2  $5 how long from now, in µs
+update rowlock_lease
+   set token = $4, deadline = {greatest}(deadline + 1, {now} + $5), changed_at = {now}
+ where name = $1 and session = $2 and token = $3 and deadline > {now} and not coalesce(asked_for = grant_id, 0)

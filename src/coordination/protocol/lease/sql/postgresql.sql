@@ -173,6 +173,24 @@ update rowlock_lease l
   from rowlock_token_floor f
  where l.name = $1::text and l.session = $2::bigint and l.token = $3::bigint and l.deadline > clock_timestamp()
 
+-- statement extend_lease
+-- Sets a lease's own deadline to so long from now, unless that has passed; never earlier than it was, and always a change,
+-- by which the history knows it. The row's token rises with it: a client that judged the lease over by its old deadline takes it by compare-and-set on the old token, and
+-- would take a lease that lives. So every move of a deadline to a later time changes the row's token; a shortened one
+-- (shorten_lease) leaves what was judged free as it is. The lease keeps its own token: the row's is one that is reserved for
+-- this grant, as by `retain`, and the next grant goes beyond it.
+-- The transaction has locked the row (lock_lease), and has then read that its session lives and that its client knows every
+-- change of the session's rows. Not a lease that another client has asked for (asked_for).
+-- The next token is passed over, which the row may promise to a waiter; the promise is then one of the token after this.
+-- $1 name  $2 my session  $3 the row's token  $4 its new one: $3 + 2  $5 how long from now, in µs
+update rowlock_lease
+   set token = $4::bigint,
+       deadline = greatest(deadline + interval '1 microsecond',
+                           clock_timestamp() + $5::bigint::float8 * interval '1 microsecond'),
+       changed_at = clock_timestamp()
+ where name = $1::text and session = $2::bigint and token = $3::bigint and deadline > clock_timestamp()
+   and not coalesce(asked_for = grant_id, false)
+
 -- statement inspect
 -- Shows one name to an operator. No row if it has neither a lease nor a live waiter (a waiter for a lease
 -- that was reaped recreates it).

@@ -45,9 +45,9 @@ select id from rowlock_session where owner = $1 and id <> $2 and ended = 0 order
 -- Every lease that names a session. Scans the table: a column that every grant changes has no index.
 -- $1 session
 -- → name, grant id, token, what is left of its own deadline in µs; who asked for its release within a time, or NULL,
---   and why
+--   and why; whether anybody asked, also at once
 select l.name, l.grant_id, l.token, {until(l.deadline)},
-       case when l.asked_for = l.grant_id then l.asked_by end, l.reason
+       case when l.asked_for = l.grant_id then l.asked_by end, l.reason, coalesce(l.asked_for = l.grant_id, 0)
   from rowlock_lease l
  where l.session = $1
  order by l.name
