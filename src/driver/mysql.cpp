@@ -6,6 +6,7 @@
 #include "driver/refusal.hpp"
 #include "driver/url.hpp"
 #include "sql/group_membership.hpp"
+#include "sql/transact_terms.hpp"
 #include <rowlock/driver/mysql.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/sql/classify.hpp>
@@ -203,19 +204,21 @@ bool may_be_several(const std::string& text) {
     return !defines || !head.starts_with("create ");
 }
 
-// Fails unless the statement before it changed exactly one row. The setting keeps its value.
-constexpr std::string_view changed_one_row =
-    "set session sql_notes = if(row_count() = 1, @@sql_notes, 2)";
+// Fails unless the statement before it changed so many rows. The setting keeps its value.
+std::string guard(std::string_view changes) {
+    return "set session sql_notes = if(row_count() = " + std::string{changes} + ", @@sql_notes, 2)";
+}
 
 // A transaction as one text, which the server runs statement by statement until one fails. Nothing
 // else commits on a condition without a round trip: MySQL has no compound statements, and MariaDB
-// may fail to read the triggers of our tables inside one. The guards are at even positions. A row
-// after the commit proves that all was run: Connector/C++ does not tell the end of the results from
-// one without rows.
+// may fail to read the triggers of our tables inside one. A row after the commit proves that all
+// was run: Connector/C++ does not tell the end of the results from one without rows.
 struct packet {
     std::string text = "start transaction";
-    std::size_t last = 0;   ///< position of the last statement
-    std::size_t proof = 0;  ///< position of the row after the commit
+    std::size_t last = 0;               ///< position of the last statement
+    std::vector<std::size_t> guards{};  ///< positions
+    std::size_t rows = 0;               ///< position of the last one that only reads; 0: none
+    std::size_t proof = 0;              ///< position of the row after the commit
 
     void add(std::string_view statement) {
         text += ';';
@@ -225,13 +228,22 @@ struct packet {
 };
 
 // Returns nullopt if a statement cannot be sent as text.
-std::optional<packet> packed(std::span<const order> steps, std::string_view afterwards) {
+std::optional<packet> packed(std::span<const sql::step> steps, order_book& orders,
+                             std::string_view afterwards) {
     packet made;
-    for (const order& each : steps) {
-        const auto text = is_ours(each) ? as_text(each) : std::nullopt;
+    const auto* const terms = sql::transact_terms::current();
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        const std::string_view changes = terms != nullptr ? terms->changes()[i] : "1";
+        const order what = orders.make(steps[i].what, steps[i].parameters);
+        const auto text = is_ours(what) ? as_text(what) : std::nullopt;
         if (!text || may_be_several(*text)) return std::nullopt;
         made.add(*text);
-        made.add(changed_one_row);
+        if (changes.empty()) {
+            made.rows = made.last;
+            continue;
+        }
+        made.add(guard(changes));
+        made.guards.push_back(made.last);
     }
     made.add("commit");
     made.add("select 1");
@@ -280,11 +292,11 @@ public:
 
     enum class fate : signed char { refused = -1, undone = 0, committed = 1 };
 
-    // Returns the fate as the number of affected rows.
+    // Returns the rows that were wanted, and the fate as the number of affected rows.
     sql::result transact(const packet& what) {
         fate end = fate::refused;
-        if (takes_packets_) end = run(what);
         sql::result done;
+        if (takes_packets_) end = run(what, done);
         done.set_affected(static_cast<std::int64_t>(end));
         return done;
     }
@@ -398,7 +410,7 @@ private:
         return none;
     }
 
-    fate run(const packet& what) {
+    fate run(const packet& what, sql::result& wanted) {
         std::size_t at = 0;
         try {
             const std::unique_ptr<::sql::Statement> statement{handle_.createStatement()};
@@ -407,7 +419,11 @@ private:
             while (at < what.last) {
                 ++at;
                 const bool rows = statement->getMoreResults();
-                if (rows) const std::unique_ptr<::sql::ResultSet> row{statement->getResultSet()};
+                if (rows && at == what.rows) {
+                    wanted = table_of(*statement);
+                } else if (rows) {
+                    const std::unique_ptr<::sql::ResultSet> row{statement->getResultSet()};
+                }
                 if (at == what.proof && !rows) throw unproven();
             }
             return fate::committed;
@@ -427,7 +443,7 @@ private:
     // Translates the failure of the statement at position `at`, once all before it is rolled back.
     fate undone(const ::sql::SQLException& e, std::size_t at, const packet& what) {
         const int number = e.getErrorCode();
-        const bool guard = at > 0 && at % 2 == 0 && at < what.proof;
+        const bool guard = std::ranges::find(what.guards, at) != what.guards.end();
         if (guard && number == wrong_value) return fate::undone;
         if (at == 0 && alive_) {  // START TRANSACTION, or a proxy that takes one statement only
             takes_packets_ = false;
@@ -1258,14 +1274,14 @@ public:
     std::optional<bool> transact(std::span<const sql::step> steps, std::string_view afterwards,
                                  sql::deadline until) override {
         check_usable(until);
-        std::vector<order> orders;
-        for (const auto& each : steps) orders.push_back(orders_.make(each.what, each.parameters));
-        const auto wanted = packed(orders, afterwards);
+        const auto wanted = packed(steps, orders_, afterwards);
         if (!wanted) return std::nullopt;
-        const auto fate =
-            call([wanted = *wanted](conversation& talk) { return talk.transact(wanted); }, until)
-                .affected();
+        auto done =
+            call([wanted = *wanted](conversation& talk) { return talk.transact(wanted); }, until);
+        const auto fate = done.affected();
         if (fate < 0) return std::nullopt;
+        const auto* const terms = sql::transact_terms::current();
+        if (fate > 0 && terms != nullptr) terms->rows() = std::move(done);
         return fate > 0;
     }
 

@@ -3,6 +3,7 @@
 
 #include "contract/server_address.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
+#include "coordination/wakeup/mailbox.hpp"
 #include "coordination/wakeup/mysql_wait.hpp"
 #include "sql/in_transaction.hpp"
 #include "support/blocked.hpp"
@@ -25,6 +26,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 using namespace rowlock;
@@ -241,8 +243,142 @@ TEST_CASE("a hand-over has the same effect sent as one text and statement by sta
         CHECK_FALSE(line::in_transaction(*at.db));
     }
     CHECK(effects.at(0) == effects.at(1));
-    CHECK(trips.at(0) == 2);  // the probe, and the transaction
+    CHECK(trips.at(0) == 1);  // the server chooses the waiter
     CHECK(trips.at(1) == 5);
+}
+
+// shows: promise-9
+TEST_CASE("a hand-over in one text frees a lease without a waiter, in one round trip") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    const line at{database};
+    SUBCASE("because there is none") {
+        database.run("delete from rowlock_waiter");
+    }
+    SUBCASE("because their limits have passed") {
+        database.run("update rowlock_waiter set waits_until = enqueued_at");
+    }
+    SUBCASE("because the first asks for several leases") {
+        database.run("update rowlock_waiter set members = 2 where grant_id = 22");
+    }
+    const auto waiting = database.number("select count(*) from rowlock_waiter");
+    const auto before = at.db->round_trips();
+    const auto done = at.release();
+    CHECK(at.db->round_trips() - before == 1);
+    CHECK(done.freed);
+    CHECK_FALSE(done.next.has_value());
+    CHECK(database.number("select count(*) from rowlock_lease where session is null and grant_id "
+                          "is null and acquired_at is null") == 1);
+    CHECK(database.number("select token from rowlock_lease") == at.token);
+    CHECK(database.number("select count(*) from rowlock_waiter") == waiting);
+    CHECK_FALSE(at.release().freed);
+    CHECK_FALSE(line::in_transaction(*at.db));
+}
+
+// shows: promise-9
+TEST_CASE("a waiter that cannot be served any more when the lease's row is locked is passed over") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    const line at{database};
+    at.block();
+    // It has chosen the first, and waits for the row.
+    auto releasing = in_background([&] { return at.release(); });
+    REQUIRE(support::somebody_waits_for_a_row(database));
+    std::int64_t served = 33;
+    SUBCASE("its limit has passed") {
+        database.run("update rowlock_waiter set waits_until = enqueued_at where grant_id = 22");
+    }
+    SUBCASE("it was cancelled, which did not wait") {
+        const auto third = connected(database);
+        CHECK(at.queue.cancel(*third, std::array{grant_id{22}}, soon()).size() == 1);
+    }
+    SUBCASE("the control: nothing has happened to it") {
+        served = 22;
+    }
+    at.unblock();
+    const auto done = releasing.get();
+    REQUIRE(done.next.has_value());
+    CHECK(done.next->grant_id == grant_id{served});
+    CHECK(done.next->token == at.token + 1);
+    CHECK(database.number("select grant_id from rowlock_lease") == served);
+    CHECK(database.number("select count(*) from rowlock_waiter where grant_id = " +
+                          std::to_string(served)) == 0);
+    CHECK_FALSE(line::in_transaction(*at.db));
+}
+
+// shows: promise-9
+TEST_CASE("a hand-over in one text locks the lease's row and the ticket, and nothing else") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    const line at{database};
+    const auto third = connected(database);
+    third->query("set session innodb_lock_wait_timeout = 1", soon());
+    const auto session_is_locked = [&] {
+        return kind_of([&] {
+                   third->query("update " + database.prefix() + "session set beats = beats + 1",
+                                soon());
+               }) == errc::timed_out;
+    };
+    // It has the lease's row, and waits for the ticket.
+    at.other->query("begin", soon());
+    at.other->query("select * from " + database.prefix() +
+                        "waiter where ticket = (select "
+                        "min(ticket) from " +
+                        database.prefix() + "waiter) for update",
+                    soon());
+    auto releasing = in_background([&] { return at.release(); });
+    REQUIRE(support::somebody_waits_for_a_row(database));
+    CHECK_FALSE(session_is_locked());
+    at.queue.enqueue(*third, {"job", at.third, grant_id{44}, "", "", std::nullopt}, soon());
+    CHECK(at.queue.cancel(*third, std::array{grant_id{33}}, soon()).size() == 1);
+    at.unblock();
+    CHECK(releasing.get().next->grant_id == grant_id{22});
+    // The control: SET locks what it reads, also at READ COMMITTED.
+    at.other->query("begin", soon());
+    at.other->query("set @chosen = (select max(m.beats) from " + database.prefix() + "session m)",
+                    soon());
+    CHECK(session_is_locked());
+    at.unblock();
+}
+
+// shows: promise-9
+TEST_CASE("a free lease goes to the waiter that is the first when the server comes to it") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    line at{database};
+    const wakeup::mailbox box{static_cast<std::int64_t>(at.second)};
+    database.run("update rowlock_session set wake_address = " + to_string(at.second) +
+                 ", mailbox = " + std::to_string(wakeup::network_namespace().value()));
+    database.run("update rowlock_lease set session = null, grant_id = null");
+    std::int64_t served = 33;
+    bool changed = false;
+    at.network.before([&](std::string_view what) {
+        if (what != "transaction" || std::exchange(changed, true)) return;
+        // It was read before this.
+        SUBCASE("the limit of another has passed") {
+            database.run("update rowlock_waiter set waits_until = enqueued_at where grant_id = 22");
+        }
+        SUBCASE("the limits of all have passed") {
+            database.run("update rowlock_waiter set waits_until = enqueued_at");
+            served = 0;
+        }
+        SUBCASE("another client was faster") {
+            REQUIRE(at.queue.grant_next(*at.other, "job", soon()).has_value());
+            served = 0;
+        }
+        SUBCASE("nothing has happened") {
+            served = 22;
+        }
+    });
+    const auto before = at.db->round_trips();
+    const auto next = at.queue.grant_next(*at.db, "job", soon());
+    CHECK(changed);
+    CHECK(next.has_value() == (served != 0));
+    if (!next) return;
+    CHECK(at.db->round_trips() - before == 2);
+    CHECK(next->grant_id == grant_id{served});
+    CHECK(next->token == at.token + 1);
+    CHECK(database.number("select grant_id from rowlock_lease") == served);
 }
 
 TEST_CASE("a hand-over that cannot lock the lease's row changes nothing") {
@@ -372,7 +508,7 @@ TEST_CASE("a waiter with either driver that the hand-over wakes finds its grant"
             auto ended = asleep.sleep(at);
             const auto done = at.queue.release(*at.db, "job", at.first, held, true, soon());
             REQUIRE(done.next.has_value());
-            CHECK(done.next->woken);
+            at.queue.notify_grantee(*at.db, *done.next, soon());
             REQUIRE(ended.get() == mysql_wait::ending::woken);
             const auto found = at.queue.served_of(*asleep.db, at.second, job, soon());
             REQUIRE(found.size() == 1);

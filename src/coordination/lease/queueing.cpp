@@ -106,7 +106,7 @@ void acquirer::look_once(acquisition& call, waiting_threads& at,
     }
     if (now.free && call.contended) {
         waiting_.contended().forget(call.name.str());  // there is no queue any more
-        at.poll_soon();
+        at.serve_now(call.name.str());
     }
     if (now.retained) call.retained = {{call.name.str(), now.session, now.grant_id}};
     if (call.contended && !now.free) at.holder_expires_in(now.remaining);

@@ -95,6 +95,11 @@ public:
     void hasten_check(const std::string& name, std::uint64_t number) {
         if (tasks_.hasten_check(name, number, parts_.now())) alarm_.poke();
     }
+    /// The lease was seen to be free, and a thread waits for it: it is served, then all are polled.
+    void serve_now(const std::string& name) {
+        tasks_.serve_next(name, parts_.now());
+        poll_soon();
+    }
     /// A commit that has returned freed permits of a semaphore.
     void permits_freed(std::string_view name) { tasks_.serve_permits(name, parts_.now()); }
     /// A transaction that is still open will free it soon.

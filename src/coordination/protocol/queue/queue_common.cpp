@@ -258,7 +258,7 @@ std::optional<handed_over> two_step_queue_protocol::grant_next(sql::connection& 
             restore_lease(db, name, until);
         } else if (seen.waited_for_several()) {
             return told(seen.next());
-        } else if (auto next = grant_to(db, name, seen.next(), session_id{}, until)) {
+        } else if (auto next = grant_first(db, name, seen, until)) {
             return next;
         }
     }

@@ -141,12 +141,19 @@ protected:
     /// @param giver the caller's session, which needs no notification; 0 if none
     [[nodiscard]] virtual std::string waking_text(sql::connection& db, const next_waiter& next,
                                                   session_id giver) const = 0;
-
-private:
+    /// Grants a lease that is free to the first waiter of its queue. Returns nullopt if what was
+    /// seen has changed.
+    [[nodiscard]] virtual std::optional<handed_over> grant_first(sql::connection& db,
+                                                                 std::string_view name,
+                                                                 const queue_look& seen,
+                                                                 sql::deadline until) const {
+        return grant_to(db, name, seen.next(), session_id{}, until);
+    }
     [[nodiscard]] std::optional<handed_over> grant_to(sql::connection& db, std::string_view name,
                                                       const next_waiter& next, session_id giver,
                                                       sql::deadline until) const;
 
+private:
     const sql::statement delete_served_, next_waiter_, take_;
 };
 

@@ -1,6 +1,8 @@
+#include "base/ablation.hpp"
 #include "coordination/protocol/queue/queue_dialects.hpp"
 #include "coordination/wakeup/mysql_wait.hpp"
 #include "sql/run_statement.hpp"
+#include "sql/transact_terms.hpp"
 
 namespace rowlock::protocol {
 namespace {
@@ -15,7 +17,11 @@ public:
           tickets_{of.statements("tickets")},
           delete_waiter_{of.statements("delete_waiter")},
           dead_tickets_{of.statements("dead_tickets")},
-          woken_for_{of.statements("woken_for")} {}
+          woken_for_{of.statements("woken_for")},
+          choose_next_{of.statements("choose_next")},
+          give_to_chosen_{of.statements("give_to_chosen")},
+          see_chosen_{of.statements("see_chosen")},
+          delete_chosen_{of.statements("delete_chosen")} {}
 
     std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
                                  sql::deadline until) const override {
@@ -79,6 +85,11 @@ public:
     release_outcome release(sql::connection& db, std::string_view name, session_id session,
                             grant_id grant_id, bool contended, sql::deadline until) const override {
         if (contended) {
+            const std::array ours{sql::value{name}, sql::value{session}, sql::value{grant_id},
+                                  sql::value{}};
+            if (chooses_late()) {
+                if (auto done = give_to_first(db, ours, until); done && done->freed) return *done;
+            }
             if (auto next = hand_over(db, name, session, grant_id, until)) return {true, next};
         }
         return {leases_.release(db, name, session, grant_id, until), std::nullopt};
@@ -93,12 +104,56 @@ public:
         const auto seen = look_at(db, name, until);
         if (!seen.is_grant(session, grant_id)) return std::nullopt;
         confirmed_grant settled{{seen.token(), std::nullopt}, std::nullopt};
-        if (seen.waited() && !seen.waited_for_several())
-            (settled.next = seen.next())->alive = reliable;
+        if (!seen.waited() || seen.waited_for_several()) return settled;
+        auto next = seen.next();
+        if (chooses_late() && is_near(next.to)) return settled;
+        (settled.next = std::move(next))->alive = reliable;
         return settled;
     }
 
 private:
+    /// Whether one text both finds the first waiter and serves it. To a waiter that was seen before
+    /// a text also says so in the server, where no datagram does.
+    [[nodiscard]] bool chooses_late() const {
+        return by_datagram_ && uses(base::fast_path::single_text);
+    }
+
+    std::optional<handed_over> grant_first(sql::connection& db, std::string_view name,
+                                           const queue_look& seen,
+                                           sql::deadline until) const override {
+        auto next = seen.next();
+        if (chooses_late() && is_near(next.to)) {
+            const std::array lease{sql::value{name}, sql::value{}, sql::value{},
+                                   sql::value{seen.token()}};
+            if (const auto done = give_to_first(db, lease, until)) return done->next;
+        }
+        return grant_to(db, name, next, session_id{}, until);
+    }
+
+    /// Hands a lease to the waiter that is the first of its queue when the server comes to it, or
+    /// frees it, in one round trip; neither if another client was faster. Returns nullopt if it
+    /// cannot be done in one here.
+    /// @param lease the parameters of choose_next
+    [[nodiscard]] std::optional<release_outcome> give_to_first(
+        sql::connection& db, const std::array<sql::value, 4>& lease, sql::deadline until) const {
+        const std::span<const sql::value> name{lease.data(), 1};
+        const std::array steps{sql::step{choose_next_, lease}, sql::step{give_to_chosen_, name},
+                               sql::step{see_chosen_, name}, sql::step{delete_chosen_, alone}};
+        // The first reads one row: without a token it fails, before anything waits for a lock.
+        constexpr std::array<std::string_view, 4> changes{"if(@chosen_token is null, 2, 1)", "1",
+                                                          "", "(@chosen_ticket is not null)"};
+        sql::result next;
+        const sql::transact_terms terms{changes, next};
+        const auto committed = db.transact(steps, {}, until);
+        if (!committed) return std::nullopt;
+        if (!*committed) return release_outcome{};
+        if (next.empty()) return release_outcome{true, std::nullopt};
+        return release_outcome{true, handed_over{.session = next.integer<session_id>(0, 1),
+                                                 .grant_id = next.integer<grant_id>(0, 2),
+                                                 .token = next.integer(0, 0),
+                                                 .to = read_address(next, 0, 3)}};
+    }
+
     [[nodiscard]] std::string waking_text(sql::connection& db, const next_waiter& next,
                                           session_id giver) const override {
         if (next.session == giver || (by_datagram_ && is_near(next.to))) return {};
@@ -116,7 +171,8 @@ private:
     void notify(sql::connection& /*db*/, const wakeup::wake_address& /*to*/,
                 std::string_view /*message*/, sql::deadline /*until*/) const override {}
 
-    const sql::statement tickets_, delete_waiter_, dead_tickets_, woken_for_;
+    const sql::statement tickets_, delete_waiter_, dead_tickets_, woken_for_, choose_next_,
+        give_to_chosen_, see_chosen_, delete_chosen_;
 };
 
 }  // namespace

@@ -186,10 +186,10 @@ public:
     /// Frees a lease, or hands it straight to the first waiter that the statement sees. If it sees
     /// none the caller checks again afterwards (names_with_waiters), since a ticket may have been
     /// committed meanwhile.
-    /// @param contended whether waiters are to be expected. If so PostgreSQL hands over in one
-    /// round trip, and MySQL in two, or in five on a borrowed connection and SOCI. If not, all free
-    /// the lease in one if there is no waiter; if there is, PostgreSQL (in a second) and SQLite
-    /// hand over all the same, while MySQL does not check and frees it.
+    /// @param contended whether waiters are to be expected. If so PostgreSQL and MySQL hand over in
+    /// one round trip; MySQL in two without datagrams, in five on a borrowed connection and SOCI.
+    /// If not, all free it in one if there is no waiter; if there is, PostgreSQL (in a second) and
+    /// SQLite hand over all the same, while MySQL does not check and frees it.
     virtual release_outcome release(sql::connection& db, std::string_view name, session_id session,
                                     grant_id grant_id, bool contended,
                                     sql::deadline until) const = 0;
@@ -199,8 +199,8 @@ public:
     /// seek them, SQLite misses none.
     [[nodiscard]] virtual bool release_seeks_waiters() const noexcept { return false; }
 
-    /// Checks a reported grant against the table; on PostgreSQL and MySQL also reads the next
-    /// waiter, and on PostgreSQL makes durable what the release will build on. One round trip;
+    /// Checks a reported grant against the table; on PostgreSQL (MySQL: no datagram) also reads the
+    /// next waiter, and on PostgreSQL makes durable what the release builds on. One round trip;
     /// waits for the disk if the grant was reported before it was there (`durably`), or if its row
     /// promises the next token. MySQL does not report what is left of the lease's own deadline.
     virtual std::optional<confirmed_grant> confirm_and_read_next(sql::connection& db,

@@ -84,3 +84,48 @@ select greatest(coalesce(l.token, 0), f.floor) + 1,
                          m.wake_address, m.wake_secret, m.mailbox, w.members
                     {first_waiter}) w on 1 = 1
  where f.id = 1
+
+-- statement choose_next
+-- The first step of a hand-over in one text, with the next three (sql::connection::transact): notes the lease's token, if it
+-- is this grant, or still at a token that was read when it was free; and the first ticket of the queue that can be served,
+-- NULL if there is none or it is one of a request for several leases, not served alone. NULL as a token: nothing is given.
+-- A read, which locks nothing; SET would lock what it reads, also at READ COMMITTED. With no client between this and the
+-- deletion of the ticket the choice is hardly ever old. That matters for callers with short limits: the first of a queue is
+-- most often the next whose limit passes.
+-- $1 name  $2 its session  $3 its grant id, or both NULL  $4 token, or NULL
+select (select l.token from rowlock_lease l where l.name = $1 and (l.session = $2 and l.grant_id = $3 or l.token = $4)),
+       (select if(w.members > 1, null, w.ticket) {first_waiter})
+  into @chosen_token, @chosen_ticket
+
+-- statement give_to_chosen
+-- Grants the lease to the chosen ticket, or frees it if there is none. Compare-and-set on the chosen token: as take
+-- explains, the lease is still that grant, or has been freed and not granted since. It locks the lease's row, before the
+-- ticket's, and waits for it: the choice may have become old. So delete_chosen judges the ticket again, and if another
+-- client has deleted that, all is rolled back. The session that gets the lease lives when this begins (fragment live). At
+-- READ COMMITTED the subqueries lock nothing. A ticket's columns never change. Assignments are evaluated from left to right.
+-- $1 name
+update rowlock_lease
+   set token = if(@chosen_ticket is null, token,
+                  greatest(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1),
+       session = (select w.session from rowlock_waiter w where w.ticket = @chosen_ticket),
+       grant_id = (select w.grant_id from rowlock_waiter w where w.ticket = @chosen_ticket),
+       thread = (select w.thread from rowlock_waiter w where w.ticket = @chosen_ticket),
+       note = (select w.note from rowlock_waiter w where w.ticket = @chosen_ticket),
+       deadline = {now} + (select w.deadline_us from rowlock_waiter w where w.ticket = @chosen_ticket),
+       acquired_at = if(@chosen_ticket is null, null, {now}), changed_at = {now}
+ where name = $1 and token = @chosen_token
+   and (@chosen_ticket is null
+        or (select 1 from rowlock_waiter w straight_join rowlock_session m
+             where w.ticket = @chosen_ticket and m.id = w.session and {live}) = 1)
+
+-- statement see_chosen
+-- Whom the lease was handed to, before the ticket is deleted. No row if it was freed.
+-- $1 name
+-- → the token; session, grant id, its wake-up address, secret and mailbox
+select l.token, w.session, w.grant_id, m.wake_address, m.wake_secret, m.mailbox
+  from rowlock_waiter w straight_join rowlock_session m straight_join rowlock_lease l
+ where w.ticket = @chosen_ticket and m.id = w.session and l.name = $1
+
+-- statement delete_chosen
+-- Removes the chosen ticket, as delete_served_waiter: one row, or none if none was chosen.
+delete from rowlock_waiter where ticket = @chosen_ticket and coalesce(waits_until > {now}, 1) = 1
