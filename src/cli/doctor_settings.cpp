@@ -130,7 +130,7 @@ std::pair<std::string, milliseconds> idle_limit(examination& patient) {
 }
 
 /// The longest time between two heartbeats of a live session, or of one with the default ttl.
-milliseconds longest_pause(examination& patient) {
+milliseconds server_pause(examination& patient) {
     const auto speaks = patient.connection().speaks();
     const auto table = sql::qualify("rowlock_session", speaks, patient.where().source.tables());
     const auto row = patient.query(
@@ -144,7 +144,7 @@ milliseconds longest_pause(examination& patient) {
 
 void check_idle_limit(examination& patient) {
     const auto [name, limit] = idle_limit(patient);
-    const auto pause = longest_pause(patient);
+    const auto pause = server_pause(patient);
     if (limit.count() == 0 || limit > pause) {
         return patient.ok("idle limit", limit.count() == 0
                                             ? "none"

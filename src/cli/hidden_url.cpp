@@ -16,7 +16,7 @@
 namespace rowlock::cli {
 namespace {
 
-constexpr const char* variable = "ROWLOCK_URL";
+constexpr const char* url_variable = "ROWLOCK_URL";
 
 void wipe(char* text) noexcept {
     // Keeps the scheme, if it is one: a connection string has words with = before its colon.
@@ -34,7 +34,7 @@ void wipe_arguments(int argc, char** argv) noexcept {
 
 /// The values that the process was started with: a variable may be there twice.
 std::vector<char*> initial_values() {
-    const std::string begin = std::string{variable} + '=';
+    const std::string begin = std::string{url_variable} + '=';
     std::vector<char*> found;
     for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
         if (std::string_view{*each}.starts_with(begin)) found.push_back(*each + begin.size());
@@ -46,7 +46,7 @@ void wipe_environment() {
     const auto values = initial_values();
     if (values.empty()) return;
     // setenv() copies it, and getenv() finds the copy.
-    if (setenv(variable, values.front(), 1) != 0) {
+    if (setenv(url_variable, values.front(), 1) != 0) {
         throw system_call_failed("ROWLOCK_URL cannot be copied", errno);
     }
     for (char* const each : values) wipe(each);

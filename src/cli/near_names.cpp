@@ -94,7 +94,7 @@ std::string suggestion(std::string_view typed, const std::vector<std::string>& w
 bool is_known(client& locks, const std::string& text) {
     const lock_name name{text};
     return locks.inspect(name) || if_there([&] {
-               return semaphore{locks, name}.inspect().has_value() ||
+               return rowlock::semaphore{locks, name}.inspect().has_value() ||
                       shared_mutex{locks, name}.exists();
            }) ||
            if_there([&] { return periodic_run::inspect(locks, name).has_value(); }) ||

@@ -11,10 +11,10 @@
 namespace rowlock::cli {
 namespace {
 
-constexpr const char* variable = "ROWLOCK_HOLDS";
+constexpr const char* holds_variable = "ROWLOCK_HOLDS";
 
 std::string inherited() {
-    const char* const value = std::getenv(variable);
+    const char* const value = std::getenv(holds_variable);
     return value == nullptr ? std::string{} : std::string{value};
 }
 
@@ -25,7 +25,7 @@ std::string entry(std::int64_t process, std::int64_t token) {
 }  // namespace
 
 bool runs_under_a_hold() noexcept {
-    return std::getenv(variable) != nullptr;
+    return std::getenv(holds_variable) != nullptr;
 }
 
 std::string holds_of_a_command(pid_t holder, std::int64_t token) {

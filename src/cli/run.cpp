@@ -347,7 +347,7 @@ std::optional<command_hold> wait_for_hold(client& locks, const database& in,
 }
 
 /// The outcome of the command.
-struct outcome {
+struct command_outcome {
     int code = 0;
     bool lost = false;
     bool interrupted = false;  ///< by a signal to us
@@ -421,7 +421,7 @@ public:
         if (!campaigns_ || !lost_ || interrupted_) signals_.disregard();
     }
 
-    outcome run() {
+    command_outcome run() {
         vouch();
         helper_.tell(notice::about(held_.session_id()));
         for (const auto token : held_.tokens())
@@ -686,7 +686,7 @@ void end_sessions(const database_url& at, const std::vector<session_id>& session
     }
 }
 
-int finish(command_hold& held, const outcome& result, const run_options& options,
+int finish(command_hold& held, const command_outcome& result, const run_options& options,
            const narrator& events) {
     if (result.lost) {
         throw lock_was_lost{lost_message(options, events.reason()), result.interrupted};
@@ -742,7 +742,7 @@ int run_under(const run_options& options, const database_url& at) {
         throw busy_failure(options.name, options.busy_exit_code,
                            holder_of_any(locks, options.locks));
     }
-    const outcome result =
+    const command_outcome result =
         watch{helper, *held, signals, times, events.unreachable(), options}.run();
     return finish(*held, result, options, events);
 }

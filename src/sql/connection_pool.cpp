@@ -10,7 +10,7 @@ namespace rowlock::sql {
 namespace {
 
 /// Longer than a statement that reads takes.
-constexpr std::chrono::milliseconds brief{5};
+constexpr std::chrono::milliseconds brief_turn{5};
 
 }  // namespace
 
@@ -43,7 +43,7 @@ connection_pool::borrowed connection_pool::take(std::size_t budget, deadline pla
             // A connection that was lent briefly is back sooner than a new one is connected, and it
             // knows our statements. Done before waiting for the budget: others may use it up during
             // this wait.
-            freed_.wait_until(lock, std::min(place_until, start + brief),
+            freed_.wait_until(lock, std::min(place_until, start + brief_turn),
                               [&] { return !idle_.empty() || lent_briefly_ == 0; });
         }
         if (!freed_.wait_until(lock, place_until, [&] { return in_use_ < budget; })) {

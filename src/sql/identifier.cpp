@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t longest_on_postgresql = 63;
 constexpr std::size_t longest_elsewhere = 64;
 
-std::size_t characters(std::string_view text) {
+std::size_t characters_in(std::string_view text) {
     return static_cast<std::size_t>(std::ranges::count_if(
         text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
 }
@@ -26,7 +26,7 @@ void require_usable(sql::dialect which, std::string_view name) {
                     "the name of a table or column is no UTF-8 or holds a control character"};
     }
     const bool too_long = which == sql::dialect::postgresql ? name.size() > longest_on_postgresql
-                                                            : characters(name) > longest_elsewhere;
+                                                            : characters_in(name) > longest_elsewhere;
     if (too_long) {
         throw error{errc::invalid_options,
                     "the name of a table or column is longer than the database keeps"};

@@ -63,7 +63,7 @@ struct tables {
     std::string values, words;
 };
 
-void add(const command_page& page, tables& into) {
+void add_to_bash(const command_page& page, tables& into) {
     const std::string& name = page.path;
     std::vector<std::string> words, options;
     for (const auto& each : page.commands) {
@@ -90,14 +90,14 @@ void add(const command_page& page, tables& into) {
     }
     into.words += fmt::format("        '{}') words='{}' options='{}' ;;\n", name,
                               fmt::join(words, " "), fmt::join(options, " "));
-    for (const auto& each : page.commands) add(each, into);
+    for (const auto& each : page.commands) add_to_bash(each, into);
 }
 
 }  // namespace
 
 std::string bash_completion(const command_page& tool) {
     tables made;
-    add(tool, made);
+    add_to_bash(tool, made);
     std::string out =
         replaced(before, "@RUNNERS@", fmt::format("{}", fmt::join(made.runners, " | ")));
     out = replaced(out, "@COMMANDS@", fmt::format("{}", fmt::join(made.commands, " | ")));

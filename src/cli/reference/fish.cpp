@@ -33,7 +33,7 @@ end
 
 )fish";
 
-std::string quoted(std::string_view text) {
+std::string quoted_for_fish(std::string_view text) {
     std::string out = "'";
     for (const char each : text) {
         if (each == '\'' || each == '\\') out += '\\';
@@ -44,20 +44,20 @@ std::string quoted(std::string_view text) {
 
 void list_commands(const command_page& page, std::vector<std::string>& into) {
     for (const auto& each : page.commands) {
-        into.push_back(quoted(each.path));
+        into.push_back(quoted_for_fish(each.path));
         list_commands(each, into);
     }
 }
 
-void add(const command_page& page, std::string& out) {
+void add_to_fish(const command_page& page, std::string& out) {
     const std::string here = fmt::format("complete -c rowlock -n '__rowlock_in {}'", page.path);
     for (const auto& each : page.commands) {
-        out += fmt::format("{} -a {} -d {}\n", here, each.name, quoted(each.summary));
+        out += fmt::format("{} -a {} -d {}\n", here, each.name, quoted_for_fish(each.summary));
     }
     for (const auto& each : page.arguments) {
         if (each.choices.empty()) continue;
         out += fmt::format("{} -a '{}' -d {}\n", here, fmt::join(each.choices, " "),
-                           quoted(each.help));
+                           quoted_for_fish(each.help));
     }
     for (const auto& each : page.options) {
         out += here;
@@ -68,9 +68,9 @@ void add(const command_page& page, std::string& out) {
             out += each.value == "FILE" ? " -r -F" : " -x";
             if (!each.choices.empty()) out += fmt::format(" -a '{}'", fmt::join(each.choices, " "));
         }
-        out += fmt::format(" -d {}\n", quoted(each.help));
+        out += fmt::format(" -d {}\n", quoted_for_fish(each.help));
     }
-    for (const auto& each : page.commands) add(each, out);
+    for (const auto& each : page.commands) add_to_fish(each, out);
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ std::string fish_completion(const command_page& tool) {
     out +=
         "complete -c rowlock -n '__rowlock_command >/dev/null' -a '(complete -C "
         "(__rowlock_command))'\n";
-    add(tool, out);
+    add_to_fish(tool, out);
     return out;
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 /// In single quotes of the shell, and in a specification of _arguments, where brackets and colons
 /// have a meaning.
-std::string quoted(std::string_view text, std::string_view special = "[]:\\") {
+std::string quoted_for_zsh(std::string_view text, std::string_view special = "[]:\\") {
     std::string out;
     for (const char each : text) {
         if (each == '\'') {
@@ -38,7 +38,7 @@ std::string action_of(const option_entry& entry) {
 std::string specification(const option_entry& option) {
     const std::string value =
         option.value.empty() ? "" : fmt::format(":{}:{}", option.value, action_of(option));
-    const std::string help = "[" + quoted(option.help) + "]" + value;
+    const std::string help = "[" + quoted_for_zsh(option.help) + "]" + value;
     if (option.names.size() == 1) {
         // A lock may be given several times.
         const bool repeated = option.names.front() == "--lock";
@@ -48,8 +48,8 @@ std::string specification(const option_entry& option) {
                        fmt::join(option.names, ","), help);
 }
 
-void add(const command_page& page, std::string& out) {
-    for (const auto& each : page.commands) add(each, out);
+void add_to_zsh(const command_page& page, std::string& out) {
+    for (const auto& each : page.commands) add_to_zsh(each, out);
     out += fmt::format(
         "{}() {{\n    local curcontext=$curcontext state line\n    typeset -A opt_args\n",
         function_of(page));
@@ -68,7 +68,7 @@ void add(const command_page& page, std::string& out) {
     int position = 0;
     for (const auto& each : page.arguments) {
         specifications += fmt::format(" \\\n        '{}:{}:{}'", ++position,
-                                      quoted(each.names.front()), action_of(each));
+                                      quoted_for_zsh(each.names.front()), action_of(each));
     }
     if (page.commands.empty()) {
         out += fmt::format("    _arguments -s{}\n}}\n\n", specifications);
@@ -79,7 +79,8 @@ void add(const command_page& page, std::string& out) {
         specifications);
     out += "    case $state in\n        command)\n            local -a commands=(";
     for (const auto& each : page.commands) {
-        out += fmt::format("\n                '{}:{}'", each.name, quoted(each.summary, "\\"));
+        out +=
+            fmt::format("\n                '{}:{}'", each.name, quoted_for_zsh(each.summary, "\\"));
     }
     out +=
         ")\n            _describe command commands\n            ;;\n        argument)\n            "
@@ -96,7 +97,7 @@ std::string zsh_completion(const command_page& tool) {
     std::string out =
         "#compdef rowlock\n# Completion of rowlock for zsh. Made from the options of the tool when "
         "it was built.\n\n";
-    add(tool, out);
+    add_to_zsh(tool, out);
     return out + "_rowlock \"$@\"\n";
 }
 

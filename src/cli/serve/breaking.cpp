@@ -30,14 +30,14 @@ struct order {
     request_options terms{};
 };
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_request(const std::string& what) {
     throw failure{usage, what};
 }
 
 std::string text_in(const json& object, const char* key) {
     const auto found = object.find(key);
     if (found == object.end() || !found->is_string()) {
-        refuse(fmt::format("the request must have a text {}", key));
+        refuse_request(fmt::format("the request must have a text {}", key));
     }
     return found->get<std::string>();
 }
@@ -46,29 +46,29 @@ manner manner_named(const std::string& text) {
     if (text == "stop") return manner::stop;
     if (text == "within") return manner::within;
     if (text == "now") return manner::now;
-    refuse("how must be stop, within or now");
+    refuse_request("how must be stop, within or now");
 }
 
 fencing_token token_named(const std::string& text) {
     const auto number = to_number(text);
-    if (!number) refuse("token must be a number, as a text");
+    if (!number) refuse_request("token must be a number, as a text");
     return fencing_token{*number};
 }
 
 order order_in(const std::string& request) {
     const auto object = json::parse(request, nullptr, false);
-    if (!object.is_object()) refuse("the request must be a JSON object");
+    if (!object.is_object()) refuse_request("the request must be a JSON object");
     order found{.name = text_in(object, "name"),
                 .token = token_named(text_in(object, "token")),
                 .how = manner_named(text_in(object, "how"))};
     const auto kind = break_kind(text_in(object, "kind"));
-    if (!kind) refuse("kind must be lease, semaphore or shared_mutex");
+    if (!kind) refuse_request("kind must be lease, semaphore or shared_mutex");
     found.of = *kind;
     if (object.contains("reason")) found.terms.reason = text_in(object, "reason");
     if (found.how != manner::within) return found;
     const auto time = object.find("within_ms");
     if (time == object.end() || !time->is_number_integer() || time->get<std::int64_t>() <= 0) {
-        refuse("within needs within_ms, a whole number above 0");
+        refuse_request("within needs within_ms, a whole number above 0");
     }
     found.terms.within = milliseconds{time->get<std::int64_t>()};
     return found;

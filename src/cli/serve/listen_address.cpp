@@ -15,7 +15,7 @@
 namespace rowlock::cli::serving {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) {
+[[noreturn]] void refuse_address(const std::string& text) {
     throw failure{usage, fmt::format("--listen {}: give ADDRESS:PORT, such as 127.0.0.1:9643 or "
                                      "[::1]:9643",
                                      text)};
@@ -56,12 +56,12 @@ listen_address parse_listen_address(const std::string& text) {
     listen_address found;
     const auto number = to_number(port);
     constexpr int last_port = 65535;
-    if (!number || *number < 0 || *number > last_port) refuse(text);
+    if (!number || *number < 0 || *number > last_port) refuse_address(text);
     found.port = static_cast<int>(*number);
     const bool only_port = text.find(':') == std::string::npos;
     found.host = only_port || host == "localhost" ? "127.0.0.1" : host;
     const auto loopback = is_loopback(found.host);
-    if (!loopback) refuse(text);
+    if (!loopback) refuse_address(text);
     found.loopback = *loopback;
     return found;
 }

@@ -38,7 +38,7 @@ constexpr std::size_t threads = 96;
 constexpr auto metrics_last = 5s;
 
 constexpr int bad_request = 400;
-constexpr int unauthorized = 401;
+constexpr int status_unauthorized = 401;
 constexpr int not_found_status = 404;
 constexpr int conflict = 409;
 constexpr int server_error = 500;
@@ -181,7 +181,7 @@ void server::limit() {
         const auto refused = refuses(asked);
         if (!refused) return httplib::Server::HandlerResponse::Unhandled;
         answer_problem(to, refused->status, "refused", refused->message);
-        if (refused->status == unauthorized) to.set_header("WWW-Authenticate", "Bearer");
+        if (refused->status == status_unauthorized) to.set_header("WWW-Authenticate", "Bearer");
         return httplib::Server::HandlerResponse::Handled;
     });
     http_.set_error_handler([](const request&, response& to) {

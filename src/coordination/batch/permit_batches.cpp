@@ -12,8 +12,8 @@ namespace {
 using namespace std::chrono_literals;
 
 /// As lease_batches.
-constexpr auto patience = 20ms;
-constexpr std::size_t calls_at_once = 1;
+constexpr auto longest_gathering = 20ms;
+constexpr std::size_t calls_in_lane = 1;
 /// Names that share one by chance are not sent together.
 constexpr std::size_t lanes = 16;
 
@@ -31,9 +31,9 @@ std::vector<Item*> like_the_first(std::span<Item* const> asked, Alike alike) {
 }  // namespace
 
 permit_batches::lane::lane(permit_batches& of)
-    : taking{calls_at_once, protocol::semaphore_protocol::most_together,
+    : taking{calls_in_lane, protocol::semaphore_protocol::most_together,
              [&of](auto asked) { of.send_acquires(asked); }},
-      giving{calls_at_once, protocol::semaphore_protocol::most_together,
+      giving{calls_in_lane, protocol::semaphore_protocol::most_together,
              [&of](auto asked) { of.send_releases(asked); }} {}
 
 permit_batches::permit_batches(client_context& context, client_connections& connections,
@@ -52,14 +52,14 @@ std::optional<protocol::attempt> permit_batches::acquire(const protocol::grant_r
                                                          sql::deadline until) {
     const auto count = request.permits.count;
     if (count < 1 || count > protocol::largest_capacity) return std::nullopt;
-    return lane_of(request.name).taking.submit({request, until}, patience);
+    return lane_of(request.name).taking.submit({request, until}, longest_gathering);
 }
 
 std::optional<protocol::release_outcome> permit_batches::release(const std::string& name,
                                                                  session_id session,
                                                                  const protocol::own_hold& hold,
                                                                  sql::deadline until) {
-    return lane_of(name).giving.submit({name, session, hold, until}, patience);
+    return lane_of(name).giving.submit({name, session, hold, until}, longest_gathering);
 }
 
 void permit_batches::send_acquires(std::span<acquires::item* const> asked) {

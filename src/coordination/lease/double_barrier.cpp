@@ -24,7 +24,7 @@ error is_a_latch() {
     return {errc::invalid_options, "this name is that of a latch: use another"};
 }
 
-barrier_state state_of(const barrier_round& round) {
+barrier_state barrier_state_of(const barrier_round& round) {
     if (round.opened == answer::broken || round.closed == answer::broken) {
         return barrier_state::broken;
     }
@@ -148,7 +148,7 @@ std::optional<barrier_info> double_barrier::inspect(std::int64_t generation) {
         throw is_a_latch();
     }
     return barrier_info{.generation = seen->generation,
-                        .state = state_of(seen->round),
+                        .state = barrier_state_of(seen->round),
                         .parties = seen->round.size,
                         .entered = seen->round.arrived,
                         .left = seen->round.departed};

@@ -27,7 +27,7 @@ error no_latch(outcome why) {
     return {errc::invalid_options, "the latch has no such generation: call begin() first"};
 }
 
-latch_state state_of(const barrier_round& round) {
+latch_state latch_state_of(const barrier_round& round) {
     switch (round.opened) {
         case answer::given:
             return latch_state::open;
@@ -160,7 +160,7 @@ std::optional<latch_info> latch::inspect(std::int64_t generation) {
     if (!seen) return std::nullopt;
     if (seen->round.kind != barrier_kind::latch) throw no_latch(outcome::other_terms);
     return latch_info{.generation = seen->generation,
-                      .state = state_of(seen->round),
+                      .state = latch_state_of(seen->round),
                       .count = seen->round.size,
                       .arrived = seen->round.arrived,
                       .registered = seen->registered};

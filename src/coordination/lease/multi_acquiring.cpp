@@ -43,7 +43,7 @@ struct request_parts {
     const bool queued;
 };
 
-const std::string& name_of(const wanted_lock& lock) {
+const std::string& wanted_name(const wanted_lock& lock) {
     return lock.name.str();
 }
 
@@ -56,8 +56,8 @@ protocol::wanted_permits permits_of(const wanted_lock& lock) {
 std::vector<wanted_lock> ordered(std::vector<wanted_lock> locks) {
     require(!locks.empty(), "acquire_all needs at least one name");
     require(locks.size() <= protocol::most_names, "acquire_all takes at most 16 names at once");
-    std::ranges::sort(locks, {}, name_of);
-    const bool twice = std::ranges::adjacent_find(locks, {}, name_of) != locks.end();
+    std::ranges::sort(locks, {}, wanted_name);
+    const bool twice = std::ranges::adjacent_find(locks, {}, wanted_name) != locks.end();
     require(!twice, "acquire_all was given a name twice: it is held once, in one mode");
     return locks;
 }
@@ -89,7 +89,7 @@ std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<wanted
     return all.call.measured(metrics::acquire_mode::several, [&] {
         if (all.kind() == protocol::hold_kind::lease && context_.retained.enabled()) {
             std::vector<std::string> names;
-            for (const auto& each : locks) names.push_back(name_of(each));
+            for (const auto& each : locks) names.push_back(wanted_name(each));
             context_.retained.fetch_back(names, until, stop);
             if (all.call.limited() && !all.call.has_time()) return grants{};
         }
@@ -125,7 +125,7 @@ void acquirer::refuse_reentry(const multi_acquisition& all) const {
         const bool by_us = held.thread == all.call.thread ||
                            std::ranges::find(shared, held.thread) != shared.end();
         if (!by_us) return;
-        if (std::ranges::find(all.locks, held.name, name_of) == all.locks.end()) return;
+        if (std::ranges::find(all.locks, held.name, wanted_name) == all.locks.end()) return;
         throw error{errc::would_deadlock,
                     "this thread holds \"" + held.name + "\" already: release that first"};
     });
@@ -221,7 +221,7 @@ void acquirer::take_back_permits(multi_acquisition& all, sql::connection& db,
     bool any = false;
     bool all_fit = true;
     for (std::size_t i = 0; i < seen.size(); ++i) {
-        const auto which = std::ranges::find(all.locks, found.full[i], name_of);
+        const auto which = std::ranges::find(all.locks, found.full[i], wanted_name);
         any = any || seen[i].any;
         all_fit = all_fit && (seen[i].any || may_fit(call, seen[i], which->permits));
     }
@@ -246,7 +246,7 @@ std::optional<std::vector<std::int64_t>> acquirer::find_leases(const multi_acqui
                                                                sql::deadline until) {
     const auto entries = all.entries();
     std::vector<std::string> names;
-    for (const auto& each : all.locks) names.push_back(name_of(each));
+    for (const auto& each : all.locks) names.push_back(wanted_name(each));
     const auto rows = context_.queues.held_of(db, all.call.ours->id(), names, until);
     std::vector<std::int64_t> tokens;
     for (const auto& each : entries) {
@@ -281,7 +281,7 @@ acquirer::grants acquirer::accept_all(multi_acquisition& all, const protocol::mu
     try {
         held.reserve(all.ids.size());
         for (std::size_t i = 0; i < all.ids.size(); ++i) {
-            held.push_back(grants_.make(*call.ours, name_of(all.locks[i]), all.ids[i],
+            held.push_back(grants_.make(*call.ours, wanted_name(all.locks[i]), all.ids[i],
                                         made.tokens[i], call.sent, max_duration, call.thread,
                                         all.locks[i].permits));
         }
@@ -412,7 +412,7 @@ std::shared_ptr<waiter> acquirer::enqueue(multi_acquisition& all, waiting_thread
     std::shared_ptr<waiter> mine;
     try {
         for (std::size_t i = 1; i < all.ids.size(); ++i) {
-            others.push_back({name_of(all.locks[i]), all.ids[i]});
+            others.push_back({wanted_name(all.locks[i]), all.ids[i]});
         }
         mine = at.expect(call.name.str(), all.ids.front(), call.ours, call.thread,
                          call.options.max_duration, call.permits, call.blocks, std::move(others));

@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
-using outcome = protocol::run_answer::outcome;
+using run_outcome = protocol::run_answer::outcome;
 using std::chrono::milliseconds;
 
 void validate(const periodic_options& options) {
@@ -27,11 +27,11 @@ void validate(const periodic_options& options) {
             "skip_if_within must be more than 0 and at most 366 days");
 }
 
-periodic_outcome told(outcome what) {
+periodic_outcome told(run_outcome what) {
     switch (what) {
-        case outcome::done:
+        case run_outcome::done:
             return periodic_outcome::done;
-        case outcome::recent:
+        case run_outcome::recent:
             return periodic_outcome::recent;
         default:
             return periodic_outcome::resting;
@@ -70,17 +70,17 @@ periodic_attempt periodic_run::begin(client& locks, const lock_name& name,
         rowlock::lease held{std::move(granted)};
         const auto answer = alive->runs().begin(*held.grant_, options.period, options, until, stop);
         if (!answer) return {.outcome = periodic_outcome::busy};  // a stop was requested
-        if (answer->what == outcome::begun) {
+        if (answer->what == run_outcome::begun) {
             return {.outcome = periodic_outcome::begun,
                     .run = periodic_run{std::move(held), options.period}};
         }
-        if (answer->what == outcome::not_held) {
+        if (answer->what == run_outcome::not_held) {
             held.release();  // throws: it was lost
             continue;
         }
         held = {};
         const auto rest = std::chrono::ceil<milliseconds>(answer->rest);
-        if (answer->what != outcome::resting || steady::now() + rest >= until) {
+        if (answer->what != run_outcome::resting || steady::now() + rest >= until) {
             return {.outcome = told(answer->what), .rest = rest};
         }
         if (!alive->runs().pause(std::min(rest, longest_sleep), stop)) {

@@ -19,7 +19,7 @@ namespace detail {
 
 namespace {
 
-[[noreturn]] void refuse_own() {
+[[noreturn]] void refuse_own_shared() {
     throw error{errc::would_deadlock,
                 "this thread has this shared_mutex locked: unlock it first, or use lock_upgrade() "
                 "and upgrade()"};
@@ -72,7 +72,7 @@ std::optional<mode_lease> shared_mutex::acquire_until(lock_mode mode, time_point
 
 bool shared_mutex::lock_until(lock_mode mode, time_point until, const std::stop_token& stop) {
     if (auto* const held = holds_->mine()) {
-        if (mode != lock_mode::shared) detail::refuse_own();
+        if (mode != lock_mode::shared) detail::refuse_own_shared();
         if (!held->used->lease.held()) {
             throw error{errc::lock_lost,
                         "the lock was lost meanwhile: unlock as often as locked, start over"};

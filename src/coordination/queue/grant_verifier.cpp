@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 
 /// Deadline of a statement on a connection that was idle.
-constexpr auto idle_deadline = 1s;
+constexpr auto check_deadline = 1s;
 
 }  // namespace
 
@@ -123,7 +123,7 @@ std::optional<protocol::confirmed_grant> grant_verifier::read(const waiter_tasks
         if (const auto calling = parts_.connections.take_idle()) {
             return confirm(**calling,
                            std::min<sql::deadline>(
-                               link_.soon(), std::chrono::steady_clock::now() + idle_deadline));
+                               link_.soon(), std::chrono::steady_clock::now() + check_deadline));
         }
     } else if (!one.granted) {  // its remaining deadline is needed
         const auto granted =

@@ -10,7 +10,7 @@ namespace {
 using namespace std::chrono_literals;
 
 /// Deadline of a statement on a connection that was idle.
-constexpr auto idle_deadline = 1s;
+constexpr auto round_deadline = 1s;
 
 std::unique_ptr<wakeup::wakeup_source> make_source(const loop_parts& parts,
                                                    wakeup::listener& reports_to) {
@@ -209,7 +209,7 @@ void waiter_rounds::on_woken() noexcept {
     try {
         if (const auto calling = parts_.connections.take_idle()) {
             const auto until = std::min<sql::deadline>(
-                link_.soon(), std::chrono::steady_clock::now() + idle_deadline);
+                link_.soon(), std::chrono::steady_clock::now() + round_deadline);
             if (verifier_.read_served(**calling, until)) wake_loop_();
             if (parts_.registry.empty()) parts_.pacing.was_read();
             return;

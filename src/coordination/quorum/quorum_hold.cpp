@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 using protocol::quorum_action;
 using protocol::quorum_ballot;
 using protocol::quorum_step;
-using state = protocol::quorum_ballot::state;
+using ballot_state = protocol::quorum_ballot::state;
 
 namespace {
 
@@ -146,7 +146,7 @@ quorum_hold::outcome quorum_hold::acquire(std::chrono::steady_clock::time_point 
     const auto began = parts_->now();
     decide([](quorum_ballot& ballot, nanoseconds) { ballot.begin(); });
     const auto is_over = [&] {
-        return ballot_.now() != state::waiting && ballot_.now() != state::resting;
+        return ballot_.now() != ballot_state::waiting && ballot_.now() != ballot_state::resting;
     };
     for (;;) {
         bool over = false;
@@ -181,7 +181,7 @@ bool quorum_hold::held() noexcept {
     bool over = false;
     {
         const std::lock_guard lock{mutex_};
-        if (ballot_.now() != state::held) return false;
+        if (ballot_.now() != ballot_state::held) return false;
         over = !ballot_.held(parts_->now());
     }
     if (over) tick();  // latches it
@@ -215,7 +215,7 @@ void quorum_hold::let_go(bool lost) noexcept {
     if (parts_->fork.in_child()) return;
     bool was_held = false;
     decide([&](quorum_ballot& ballot, nanoseconds) {
-        was_held = ballot.now() == state::held;
+        was_held = ballot.now() == ballot_state::held;
         ballot.give_up();
     });
     if (lost && was_held) parts_->deliver(lost_);
@@ -290,7 +290,7 @@ void quorum_hold::decide(Act act) noexcept {
     bool lost = false;
     {
         const std::lock_guard lock{mutex_};
-        const bool was_held = ballot_.now() == state::held;
+        const bool was_held = ballot_.now() == ballot_state::held;
         try {
             act(ballot_, parts_->now());
             for (const auto& each : ballot_.take_actions()) todo_.push_back(each);
@@ -300,7 +300,7 @@ void quorum_hold::decide(Act act) noexcept {
         }
         token_ = ballot_.token();
         alarm_ = todo_.empty() ? std::max(ballot_.alarm(), nanoseconds{0}) : parts_->now() + 100ms;
-        lost = was_held && ballot_.now() == state::lost;
+        lost = was_held && ballot_.now() == ballot_state::lost;
     }
     parts_->poke();
     changed_.notify_all();

@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-sql::statement load(std::string_view name) {
+sql::statement mysql_statement(std::string_view name) {
     return sql::load_statement(sql::dialect::mysql, name);
 }
 
@@ -125,12 +125,12 @@ public:
     }
 
 private:
-    const sql::statement setup_ = load("advisory_setup");
-    const sql::statement try_ = load("advisory_try");
-    const sql::statement wait_ = load("advisory_wait");
-    const sql::statement unlock_ = load("advisory_unlock");
-    const sql::statement unlock_all_ = load("advisory_unlock_all");
-    const sql::statement held_ = load("advisory_held");
+    const sql::statement setup_ = mysql_statement("advisory_setup");
+    const sql::statement try_ = mysql_statement("advisory_try");
+    const sql::statement wait_ = mysql_statement("advisory_wait");
+    const sql::statement unlock_ = mysql_statement("advisory_unlock");
+    const sql::statement unlock_all_ = mysql_statement("advisory_unlock_all");
+    const sql::statement held_ = mysql_statement("advisory_held");
 };
 
 }  // namespace

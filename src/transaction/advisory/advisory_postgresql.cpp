@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-sql::statement load(std::string_view name) {
+sql::statement postgresql_statement(std::string_view name) {
     return sql::load_statement(sql::dialect::postgresql, name);
 }
 
@@ -122,12 +122,12 @@ private:
                    session.mark);
     }
 
-    const sql::statement setup_ = load("advisory_setup");
-    const sql::statement try_ = load("advisory_try");
-    const sql::statement unlock_ = load("advisory_unlock");
-    const sql::statement unlock_all_ = load("advisory_unlock_all");
-    const sql::statement held_ = load("advisory_held");
-    const sql::statement holder_status_ = load("advisory_holder_status");
+    const sql::statement setup_ = postgresql_statement("advisory_setup");
+    const sql::statement try_ = postgresql_statement("advisory_try");
+    const sql::statement unlock_ = postgresql_statement("advisory_unlock");
+    const sql::statement unlock_all_ = postgresql_statement("advisory_unlock_all");
+    const sql::statement held_ = postgresql_statement("advisory_held");
+    const sql::statement holder_status_ = postgresql_statement("advisory_holder_status");
 };
 
 }  // namespace

@@ -99,7 +99,7 @@ bool keeps_reals(std::string_view declared) {
            (has("real") || has("floa") || has("doub"));
 }
 
-[[noreturn]] void refuse(const std::string& why) {
+[[noreturn]] void refuse_column(const std::string& why) {
     throw error{errc::unsupported, why};
 }
 
@@ -136,28 +136,28 @@ void require_version_type(sql::dialect speaks, const column_type& type, bool is_
     if (speaks == sql::dialect::sqlite) {
         // Otherwise each row's own value is checked.
         if (!is_time && keeps_reals(type.declared)) {
-            refuse("the version column must be of an integer type, not " + type.declared);
+            refuse_column("the version column must be of an integer type, not " + type.declared);
         }
         return;
     }
     if (!is_time) {
         if (type.stored == storage::integer) return;
-        refuse("the version column must be of an integer type, not " + type.declared +
-               "; for a time use updated_at{column}");
+        refuse_column("the version column must be of an integer type, not " + type.declared +
+                      "; for a time use updated_at{column}");
     }
     if (type.stored == storage::local_time) {
-        refuse(
+        refuse_column(
             "a TIMESTAMP cannot be a version: in the hour that daylight saving repeats two "
             "instants read alike; make it DATETIME(6)");
     }
     if (type.stored != storage::zoned_time && type.stored != storage::plain_time) {
-        refuse("a version that is a time must be " +
-               std::string{speaks == sql::dialect::mysql ? "DATETIME(6)"
-                                                         : "timestamptz or timestamp"} +
-               ", not " + type.declared);
+        refuse_column("a version that is a time must be " +
+                      std::string{speaks == sql::dialect::mysql ? "DATETIME(6)"
+                                                                : "timestamptz or timestamp"} +
+                      ", not " + type.declared);
     }
     if (type.digits < all_digits) {
-        refuse(
+        refuse_column(
             "a time that is a version needs all six digits: with fewer, a program that writes "
             "plain "
             "now() makes two changes look like one; alter the column, or use a counter");
@@ -166,7 +166,7 @@ void require_version_type(sql::dialect speaks, const column_type& type, bool is_
 
 void require_deleted_type(const column_type& type) {
     if (type.stored != storage::other && type.stored != storage::number) return;
-    refuse("the column deleted_at must hold a time or an integer, not " + type.declared);
+    refuse_column("the column deleted_at must hold a time or an integer, not " + type.declared);
 }
 
 }  // namespace rowlock::optimistic

@@ -18,7 +18,7 @@ namespace {
 using outcome = attempt::outcome;
 using sql::value;
 
-std::string entry_of(std::size_t which) {
+std::string permit_entry(std::size_t which) {
     const auto parameter = [&](std::size_t its) {
         return '$' + std::to_string(8 + 3 * which + its);
     };
@@ -36,7 +36,7 @@ public:
           use_{statements("use_permits")},
           insert_{statements("insert_permit")},
           delete_waiter_{statements("delete_served_permit_waiter")},
-          enqueue_{statements, "multi_enqueue_permits", "counted_entries", entry_of} {}
+          enqueue_{statements, "multi_enqueue_permits", "counted_entries", permit_entry} {}
 
     multi_attempt take(sql::connection& db, const multi_request& request,
                        sql::deadline until) const override {

@@ -18,7 +18,7 @@ namespace {
 using outcome = attempt::outcome;
 using sql::value;
 
-std::string entry_of(std::size_t which) {
+std::string lease_entry(std::size_t which) {
     const auto parameter = [&](std::size_t its) {
         return '$' + std::to_string(8 + 2 * which + its);
     };
@@ -34,7 +34,7 @@ public:
           take_{statements("take")},
           delete_waiter_{statements("delete_served_waiter")},
           restore_lease_{statements("restore_lease")},
-          enqueue_{statements, "multi_enqueue", "entries", entry_of} {
+          enqueue_{statements, "multi_enqueue", "entries", lease_entry} {
         if (sql::traits_of(statements.speaks()).has_server)
             lock_all_.emplace(statements("lock_all"));
     }
