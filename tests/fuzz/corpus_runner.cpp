@@ -1,26 +1,44 @@
-// The main() of a target where the compiler has no libFuzzer: the inputs of the given folders, and
-// what a few mutations make of them, always the same. Keeps the input it works on, so that one that
-// ends the program can be found: ./crash-<target>.
+// The main() of all targets where the compiler has no libFuzzer: the inputs of the given folders,
+// and what a few mutations make of them, always the same. Keeps the input it works on, so that one
+// that ends the program can be found: ./crash-<target>.
 //
-//   <target> [-rounds=N] FOLDER…
-
-#include "fuzz/target.hpp"
+//   fuzz_targets TARGET [-rounds=N] FOLDER…
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+// fuzz_targets.inc names all of them.
+#define TARGET(name) extern "C" int fuzz_##name(const std::uint8_t* data, std::size_t size);
+#include "fuzz_targets.inc"
+#undef TARGET
+
 namespace {
 
+struct target {
+    std::string_view name;
+    int (*try_one)(const std::uint8_t* data, std::size_t size);
+};
+
+constexpr target targets[] = {
+#define TARGET(name) {#name, fuzz_##name},
+#include "fuzz_targets.inc"
+#undef TARGET
+};
+
+const target* chosen = nullptr;
 std::string current;
 std::string crash_file;
 
@@ -35,7 +53,7 @@ void keep_input(int signal) {
 
 void run(std::string input) {
     current = std::move(input);
-    LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(current.data()), current.size());
+    chosen->try_one(reinterpret_cast<const std::uint8_t*>(current.data()), current.size());
 }
 
 class dice {
@@ -98,8 +116,15 @@ std::vector<std::string> files_of(const std::filesystem::path& folder) {
 int main(int argc, char** argv) {
     unsigned long rounds = 10'000;
     std::vector<std::string> seeds;
-    crash_file = "crash-" + std::filesystem::path{argv[0]}.filename().string();
-    for (const std::string_view argument : std::vector<std::string_view>{argv + 1, argv + argc}) {
+    const std::vector<std::string_view> arguments{argv + 1, argv + argc};
+    const std::string_view name = arguments.empty() ? "" : arguments.front();
+    chosen = std::ranges::find(targets, name, &target::name);
+    if (chosen == std::end(targets)) {
+        std::cerr << "there is no target \"" << name << "\"; see tests/fuzz/corpus\n";
+        return 2;
+    }
+    crash_file = "crash-fuzz_" + std::string{name};
+    for (const std::string_view argument : std::span{arguments}.subspan(1)) {
         constexpr std::string_view option = "-rounds=";
         if (argument.starts_with(option)) {
             rounds = std::stoul(std::string{argument.substr(option.size())});

@@ -6,18 +6,23 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 namespace {
 
-/// Names each case and subcase on standard error as it begins: of a program that hung and was
-/// killed, the last line tells where.
+int cases = 0;
+
+/// Counts the cases, and names each case and subcase on standard error as it begins: of a program
+/// that hung and was killed, the last line tells where.
 class progress final : public support::silent_reporter {
 public:
     explicit progress(const doctest::ContextOptions&) {}
 
     void test_case_start(const doctest::TestCaseData& which) override {
+        ++cases;
         std::fprintf(stderr, "case: %s\n", which.m_name);
     }
     void subcase_start(const doctest::SubcaseSignature& which) override {
@@ -42,5 +47,12 @@ REGISTER_EXCEPTION_TRANSLATOR(const rowlock::error& failure) {
 int main(int argc, char** argv) {
     constexpr int skipped = 77;  // ctest's SKIP_RETURN_CODE
     const int status = doctest::Context{argc, argv}.run();
+    const bool of_a_file = std::any_of(argv, argv + argc, [](std::string_view argument) {
+        return argument.starts_with("--source-file=");
+    });
+    if (of_a_file && cases == 0) {
+        std::fprintf(stderr, "this program has no such file, or the file has no such case\n");
+        return 1;
+    }
     return status == 0 && support::missed_a_server() ? skipped : status;
 }
