@@ -40,8 +40,8 @@ function(rowlock_compile target)
     endif()
 endfunction()
 
-# rowlock_unity(<target>): with ROWLOCK_UNITY, sources of one folder are compiled sixteen at a time, as one
-# file: a fifth of the time. So names in anonymous namespaces differ within a folder. The presets
+# rowlock_unity(<target>): with ROWLOCK_UNITY, sources of one folder are compiled up to sixteen at a time,
+# as one file: for sixteen a fifth of the time. So names in anonymous namespaces differ within a folder. The presets
 # tidy and packages compile each file by itself, and so find a missing #include.
 function(rowlock_unity target)
     if(NOT ROWLOCK_UNITY)
