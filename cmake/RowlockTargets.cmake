@@ -58,8 +58,10 @@ function(rowlock_unity target)
         set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${part})
     endforeach()
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-    # g++ would warn of classes that a .cpp keeps for itself, for it takes that file for a header.
-    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+    # g++ would warn of classes that a .cpp keeps for itself, for it takes that file for a header, and of
+    # local names that another file has for itself.
+    target_compile_options(${target} PRIVATE
+        $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage;-Wno-shadow;-Wshadow=local>)
 endfunction()
 
 # rowlock_component(<name> SOURCES … HEADERS …): the library rowlock_<name>, known as
@@ -78,6 +80,5 @@ function(rowlock_component name)
         BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${arg_HEADERS})
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
     rowlock_compile(${target})
-    rowlock_unity(${target})
     set_property(GLOBAL APPEND PROPERTY ROWLOCK_COMPONENTS ${name})
 endfunction()

@@ -72,7 +72,7 @@ list_range range_of(const counter_options& options) {
     return {.prefix = options.name, .after = options.after, .limit = options.limit};
 }
 
-int most_holders(const counter_options& options) {
+int holders_to_show(const counter_options& options) {
     return std::min(options.limit, 10'000);
 }
 
@@ -86,7 +86,7 @@ int semaphore(counter_options::what what, const counter_options& options) {
             return set(in, locks, options);
         case counter_options::what::show:
             return print_one(in, locks, options,
-                             shown_semaphore(in, locks, options.name, most_holders(options)),
+                             shown_semaphore(in, locks, options.name, holders_to_show(options)),
                              "there is no semaphore \"{}\" in {}: `rowlock semaphore set` makes "
                              "one");
         case counter_options::what::list:
@@ -100,7 +100,7 @@ int shared_locks(counter_options::what what, const counter_options& options) {
     client locks{in.source, tool_options()};
     if (what == counter_options::what::show) {
         return print_one(in, locks, options,
-                         shown_shared_mutex(in, locks, options.name, most_holders(options)),
+                         shown_shared_mutex(in, locks, options.name, holders_to_show(options)),
                          "\"{}\" was never used as a shared_mutex in {}: `rowlock run --shared` "
                          "and --exclusive use one");
     }

@@ -23,6 +23,9 @@ namespace rowlock::cli {
 /// Whether this hold is one that we run under: waiting for it would be waiting for ourselves.
 [[nodiscard]] bool is_above_us(const std::string& host, std::int64_t process, std::int64_t token);
 
+/// Every holder that a lock is likely to have, of which one may be a hold that we run under.
+inline constexpr int most_holders = 10'000;
+
 /// @throws failure if this holder of the lock `name` is a `rowlock run` that we run under
 void refuse_to_wait_for_ourselves(const std::string& name, const holder_info& holder,
                                   fencing_token token);

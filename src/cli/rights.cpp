@@ -26,7 +26,7 @@ struct place {
     bool in_group = false;  ///< of MySQL Group Replication
 };
 
-std::string quoted(std::string_view name, char mark) {
+std::string quoted_name(std::string_view name, char mark) {
     std::string text(1, mark);
     for (const char c : name) {
         if (c == mark || (c == '\\' && mark == '\'')) text += c;
@@ -39,7 +39,7 @@ std::string quoted(std::string_view name, char mark) {
 std::string mysql_account(const std::string& role) {
     const auto at = role.rfind('@');
     const std::string host = at == std::string::npos ? "%" : role.substr(at + 1);
-    return quoted(role.substr(0, at), '\'') + "@" + quoted(host, '\'');
+    return quoted_name(role.substr(0, at), '\'') + "@" + quoted_name(host, '\'');
 }
 
 void require_printable(const std::string& role) {
@@ -79,17 +79,17 @@ place ask(const database& in) {
 std::string qualified(std::string_view table, const place& at, const sql::table_names& names,
                       char mark) {
     const auto own = names.prefix + std::string{table.substr(std::string_view{"rowlock_"}.size())};
-    return at.folder.empty() ? own : quoted(at.folder, mark) + "." + own;
+    return at.folder.empty() ? own : quoted_name(at.folder, mark) + "." + own;
 }
 
 std::string grants(sql::dialect speaks, const place& at, const sql::table_names& names,
                    const std::string& role, bool read_only) {
     const bool postgresql = speaks == sql::dialect::postgresql;
     const char mark = postgresql ? '"' : '`';
-    const std::string to = postgresql ? quoted(role, '"') : mysql_account(role);
+    const std::string to = postgresql ? quoted_name(role, '"') : mysql_account(role);
     std::string text;
     if (postgresql && !at.folder.empty()) {
-        text += fmt::format("grant usage on schema {} to {};\n", quoted(at.folder, mark), to);
+        text += fmt::format("grant usage on schema {} to {};\n", quoted_name(at.folder, mark), to);
     }
     for (const auto& each : read_only ? rights_of_a_reader(speaks) : rights_of_a_client(speaks)) {
         text += fmt::format("grant {} on {} to {};\n", fmt::join(each.rights, ", "),

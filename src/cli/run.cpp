@@ -225,9 +225,6 @@ std::optional<command_hold> take_several(client& locks, const run_options& optio
     return held_by(std::move(got));
 }
 
-/// All that a lock is likely to have.
-constexpr int most_holders = 10'000;
-
 std::optional<command_hold> take_mode(client& locks, const run_options& options,
                                       std::stop_token stop) {
     shared_mutex lock{locks, options.name};

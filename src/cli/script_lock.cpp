@@ -4,7 +4,6 @@
 #include "cli/queue_waiter.hpp"
 #include "cli/text.hpp"
 #include "coordination/lease/recalls.hpp"
-#include "coordination/lease/recalls.hpp"
 #include "coordination/lease/retry_limits.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "sql/server_identity.hpp"
@@ -22,9 +21,6 @@ namespace {
 using protocol::counter_kind;
 using std::chrono::microseconds;
 using outcome = protocol::attempt::outcome;
-
-/// Every holder that a lock is likely to have.
-constexpr int most_holders = 10'000;
 
 bool grant_lease(sql::connection& db, const link& to, const std::string& name,
                  sql::deadline until) {
