@@ -25,8 +25,9 @@ void require_usable(sql::dialect which, std::string_view name) {
         throw error{errc::invalid_options,
                     "the name of a table or column is no UTF-8 or holds a control character"};
     }
-    const bool too_long = which == sql::dialect::postgresql ? name.size() > longest_on_postgresql
-                                                            : characters_in(name) > longest_elsewhere;
+    const bool too_long = which == sql::dialect::postgresql
+                              ? name.size() > longest_on_postgresql
+                              : characters_in(name) > longest_elsewhere;
     if (too_long) {
         throw error{errc::invalid_options,
                     "the name of a table or column is longer than the database keeps"};
