@@ -416,7 +416,7 @@ private:
         judge().granted(time().current(), held.token().value(), static_cast<i64>(held.grant_id()),
                         fair);
         work(held, {enter(held)}, [&](sql::connection& db) {
-            fence(db, held);
+            fence(db, held, limits());
             write(db, held.name(), held.token());
         });
     }
@@ -434,7 +434,7 @@ private:
                                                  " locks are held");
         }
         work(held, entered, [&](sql::connection& db) {
-            fence(db, held);
+            fence(db, held, limits());
             for (const auto& one : held.leases()) write(db, one.name(), one.token());
         });
     }
@@ -447,7 +447,7 @@ private:
             return scene_.steady(home_) && !lost.stop_requested();
         };
         work(held, {enter(std::move(made))}, [&](sql::connection& db) {
-            fence(db, *held.of);
+            fence(db, *held.of, limits());
             write(db, held.name(), held.token());
         });
     }
@@ -458,7 +458,7 @@ private:
     template <typename Hold>
     void work_under_lease(const Hold& held, const lease& under) {
         work(held, {enter(under)}, [&](sql::connection& db) {
-            fence(db, under);
+            fence(db, under, limits());
             write(db, under.name(), under.token());
         });
     }
@@ -468,7 +468,7 @@ private:
         made.weight = what_->permits;
         made.capacity = scene_.chosen().permits;
         made.rises = false;
-        work(held, {enter(std::move(made))}, [&](sql::connection& db) { fence(db, held); });
+        work(held, {enter(std::move(made))}, [&](sql::connection& db) { fence(db, held, limits()); });
     }
 
     void use(mode_lease& held) {
@@ -521,7 +521,7 @@ private:
 
     void work_in_mode(const mode_lease& held) {
         work(held, {enter(belief_in_mode(held))}, [&](sql::connection& db) {
-            fence(db, held);
+            fence(db, held, limits());
             if (held.mode() == lock_mode::exclusive) write(db, held.name(), held.token());
         });
     }
@@ -558,6 +558,11 @@ private:
         return std::chrono::steady_clock::now() + process_->options.statement_timeout;
     }
 
+    /// A fence that waits for a lost answer keeps the only writer's lock for that long.
+    [[nodiscard]] fence_options limits() const {
+        return {.statement_timeout = process_->options.statement_timeout};
+    }
+
     /// The caller's own transaction on a connection of the caller's.
     void commit_under(const std::function<void(sql::connection&)>& fenced) {
         try {
@@ -579,7 +584,7 @@ private:
             const auto token = held.token();
             const auto db = scene_.database().source().connect(soon());
             db->query("begin", soon());
-            release_on_commit(*db, held);
+            release_on_commit(*db, held, limits());
             write(*db, name, token);
             db->query("commit", soon());
             log("has released with a commit");
