@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 using namespace rowlock;
 using namespace std::chrono_literals;
@@ -320,5 +321,22 @@ TEST_CASE("an extension leaves the time of the acquisition, which max_hold count
         REQUIRE(seen);
         REQUIRE(seen->holder);
         CHECK(seen->holder->held_for >= 1h);
+    }
+}
+
+// shows: promise-2
+TEST_CASE("a forced release that meets an extension takes the lease all the same") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        interception network;
+        client holder{database.source(), database.options(patient())};
+        client breaker{network.wrap(database.source()), database.options(patient())};
+        auto held = holder.acquire("job", {.max_duration = 10min});
+        bool extended = false;
+        network.before([&](std::string_view what) {
+            if (what == "force_release" && !std::exchange(extended, true)) held.extend(1h);
+        });
+        CHECK(breaker.force_release("job"));
+        CHECK(extended);
+        CHECK_FALSE(breaker.is_locked("job"));
     }
 }

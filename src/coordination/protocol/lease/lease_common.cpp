@@ -270,14 +270,17 @@ bool common_lease_protocol::force_release(sql::connection& db, std::string_view 
     for (;;) {
         const lease_probe seen = probe(db, name, session_id{}, until);
         // An earlier attempt whose reply was lost has evicted that holder, or another client has:
-        // the next holder is not the target.
-        if (whom.token && seen.token != *whom.token) {
+        // the next holder is not the target. A grant whose holder has raised its row's token is.
+        const bool same_grant =
+            !seen.free && seen.session == whom.session && seen.grant_id == whom.grant_id;
+        if (whom.token && seen.token != *whom.token && !same_grant) {
             if (is_durable(db, name, seen, until)) return true;
             continue;
         }
         if (seen.free) return false;
         whom.token = seen.token;
         whom.session = seen.session;
+        whom.grant_id = seen.grant_id;
         if (evict(db, name, seen, whom.by, until)) return true;
     }
 }

@@ -176,6 +176,7 @@ struct victim {
     std::string by{};                     ///< who does it, for people
     std::optional<std::int64_t> token{};  ///< set by the first
     session_id session{};                 ///< of the latest that was, or may have been, evicted
+    rowlock::grant_id grant_id{};         ///< likewise, if no token was named
 };
 
 /// What a holder is asked for.
