@@ -15,6 +15,7 @@
 #include "support/tcp_relay.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
+#include <rowlock/sql/forwarding_connection.hpp>
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -24,6 +25,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -106,6 +108,18 @@ template <typename Action>
 auto in_background(Action action) {
     return std::async(std::launch::async, std::move(action));
 }
+
+/// As a program may wrap a connection; what the calling thread alone knows is lost.
+class by_another_thread final : public sql::forwarding_connection {
+public:
+    using forwarding_connection::forwarding_connection;
+    std::optional<bool> transact(std::span<const sql::step> steps, std::string_view afterwards,
+                                 sql::deadline until) override {
+        return in_background(
+                   [&] { return forwarding_connection::transact(steps, afterwards, until); })
+            .get();
+    }
+};
 
 /// A connection on which `session` sleeps, behind its own wait lock.
 struct mysql_wait_thread {
@@ -379,6 +393,25 @@ TEST_CASE("a free lease goes to the waiter that is the first when the server com
     CHECK(next->grant_id == grant_id{served});
     CHECK(next->token == at.token + 1);
     CHECK(database.number("select grant_id from rowlock_lease") == served);
+}
+
+// shows: promise-9
+TEST_CASE(
+    "a free lease is served through a connection that sends its transactions from a thread of its "
+    "own") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    line at{database};
+    const wakeup::mailbox box{static_cast<std::int64_t>(at.second)};
+    database.run("update rowlock_session set wake_address = " + to_string(at.second) +
+                 ", mailbox = " + std::to_string(wakeup::network_namespace().value()));
+    database.run("update rowlock_lease set session = null, grant_id = null");
+    by_another_thread db{connected(database)};
+    const auto next = at.queue.grant_next(db, "job", std::chrono::steady_clock::now() + 10s);
+    REQUIRE(next.has_value());
+    CHECK(next->grant_id == grant_id{22});
+    CHECK(next->token == at.token + 1);
+    CHECK(database.number("select grant_id from rowlock_lease") == 22);
 }
 
 TEST_CASE("a hand-over that cannot lock the lease's row changes nothing") {

@@ -125,7 +125,9 @@ private:
         if (chooses_late() && is_near(next.to)) {
             const std::array lease{sql::value{name}, sql::value{}, sql::value{},
                                    sql::value{seen.token()}};
-            if (const auto done = give_to_first(db, lease, until)) return done->next;
+            const auto done = give_to_first(db, lease, until);
+            if (done && done->freed) return done->next;
+            // Another client was faster, or a connection in between runs no steps that read.
         }
         return grant_to(db, name, next, session_id{}, until);
     }
