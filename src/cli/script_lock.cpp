@@ -3,7 +3,6 @@
 #include "cli/nesting.hpp"
 #include "cli/queue_waiter.hpp"
 #include "cli/text.hpp"
-#include "coordination/lease/recalls.hpp"
 #include "coordination/lease/retry_limits.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "sql/server_identity.hpp"
@@ -117,9 +116,6 @@ public:
         if (!seen->retained) return;
         // The entry is committed: a lease that is given back now finds it.
         link_.queue().recall(db, seen->session, seen->grant_id, until);
-        if (options_.wait && *options_.wait < detail::recalls::again_after) {
-            link_.protocol().withdraw_retention(db, name(), seen->session, seen->grant_id, until);
-        }
     }
 
     place_in_line find_place(sql::connection& db, const script_hold& hold,

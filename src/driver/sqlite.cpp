@@ -205,7 +205,7 @@ private:
         int users = 1;
     };
 
-    static log_files files_of_log(const std::string& path) noexcept {
+    static log_files files_of_log(const std::string& path) {
         return {identity_of(path + "-wal"), identity_of(path + "-shm")};
     }
 

@@ -413,7 +413,7 @@ TEST_CASE("serve needs no more rights than migrate --print-grants --read-only pr
         CAPTURE(blockers.dump());
         const bool named = keeps.is_named_in(blockers.dump());
         CHECK(named == (which == support::server::postgresql));
-        CHECK((named || blockers.dump().find("this user may not see which") != std::string::npos));
+        CHECK((named || blockers.dump().find("this user may not ") != std::string::npos));
     }
 }
 
@@ -431,22 +431,31 @@ TEST_CASE(
         };
         CHECK(at.get("/api/about").at("blockers_on_request") == in->url().starts_with("mysql:"));
         CHECK(request{.path = "/api/blockers?name="}.status(at) == 400);
-        CHECK(said(at).empty());
+        // Without performance_schema MySQL names every transaction of the server that has locked
+        // rows, those of other tests, too.
+        const bool alone = !(in->url().starts_with("mysql:") && support::mysql_alone());
+        if (alone) CHECK(said(at).empty());
         tool::open_transaction keeps{*in};
+        const auto named_in = [&](const json& all) {
+            json one;
+            for (const auto& each : all) {
+                if (each.at("pid") == keeps.pid()) one = each;
+            }
+            return one;
+        };
         // Once it is old enough to be none of rowlock's.
         json found;
-        REQUIRE(tool::eventually([&] { return !(found = said(at)).empty(); }));
-        CHECK(found.size() == 1);
-        CHECK(found.at(0).at("pid") == keeps.pid());
-        CHECK(keeps.is_named_in(found.at(0).at("text").get<std::string>()));
+        REQUIRE(tool::eventually([&] { return !named_in(found = said(at)).is_null(); }));
+        if (alone) CHECK(found.size() == 1);
+        CHECK(keeps.is_named_in(named_in(found).at("text").get<std::string>()));
         if (!in->url().starts_with("sqlite:")) {
-            CHECK(found.at(0).at("age_ms").is_number());
-            CHECK(said(at, "b").empty());
+            CHECK(named_in(found).at("age_ms").is_number());
+            if (alone) CHECK(said(at, "b").empty());
         }
         const auto first = said(rarely);
-        CHECK(first.size() == 1);
+        CHECK_FALSE(named_in(first).is_null());
         keeps.end();
-        CHECK(tool::eventually([&] { return said(at).empty(); }));
+        CHECK(tool::eventually([&] { return named_in(said(at)).is_null(); }));
         CHECK(said(rarely) == first);
     }
 }

@@ -175,6 +175,7 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
     }
     if (speaks == sql::dialect::mysql) {
         const parameters many = lists({taker, 0}, {"job", 7, 22, none, none, none});
+        all.insert({"give_to_chosen", {before::held, same({"job"})}});
         all.insert({"take_all", {before::free, same(many)}});
         all.insert({"take_locked", {before::free, same(many)}});
         all.insert(
@@ -275,6 +276,11 @@ public:
         const auto what =
             sql::load_statement(in_.speaks(), name, {.tables = in_.source().tables()});
         auto with = how.with(ticket_);
+        // As choose_next has, before the session came to that state.
+        if (name == "give_to_chosen") {
+            db_->query("select 7, " + to_string(ticket_) + " into @chosen_token, @chosen_ticket",
+                       soon());
+        }
         // The one statement to which the client names the session's server.
         const bool names_it = name == "reacquire" && in_.speaks() == sql::dialect::mysql;
         if (names_it && now == state::elsewhere) with.back() = value{"4711"};

@@ -253,6 +253,26 @@ TEST_CASE("a candidate that leaves at the last moment gets nothing, and the next
     }
 }
 
+TEST_CASE("a term counts as held once its call returns it, and not while others are looked for") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options()};
+        election office{locks, "office", {.value = "leader"}};
+        std::atomic<int> looks{0};
+        std::atomic<int> early{0};
+        network.after([&](std::string_view what) {
+            if (what != "candidate") return;
+            ++looks;
+            if (locks.holds("office")) ++early;
+        });
+        const auto term = office.try_campaign();
+        REQUIRE(term);
+        CHECK(locks.holds("office"));
+        CHECK(looks > 0);
+        CHECK(early == 0);
+    }
+}
+
 TEST_CASE("a leader that lost its lease hands over no other client's") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;

@@ -282,6 +282,27 @@ TEST_CASE("after a lost reply a run has begun once, and its end is recorded") {
     }
 }
 
+TEST_CASE("a run counts as held once its call returns it, and not while its record is read") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client one{network.wrap(database.source()), database.options()};
+        std::atomic<int> reads{0};
+        std::atomic<int> early{0};
+        network.after([&](std::string_view what) {
+            if (what != "run_record") return;
+            ++reads;
+            if (one.holds("job")) ++early;
+        });
+        auto begun = periodic_run::begin(one, "job", {.period = "1"});
+        REQUIRE(begun.run);
+        CHECK(one.holds("job"));
+        begun.run->finish();
+        CHECK(begins(one, {.period = "1"}) == outcome::done);
+        CHECK(reads >= 2);
+        CHECK(early == 0);
+    }
+}
+
 TEST_CASE("a run whose lease was broken does not begin, and does not end another") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;

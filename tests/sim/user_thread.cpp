@@ -128,11 +128,8 @@ private:
         return what_->names;
     }
 
-    /// Not of runs: their calls hold the lock for a moment, to read the record, and holds() says
-    /// so.
     void check_holds() {
         for (const auto& name : names_) {
-            if (name == run_name) continue;
             judge().check_holds(home_, name, [&] { return locks_.holds(name); });
         }
     }
@@ -468,7 +465,8 @@ private:
         made.weight = what_->permits;
         made.capacity = scene_.chosen().permits;
         made.rises = false;
-        work(held, {enter(std::move(made))}, [&](sql::connection& db) { fence(db, held, limits()); });
+        work(held, {enter(std::move(made))},
+             [&](sql::connection& db) { fence(db, held, limits()); });
     }
 
     void use(mode_lease& held) {

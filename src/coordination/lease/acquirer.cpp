@@ -44,7 +44,8 @@ std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_poi
                                          const std::stop_token& stop,
                                          const acquire_options& options,
                                          const protocol::wanted_permits& permits,
-                                         const std::string& shared_label, int priority) {
+                                         const std::string& shared_label, int priority,
+                                         bool withheld) {
     context_.fork.require_same_process();
     validate(options);
     acquisition call{
@@ -56,7 +57,8 @@ std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_poi
         .until = until,
         .thread = shared_label.empty() || is_one_party() ? thread_label() : shared_label,
         .permits = permits,
-        .priority = priority};
+        .priority = priority,
+        .withheld = withheld};
     // If the last release found a waiter, the queue most likely still exists.
     call.contended = call.kind() == hold_kind::lease && !call.barging() && call.has_time() &&
                      waiting_.contended().has(name.str());
@@ -115,7 +117,7 @@ bool acquirer::holds(const lock_name& name) const {
     const auto all = ours->grants().held();
     return std::ranges::any_of(all, [&](const auto& each) {
         // A lease that no caller has is flagged before its state changes.
-        return each->name == name.str() && each->held() && !each->unclaimed;
+        return each->name == name.str() && each->held() && !each->unclaimed && !each->withheld;
     });
 }
 
@@ -222,7 +224,9 @@ void acquirer::recall(acquisition& call, sql::connection& db, sql::deadline unti
         context_.recall(db, each.session, each.grant_id, until);
         if (!brief) continue;
         try {
-            context_.leases.withdraw_retention(db, each.name, each.session, each.grant_id, until);
+            // A fence of its holder may lock the row for long.
+            const auto soon = std::min(until, steady::now() + recalls::patience);
+            context_.leases.withdraw_retention(db, each.name, each.session, each.grant_id, soon);
         } catch (const error&) {
             return;  // the entry stands
         }
@@ -469,6 +473,7 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const protocol::attem
             {.grant_id = call.grant_id, .kind = call.kind(), .not_after = context_.now()});
         throw;
     }
+    made->withheld = call.withheld;
     if (grants_.hand_out({&made, 1})) {
         context_.count(counter::acquired);
         context_.report(event_kind::lease_acquired, *made, {}, call.waited());

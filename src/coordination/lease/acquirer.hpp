@@ -64,10 +64,12 @@ public:
     /// Returns null if `until` passes or a stop is requested first.
     /// @param permits of the semaphore or shared_mutex `name`; none: the lease
     /// @param priority of the queue entry, for an election
+    /// @param withheld until the caller clears grant::withheld
     std::shared_ptr<grant> acquire(const lock_name& name, steady::time_point until,
                                    const std::stop_token& stop, const acquire_options& options,
                                    const protocol::wanted_permits& permits = {},
-                                   const std::string& shared_label = {}, int priority = 0);
+                                   const std::string& shared_label = {}, int priority = 0,
+                                   bool withheld = false);
 
     /// The same for a lease that the client may keep after its release: without a round trip if it
     /// has kept it.

@@ -166,12 +166,15 @@ std::optional<leadership> election::campaign_until(time_point until, const std::
     const auto engine = locks_->engine_;  // until the call learns of the client's destruction
     auto& offices = engine->offices();
     const acquire_options how{.note = options_.value};
-    while (auto granted =
-               engine->acquires().acquire(name_, until, stop, how, {}, {}, options_.priority)) {
+    while (auto granted = engine->acquires().acquire(name_, until, stop, how, {}, {},
+                                                     options_.priority, true)) {
         const auto grant = granted;
         leadership term{rowlock::lease{std::move(granted)}};
         try {
-            if (!offices.yield(*grant, options_.priority, until, stop) && term.held()) return term;
+            if (!offices.yield(*grant, options_.priority, until, stop) && term.held()) {
+                grant->withheld = false;
+                return term;
+            }
         } catch (const error& failure) {
             term = leadership{{}};  // released
             if (!offices.outlasts(failure, until, stop)) throw;

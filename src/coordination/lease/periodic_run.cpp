@@ -65,12 +65,13 @@ periodic_attempt periodic_run::begin(client& locks, const lock_name& name,
     const auto until = options.wait ? detail::after(*options.wait) : steady::time_point::max();
     const auto alive = locks.engine_;  // until the call learns of the client's destruction
     for (;;) {
-        auto granted = alive->acquires().acquire(name, until, stop, options.lease);
+        auto granted = alive->acquires().acquire(name, until, stop, options.lease, {}, {}, 0, true);
         if (!granted) return {.outcome = periodic_outcome::busy};
         rowlock::lease held{std::move(granted)};
         const auto answer = alive->runs().begin(*held.grant_, options.period, options, until, stop);
         if (!answer) return {.outcome = periodic_outcome::busy};  // a stop was requested
         if (answer->what == run_outcome::begun) {
+            held.grant_->withheld = false;
             return {.outcome = periodic_outcome::begun,
                     .run = periodic_run{std::move(held), options.period}};
         }

@@ -137,6 +137,7 @@ std::shared_ptr<waiter> acquirer::expect_waiter(acquisition& call, waiting_threa
 /// no caller may receive a lease that is not held. The lease goes on to the next waiter.
 std::shared_ptr<grant> acquirer::accept_served(const acquisition& call, const waiter& served) {
     const auto& granted = served.granted;
+    granted->withheld = call.withheld;
     if (grants_.hand_out({&granted, 1})) {
         context_.count(counter::acquired);
         context_.count(counter::handed_over);

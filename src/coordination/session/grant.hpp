@@ -60,6 +60,9 @@ struct grant {
     /// No caller has it, not yet or no longer: it does not count as held, and its end is neither a
     /// release nor a loss. Set before the state, where both change.
     std::atomic<bool> unclaimed{false};
+    /// A call of the library has it, which may still give it back: no caller is told that it is
+    /// held.
+    std::atomic<bool> withheld{false};
     /// Made by this client of a lease that it had kept: no row has changed since.
     std::atomic<bool> local{false};
     std::shared_ptr<retained_lease> kept_as{};  ///< what it was, or may be, retained as
