@@ -223,7 +223,7 @@ private:
     void require_timely() {
         if (!scene_.steady(home_)) return;
         const auto& options = process_->options;
-        i64 limit = 200 * ms + 3 * options.statement_timeout.count() * ms;
+        i64 limit = 300 * ms + 3 * options.statement_timeout.count() * ms;
         switch (what_->how) {
             case manner::once:
                 limit += (options.retry.total + options.retry.max_backoff).count() * ms;
