@@ -41,7 +41,7 @@ struct acquisition {
     steady::time_point until;
     std::string thread;
     protocol::wanted_permits permits{};
-    int priority = 0;      ///< of the queue entry
+    int priority = 0;  ///< of the queue entry
     bool withheld = false;
     std::string blocks{};  ///< of the queue entry: party_labels.hpp
     steady::time_point began = steady::now();
