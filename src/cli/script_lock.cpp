@@ -52,10 +52,9 @@ void end_expired(sql::connection& db, const link& to, session_id session, sql::d
 /// before it enqueues. None in a cluster: the member that serves may have another clock than this.
 protocol::grant_request limited(protocol::grant_request request, const acquire_options& options,
                                 const link& to, sql::connection& db, sql::deadline until) {
+    if (!options.wait) return request;
     const auto server = to.protocol().server_of(db, until).value_or("");
-    if (options.wait && !sql::identifies_cluster(server)) {
-        request.limit_us = microseconds{*options.wait}.count();
-    }
+    if (!sql::identifies_cluster(server)) request.limit_us = microseconds{*options.wait}.count();
     return request;
 }
 
