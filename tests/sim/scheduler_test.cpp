@@ -10,6 +10,7 @@
 #include "plan.hpp"
 #include "pollable.hpp"
 #include "shrink.hpp"
+#include "support/progress.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/single_threaded.h>

@@ -8,6 +8,8 @@
 // shows: promise-20
 #include "simulation/quorum_simulation.hpp"
 
+#include "support/progress.hpp"
+
 #include <doctest/doctest.h>
 
 #include <cstdint>

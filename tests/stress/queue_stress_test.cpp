@@ -12,6 +12,7 @@
 #include <rowlock/error.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT
+#include "support/progress.hpp"
 #include "support/servers.hpp"
 
 #include <doctest/doctest.h>

@@ -10,6 +10,7 @@
 #include "stress/history.hpp"
 #include "stress/run_length.hpp"
 #include "support/own_server.hpp"
+#include "support/progress.hpp"
 #include "support/server_process.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_relay.hpp"

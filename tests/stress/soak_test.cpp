@@ -30,6 +30,7 @@
 #include <rowlock/reaper.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT
+#include "support/progress.hpp"
 #include "support/servers.hpp"
 
 #include <doctest/doctest.h>

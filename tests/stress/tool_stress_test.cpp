@@ -12,6 +12,8 @@
 #include <rowlock/semaphore.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT
+#include "support/progress.hpp"
+
 #include <doctest/doctest.h>
 #include <signal.h>
 

@@ -2,7 +2,7 @@
 #include <rowlock/error.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT
-#include "support/silent_reporter.hpp"
+#include "support/progress.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,29 +10,6 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
-
-namespace {
-
-int cases = 0;
-
-/// Counts the cases, and names each case and subcase on standard error as it begins: of a program
-/// that hung and was killed, the last line tells where.
-class progress final : public support::silent_reporter {
-public:
-    explicit progress(const doctest::ContextOptions&) {}
-
-    void test_case_start(const doctest::TestCaseData& which) override {
-        ++cases;
-        std::fprintf(stderr, "case: %s\n", which.m_name);
-    }
-    void subcase_start(const doctest::SubcaseSignature& which) override {
-        std::fprintf(stderr, "  in: %s\n", which.m_name.c_str());
-    }
-};
-
-REGISTER_LISTENER("progress", 1, progress);
-
-}  // namespace
 
 /// An error that a test did not expect is printed with what the server said.
 REGISTER_EXCEPTION_TRANSLATOR(const rowlock::error& failure) {
@@ -50,7 +27,7 @@ int main(int argc, char** argv) {
     const bool of_a_file = std::any_of(argv, argv + argc, [](std::string_view argument) {
         return argument.starts_with("--source-file=");
     });
-    if (of_a_file && cases == 0) {
+    if (of_a_file && support::cases_begun == 0) {
         std::fprintf(stderr, "this program has no such file, or the file has no such case\n");
         return 1;
     }
