@@ -581,7 +581,10 @@ TEST_CASE("names that differ in any byte are different locks, on every database"
                                          longest,
                                          longest.substr(0, 251),
                                          longest.substr(0, 250) + "y🔒"};
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+    for (const auto which : {ROWLOCK_ALL_BACKENDS}) {  // every driver keeps names as they are
+        const support::lock_database database{which};
+        if (!database.there()) continue;
+        CAPTURE(support::to_string(which));
         client ours{database.source(), database.options()};
         client theirs{database.source(), database.options()};
         std::vector<lease> held;

@@ -13,7 +13,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
+#include <stdexcept>
+#include <string_view>
 
 namespace support {
 
@@ -88,6 +91,26 @@ const char* to_string(backend which) {
             return mysql_alone() ? "MySQL through SOCI" : "MariaDB through SOCI";
     }
     return "?";
+}
+
+bool is_chosen(backend which) {
+    constexpr const char* variable = "ROWLOCK_TEST_DRIVER";
+    const char* const wanted = std::getenv(variable);
+    const bool soci = wanted != nullptr && *wanted != 0;
+    if (soci && std::string_view{wanted} != "soci") {
+        throw std::runtime_error{std::string{variable} + " is soci or not set"};
+    }
+    switch (which) {
+        case backend::sqlite:
+        case backend::postgresql:
+        case backend::mariadb:
+            return !soci;
+        case backend::soci_sqlite:
+        case backend::soci_postgresql:
+        case backend::soci_mariadb:
+            return soci;
+    }
+    return true;
 }
 
 lock_database::lock_database(backend which)
