@@ -82,7 +82,7 @@ install_missing_packages() {
 configure() {
     if command -v ccache >/dev/null; then
         export CMAKE_CXX_COMPILER_LAUNCHER=ccache
-        export CCACHE_NOHASHDIR=1  # builds in different folders share results
+        export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$root  # builds in different folders share results
     fi
     local output
     output=$(cmake --preset "$@" 2>&1) || {
