@@ -224,7 +224,9 @@ private:
         if (!scene_.steady(home_)) return;
         const auto& options = process_->options;
         i64 limit = 300 * ms + 3 * options.statement_timeout.count() * ms;
-        switch (what_->how) {
+        // An offer is adopted without a wait, whatever the manner that was drawn.
+        const bool adopts = what_->kind == hold_kind::offered_lease;
+        switch (adopts ? manner::once : what_->how) {
             case manner::once:
                 limit += (options.retry.total + options.retry.max_backoff).count() * ms;
                 break;
