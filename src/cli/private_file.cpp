@@ -38,7 +38,7 @@ void require_private(int file, const named_file& what) {
 }  // namespace
 
 std::vector<std::string> read_private_lines(const named_file& what, lines_wanted wanted) {
-    const descriptor file{open(what.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY)};
+    const descriptor file{::open(what.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY)};
     if (!file) throw unreadable(what, errno);
     require_private(file.get(), what);
     std::vector<std::string> lines(1);

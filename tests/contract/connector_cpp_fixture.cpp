@@ -12,14 +12,14 @@
 namespace contract {
 namespace {
 
-server_address server() {
+server_address server_in_use() {
     return address_of(support::server::mariadb);
 }
 
 class connector_handle final : public borrowed_handle {
 public:
     connector_handle() {
-        const server_address at = server();
+        const server_address at = server_in_use();
         ::sql::ConnectOptionsMap options;
         options["hostName"] = "tcp://" + at.host + ":" + std::to_string(at.port);
         options["userName"] = at.user;
@@ -50,11 +50,11 @@ bool connector_cpp_fixture::available() {
 }
 
 rowlock::sql::connection_source connector_cpp_fixture::source() {
-    return rowlock::mysql::open(server().url());
+    return rowlock::mysql::open(server_in_use().url());
 }
 
 rowlock::sql::connection_source connector_cpp_fixture::source_with(const server_change& change) {
-    server_address changed = server();
+    server_address changed = server_in_use();
     if (change.password) changed.password = *change.password;
     if (change.database) changed.database = *change.database;
     if (change.port) {
@@ -65,7 +65,7 @@ rowlock::sql::connection_source connector_cpp_fixture::source_with(const server_
 }
 
 std::uint16_t connector_cpp_fixture::server_port() {
-    return server().port;
+    return server_in_use().port;
 }
 
 std::unique_ptr<borrowed_handle> connector_cpp_fixture::borrow() {

@@ -250,7 +250,7 @@ TEST_CASE("a lease is not extended past a request for its release") {
 }
 
 TEST_CASE("a request at once outlives an extension whose answer comes late") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         interception network;
         client holder{network.wrap(database.source()),
                       database.options({.ttl = 20s, .heartbeat = 50ms, .margin = 200ms})};

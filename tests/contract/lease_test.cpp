@@ -262,7 +262,7 @@ TEST_CASE("a holder that vanished is replaced after its ttl, with a greater toke
 
 // shows: promise-2
 TEST_CASE("heartbeats keep a lease beyond its ttl, with the same token") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         client holder{database.source(),
                       database.options({.ttl = 8s, .heartbeat = 300ms, .margin = 100ms})};
         client other{database.source(), database.options()};
@@ -755,7 +755,7 @@ TEST_CASE("transient refusals are retried and do not reach the caller") {
 
 // shows: promise-11
 TEST_CASE("an exhausted pool costs no lease: the heartbeat has its own connection") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         interception network;
         client locks{network.wrap(database.source()),
                      database.watchful({.statement_timeout = 2s,

@@ -115,7 +115,7 @@ TEST_CASE("a lease that is held longer than its policy allows is asked for by th
 }
 
 TEST_CASE("a holder that does not stop after max_hold keeps the lock for its margin at least") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         client holder{database.source(),
                       database.options({.ttl = 7s, .heartbeat = 100ms, .margin = 4s})};
         client other{database.source(), database.options()};

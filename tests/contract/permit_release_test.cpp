@@ -72,7 +72,7 @@ TEST_CASE("permits that are asked for end alone, and come back when their holder
 }
 
 TEST_CASE("permits of a holder that does not stop when asked come back with its session's time") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         client holder{database.source(),
                       database.options({.ttl = 7s, .heartbeat = 100ms, .margin = 4s})};
         client asking{database.source(), database.options()};

@@ -111,7 +111,7 @@ void replace_server(test_quorum& quorum, std::size_t replaced) {
 }  // namespace
 
 TEST_CASE("a quorum lock is granted by all members at once, and its tokens rise") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         quorum_client locks{quorum.sources(), quorum.options(patient())};
         std::int64_t last = 0;
         for (int i = 0; i < 3; ++i) {
@@ -141,7 +141,7 @@ TEST_CASE("a quorum lock is granted by all members at once, and its tokens rise"
 }
 
 TEST_CASE("a waiter for a quorum lock gets it after the release, with a greater token") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         quorum_client first{quorum.sources(), quorum.options(patient())};
         quorum_client second{quorum.sources(), quorum.options(patient())};
         auto held = first.acquire("job");
@@ -165,7 +165,7 @@ TEST_CASE("a waiter for a quorum lock gets it after the release, with a greater 
 }
 
 TEST_CASE("a stop ends the wait for a quorum lock, and nothing stays behind") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         quorum_client first{quorum.sources(), quorum.options(patient())};
         quorum_client second{quorum.sources(), quorum.options(patient())};
         const auto held = first.acquire("job");
@@ -184,7 +184,7 @@ TEST_CASE("a stop ends the wait for a quorum lock, and nothing stays behind") {
 }
 
 TEST_CASE("a quorum lock works without one of its members, and counts it again when it is back") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         quorum_client locks{quorum.sources(), quorum.options({.ttl = 8s, .heartbeat = 300ms})};
         auto held = locks.acquire("job");
         REQUIRE(eventually([&] { return held.counted() == 3; }));
@@ -205,7 +205,7 @@ TEST_CASE("a quorum lock works without one of its members, and counts it again w
 }
 
 TEST_CASE("a quorum lock is lost without a majority, in time, and does not come back") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         quorum_client locks{quorum.sources(), quorum.options({.ttl = 8s, .heartbeat = 300ms})};
         const auto held = locks.acquire("job");
         REQUIRE(eventually([&] { return held.counted() == 3; }));
@@ -228,7 +228,7 @@ TEST_CASE("a quorum lock is lost without a majority, in time, and does not come 
 }
 
 TEST_CASE("what is left of a quorum lock is never more than its ttl, whenever its time ends") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         const auto clock = std::make_shared<sudden_clock>();
         const auto ttl = patient().ttl;
         quorum_client locks{quorum.sources(), quorum.options({.ttl = ttl, .time = clock})};
@@ -249,7 +249,7 @@ TEST_CASE("what is left of a quorum lock is never more than its ttl, whenever it
 }
 
 TEST_CASE("a member whose lease was broken is counted again; two broken ones end the hold") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         quorum_client locks{quorum.sources(), quorum.options({.ttl = 20s, .heartbeat = 300ms})};
         const auto held = locks.acquire("job");
         REQUIRE(eventually([&] { return held.counted() == 3; }));
@@ -272,7 +272,7 @@ TEST_CASE("a member whose lease was broken is counted again; two broken ones end
 }
 
 TEST_CASE("minorities give way: clients that each hold one member end with one holder") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         std::vector<std::unique_ptr<quorum_client>> clients;
         for (int i = 0; i < 3; ++i) {
             clients.push_back(std::make_unique<quorum_client>(
@@ -300,7 +300,7 @@ TEST_CASE("minorities give way: clients that each hold one member end with one h
 }
 
 TEST_CASE("a token is claimed only under the grant, the epoch and the server that may vote") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         auto& member = quorum.member(0);
         const auto protocol = quorum.protocol(0);
         const protocol::known_quorum known{"test", 1};
@@ -346,7 +346,7 @@ TEST_CASE("a token is claimed only under the grant, the epoch and the server tha
 }
 
 TEST_CASE("a rise of the epoch waits for a claim in progress, and later ones are refused") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         auto& member = quorum.member(0);
         const auto protocol = quorum.protocol(0);
         const support::protocol_session ours{member, session_id{101}, {.ttl = 25s}};
@@ -375,7 +375,7 @@ TEST_CASE("a rise of the epoch waits for a claim in progress, and later ones are
 }
 
 TEST_CASE("a server that is not the member that voted does not count until it is readmitted") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         const auto ttl = 8s;
         quorum.shorten(ttl);
         const auto options = quorum.options({.ttl = ttl, .heartbeat = 300ms, .margin = 100ms});
@@ -414,7 +414,7 @@ TEST_CASE("a server that is not the member that voted does not count until it is
 }
 
 TEST_CASE("a readmission needs a majority of the other members, and changes nothing without it") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         quorum.shorten(1s);
         replace_server(quorum, 0);
         CHECK(kind_of([&] { rowlock::detail::readmit(quorum.sources(), 2, false); }) ==
@@ -428,7 +428,7 @@ TEST_CASE("a readmission needs a majority of the other members, and changes noth
 }
 
 TEST_CASE("a transaction beside a member commits only under the quorum lock") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         auto& member = quorum.member(0);
         member.run("create table rowlock_data (n int)");
         quorum_client locks{quorum.sources(), quorum.options(patient())};
@@ -465,7 +465,7 @@ TEST_CASE("a transaction beside a member commits only under the quorum lock") {
 }
 
 TEST_CASE("a member that knows too much, and always answers late, refuses one hold's guard") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         auto& member = quorum.member(0);
         // As a claim whose reply was lost leaves it.
         quorum.protocol(0).seal(member.admin(), "job", 5, "test", soon());
@@ -507,7 +507,7 @@ TEST_CASE("a member that knows too much, and always answers late, refuses one ho
 }
 
 TEST_CASE("a fenced transaction keeps later tokens out until it ends") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         auto& member = quorum.member(0);
         quorum_client locks{quorum.sources(), quorum.options(patient())};
         const auto held = locks.acquire("job");
@@ -535,7 +535,7 @@ TEST_CASE("members that cannot be a quorum are refused, with what to do") {
         CHECK(kind_of([&] { quorum_client{of_sqlite()}; }) == errc::unsupported);
         CHECK(kind_of([&] { found_quorum(of_sqlite()); }) == errc::unsupported);
     }
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         auto two = quorum.sources();
         two.pop_back();
         CHECK(kind_of([&] { quorum_client{two}; }) == errc::invalid_options);
@@ -562,7 +562,7 @@ TEST_CASE("members that cannot be a quorum are refused, with what to do") {
 }
 
 TEST_CASE("a quorum client that is destroyed leaves inert holds and free members") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         std::optional<quorum_lease> held;
         {
             quorum_client locks{quorum.sources(), quorum.options(patient())};
@@ -579,7 +579,7 @@ TEST_CASE("a quorum client that is destroyed leaves inert holds and free members
 
 TEST_CASE(
     "lost() of a quorum lock fires on a thread of its own, and when the client is destroyed") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         auto locks = std::make_unique<quorum_client>(
             quorum.sources(), quorum.options({.ttl = 3s, .heartbeat = 300ms}));
         std::mutex mutex;
@@ -608,7 +608,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a quorum client that is destroyed ends the waits of its callers") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         quorum_client holder{quorum.sources(), quorum.options(patient())};
         auto waits = std::make_unique<quorum_client>(quorum.sources(), quorum.options(patient()));
         const auto held = holder.acquire("job");
@@ -627,7 +627,7 @@ TEST_CASE("a quorum client that is destroyed ends the waits of its callers") {
 }
 
 TEST_CASE("a failure of a member in the past does not end a later wait for a quorum lock") {
-    ROWLOCK_FOR_EACH_QUORUM(quorum) {
+    ROWLOCK_FOR_A_QUORUM(quorum) {
         quorum_client locks{quorum.sources(), quorum.options({.ttl = 6s})};
         static_cast<void>(locks.acquire("job"));
         for (std::size_t i = 0; i < 3; ++i) cut(quorum, i);

@@ -87,7 +87,7 @@ TEST_CASE("a holder that destroys its requested lease hands the lock to the wait
 }
 
 TEST_CASE("a holder that does not stop after a request keeps the lock for its margin at least") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         client holder{database.source(),
                       database.options({.ttl = 7s, .heartbeat = 100ms, .margin = 4s})};
         client asking{database.source(), database.options()};
@@ -107,7 +107,7 @@ TEST_CASE("a holder that does not stop after a request keeps the lock for its ma
 TEST_CASE(
     "a holder that cannot read which release was requested loses its leases before the lock passes "
     "on") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         interception network;
         network.before([](std::string_view name) {
             if (name == "session_leases") throw error{errc::timed_out, "made by the test"};
@@ -197,7 +197,7 @@ TEST_CASE("a holder that is asked to release within a time works on, and learns 
 }
 
 TEST_CASE("a holder that does not release within the time loses the lease, and has its margin") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         client holder{database.source(),
                       database.options({.ttl = 12s, .heartbeat = 100ms, .margin = 3s})};
         client asking{database.source(), database.options()};
@@ -246,7 +246,7 @@ TEST_CASE("a shorter request replaces a longer one, and one without a time ends 
 // The deadline alone protects: a holder that does not know of the request stops believing before
 // the database gives the lock away.
 TEST_CASE("a holder that cannot read who asks stops before the lock passes on") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         interception network;
         network.before([](std::string_view name) {
             if (name == "session_leases") throw error{errc::timed_out, "made by the test"};
@@ -263,7 +263,7 @@ TEST_CASE("a holder that cannot read who asks stops before the lock passes on") 
 }
 
 TEST_CASE("holders of permits and modes are asked for them within a time, each alone") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         client holder{database.source(),
                       database.options({.ttl = 8s, .heartbeat = 100ms, .margin = 300ms})};
         client asking{database.source(), database.options()};
@@ -300,7 +300,7 @@ TEST_CASE("holders of permits and modes are asked for them within a time, each a
 }
 
 TEST_CASE("a request outlives an extension whose answer comes late") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         interception network;
         client holder{network.wrap(database.source()),
                       database.options({.ttl = 10s, .heartbeat = 50ms, .margin = 200ms})};

@@ -240,7 +240,7 @@ TEST_CASE("a try finds a retained lease free although a thread that has lost it 
 }
 
 TEST_CASE("tries by another thread do not end the retention of a lease, whenever they come") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         client locks{database.source(), keeping(database, 4s)};
         until_kept(locks, "job");
         std::atomic<bool> over{false};
@@ -425,7 +425,7 @@ TEST_CASE("a client that no recall reaches gives a lease that it uses now and th
 TEST_CASE(
     "tries that neither recall nor mark find a lease that is used now and then always held "
     "(control)") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         interception network;
         auto deaf = plain(database);
         deaf.wake_ups = wakeup_mode::polling;  // sends no recall
@@ -1048,7 +1048,7 @@ TEST_CASE("a cycle through a retained lease in use is found") {
 }
 
 TEST_CASE("a retained lease that is just given back does not count as held by its client") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         constexpr int count = 80;  // more than are given back by two statements
         interception network;
         client locks{network.wrap(database.source()), keeping(database, 1s)};
@@ -1249,7 +1249,7 @@ TEST_CASE("each retained lease is looked at for waiters some time after its toke
 }
 
 TEST_CASE("threads of two retaining clients and a plain one exclude each other, and tokens rise") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         client a{database.source(), keeping(database, 200ms)};
         client b{database.source(), keeping(database, 200ms)};
         client c{database.source(), plain(database)};

@@ -412,7 +412,7 @@ TEST_CASE("an offered lease that was asked for at once is over, for its giver an
 }
 
 TEST_CASE("the giver of an offer learns that its lease's time is over") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         client giver{database.source(), database.options({.ttl = 20s})};
         auto given = giver.acquire("job", {.max_duration = 3s});
         const auto over = given.lost();
@@ -444,7 +444,7 @@ TEST_CASE("a taking back that fails leaves the offer as it was") {
 }
 
 TEST_CASE("a lease with a deadline keeps it when it is adopted") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         client giver{database.source(), database.options({.ttl = 20s})};
         client taker{database.source(), database.options({.ttl = 20s})};
         auto given = giver.acquire("job", {.max_duration = 12s});

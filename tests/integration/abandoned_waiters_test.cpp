@@ -525,7 +525,7 @@ TEST_CASE("a call that stopped waiting does not count as waiting") {
 }
 
 TEST_CASE("a client that waits without events sends few statements") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         client holder{database.source(), database.options()};
         const auto job = holder.acquire("job");
         interception network;

@@ -68,7 +68,7 @@ std::string remedy_of(client& locks, const std::string& name) {
 }  // namespace
 
 TEST_CASE("a client detects within five heartbeats that a lease's row was changed by hand") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         losses told;
         auto options = database.watchful({.on_event = told.callback()});
         options.heartbeat = 1s;  // not many of them pass while the machine stalls
@@ -180,7 +180,7 @@ TEST_CASE("a client with many leases reads their rows three thousand a second at
 }
 
 TEST_CASE("a client detects with its next heartbeat that its session's row was deleted by hand") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         losses told;
         auto options = database.watchful({.on_event = told.callback()});
         options.heartbeat = 3s;  // no two of them pass while the machine stalls

@@ -358,7 +358,7 @@ TEST_CASE("a holder on another machine that has waited is woken by PostgreSQL") 
 
 // shows: fault-break
 TEST_CASE("control: a holder without wake-ups learns of it with its next heartbeat") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         client holder{
             database.source(),
             database.options({.ttl = 60s, .heartbeat = 4s, .wake_ups = wakeup_mode::polling})};
@@ -373,7 +373,7 @@ TEST_CASE("control: a holder without wake-ups learns of it with its next heartbe
 }
 
 TEST_CASE("a wake-up that precedes the grant which it concerns is followed by checks with pauses") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         interception network;
         auto options = by_datagram(database, {.heartbeat = 2s, .statement_timeout = 20s});
         client holder{network.wrap(database.source()), options};
@@ -452,7 +452,7 @@ TEST_CASE("a program that knows all but the tables causes no statement of a hold
 }
 
 TEST_CASE("control: a reader of rowlock's tables causes at most a heartbeat a second") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         stranger stranger{database};
         client holder{database.source(), by_datagram(database)};
         const auto held = holder.acquire("job");

@@ -290,7 +290,7 @@ TEST_CASE("a client whose session is ended during an acquire acquires in a new s
 }
 
 TEST_CASE("a client that was stopped during a grant never returns an expired success") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         support::interception network;
         client locks{network.wrap(database.source()),
                      database.options({.ttl = 4s, .margin = 200ms})};

@@ -501,7 +501,7 @@ TEST_CASE("a destroyed client fails its waiters for several locks, and leaves no
 }
 
 TEST_CASE("locks that were granted to a wait that an outage ended belong to no one twice") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         interception network;
         network.transactions = true;
         client_options options = database.options({.ttl = 1min, .heartbeat = 1300ms});

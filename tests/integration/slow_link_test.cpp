@@ -128,7 +128,7 @@ steady::duration hand_over(support::lock_database& database) {
 
 // shows: promise-5
 TEST_CASE("a ttl of ten round trips holds its leases, with and without lost packets") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         std::vector<std::future<fate>> all;
         unsigned seed = 0;
         for (const milliseconds its_ttl : {ttl, 2 * ttl}) {
@@ -238,7 +238,7 @@ TEST_CASE("a forced release is known while the heartbeat's own connection is bei
 }
 
 TEST_CASE("the client warns of a ttl that is too short for the link, and names a sufficient one") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         for (const bool is_short : {true, false}) {
             CAPTURE(is_short);
             interception network;
@@ -277,7 +277,7 @@ TEST_CASE("the client warns of a ttl that is too short for the link, and names a
 }
 
 TEST_CASE("a hand-over between far clients takes three round trips and a poll at most") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         constexpr auto poll = 1s;
         constexpr auto bound = 3 * less_far + poll;
         const auto took = support::at_best(bound, [&] { return hand_over(database); });

@@ -16,13 +16,13 @@ struct place {
     std::size_t size;
 };
 
-place address_in(const std::string& url) {
+place place_in(const std::string& url) {
     const auto begin = url.rfind('@') + 1;
     return {begin, url.find('/', begin) - begin};
 }
 
 std::string address_of(const std::string& url) {
-    const auto at = address_in(url);
+    const auto at = place_in(url);
     return url.substr(at.begin, at.size);
 }
 
@@ -57,7 +57,7 @@ std::unique_ptr<haproxy> haproxy::start(const std::string& url, std::chrono::mil
             std::vector<std::string>{program, "-db", "-f", made->folder_.path() + "/haproxy.cfg"},
             made->folder_, "haproxy.log", SIGTERM);
         made->url_ = url;
-        const auto at = address_in(url);
+        const auto at = place_in(url);
         made->url_.replace(at.begin, at.size, "127.0.0.1:" + std::to_string(port));
         if (comes_up(*made->process_, made->url_)) return made;
         made->process_.reset();

@@ -113,6 +113,12 @@ bool is_chosen(backend which) {
     return true;
 }
 
+std::vector<backend> for_a_client() {
+    using enum backend;
+    if (is_chosen(postgresql)) return {mysql_alone() ? mariadb : postgresql};
+    return {soci_sqlite, soci_postgresql, soci_mariadb};
+}
+
 lock_database::lock_database(backend which)
     : which_{which},
       prefix_{fresh_prefix()},

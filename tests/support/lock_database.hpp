@@ -30,6 +30,10 @@ enum class backend : unsigned char {
 /// ROWLOCK_TEST_DRIVER=soci.
 [[nodiscard]] bool is_chosen(backend which);
 
+/// Where a decision of the client is shown that is the same everywhere, and takes seconds: on
+/// PostgreSQL; in a run for MySQL on that, and through SOCI on each of its back ends.
+[[nodiscard]] std::vector<backend> for_a_client();
+
 /// Migrated tables for one test case, removed afterwards.
 class lock_database {
 public:
@@ -104,6 +108,11 @@ private:
 #define ROWLOCK_FOR_EACH_BACKEND(database, ...)                                     \
     for (const auto which_ : {__VA_ARGS__})                                         \
         if (support::is_chosen(which_)) DOCTEST_SUBCASE(support::to_string(which_)) \
+    if (support::lock_database database{which_}; database.there())
+
+/// The same for a case that is about what a client decides.
+#define ROWLOCK_FOR_A_CLIENT(database)                                                            \
+    for (const auto which_ : support::for_a_client()) DOCTEST_SUBCASE(support::to_string(which_)) \
     if (support::lock_database database{which_}; database.there())
 
 #define ROWLOCK_ALL_BACKENDS                                                           \

@@ -21,7 +21,7 @@ struct socket_address {
     std::string port;
 };
 
-socket_address address_in(const std::string& url) {
+socket_address socket_address_in(const std::string& url) {
     const std::regex form{R"(.*[?&]host=([^&]*)&port=(\d+).*)"};
     std::smatch found;
     if (!std::regex_match(url, found, form)) {
@@ -51,7 +51,7 @@ std::unique_ptr<standby> standby::start() {
     }
     const std::string most{
         primary->query("select current_setting('max_connections')", soon()).text(0, 0)};
-    const auto from = address_in(*socket_url);
+    const auto from = socket_address_in(*socket_url);
     auto where = contract::address_of(server::postgresql);
     std::unique_ptr<standby> made{new standby};
     const std::string& home = made->folder_.path();

@@ -22,14 +22,15 @@ using namespace rowlock;
 
 namespace {
 
-constexpr uid_t nobody = 65534;
+constexpr uid_t nobodys_id = 65534;
 
 /// Posts from another process, as another user where that is possible. Waits until the reader has
 /// taken all datagrams. Returns whether there was a mailbox.
 bool post(const std::string& name, const std::vector<std::string>& texts, int times) {
     const auto child = ::fork();
     if (child == 0) {
-        if (::geteuid() == 0 && (::setgid(nobody) != 0 || ::setuid(nobody) != 0)) ::_exit(2);
+        if (::geteuid() == 0 && (::setgid(nobodys_id) != 0 || ::setuid(nobodys_id) != 0))
+            ::_exit(2);
         sockaddr_un where{};
         where.sun_family = AF_UNIX;
         std::memcpy(where.sun_path + 1, name.data(), name.size());

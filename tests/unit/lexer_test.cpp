@@ -17,7 +17,7 @@ using rowlock::sql::lexer;
 using rowlock::sql::token;
 using rowlock::sql::token_kind;
 
-constexpr dialect dialects[] = {dialect::postgresql, dialect::mysql, dialect::sqlite};
+constexpr dialect all_dialects[] = {dialect::postgresql, dialect::mysql, dialect::sqlite};
 
 std::vector<token> tokens_of(dialect speaks, std::string_view text) {
     std::vector<token> all;
@@ -91,7 +91,7 @@ void read_to_the_end(dialect speaks, std::string_view text) {
 }  // namespace
 
 TEST_CASE("words, numbers and punctuation are the same on every database") {
-    for (const dialect speaks : dialects) {
+    for (const dialect speaks : all_dialects) {
         CHECK(read(speaks, "Select a_1, b.c from t;") ==
               "|w Select|w a_1|. ,|w b|. .|w c|w from|w t|. ;|");
         CHECK(read(speaks, "1 1.5 0x1f 1e5 a1 1..2") ==
@@ -104,7 +104,7 @@ TEST_CASE("words, numbers and punctuation are the same on every database") {
 
 TEST_CASE("tokens have their offsets, and together make up the text") {
     const std::string_view text = "select\t'a' -- b\n, \"c\"";
-    for (const dialect speaks : dialects) {
+    for (const dialect speaks : all_dialects) {
         const auto all = tokens_of(speaks, text);
         CHECK(tile(all, text));
         REQUIRE(all.size() == 9);
@@ -117,7 +117,7 @@ TEST_CASE("tokens have their offsets, and together make up the text") {
 }
 
 TEST_CASE("$1 is a parameter everywhere, and characters that follow directly are part of it") {
-    for (const dialect speaks : dialects) {
+    for (const dialect speaks : all_dialects) {
         CHECK(read(speaks, "$1,$23+a$4") == "|p $1|. ,|p $23|. +|w a$4|");
         CHECK(read(speaks, "$1a $1$2") == "|p $1a|p $1$2|");
         CHECK(read(speaks, "$ $") == "|. $|. $|");
@@ -141,7 +141,7 @@ TEST_CASE("each database has its own quotes for names") {
 }
 
 TEST_CASE("a doubled quote stands for itself") {
-    for (const dialect speaks : dialects) {
+    for (const dialect speaks : all_dialects) {
         CHECK(read(speaks, "'it''s' '' ''''") == "|s 'it''s'|s ''|s ''''|");
         CHECK(read(speaks, "'a' 'b'") == "|s 'a'|s 'b'|");
     }
@@ -228,7 +228,7 @@ TEST_CASE("a comment that MySQL executes is code") {
 }
 
 TEST_CASE("an unterminated token extends to the end of the text") {
-    for (const dialect speaks : dialects) {
+    for (const dialect speaks : all_dialects) {
         for (const std::string_view text :
              {"'a; b", "'a''", "\"a; b", "/* a", "/*", "-- a", "--"}) {
             CAPTURE(text);
@@ -249,7 +249,7 @@ TEST_CASE("a text may end anywhere") {
     const std::string_view whole =
         "select E'a\\'' , $a$ b $a$, \"c\"\"d\", 'e''f' /* /* */ */ -- g\n, $12 :h ::i := ?3 "
         "@j `k``l` [m] # n\n /*! o */ /*M! p */ 1.5 e'";
-    for (const dialect speaks : dialects) {
+    for (const dialect speaks : all_dialects) {
         for (std::size_t begin = 0; begin <= whole.size(); ++begin) {
             for (std::size_t length = 0; length <= 12; ++length) {
                 read_to_the_end(speaks, whole.substr(begin, length));
@@ -269,6 +269,6 @@ TEST_CASE("the tokens of any text make up all of it") {
         std::string text;
         for (auto length = below(14); length > 0; --length)
             text += alphabet[below(alphabet.size())];
-        for (const dialect speaks : dialects) REQUIRE(tile(tokens_of(speaks, text), text));
+        for (const dialect speaks : all_dialects) REQUIRE(tile(tokens_of(speaks, text), text));
     }
 }

@@ -29,7 +29,7 @@ constexpr std::array<metrics::nanoseconds, 3> some_bounds{1ms, 10ms, 1s};
 constexpr metrics::metric one_histogram{"some_seconds", metrics::type::histogram, "class",
                                         "seconds", "Of a test."};
 
-std::uint64_t granted(const metrics::class_measurements& of) {
+std::uint64_t times_granted(const metrics::class_measurements& of) {
     return of.acquires(acquire_mode::exclusive, acquire_outcome::granted).count;
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("without a function that classifies, all names are of one class withou
     all.of("b").acquired(acquire_mode::exclusive, acquire_outcome::granted, 1ms);
     REQUIRE(all.classes().size() == 1);
     CHECK(all.classes().front()->name() == "");
-    CHECK(granted(*all.classes().front()) == 2);
+    CHECK(times_granted(*all.classes().front()) == 2);
 }
 
 TEST_CASE("names of one class are measured together, the 65th class and unusable ones as other") {
@@ -144,7 +144,7 @@ TEST_CASE("threads that name a class first at the same time get the same one") {
         std::uint64_t count = 0;
         for (const auto* const each : all.classes()) {
             names.insert(each->name());
-            count += granted(*each);
+            count += times_granted(*each);
         }
         REQUIRE(all.classes().size() == 65);
         REQUIRE(names.size() == 65);

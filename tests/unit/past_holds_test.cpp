@@ -79,8 +79,8 @@ std::vector<overview::past_hold> holds(const std::vector<history_record>& record
 
 TEST_CASE("a hold that was handed over ended when the next one began, and is not still held") {
     const auto all = holds({begun(1, granted, 1, 11, 1), of_lease(2, queued, 2, 22),
-                            begun(5, handed_over, 2, 22, 2, 1), of_lease(5, left, 2, 22),
-                            of_lease(9, released, 2, 22, 2)});
+                            begun(5, history_kind::handed_over, 2, 22, 2, 1),
+                            of_lease(5, left, 2, 22), of_lease(9, released, 2, 22, 2)});
     REQUIRE(all.size() == 2);
     CHECK(all[0].from == at(1));
     CHECK(all[0].to == at(5));
@@ -189,9 +189,9 @@ TEST_CASE("a renewed or retained lease is one hold, with the last of its tokens"
 }
 
 TEST_CASE("several grants of one client are several holds") {
-    const auto all = holds({begun(1, granted, 1, 11, 1), of_lease(2, released, 1, 11, 1),
-                            begun(3, granted, 1, 12, 2), begun(4, handed_over, 1, 13, 3, 1),
-                            of_lease(5, released, 1, 13, 3)});
+    const auto all = holds(
+        {begun(1, granted, 1, 11, 1), of_lease(2, released, 1, 11, 1), begun(3, granted, 1, 12, 2),
+         begun(4, history_kind::handed_over, 1, 13, 3, 1), of_lease(5, released, 1, 13, 3)});
     REQUIRE(all.size() == 3);
     CHECK(all[0].how == ending::released);
     CHECK(all[1].how == ending::handed_over);
@@ -238,7 +238,7 @@ TEST_CASE("a hold whose beginning was cut off says so") {
     CHECK(ended[0].to == at(3));
     CHECK(ended[0].how == ending::released);
 
-    const auto replaced = holds({begun(5, handed_over, 2, 22, 2, 1)});
+    const auto replaced = holds({begun(5, history_kind::handed_over, 2, 22, 2, 1)});
     REQUIRE(replaced.size() == 2);
     CHECK(replaced[0].session == session_id{1});
     CHECK_FALSE(replaced[0].from.has_value());
@@ -259,8 +259,9 @@ TEST_CASE("a hold whose beginning was cut off says so") {
 
 TEST_CASE("what happened while nothing was recorded is not invented") {
     // Recording was off between: who gave the lease to session 3 was another.
-    const auto all = holds({begun(1, granted, 1, 11, 1), begun(50, handed_over, 3, 33, 9, 2),
-                            begun(60, granted, 4, 44, 10)});
+    const auto all =
+        holds({begun(1, granted, 1, 11, 1), begun(50, history_kind::handed_over, 3, 33, 9, 2),
+               begun(60, granted, 4, 44, 10)});
     REQUIRE(all.size() == 4);
     CHECK(all[0].how == ending::unknown);
     CHECK_FALSE(all[0].to.has_value());
@@ -278,8 +279,8 @@ TEST_CASE("locks of one name and different kinds, and different names, do not mi
     auto other = begun(2, granted, 2, 22, 1);
     other.name = "b";
     auto permit = of_permits(begun(3, granted, 3, 33, 1), 1);
-    const auto all =
-        holds({begun(1, granted, 1, 11, 1), other, permit, begun(5, handed_over, 4, 44, 2, 1)});
+    const auto all = holds({begun(1, granted, 1, 11, 1), other, permit,
+                            begun(5, history_kind::handed_over, 4, 44, 2, 1)});
     REQUIRE(all.size() == 4);
     CHECK(all[0].how == ending::handed_over);
     CHECK(all[1].how == ending::unknown);

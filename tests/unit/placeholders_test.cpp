@@ -16,15 +16,15 @@ using rowlock::driver::spelling;
 using rowlock::sql::dialect;
 using order = std::vector<std::size_t>;
 
-std::string in_postgresql(const std::string& text) {
+std::string converted_for_postgresql(const std::string& text) {
     return rewrite_placeholders(text, dialect::postgresql, spelling::question).text;
 }
 
-std::string in_mysql(const std::string& text) {
+std::string converted_for_mysql(const std::string& text) {
     return rewrite_placeholders(text, dialect::mysql, spelling::question).text;
 }
 
-std::string in_sqlite(const std::string& text) {
+std::string converted_for_sqlite(const std::string& text) {
     return rewrite_placeholders(text, dialect::sqlite, spelling::question_number).text;
 }
 
@@ -33,7 +33,7 @@ std::string for_soci(const std::string& text, dialect speaks = dialect::postgres
 }
 
 template <typename Call>
-errc failure_of(Call call) {
+errc kind_of_failure(Call call) {
     try {
         call();
     } catch (const rowlock::error& e) {
@@ -86,121 +86,123 @@ TEST_CASE("the count of parameters is the greatest number, and is required exact
     CHECK(made.parameters == 12);
     CHECK(made.order == order{11});
     CHECK_NOTHROW(made.require_parameters(12));
-    CHECK(failure_of([&] { made.require_parameters(11); }) == errc::invalid_options);
-    CHECK(failure_of([&] { made.require_parameters(13); }) == errc::invalid_options);
+    CHECK(kind_of_failure([&] { made.require_parameters(11); }) == errc::invalid_options);
+    CHECK(kind_of_failure([&] { made.require_parameters(13); }) == errc::invalid_options);
 }
 
 TEST_CASE("literals of every dialect are left alone") {
-    CHECK(in_postgresql("'$1' $1") == "'$1' ?");
-    CHECK(in_postgresql("'it''s $1' $1") == "'it''s $1' ?");
-    CHECK(in_postgresql("'' $1") == "'' ?");
-    CHECK(in_mysql("'$1' \"$1\" $1") == "'$1' \"$1\" ?");
-    CHECK(in_mysql("\"a\"\"$1\" $1") == "\"a\"\"$1\" ?");
-    CHECK(in_sqlite("'it''s $1' $1") == "'it''s $1' ?1");
+    CHECK(converted_for_postgresql("'$1' $1") == "'$1' ?");
+    CHECK(converted_for_postgresql("'it''s $1' $1") == "'it''s $1' ?");
+    CHECK(converted_for_postgresql("'' $1") == "'' ?");
+    CHECK(converted_for_mysql("'$1' \"$1\" $1") == "'$1' \"$1\" ?");
+    CHECK(converted_for_mysql("\"a\"\"$1\" $1") == "\"a\"\"$1\" ?");
+    CHECK(converted_for_sqlite("'it''s $1' $1") == "'it''s $1' ?1");
 }
 
 TEST_CASE("a backslash escapes in MySQL's literals and in PostgreSQL's E'', nowhere else") {
-    CHECK(in_mysql(R"('\' $1' $1)") == R"('\' $1' ?)");
-    CHECK(in_mysql(R"("\" $1" $1)") == R"("\" $1" ?)");
-    CHECK(in_mysql(R"('\\' $1)") == R"('\\' ?)");
-    CHECK(in_postgresql(R"('\' $1 '$1')") == R"('\' ? '$1')");
-    CHECK(in_postgresql(R"(E'\' $1' $1)") == R"(E'\' $1' ?)");
-    CHECK(in_postgresql(R"(e'\\' $1)") == R"(e'\\' ?)");
-    CHECK(in_sqlite(R"('\' $1)") == R"('\' ?1)");
-    CHECK(in_postgresql("E'a'\n'\\' $1' $1") == "E'a'\n'\\' $1' ?");
+    CHECK(converted_for_mysql(R"('\' $1' $1)") == R"('\' $1' ?)");
+    CHECK(converted_for_mysql(R"("\" $1" $1)") == R"("\" $1" ?)");
+    CHECK(converted_for_mysql(R"('\\' $1)") == R"('\\' ?)");
+    CHECK(converted_for_postgresql(R"('\' $1 '$1')") == R"('\' ? '$1')");
+    CHECK(converted_for_postgresql(R"(E'\' $1' $1)") == R"(E'\' $1' ?)");
+    CHECK(converted_for_postgresql(R"(e'\\' $1)") == R"(e'\\' ?)");
+    CHECK(converted_for_sqlite(R"('\' $1)") == R"('\' ?1)");
+    CHECK(converted_for_postgresql("E'a'\n'\\' $1' $1") == "E'a'\n'\\' $1' ?");
 }
 
 TEST_CASE("only the word E makes an escape string") {
-    CHECK(in_postgresql(R"(nameE'\' $1)") == R"(nameE'\' ?)");
-    CHECK(in_postgresql(R"(1E'\' $1)") == R"(1E'\' ?)");
-    CHECK(in_postgresql(R"(B'\' $1)") == R"(B'\' ?)");
-    CHECK(in_sqlite(R"(E'\' $1)") == R"(E'\' ?1)");
+    CHECK(converted_for_postgresql(R"(nameE'\' $1)") == R"(nameE'\' ?)");
+    CHECK(converted_for_postgresql(R"(1E'\' $1)") == R"(1E'\' ?)");
+    CHECK(converted_for_postgresql(R"(B'\' $1)") == R"(B'\' ?)");
+    CHECK(converted_for_sqlite(R"(E'\' $1)") == R"(E'\' ?1)");
 }
 
 TEST_CASE("quoted identifiers are left alone") {
-    CHECK(in_postgresql(R"("$1""$1" $1)") == R"("$1""$1" ?)");
-    CHECK(in_mysql("`$1``$1` $1") == "`$1``$1` ?");
-    CHECK(in_mysql(R"(`a\` $1)") == R"(`a\` ?)");
-    CHECK(in_sqlite("[it's $1] \"$1\" `$1` $1") == "[it's $1] \"$1\" `$1` ?1");
-    CHECK(in_postgresql("a[$1]") == "a[?]");
+    CHECK(converted_for_postgresql(R"("$1""$1" $1)") == R"("$1""$1" ?)");
+    CHECK(converted_for_mysql("`$1``$1` $1") == "`$1``$1` ?");
+    CHECK(converted_for_mysql(R"(`a\` $1)") == R"(`a\` ?)");
+    CHECK(converted_for_sqlite("[it's $1] \"$1\" `$1` $1") == "[it's $1] \"$1\" `$1` ?1");
+    CHECK(converted_for_postgresql("a[$1]") == "a[?]");
 }
 
 TEST_CASE("comments are left alone") {
-    CHECK(in_postgresql("-- $1 it's\n$1") == "-- $1 it's\n?");
-    CHECK(in_postgresql("/* $1 ' */ $1") == "/* $1 ' */ ?");
-    CHECK(in_postgresql("$1 --") == "? --");
-    CHECK(in_mysql("# $1 '\n$1") == "# $1 '\n?");
-    CHECK(in_mysql("-- $1 '\n$1 --\t$1") == "-- $1 '\n? --\t$1");
-    CHECK(in_mysql("/* $1 ' */ $1") == "/* $1 ' */ ?");
-    CHECK(in_sqlite("-- $1 '\n/* $1 ' */ $1") == "-- $1 '\n/* $1 ' */ ?1");
-    CHECK(in_postgresql("-- $1 '\r$1") == "-- $1 '\r?");
-    CHECK(in_mysql("--\x7f$1 '\n$1") == "--\x7f$1 '\n?");
+    CHECK(converted_for_postgresql("-- $1 it's\n$1") == "-- $1 it's\n?");
+    CHECK(converted_for_postgresql("/* $1 ' */ $1") == "/* $1 ' */ ?");
+    CHECK(converted_for_postgresql("$1 --") == "? --");
+    CHECK(converted_for_mysql("# $1 '\n$1") == "# $1 '\n?");
+    CHECK(converted_for_mysql("-- $1 '\n$1 --\t$1") == "-- $1 '\n? --\t$1");
+    CHECK(converted_for_mysql("/* $1 ' */ $1") == "/* $1 ' */ ?");
+    CHECK(converted_for_sqlite("-- $1 '\n/* $1 ' */ $1") == "-- $1 '\n/* $1 ' */ ?1");
+    CHECK(converted_for_postgresql("-- $1 '\r$1") == "-- $1 '\r?");
+    CHECK(converted_for_mysql("--\x7f$1 '\n$1") == "--\x7f$1 '\n?");
 }
 
 TEST_CASE("block comments nest in PostgreSQL only") {
-    CHECK(in_postgresql("/* /* */ $1 */ $1") == "/* /* */ $1 */ ?");
-    CHECK(in_postgresql("/*/ $1 */ $1") == "/*/ $1 */ ?");
-    CHECK(in_mysql("/* /* */ $1") == "/* /* */ ?");
-    CHECK(in_sqlite("/* /* */ $1") == "/* /* */ ?1");
+    CHECK(converted_for_postgresql("/* /* */ $1 */ $1") == "/* /* */ $1 */ ?");
+    CHECK(converted_for_postgresql("/*/ $1 */ $1") == "/*/ $1 */ ?");
+    CHECK(converted_for_mysql("/* /* */ $1") == "/* /* */ ?");
+    CHECK(converted_for_sqlite("/* /* */ $1") == "/* /* */ ?1");
 }
 
 TEST_CASE("MySQL takes two minus signs for a comment only before whitespace") {
-    CHECK(in_mysql("5--$1") == "5--?");
-    CHECK(in_postgresql("5--$1") == "5--$1");
-    CHECK(in_sqlite("5--$1") == "5--$1");
+    CHECK(converted_for_mysql("5--$1") == "5--?");
+    CHECK(converted_for_postgresql("5--$1") == "5--$1");
+    CHECK(converted_for_sqlite("5--$1") == "5--$1");
 }
 
 TEST_CASE("MySQL's executable comments hold parameters like other text") {
-    CHECK(in_mysql("select /*!50000 $1, */ /*M! $2 */ '$1'") ==
+    CHECK(converted_for_mysql("select /*!50000 $1, */ /*M! $2 */ '$1'") ==
           "select /*!50000 ?, */ /*M! ? */ '$1'");
-    CHECK(in_mysql("/*!1*/*$1") == "/*!1*/*?");
+    CHECK(converted_for_mysql("/*!1*/*$1") == "/*!1*/*?");
 }
 
 TEST_CASE("dollar quotes are left alone") {
-    CHECK(in_postgresql("$$ $1 ' $$ $1") == "$$ $1 ' $$ ?");
-    CHECK(in_postgresql("$a$ $1 $b$ $$ $a$ $1") == "$a$ $1 $b$ $$ $a$ ?");
-    CHECK(in_postgresql("$a1$ $1 $a1$ $1") == "$a1$ $1 $a1$ ?");
-    CHECK(in_postgresql("a$$ $1 $$") == "a$$ ? $$");
-    CHECK(in_postgresql("$ $1") == "$ ?");
-    CHECK(in_mysql("$$ $1 $$") == "$$ ? $$");
+    CHECK(converted_for_postgresql("$$ $1 ' $$ $1") == "$$ $1 ' $$ ?");
+    CHECK(converted_for_postgresql("$a$ $1 $b$ $$ $a$ $1") == "$a$ $1 $b$ $$ $a$ ?");
+    CHECK(converted_for_postgresql("$a1$ $1 $a1$ $1") == "$a1$ $1 $a1$ ?");
+    CHECK(converted_for_postgresql("a$$ $1 $$") == "a$$ ? $$");
+    CHECK(converted_for_postgresql("$ $1") == "$ ?");
+    CHECK(converted_for_mysql("$$ $1 $$") == "$$ ? $$");
 }
 
 TEST_CASE("casts, words and operators are not parameters") {
-    CHECK(in_postgresql("$1::text, a::b, c:=d") == "?::text, a::b, c:=d");
-    CHECK(in_postgresql("a$1 _$1 \xc3\xa4$1 $1") == "a$1 _$1 \xc3\xa4$1 ?");
-    CHECK(in_postgresql("($1)+$2-$3/$4") == "(?)+?-?/?");
-    CHECK(in_mysql("@v := $1 / 2 - 1") == "@v := ? / 2 - 1");
+    CHECK(converted_for_postgresql("$1::text, a::b, c:=d") == "?::text, a::b, c:=d");
+    CHECK(converted_for_postgresql("a$1 _$1 \xc3\xa4$1 $1") == "a$1 _$1 \xc3\xa4$1 ?");
+    CHECK(converted_for_postgresql("($1)+$2-$3/$4") == "(?)+?-?/?");
+    CHECK(converted_for_mysql("@v := $1 / 2 - 1") == "@v := ? / 2 - 1");
 }
 
 TEST_CASE("an unterminated literal extends to the end of the text and is left to the server") {
     for (const std::string text : {"'$1", "\"$1", "/* $1", "/*", "-- $1", "'a''", "select 1 /"}) {
         CAPTURE(text);
-        CHECK(in_postgresql(text) == text);
-        CHECK(in_mysql(text) == text);
-        CHECK(in_sqlite(text) == text);
+        CHECK(converted_for_postgresql(text) == text);
+        CHECK(converted_for_mysql(text) == text);
+        CHECK(converted_for_sqlite(text) == text);
     }
-    CHECK(in_postgresql("$a$ $1") == "$a$ $1");
-    CHECK(in_postgresql("E'\\") == "E'\\");
-    CHECK(in_mysql("'\\") == "'\\");
-    CHECK(in_mysql("`$1") == "`$1");
-    CHECK(in_sqlite("[$1") == "[$1");
+    CHECK(converted_for_postgresql("$a$ $1") == "$a$ $1");
+    CHECK(converted_for_postgresql("E'\\") == "E'\\");
+    CHECK(converted_for_mysql("'\\") == "'\\");
+    CHECK(converted_for_mysql("`$1") == "`$1");
+    CHECK(converted_for_sqlite("[$1") == "[$1");
 }
 
 TEST_CASE("a parameter out of range or directly followed by a word is refused") {
     for (const std::string text :
          {"$0", "$65536", "$99999999999999999999999999", "$1a", "$1_", "$1$2", "$1\xc3\xa4"}) {
         CAPTURE(text);
-        CHECK(failure_of([&] { (void)in_mysql(text); }) == errc::invalid_options);
-        CHECK(failure_of([&] { (void)in_postgresql(text); }) == errc::invalid_options);
+        CHECK(kind_of_failure([&] { (void)converted_for_mysql(text); }) == errc::invalid_options);
+        CHECK(kind_of_failure([&] { (void)converted_for_postgresql(text); }) ==
+              errc::invalid_options);
     }
     CHECK(rewrite_placeholders("$65535", dialect::mysql, spelling::question).parameters == 65535);
-    CHECK(in_mysql("$01") == "?");
+    CHECK(converted_for_mysql("$01") == "?");
 }
 
 TEST_CASE("a bare question mark is refused where it means a parameter") {
-    CHECK(failure_of([] { (void)in_mysql("select ?"); }) == errc::invalid_options);
-    CHECK(failure_of([] { (void)in_sqlite("select ?1"); }) == errc::invalid_options);
-    CHECK(in_mysql("select '?' /* ? */") == "select '?' /* ? */");
+    CHECK(kind_of_failure([] { (void)converted_for_mysql("select ?"); }) == errc::invalid_options);
+    CHECK(kind_of_failure([] { (void)converted_for_sqlite("select ?1"); }) ==
+          errc::invalid_options);
+    CHECK(converted_for_mysql("select '?' /* ? */") == "select '?' /* ? */");
     CHECK(rewrite_placeholders("a ? b", dialect::postgresql, spelling::dollar).text == "a ? b");
 }
 
@@ -218,10 +220,11 @@ TEST_CASE("SOCI gets no text that it would misread") {
     for (const std::string text :
          {":a", "a[1:2]", "\"a:b\"", "\"a'b\"", "$$it's$$", "$$a:b$$", "E'it\\'s'"}) {
         CAPTURE(text);
-        CHECK(failure_of([&] { (void)for_soci(text); }) == errc::unsupported);
+        CHECK(kind_of_failure([&] { (void)for_soci(text); }) == errc::unsupported);
     }
-    CHECK(failure_of([] { (void)for_soci("'it\\'s'", dialect::mysql); }) == errc::unsupported);
-    CHECK(failure_of([] { (void)for_soci("/*+ it's */", dialect::mysql); }) == errc::unsupported);
+    CHECK(kind_of_failure([] { (void)for_soci("'it\\'s'", dialect::mysql); }) == errc::unsupported);
+    CHECK(kind_of_failure([] { (void)for_soci("/*+ it's */", dialect::mysql); }) ==
+          errc::unsupported);
 }
 
 TEST_CASE("any text is read to its end, and rewriting to $n changes nothing") {

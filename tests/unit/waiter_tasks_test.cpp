@@ -15,7 +15,7 @@ using rowlock::base::alarm;
 
 namespace {
 
-struct fixture {
+struct task_fixture {
     int work = 0;
     waiter_tasks tasks{false, [this] { ++work; }};
 };
@@ -30,7 +30,7 @@ std::vector<std::string> names_of(const waiter_tasks::due_names& due) {
 }  // namespace
 
 TEST_CASE("a check is deferred once, and withdrawn or hastened unless it was planned anew") {
-    fixture at;
+    task_fixture at;
     CHECK_FALSE(at.tasks.defer_check("a", 10ms));
     at.tasks.check_for_waiters("a", 10ms);
     const auto first = at.tasks.defer_check("a", 10ms);
@@ -55,7 +55,7 @@ TEST_CASE("a check is deferred once, and withdrawn or hastened unless it was pla
 }
 
 TEST_CASE("a check that waits for an open transaction is not deferred, to its last repetition") {
-    fixture at;
+    task_fixture at;
     at.tasks.check_for_a_while("a", 0ms);
     nanoseconds now{0};
     while (at.tasks.next_due() != alarm::never) {
@@ -67,7 +67,7 @@ TEST_CASE("a check that waits for an open transaction is not deferred, to its la
 }
 
 TEST_CASE("a planned check wakes the loop only if that sleeps for longer") {
-    fixture at;
+    task_fixture at;
     at.tasks.check_for_waiters("a", 10ms);
     at.tasks.check_for_waiters("b", 10ms);
     CHECK(at.work == 1);
@@ -83,7 +83,7 @@ TEST_CASE("a planned check wakes the loop only if that sleeps for longer") {
 }
 
 TEST_CASE("released leases are checked together, a millisecond after the first") {
-    fixture at;
+    task_fixture at;
     CHECK(at.tasks.next_due() == alarm::never);
     at.tasks.check_for_waiters("a", 10ms);
     at.tasks.check_for_waiters("b", 10ms + 400us);
@@ -94,7 +94,7 @@ TEST_CASE("released leases are checked together, a millisecond after the first")
 }
 
 TEST_CASE("a check that found no waiter delays the next ones, for a while") {
-    fixture at;
+    task_fixture at;
     at.tasks.check_for_waiters("a", 10ms);
     at.tasks.checked(at.tasks.take_checks(11ms), false, 11ms);
     at.tasks.check_for_waiters("b", 12ms);
@@ -116,7 +116,7 @@ TEST_CASE("where a release checks by itself, the check behind it comes later") {
 
 TEST_CASE(
     "a release in an open transaction is checked for two seconds, with longer and longer pauses") {
-    fixture at;
+    task_fixture at;
     at.tasks.check_for_a_while("a", 0ms);
     nanoseconds now{0};
     int checks = 0;
@@ -130,7 +130,7 @@ TEST_CASE(
 }
 
 TEST_CASE("checks that failed are due again") {
-    fixture at;
+    task_fixture at;
     at.tasks.check_for_waiters("a", 10ms);
     const auto taken = at.tasks.take_checks(11ms);
     CHECK(at.tasks.take_checks(11ms).empty());
@@ -142,7 +142,7 @@ TEST_CASE("checks that failed are due again") {
 }
 
 TEST_CASE("a lease that is to be granted is taken once, and again where its row was locked") {
-    fixture at;
+    task_fixture at;
     at.tasks.serve_next("a", 5ms);
     at.tasks.serve_next("a", 6ms);
     CHECK(at.tasks.next_due() == 5ms);
@@ -158,7 +158,7 @@ TEST_CASE("a lease that is to be granted is taken once, and again where its row 
 TEST_CASE(
     "an ended session stays until its queues were found; then its permits are taken back, and then "
     "its entries deleted") {
-    fixture at;
+    task_fixture at;
     at.tasks.session_ended(rowlock::session_id{7});
     CHECK(at.work == 1);
     CHECK(at.tasks.next_due() == 0ms);
@@ -181,7 +181,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a grant is verified when it is due, and stays until that was done") {
-    fixture at;
+    task_fixture at;
     const auto which =
         std::make_shared<waiter>("a", rowlock::grant_id{11}, nullptr, "", std::nullopt);
     at.tasks.verify({which, nullptr, 5, 10ms});
@@ -197,7 +197,7 @@ TEST_CASE("a grant is verified when it is due, and stays until that was done") {
 }
 
 TEST_CASE("a wake-up without a name is read at once, and once for all") {
-    fixture at;
+    task_fixture at;
     CHECK_FALSE(at.tasks.take_read_served());
     at.tasks.read_served();
     at.tasks.read_served();
@@ -207,7 +207,7 @@ TEST_CASE("a wake-up without a name is read at once, and once for all") {
 }
 
 TEST_CASE("what is left at the end is handed to another connection") {
-    fixture at;
+    task_fixture at;
     at.tasks.check_for_waiters("checked", 10ms);
     at.tasks.serve_next("served", 10ms);
     at.tasks.session_ended(rowlock::session_id{8});
