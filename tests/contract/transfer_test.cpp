@@ -103,6 +103,7 @@ TEST_CASE("an offer that is over is not adopted") {
             given.release();
             CHECK_FALSE(taker.is_locked("job"));
             CHECK_FALSE(taker.adopt(offer));
+            for (int more = 0; more < 2; ++more) giver->acquire("job").release();
             auto next = giver->acquire("job");
             CHECK_FALSE(taker.adopt(offer));
             // Nor does an offer of one grant stand for a later one.
@@ -362,6 +363,47 @@ TEST_CASE("an adoption whose reply was lost is found, and one that stays unknown
         // Its heartbeat gives the row back.
         CHECK(eventually([&] { return !giver.is_locked("job"); }));
         CHECK(giver.try_acquire("job"));
+    }
+}
+
+// shows: promise-17
+TEST_CASE("a lease whose extension may have been committed is offered and adopted all the same") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        for (const bool committed : {true, false}) {
+            CAPTURE(committed);
+            interception network;
+            client giver{
+                network.wrap(database.source()),
+                database.options({.ttl = 60s, .heartbeat = 20s, .retry = {.attempts = 1}})};
+            client taker{database.source(), database.options({.ttl = 60s, .heartbeat = 20s})};
+            auto given = giver.acquire("job", {.max_duration = 20s});
+            const auto row = [&] {
+                return database.number("select token from rowlock_lease where name = 'job'");
+            };
+            const auto before = row();
+            const auto lose = [&](std::string_view what) {
+                if (what == "commit") interception::lose_reply();
+            };
+            if (committed) {
+                network.after(lose);
+            } else {
+                network.before(lose);
+            }
+            CHECK(kind_of([&] { given.extend(1h); }) != errc{});
+            network.after({});
+            network.before({});
+            CHECK((row() > before) == committed);
+
+            const auto extended = row();
+            auto taken = taker.adopt(given.offer());
+            REQUIRE(taken);
+            CHECK(taken->held());
+            CHECK(taken->token().value() > extended);
+            CHECK((taken->remaining() > 20s) == committed);
+            CHECK_FALSE(giver.try_acquire("job"));
+            taken->release();
+            CHECK(giver.try_acquire("job"));
+        }
     }
 }
 

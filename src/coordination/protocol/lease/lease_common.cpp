@@ -16,6 +16,9 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
+/// An extension passes over two tokens, the first fence of a retained lease one.
+constexpr std::int64_t most_unknown_tokens = 2;
+
 milliseconds in_milliseconds(std::optional<std::int64_t> count) {
     return std::chrono::floor<milliseconds>(microseconds{count.value_or(0)});
 }
@@ -381,14 +384,21 @@ std::optional<adopted_lease> common_lease_protocol::adopt(sql::connection& db,
                                                           sql::deadline until) const {
     // Lease first, as in evict(); it waits for a transaction that the giver has fenced.
     sql::transaction_scope transaction{db, until};
-    if (run(db, lock_lease_, until, offer.name, offer.token, offer.session).empty()) {
-        return std::nullopt;
+    std::int64_t token = offer.token;
+    if (run(db, lock_lease_, until, offer.name, token, offer.session).empty()) {
+        const auto row = run(db, find_grant_, until, offer.name, offer.session, offer.grant_id);
+        if (row.empty()) return std::nullopt;
+        token = row.integer(0, 0);
+        if (token <= offer.token || token > offer.token + most_unknown_tokens) return std::nullopt;
+        if (run(db, lock_lease_, until, offer.name, token, offer.session).empty()) {
+            return std::nullopt;
+        }
     }
     run(db, bump_revision_, until, offer.session);
     // The giver's session is locked: what ends it comes before this, and is seen, or after it, and
     // then the lease names another session.
     if (!state_of(db, offer.session, until).live) return std::nullopt;
-    if (!changed_one(run(db, adopt_lease_, until, offer.name, session, offer.session, offer.token,
+    if (!changed_one(run(db, adopt_lease_, until, offer.name, session, offer.session, token,
                          offer.grant_id, as))) {
         return std::nullopt;
     }

@@ -209,7 +209,7 @@ struct offered_lease {
     std::string_view name;
     session_id session;  ///< the giver's
     rowlock::grant_id grant_id;
-    std::int64_t token;
+    std::int64_t token;  ///< of its row, which may be an extension ahead whose reply was lost
 };
 
 /// An offered lease in its new hands.
