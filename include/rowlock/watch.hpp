@@ -33,10 +33,11 @@ public:
     ~lock_watch() = default;
 
     /// The first call returns the state at once. Each further call returns as soon as the lock has
-    /// another holder, or none, or its holder has changed its note (election: its value). The
-    /// holder is empty if the lock is free or its holder's session has expired; the token is that
-    /// of the latest grant, 0 if there was none yet. Returns nullopt if and only if `stop` was
-    /// requested. One round trip per poll; a poll that fails is repeated as retry_policy says.
+    /// another holder, or none, or its holder has changed its note (election: its value); not when
+    /// the holder extends its lease. The holder is empty if the lock is free or its holder's
+    /// session has expired; the token is that of the latest grant, 0 if there was none yet. Returns
+    /// nullopt if and only if `stop` was requested. One round trip per poll; a poll that fails is
+    /// repeated as retry_policy says.
     /// @throws error as client::inspect(); the watch goes on with the next call
     template <std::same_as<std::stop_token> Stop = std::stop_token>
     [[nodiscard]] std::optional<lease_info> next(Stop stop = {}) {

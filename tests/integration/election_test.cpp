@@ -488,6 +488,26 @@ TEST_CASE("a watch shows the holders of any lock, and no change twice") {
           errc::invalid_options);
 }
 
+TEST_CASE("a watch shows no change when the holder extends its lease; control: another holder") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client observer{database.source(), database.options()};
+        auto changes = observer.watch("job", {.poll_interval = 10ms});
+        auto held = locks.acquire("job", {.max_duration = 30s});
+        auto seen = changes.next();
+        REQUIRE(seen);
+        REQUIRE(seen->holder);
+        held.extend(1h);
+        CHECK_FALSE(changes.next_for(30ms).has_value());
+        held.release();
+        held = locks.acquire("job", {.max_duration = 30s});
+        const auto next = changes.next_for(20s);
+        REQUIRE(next);
+        REQUIRE(next->holder);
+        CHECK(next->holder->grant_id != seen->holder->grant_id);
+    }
+}
+
 TEST_CASE("lead() campaigns again after a loss, and ends with the work or a stop") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.watchful()};
@@ -622,7 +642,10 @@ TEST_CASE("an observer sees a new term of the same grant, and no term that falls
         REQUIRE(seen);
         const auto first = seen->term;
         // As reclaim() does: another session's token for the grant that it took over.
-        database.run("update rowlock_lease set token = token + 5 where name = 'office'");
+        client reclaiming{database.source(), database.options()};
+        const auto opens_a_session = reclaiming.acquire("job");
+        database.run("update rowlock_lease set token = token + 5, session = " +
+                     to_string(opens_a_session.session_id()) + " where name = 'office'");
         seen = changes.next_for(20s);
         REQUIRE(seen);
         CHECK(seen->term.value() == first.value() + 5);

@@ -20,11 +20,17 @@ lease_info without_expired(std::optional<lease_info> found, const lock_name& nam
     return *std::move(found);
 }
 
+/// Not the token alone: an extension of the lease raises that of its row. Another session may have
+/// reclaimed the grant, and its client may retain it.
+bool is_another(const holder_info& before, const holder_info& now) {
+    return before.session != now.session || before.grant_id != now.grant_id ||
+           before.thread != now.thread || before.note != now.note ||
+           before.retained != now.retained;
+}
+
 bool is_change(const lease_info& before, const lease_info& now) {
-    if (before.token != now.token || before.holder.has_value() != now.holder.has_value())
-        return true;
-    return now.holder && (before.holder->grant_id != now.holder->grant_id ||
-                          before.holder->note != now.holder->note);
+    if (before.holder.has_value() != now.holder.has_value()) return true;
+    return now.holder ? is_another(*before.holder, *now.holder) : before.token != now.token;
 }
 
 }  // namespace
