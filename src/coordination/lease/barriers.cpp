@@ -38,43 +38,11 @@ joining barriers::in_session(Attempt attempt, sql::connection& db, sql::deadline
     }
 }
 
-/// Repeats a change as the client's options say. An attempt whose reply was lost may have been
-/// committed, or will be: then no later failure says that nothing was done.
-/// @param attempt makes the change inside its third parameter
-template <typename Attempt>
-auto barriers::repeat(time_point until, const std::stop_token& stop, Attempt attempt) {
-    bool unknown = false;
-    const auto change = [&](const auto& make) {
-        try {
-            return make();
-        } catch (const error& failure) {
-            unknown = unknown || failure.kind() == errc::outcome_unknown;
-            throw;
-        }
-    };
-    try {
-        return retries_.on_connection(
-            retries_.failure_deadline(until), stop,
-            [&](sql::connection& db, sql::deadline end) { return attempt(db, end, change); });
-    } catch (const error& failure) {
-        if (!unknown || failure.kind() == errc::outcome_unknown) throw;
-        throw error{errc::outcome_unknown,
-                    std::string{"an attempt was not answered, and may count; the next failed: "} +
-                        failure.what(),
-                    {failure.sqlstate(), failure.native_code(), failure.server_message()}};
-    }
-}
-
-template <typename Attempt>
-auto barriers::repeat(Attempt attempt) {
-    return *repeat(steady::now() + context_.options.retry.total, {}, std::move(attempt));
-}
-
 joining barriers::begin(const std::string& name, const protocol::round_terms& terms) {
     context_.fork.require_same_process();
     const auto id = next_id();
     bool again = false;
-    return repeat([&](sql::connection& db, sql::deadline until, const auto& change) {
+    return retries_.change([&](sql::connection& db, sql::deadline until, auto& change) {
         static_cast<void>(look_and_sweep(name, 0, db, until));
         return change([&] {
             return protocol_.begin(db, name, terms, id, std::exchange(again, true), until);
@@ -84,7 +52,7 @@ joining barriers::begin(const std::string& name, const protocol::round_terms& te
 
 joining barriers::join(const party& mine, protocol::party_stage stage) {
     context_.fork.require_same_process();
-    return repeat([&](sql::connection& db, sql::deadline until, const auto& change) {
+    return retries_.change([&](sql::connection& db, sql::deadline until, auto& change) {
         static_cast<void>(look_and_sweep(mine.name, mine.generation, db, until));
         return in_session(
             [&](session_id ours) {
@@ -97,8 +65,9 @@ joining barriers::join(const party& mine, protocol::party_stage stage) {
 joining barriers::enter(const party& mine, const protocol::round_terms& terms, time_point until,
                         const std::stop_token& stop) {
     context_.fork.require_same_process();
-    const auto entered =
-        repeat(until, stop, [&](sql::connection& db, sql::deadline end, const auto& change) {
+    const auto entered = retries_.change(
+        retries_.failure_deadline(until), stop,
+        [&](sql::connection& db, sql::deadline end, auto& change) {
             static_cast<void>(look_and_sweep(mine.name, 0, db, end));
             return in_session(
                 [&](session_id ours) {
@@ -112,7 +81,7 @@ joining barriers::enter(const party& mine, const protocol::round_terms& terms, t
 
 std::optional<protocol::round_state> barriers::arrive(const party& mine) {
     context_.fork.require_same_process();
-    return repeat([&](sql::connection& db, sql::deadline until, const auto& change) {
+    return retries_.change([&](sql::connection& db, sql::deadline until, auto& change) {
         return change([&] { return protocol_.arrive(db, mine.view(), until); });
     });
 }
@@ -121,20 +90,23 @@ std::optional<protocol::round_state> barriers::depart(const party& mine, time_po
                                                       const std::stop_token& stop) {
     context_.fork.require_same_process();
     const auto done =
-        repeat(until, stop, [&](sql::connection& db, sql::deadline end, const auto& change) {
-            return change([&] { return protocol_.depart(db, mine.view(), end); });
-        });
+        retries_.change(retries_.failure_deadline(until), stop,
+                        [&](sql::connection& db, sql::deadline end, auto& change) {
+                            return change([&] { return protocol_.depart(db, mine.view(), end); });
+                        });
     return done.value_or(std::nullopt);
 }
 
 std::optional<protocol::round_state> barriers::withdraw(const party& mine, time_point until) {
-    return *repeat(until, {}, [&](sql::connection& db, sql::deadline end, const auto& change) {
-        return change([&] { return protocol_.withdraw(db, mine.view(), end); });
-    });
+    return *retries_.change(
+        retries_.failure_deadline(until), {},
+        [&](sql::connection& db, sql::deadline end, auto& change) {
+            return change([&] { return protocol_.withdraw(db, mine.view(), end); });
+        });
 }
 
 bool barriers::reset(const std::string& name, std::int64_t generation) {
-    return repeat([&](sql::connection& db, sql::deadline until, const auto& change) {
+    return retries_.change([&](sql::connection& db, sql::deadline until, auto& change) {
         return change([&] { return protocol_.reset(db, name, generation, until); });
     });
 }

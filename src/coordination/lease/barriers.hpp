@@ -88,10 +88,6 @@ private:
         bool unsure;  ///< no caller had it: it may be there, or not, once its row can be locked
     };
     template <typename Attempt>
-    auto repeat(time_point until, const std::stop_token& stop, Attempt attempt);
-    template <typename Attempt>
-    auto repeat(Attempt attempt);
-    template <typename Attempt>
     protocol::joining in_session(Attempt attempt, sql::connection& db, sql::deadline until);
     [[nodiscard]] bool is_past(const std::string& name, std::int64_t generation, time_point until,
                                const std::stop_token& stop);

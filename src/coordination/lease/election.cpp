@@ -44,8 +44,8 @@ using steady = std::chrono::steady_clock;
 /// On MySQL a row that had this value already does not count as changed.
 template <typename Change>
 bool elections::change(const grant& held, Change how) {
-    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
-        return how(db, until) ||
+    return retries_.change([&](sql::connection& db, sql::deadline until, auto& change) {
+        return change([&] { return how(db, until); }) ||
                context_.queues.read_served(db, held.name, held.session_id, held.grant_id, until)
                    .has_value();
     });

@@ -30,15 +30,17 @@ public:
                                            .skip_if_within = options.skip_if_within,
                                            .at_least = options.at_least,
                                            .lock_delay = options.lock_delay};
-        return retries_.on_connection(retries_.failure_deadline(until), stop,
-                                      [&](sql::connection& db, sql::deadline end) {
-                                          return protocol_.begin(db, wanted, end);
-                                      });
+        return retries_.change(retries_.failure_deadline(until), stop,
+                               [&](sql::connection& db, sql::deadline end, auto& change) {
+                                   return change([&] { return protocol_.begin(db, wanted, end); });
+                               });
     }
     [[nodiscard]] bool finish(const grant& held, const std::string& period) {
-        return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
-            return protocol_.finish(db, held.name, held.session_id, held.token.value(), period,
-                                    until);
+        return retries_.change([&](sql::connection& db, sql::deadline until, auto& change) {
+            return change([&] {
+                return protocol_.finish(db, held.name, held.session_id, held.token.value(), period,
+                                        until);
+            });
         });
     }
     [[nodiscard]] std::optional<run_info> inspect(const std::string& name) {

@@ -9,9 +9,11 @@ using std::chrono::milliseconds;
 void policies::set_max_hold(const lock_name& name, std::optional<milliseconds> limit) {
     context_.fork.require_same_process();
     validate_max_hold(limit);
-    retries_.on_connection([&](sql::connection& db, sql::deadline until) {
-        protocol_.set_max_hold(db, name.str(), limit, until);
-        return true;
+    retries_.change([&](sql::connection& db, sql::deadline until, auto& change) {
+        return change([&] {
+            protocol_.set_max_hold(db, name.str(), limit, until);
+            return true;
+        });
     });
 }
 

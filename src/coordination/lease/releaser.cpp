@@ -78,7 +78,8 @@ bool releaser::hand_over_to(grant& held, protocol::next_waiter heir) {
         ticket_no{std::numeric_limits<std::int64_t>::max()};  // the queue's watermark stays
     const auto done = finish(held, *how, &heir);
     if (done.next || !done.unknown) return done.next && done.next->grant_id == heir.grant_id;
-    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+    return retries_.change([&](sql::connection& db, sql::deadline until, auto& change) {
+        change.may_be_made();
         return context_.queues.read_served(db, held.name, heir.session, heir.grant_id, until)
             .has_value();
     });
@@ -235,11 +236,12 @@ void releaser::extend(grant& held, milliseconds by) {
         const auto ours = sessions_.current(held.session_id);
         if (!ours) throw lost_error(held);
         nanoseconds sent{0};
-        const auto done = *retries_.repeat(give_up, {}, [&](sql::deadline until) {
-            const auto db = connections_.take(until);
-            sent = context_.now();
-            return send_extension(*db, held, by, ours->news().revision, until);
-        });
+        const auto done = *retries_.change(
+            give_up, {}, [&](sql::connection& db, sql::deadline until, auto& change) {
+                sent = context_.now();
+                return change(
+                    [&] { return send_extension(db, held, by, ours->news().revision, until); });
+            });
         // For so long from then, or for another time: once more, from now.
         if (done == protocol::extension::done_before) continue;
         require(done != protocol::extension::requested, asked_for);
@@ -291,13 +293,16 @@ protocol::extension releaser::send_extension(sql::connection& db, grant& held, m
 
 void releaser::shrink(grant& held, std::int64_t to) {
     require_held(held);
-    const auto kept = retries_.repeat(context_.statement_deadline(), {}, [&](sql::deadline until) {
-        const auto db = connections_.take(until);
-        const bool shrunk =
-            context_.semaphores.shrink(*db, held.name, held.session_id, held.grant_id, to, until);
-        if (shrunk) waiting_.after_release(*db, held.kind(), held.name, {true, {}}, until);
-        return shrunk;
-    });
+    const auto kept = retries_.change(
+        context_.statement_deadline(), {},
+        [&](sql::connection& db, sql::deadline until, auto& change) {
+            const bool shrunk = change([&] {
+                return context_.semaphores.shrink(db, held.name, held.session_id, held.grant_id, to,
+                                                  until);
+            });
+            if (shrunk) waiting_.after_release(db, held.kind(), held.name, {true, {}}, until);
+            return shrunk;
+        });
     if (kept && *kept) {
         held.permits = to;
         return;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 namespace rowlock::detail {
 
@@ -18,10 +19,16 @@ auto semaphore_admin::on_connection(Call call) {
         [&](sql::connection& db, sql::deadline until) { return call(db, until); });
 }
 
+template <typename Attempt>
+auto semaphore_admin::change(Attempt attempt) {
+    context_.fork.require_same_process();
+    return retries_.change(std::move(attempt));
+}
+
 /// Waiters that fit now are served in a commit of its own; if that fails, the loop does it.
 void semaphore_admin::set_capacity(const lock_name& name, std::int64_t permits) {
-    on_connection([&](sql::connection& db, sql::deadline until) {
-        context_.semaphores.set_capacity(db, name.str(), permits, until);
+    change([&](sql::connection& db, sql::deadline until, auto& made) {
+        made([&] { context_.semaphores.set_capacity(db, name.str(), permits, until); });
         try {
             waiting_.serve_permits(db, name.str(), until);
         } catch (const error&) {
@@ -32,15 +39,11 @@ void semaphore_admin::set_capacity(const lock_name& name, std::int64_t permits) 
 }
 
 bool semaphore_admin::create(const lock_name& name, std::int64_t permits) {
-    bool unknown = false;
-    return on_connection([&](sql::connection& db, sql::deadline until) {
-        try {
-            return context_.semaphores.create(db, name.str(), permits, until) || unknown;
-        } catch (const error& failure) {
-            // The attempt before may have made it: then it is there now, and was not found.
-            unknown = unknown || failure.kind() == errc::outcome_unknown;
-            throw;
-        }
+    return change([&](sql::connection& db, sql::deadline until, auto& made) {
+        const bool created =
+            made([&] { return context_.semaphores.create(db, name.str(), permits, until); });
+        // The attempt before may have made it: then it is there now, and was not found.
+        return created || made.possible();
     });
 }
 
@@ -83,25 +86,28 @@ std::optional<std::chrono::milliseconds> semaphore_admin::request_release(
     const lock_name& name, fencing_token holder, const request_options& options) {
     validate(options);
     const auto terms = terms_of(context_, options);
-    return on_connection(
-        [&](sql::connection& db, sql::deadline until) -> std::optional<std::chrono::milliseconds> {
-            const auto asked = context_.semaphores.request_release(db, name.str(), holder.value(),
-                                                                   terms.view(), until);
-            if (!asked) return std::nullopt;
-            context_.notify_holder(db, asked->session, until);
-            if (asked->left.count() <= 0) take_back(db, name, until);
-            return std::max(std::chrono::ceil<std::chrono::milliseconds>(asked->left),
-                            std::chrono::milliseconds{0});
+    return change([&](sql::connection& db, sql::deadline until,
+                      auto& made) -> std::optional<std::chrono::milliseconds> {
+        const auto asked = made([&] {
+            return context_.semaphores.request_release(db, name.str(), holder.value(), terms.view(),
+                                                       until);
         });
+        if (!asked) return std::nullopt;
+        context_.notify_holder(db, asked->session, until);
+        if (asked->left.count() <= 0) take_back(db, name, until);
+        return std::max(std::chrono::ceil<std::chrono::milliseconds>(asked->left),
+                        std::chrono::milliseconds{0});
+    });
 }
 
 bool semaphore_admin::force_release(const lock_name& name, fencing_token holder) {
     std::optional<protocol::hold_id> whom;
-    return on_connection([&](sql::connection& db, sql::deadline until) {
-        if (!context_.semaphores.force_release(db, name.str(), holder.value(), name_of(context_),
-                                               whom, until)) {
-            return false;
-        }
+    return change([&](sql::connection& db, sql::deadline until, auto& made) {
+        const bool done = made([&] {
+            return context_.semaphores.force_release(db, name.str(), holder.value(),
+                                                     name_of(context_), whom, until);
+        });
+        if (!done) return false;
         context_.notify_holder(db, whom->session, until);
         take_back(db, name, until);
         return true;

@@ -36,6 +36,8 @@ public:
 private:
     template <typename Call>
     auto on_connection(Call call);
+    template <typename Attempt>
+    auto change(Attempt attempt);
     void take_back(sql::connection& db, const lock_name& name, sql::deadline until) noexcept;
 
     client_context& context_;

@@ -1,5 +1,7 @@
 #include "coordination/session/retry_loop.hpp"
 
+#include <string>
+
 namespace rowlock::detail {
 
 retry_step retry_loop::caller::judge(const error& failure) const noexcept {
@@ -25,6 +27,13 @@ retry_loop::steady::time_point retry_loop::failure_deadline(steady::time_point u
     const auto now = steady::now();
     return std::min(std::max(until, now + options.statement_timeout),
                     now + options.retry.total + options.statement_timeout);
+}
+
+error retry_loop::unknown_after(const error& failure) {
+    return {errc::outcome_unknown,
+            std::string{"an attempt was not answered, and may count; the next failed: "} +
+                failure.what(),
+            {failure.sqlstate(), failure.native_code(), failure.server_message()}};
 }
 
 void retry_loop::close() noexcept {

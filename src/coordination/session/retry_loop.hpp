@@ -15,6 +15,28 @@
 
 namespace rowlock::detail {
 
+/// Whether an attempt of a call may have made its change: its reply was lost.
+class unknown_change {
+public:
+    /// Runs the part of an attempt that makes the change.
+    template <typename Make>
+    auto operator()(Make make) {
+        try {
+            return make();
+        } catch (const error& failure) {
+            unknown_ = unknown_ || failure.kind() == errc::outcome_unknown;
+            throw;
+        }
+    }
+    /// By what was sent before this call.
+    void may_be_made() noexcept { unknown_ = true; }
+    /// Of the attempts so far.
+    [[nodiscard]] bool possible() const noexcept { return unknown_; }
+
+private:
+    bool unknown_ = false;
+};
+
 /// Repeats the attempts of a call as client_options::retry says. Thread-safe.
 class retry_loop {
 public:
@@ -44,6 +66,20 @@ public:
     /// The same for a call without a time limit of its own.
     template <typename Action>
     auto on_connection(Action action);
+    /// Like on_connection(), for a change that its caller has to know of: attempt(db, until,
+    /// change) makes it inside change(…). Once an attempt was not answered, which may have been
+    /// committed, or will be, no later failure says that nothing was done: it is
+    /// errc::outcome_unknown.
+    ///
+    /// on_connection() and repeat() are for what only reads, and for what ends alike whether it was
+    /// done or not. An acquire, an enqueue, a reclaim or an adoption that fails leaves what it may
+    /// have been granted to the heartbeat, which gives it back; a release that fails is repeated by
+    /// it. A vote or token of a quorum's member counts if its answer came.
+    template <typename Attempt>
+    auto change(const limits& within, const std::stop_token& stop, Attempt attempt);
+    /// The same for a call without a time limit of its own.
+    template <typename Attempt>
+    auto change(Attempt attempt);
 
     /// Sleeps. Returns false if a stop was requested; ends early when the client is closed.
     bool pause(nanoseconds time, const std::stop_token& stop);
@@ -70,6 +106,9 @@ private:
         const limits& within_;
         const std::stop_token& stop_;
     };
+
+    /// The error of a call whose earlier attempt may have made its change.
+    [[nodiscard]] static error unknown_after(const error& failure);
 
     client_context& context_;
     client_connections& connections_;
@@ -99,6 +138,25 @@ template <typename Action>
 auto retry_loop::on_connection(Action action) {
     return *on_connection(failure_deadline(steady::now() + context_.options.retry.total), {},
                           std::move(action));
+}
+
+template <typename Attempt>
+auto retry_loop::change(const limits& within, const std::stop_token& stop, Attempt attempt) {
+    unknown_change made;
+    try {
+        return on_connection(within, stop, [&](sql::connection& db, sql::deadline until) {
+            return attempt(db, until, made);
+        });
+    } catch (const error& failure) {
+        if (!made.possible() || failure.kind() == errc::outcome_unknown) throw;
+        throw unknown_after(failure);
+    }
+}
+
+template <typename Attempt>
+auto retry_loop::change(Attempt attempt) {
+    return *change(failure_deadline(steady::now() + context_.options.retry.total), {},
+                   std::move(attempt));
 }
 
 }  // namespace rowlock::detail
