@@ -132,12 +132,19 @@ private:
     std::size_t count_ = 0;
 };
 
+client_options polling(client_options options, std::chrono::milliseconds interval) {
+    options.poll_interval = interval;
+    return options;
+}
+
 /// Three clients hand "job" over. The second and the third wait for it.
 struct relay {
-    relay(support::lock_database& database, const client_options& options)
+    /// The last one polls with `last_polls`.
+    relay(support::lock_database& database, const client_options& options,
+          std::chrono::milliseconds last_polls = 10s)
         : first{database.source(), options},
           second{network.wrap(database.source()), options},
-          third{database.source(), options},
+          third{database.source(), polling(options, last_polls)},
           held{first.acquire("job")} {
         network.after([this](std::string_view name) {
             if (name == "confirm_and_read_next") ++settled;
@@ -314,10 +321,8 @@ TEST_CASE(
 // shows: wake-ups
 TEST_CASE("a holder that loses the reply to its hand-over delays the next waiter by one poll") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        auto options = by_datagram(database);
-        options.poll_interval = 500ms;
         std::atomic<int> lost{0};
-        relay on{database, options};
+        relay on{database, by_datagram(database), 500ms};
         REQUIRE(has_mailbox(database, on.third_session));
         if (database.speaks() == sql::dialect::postgresql) on.let_the_holder_learn_who_is_next();
         // The reply to the hand-over is lost: no datagram is sent.

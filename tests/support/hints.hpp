@@ -20,6 +20,15 @@ inline rowlock::wakeup::wake_address address_of(lock_database& database,
             .mailbox = row.maybe_integer(0, 2)};
 }
 
+/// Whether the session with this address listens, on PostgreSQL. Its LISTEN has a connection of its
+/// own, which a busy server makes late; until then the client polls more often.
+inline bool listens(lock_database& database, const rowlock::wakeup::wake_address& at) {
+    return database.number(
+               "select count(*) from pg_stat_activity where state = 'idle' and query like "
+               "'listen \"" +
+               rowlock::wakeup::notification_channel(at) + "\"%'") > 0;
+}
+
 inline rowlock::wakeup::mailbox_sender mailbox_sender(const rowlock::wakeup::wake_address& to) {
     return rowlock::wakeup::mailbox_sender{to.number, to.mailbox};
 }
