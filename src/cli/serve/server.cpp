@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -36,6 +37,8 @@ constexpr int most_readers = 24;
 constexpr std::size_t threads = 96;
 /// A measurement is given to all that ask within this time.
 constexpr auto metrics_last = 5s;
+/// Where a look for blockers locks rows, one lock's are locked for a fortieth of the time.
+constexpr std::chrono::milliseconds blockers_last = 10s;
 
 constexpr int bad_request = 400;
 constexpr int status_unauthorized = 401;
@@ -128,7 +131,8 @@ server::server(const database& in, const serve_options& options, const listen_ad
       sessions_db_{in},
       sessions_{options.every, [this](const auto&) { return sessions_db_.sessions(); }},
       metrics_{metrics_last, [this](const auto&) { return measure(in_); }},
-      blockers_{options.every, [this](const auto& name) { return read_blockers(name); }},
+      blockers_{asks_for_rows() ? std::max(options.every, blockers_last) : options.every,
+                [this](const auto& name) { return read_blockers(name); }},
       readers_{most_readers},
       places_{most_feeds},
       http_{threads} {
@@ -241,7 +245,7 @@ void server::add_data() {
         answer(to, {{"database", description_of(in_)},
                     {"rowlock", version_string},
                     {"every_ms", options_.every.count()},
-                    {"blockers_on_request", in_.source.speaks() == sql::dialect::mysql},
+                    {"blockers_on_request", asks_for_rows()},
                     {"breaks", who_.allows_break()}});
     });
     http_.Get("/api/events", [this](const request&, response& to) { answer_events(to); });
@@ -258,7 +262,12 @@ void server::add_data() {
               one_of_some([this](const request& asked, response& to) { answer_lock(asked, to); }));
     http_.Get("/api/blockers", one_of_some([this](const request& asked, response& to) {
                   const lock_name name{asked.get_param_value("name")};
-                  answer(to, *blockers_.get(name.str()));
+                  const auto seen = blockers_.get(name.str());
+                  auto all = seen->all;
+                  all["read_ms_ago"] = std::chrono::floor<std::chrono::milliseconds>(
+                                           std::chrono::steady_clock::now() - seen->at)
+                                           .count();
+                  answer(to, all);
               }));
     http_.Get("/api/sessions", one_of_some([this](const request&, response& to) {
                   answer(to, sessions_to_json(*sessions_.get()));
@@ -291,16 +300,21 @@ void server::answer_lock(const request& asked, response& to) {
 
 /// MySQL and MariaDB name a transaction only while another one waits for the same row. A holder's
 /// next fence stands in line for that time, a quarter of a second: the page asks there once a
-/// person wants it, elsewhere as often as it reads.
-json server::read_blockers(const std::string& name) const {
+/// person wants it, elsewhere as often as it reads; and whoever asks how often, a lock's rows are
+/// asked for once in some seconds.
+bool server::asks_for_rows() const {
+    return in_.source.speaks() == sql::dialect::mysql;
+}
+
+server::blockers_seen server::read_blockers(const std::string& name) const {
     constexpr auto patience = 3s;
-    const auto all = detail::read_blocking_transactions(
-        in_.source, name, std::chrono::steady_clock::now() + patience);
+    const auto at = std::chrono::steady_clock::now();
+    const auto all = detail::read_blocking_transactions(in_.source, name, at + patience);
     json found = to_json(all.found);
     for (std::size_t i = 0; i < found.size(); ++i) {
         found[i]["text"] = cli::text_of(in_, all.found[i]);
     }
-    return {{"transactions", std::move(found)}, {"note", all.note}};
+    return {.at = at, .all = {{"transactions", std::move(found)}, {"note", all.note}}};
 }
 
 void server::answer_history(const request& asked, response& to) const {

@@ -12,6 +12,7 @@
 #include <httplib.h>
 
 #include <atomic>
+#include <chrono>
 #include <optional>
 #include <semaphore>
 #include <string>
@@ -47,7 +48,12 @@ private:
     void answer_lock(const request& asked, response& to);
     void answer_history(const request& asked, response& to) const;
     void answer_events(response& to);
-    [[nodiscard]] json read_blockers(const std::string& name) const;
+    struct blockers_seen {
+        std::chrono::steady_clock::time_point at;
+        json all;
+    };
+    [[nodiscard]] bool asks_for_rows() const;
+    [[nodiscard]] blockers_seen read_blockers(const std::string& name) const;
 
     const database& in_;
     const serve_options& options_;
@@ -56,8 +62,8 @@ private:
     overview_connection sessions_db_;
     shared_reading<overview::sessions_seen> sessions_;
     shared_reading<std::string> metrics_;
-    shared_reading<json> blockers_;      ///< by the lock's name
-    std::counting_semaphore<> readers_;  ///< requests that may wait for the database
+    shared_reading<blockers_seen> blockers_;  ///< by the lock's name
+    std::counting_semaphore<> readers_;       ///< requests that may wait for the database
     stream_places places_;
     http_server http_;
     int port_ = 0;

@@ -152,8 +152,8 @@ function blockersView(lockName) {
   let heard = -Infinity;
   let looking = false;
 
-  function show(found, more) {
-    setText(title, `Its rows are locked, seen at ${clock(now(), now())}. Until that ends it can be neither broken nor passed on:`);
+  function show(found, more, at) {
+    setText(title, `Its rows are locked, seen at ${at}. Until that ends it can be neither broken nor passed on:`);
     sync(list, found, (one) => `${one.pid} ${one.gid}`, () => el("li"), (row, one) => setText(row, visible(one.text)));
     alarm.hidden = found.length === 0;
     setText(note, visible(more));
@@ -165,8 +165,9 @@ function blockersView(lockName) {
     looking = ask.disabled = true;
     try {
       const said = await read(`api/blockers?name=${encodeURIComponent(lockName)}`);
+      const at = clock(now() - said.read_ms_ago, now());
       const none = state.about?.blockers_on_request && said.transactions.length === 0 && !said.note;
-      show(said.transactions, none ? `No transaction kept it locked at ${clock(now(), now())}.` : said.note);
+      show(said.transactions, none ? `No transaction kept it locked at ${at}.` : said.note, at);
     } catch (problem) {
       show([], `Whether a transaction keeps it locked could not be read: ${problem.message}`);
     } finally {
