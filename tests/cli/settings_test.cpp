@@ -26,6 +26,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace rowlock;
@@ -171,6 +172,20 @@ public:
         return shared->server_ ? shared.get() : nullptr;
     }
 
+    /// The same, with a database whose tables were made before anything was hostile.
+    [[nodiscard]] static mysql_defaults* with_tables() {
+        auto* const server = get();
+        if (server == nullptr) return nullptr;
+        if (server->with_tables_.empty()) {
+            server->renew_database();
+            migrate(rowlock::open(server->url()));
+            record_history(rowlock::open(server->url()), true);
+            server->with_tables_ = server->database_;
+        }
+        server->database_ = server->with_tables_;
+        return server;
+    }
+
     void run(const std::string& sql) { admin_->query(sql, soon()); }
     [[nodiscard]] std::string url() const {
         return with_user(server_->url(), "visitor", database_);
@@ -201,6 +216,7 @@ private:
     std::unique_ptr<support::own_server> server_;
     std::unique_ptr<sql::connection> admin_;
     std::string database_;
+    std::string with_tables_;  ///< the name of that database
     int count_ = 0;
 };
 
@@ -230,6 +246,18 @@ private:
     hostile what_;
     bool for_each_session_;
 };
+
+/// The rows of a table are divided among cases, each of a few seconds.
+enum class part : unsigned char {
+    migrating,  ///< what the tables are made under as well
+    times,      ///< limits on time
+    others,
+};
+
+part part_of(const hostile& what) {
+    if (what.migrates) return part::migrating;
+    return what.name.find("time") != std::string::npos ? part::times : part::others;
+}
 
 std::vector<hostile> hostile_to_mysql() {
     std::vector<hostile> all{
@@ -306,6 +334,15 @@ void endure(mysql_defaults& server, const hostile& what, bool for_each_session) 
     }
 }
 
+/// A session begins with a setting by both ways; init_connect comes later, and has the last word.
+void endure_all(part which, bool for_each_session = true) {
+    auto* const server = mysql_defaults::with_tables();
+    if (server == nullptr) return;
+    for (const auto& each : hostile_to_mysql()) {
+        if (part_of(each) == which) endure(*server, each, for_each_session);
+    }
+}
+
 // --- PostgreSQL ----------------------------------------------------------------------------------
 
 class postgresql_defaults {
@@ -376,19 +413,50 @@ const std::vector<hostile> hostile_to_postgresql{
     {"enable_indexscan", "off"},
 };
 
+/// The rows in turn for a role and for a database, and a driver each.
+void endure_defaults(
+    const std::string& whose,
+    const std::function<sql::connection_source(const postgresql_defaults&)>& source_of) {
+    const auto url = support::url_of(support::server::postgresql);
+    if (!url) return;
+    postgresql_defaults here{*url};
+    migrate(rowlock::open(here.url()));
+    record_history(rowlock::open(here.url()), true);
+    bool ours = whose.starts_with("role");
+    for (const auto& each : hostile_to_postgresql) {
+        if (!std::exchange(ours, !ours)) continue;
+        CAPTURE(each.name);
+        try {
+            here.run("alter " + whose + here.name() + " set " + each.name + " = " + each.value);
+            exercise(source_of(here));
+            here.run("alter " + whose + here.name() + " reset " + each.name);
+        } catch (const error& failure) {
+            FAIL_CHECK(each.name, ": ", failure.what(), " / ", failure.server_message());
+        }
+    }
+}
+
 }  // namespace
 
 TEST_CASE("no default of MariaDB or MySQL, and no init_connect, changes what a lock does") {
-    auto* const server = mysql_defaults::get();
+    endure_all(part::others);
+}
+
+TEST_CASE("no limit on time of MariaDB or MySQL changes what a lock does") {
+    endure_all(part::times);
+}
+
+TEST_CASE("no init_connect of MariaDB or MySQL changes which tables a migration makes") {
+    endure_all(part::migrating);
+}
+
+TEST_CASE("what a server's default refuses to a migration changes nothing of a lock") {
+    endure_all(part::migrating, false);
+}
+
+TEST_CASE("no character set and no collation of init_connect changes what a lock does") {
+    auto* const server = mysql_defaults::with_tables();
     if (server == nullptr) return;
-    server->renew_database();
-    migrate(rowlock::open(server->url()));
-    record_history(rowlock::open(server->url()), true);
-    for (const auto& each : hostile_to_mysql()) {
-        // By both ways a session begins with it; init_connect comes later, and has the last word.
-        if (each.migrates) endure(*server, each, false);
-        endure(*server, each, true);
-    }
     for (const auto& each : hostile_names()) endure(*server, each, true);
 }
 
@@ -457,26 +525,14 @@ TEST_CASE("the tool works beside hostile defaults of MariaDB and MySQL") {
     server->run("set global init_connect = ''");
 }
 
-TEST_CASE("no default of a PostgreSQL role or database changes what a lock does") {
-    const auto url = support::url_of(support::server::postgresql);
-    if (!url) return;
-    postgresql_defaults here{*url};
-    bool first = true;
-    migrate(rowlock::open(here.url()));
-    record_history(rowlock::open(here.url()), true);
-    for (const auto& each : hostile_to_postgresql) {
-        CAPTURE(each.name);
-        const std::string whose = first ? "role " : "database ";  // and a driver each
-        try {
-            here.run("alter " + whose + here.name() + " set " + each.name + " = " + each.value);
-            exercise(first ? rowlock::open(here.url())
-                           : rowlock::soci::open("postgresql", here.soci()));
-            here.run("alter " + whose + here.name() + " reset " + each.name);
-        } catch (const error& failure) {
-            FAIL_CHECK(each.name, ": ", failure.what(), " / ", failure.server_message());
-        }
-        first = !first;
-    }
+TEST_CASE("no default of a PostgreSQL role changes what a lock does") {
+    endure_defaults("role ", [](const postgresql_defaults& in) { return rowlock::open(in.url()); });
+}
+
+TEST_CASE("no default of a PostgreSQL database changes what a lock does through SOCI") {
+    endure_defaults("database ", [](const postgresql_defaults& in) {
+        return rowlock::soci::open("postgresql", in.soci());
+    });
 }
 
 TEST_CASE("the tool works beside hostile defaults of a PostgreSQL role") {
