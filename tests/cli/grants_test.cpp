@@ -64,7 +64,7 @@ TEST_CASE(
 }
 
 TEST_CASE("an acquired lock frees itself at its deadline, not before") {
-    for (const auto& in : tool::all_tables()) {
+    for (const auto& in : tool::for_the_tool()) {
         CAPTURE(std::string{in->name()});
         const auto start = std::chrono::steady_clock::now();
         acquire(*in, {"--for", "5s", "a"});
@@ -213,7 +213,7 @@ TEST_CASE("a renewal never shortens a lock, be it a lease, permits or a mode") {
 }
 
 TEST_CASE("renew keeps a lock that was taken out of its queue, and permits and modes") {
-    for (const auto& in : tool::all_tables()) {
+    for (const auto& in : tool::for_the_tool()) {
         CAPTURE(std::string{in->name()});
         const grant before = acquire(*in, {"--for", "1h", "a"});
         tool::process next{tool::command_line((*in)({"acquire", "--for", "10s", "a"})),
@@ -386,7 +386,7 @@ TEST_CASE("acquire waits for permits, in line, and the entry of a waiter that gi
 }
 
 TEST_CASE("permits and modes that were acquired free themselves at their deadline, not before") {
-    for (const auto& in : tool::all_tables()) {
+    for (const auto& in : tool::for_the_tool()) {
         CAPTURE(std::string{in->name()});
         acquire(*in, {"--for", "10s", "--exclusive", "page"});
         CHECK(in->run({"acquire", "--for", "1h", "-n", "--shared", "page"}).code == 75);

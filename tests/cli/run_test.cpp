@@ -278,7 +278,7 @@ TEST_CASE("a command whose lock is asked for within a time learns of it, and may
 }
 
 TEST_CASE("a command that does not finish within the time is stopped") {
-    for (const auto& in : tool::all_tables()) {
+    for (const auto& in : tool::for_the_tool()) {
         CAPTURE(std::string{in->name()});
         process job{command_line((*in)(
                         {"run", "--ttl", "12s", "--grace", "500ms", "a", "--", "sleep", "1000"})),

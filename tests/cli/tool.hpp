@@ -116,5 +116,8 @@ std::unique_ptr<tables> server_tables(support::server which,
                                       tables_wanted made = tables_wanted::made);
 /// The tables in all available databases.
 std::vector<std::unique_ptr<tables>> all_tables(tables_wanted made = tables_wanted::made);
+/// The same for a case that takes seconds and is about the tool alone: on PostgreSQL, with
+/// ROWLOCK_TEST_DRIVER=every on all of them; in a run for MySQL on that.
+std::vector<std::unique_ptr<tables>> for_the_tool();
 
 }  // namespace tool

@@ -43,7 +43,7 @@ void cut(interception& network) {
 
 // shows: promise-5
 TEST_CASE("without a network held() turns false and lost() fires before the lease can pass on") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         interception network;
         client locks{network.wrap(database.source()),
                      database.options({.ttl = 12s, .heartbeat = 500ms, .margin = 8s})};
@@ -293,7 +293,7 @@ TEST_CASE("helper: a holder that will be stopped" * doctest::skip()) {
 TEST_CASE(
     "a continued process knows of its loss at once, and the next holder came within ttl and a "
     "poll") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         int told[2];
         REQUIRE(pipe2(told, O_CLOEXEC) == 0);
         posix_spawn_file_actions_t actions;
@@ -368,7 +368,7 @@ TEST_CASE("on a silent network a lease is lost in time, and no call hangs") {
 
 // shows: promise-5
 TEST_CASE("repeatedly cut connections cost no lease") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         interception network;
         client locks{network.wrap(database.source()),
                      database.options({.ttl = 9s, .heartbeat = 500ms})};

@@ -133,7 +133,7 @@ sql::connection_source renaming(const sql::connection_source& inner,
 
 TEST_CASE("a lease lost in a short outage goes to the next holder only after the whole margin") {
     constexpr auto margin = 4s;
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         int too_early = 0;
         const auto missing_from_margin = [&]() -> steady::duration {
             interception network;
@@ -166,7 +166,7 @@ TEST_CASE("a lease lost in a short outage goes to the next holder only after the
 // Also the control of the case above: after a holder that stops at once the next one is granted
 // within the margin.
 TEST_CASE("a holder that has stopped ends the margin early") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         interception network;
         client locks{network.wrap(database.source()), database.options(long_margin)};
         client other{database.source(), database.options({.poll_interval = 10ms})};
@@ -216,7 +216,7 @@ TEST_CASE("a holder that has stopped ends the margin early") {
 }
 
 TEST_CASE("the margin of a lost lease is kept while its client goes on with a new session") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         interception network;
         client locks{network.wrap(database.source()),
                      database.options({.ttl = 24s, .heartbeat = 100ms, .margin = 16s})};
@@ -362,7 +362,7 @@ TEST_CASE("a lease with its own deadline goes to the next holder at that deadlin
 }
 
 TEST_CASE("a lease that was lost at its own deadline is free as soon as its holder has stopped") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         constexpr auto max_duration = 18s;  // a sixth of it is the margin
         client locks{database.source(), database.options({.ttl = 60s})};
         client other{database.source(), database.options({.poll_interval = 10ms})};

@@ -140,7 +140,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a waiter outlasts an outage that outlasts its session and the retries") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         client holder{database.source(), database.options({.ttl = 60s})};
         auto held = holder.acquire("job");
         outage network;
@@ -172,7 +172,7 @@ TEST_CASE("a waiter outlasts an outage that outlasts its session and the retries
 }
 
 TEST_CASE("a stop and a time limit end a wait that an outage has cut off") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         client holder{database.source(), database.options({.ttl = 60s})};
         auto held = holder.acquire("job");
         outage network;
@@ -215,7 +215,7 @@ TEST_CASE("a stop and a time limit end a wait that an outage has cut off") {
 }
 
 TEST_CASE("no attempt of a timed call starts after its limit; control: before the limit one does") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         constexpr auto limit = 3s;
         interception network;
         client locks{network.wrap(database.source()), database.options()};

@@ -106,7 +106,7 @@ int connections_used(support::lock_database& database, bool single) {
 
 TEST_CASE(
     "a client with a single connection waits, holds and releases on one; by default on three") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         CHECK(at_best(2, [&] { return connections_used(database, true); }) == 1);
         CHECK(connections_used(database, false) >= 3);
     }
@@ -141,7 +141,7 @@ TEST_CASE("a waiter with a single connection is woken by PostgreSQL, and by its 
 }
 
 TEST_CASE("a locked row delays no heartbeat on a single connection") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         client locks{
             database.source(),
             database.options({.ttl = 10s, .heartbeat = 1100ms, .single_connection = true})};
@@ -171,7 +171,7 @@ TEST_CASE("a locked row delays no heartbeat on a single connection") {
 }
 
 TEST_CASE("a single connection that stalls costs no lease: the heartbeat opens another") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         auto address = contract::address_of(database.speaks() == sql::dialect::postgresql
                                                 ? support::server::postgresql
                                                 : support::server::mariadb);

@@ -114,7 +114,7 @@ TEST_CASE("a server that restarts or crashes keeps its queues, and waiters are s
 // shows: promise-9
 TEST_CASE(
     "a waiter that lost the reply to its enqueue enqueues again, if necessary in a new session") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         interception network;
         client holder{database.source(), database.options({.ttl = 60s})};
         std::atomic<bool> over{false};

@@ -93,13 +93,23 @@ const char* to_string(backend which) {
     return "?";
 }
 
-bool is_chosen(backend which) {
+namespace {
+
+/// What ROWLOCK_TEST_DRIVER says: nothing, soci or every.
+std::string_view wanted_driver() {
     constexpr const char* variable = "ROWLOCK_TEST_DRIVER";
-    const char* const wanted = std::getenv(variable);
-    const bool soci = wanted != nullptr && *wanted != 0;
-    if (soci && std::string_view{wanted} != "soci") {
-        throw std::runtime_error{std::string{variable} + " is soci or not set"};
+    const char* const set = std::getenv(variable);
+    const std::string_view wanted = set == nullptr ? "" : set;
+    if (!wanted.empty() && wanted != "soci" && wanted != "every") {
+        throw std::runtime_error{std::string{variable} + " is soci, every or not set"};
     }
+    return wanted;
+}
+
+}  // namespace
+
+bool is_chosen(backend which) {
+    const bool soci = wanted_driver() == "soci";
     switch (which) {
         case backend::sqlite:
         case backend::postgresql:
@@ -115,8 +125,10 @@ bool is_chosen(backend which) {
 
 std::vector<backend> for_a_client() {
     using enum backend;
-    if (is_chosen(postgresql)) return {mysql_alone() ? mariadb : postgresql};
-    return {soci_sqlite, soci_postgresql, soci_mariadb};
+    if (wanted_driver() == "soci") return {};
+    if (mysql_alone()) return {mariadb};
+    if (wanted_driver() == "every") return {sqlite, postgresql, mariadb};
+    return {postgresql};
 }
 
 lock_database::lock_database(backend which)

@@ -31,7 +31,7 @@ enum class backend : unsigned char {
 [[nodiscard]] bool is_chosen(backend which);
 
 /// Where a decision of the client is shown that is the same everywhere, and takes seconds: on
-/// PostgreSQL; in a run for MySQL on that, and through SOCI on each of its back ends.
+/// PostgreSQL, with ROWLOCK_TEST_DRIVER=every on each native driver; in a run for MySQL on that.
 [[nodiscard]] std::vector<backend> for_a_client();
 
 /// Migrated tables for one test case, removed afterwards.
