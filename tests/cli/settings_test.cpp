@@ -581,7 +581,8 @@ TEST_CASE("no limit on idle connections ends a heartbeat") {
     const auto hold = [](const std::string& url) {
         support::event_log events;
         auto options = patient();
-        options.ttl = 6s;  // a heartbeat each 2 s
+        // A heartbeat each 3 s. A limit of 2 s leaves a busy machine time to state another one.
+        options.ttl = 9s;
         options.on_event = events.callback();
         client locks{rowlock::open(url), options};
         const auto held = locks.acquire("idle");
@@ -596,16 +597,16 @@ TEST_CASE("no limit on idle connections ends a heartbeat") {
     if (const auto url = support::url_of(support::server::postgresql)) {
         postgresql_defaults here{*url};
         migrate(rowlock::open(here.url()));
-        here.run("alter role " + here.name() + " set idle_session_timeout = 500");
+        here.run("alter role " + here.name() + " set idle_session_timeout = 2000");
         hold(here.url());
-        CHECK(shown(here.url()).find("idle_session_timeout = 500 ms") != std::string::npos);
+        CHECK(shown(here.url()).find("idle_session_timeout = 2000 ms") != std::string::npos);
     }
     if (auto* const server = mysql_defaults::get()) {
         server->renew_database();
         migrate(rowlock::open(server->url()));
-        const mysql_hostility guard{*server, {"wait_timeout", "1"}, true};
+        const mysql_hostility guard{*server, {"wait_timeout", "2"}, true};
         hold(server->url());
-        CHECK(shown(server->url()).find("wait_timeout = 1000 ms") != std::string::npos);
+        CHECK(shown(server->url()).find("wait_timeout = 2000 ms") != std::string::npos);
     }
 }
 
