@@ -411,6 +411,38 @@ TEST_CASE("a waiter whose limit has passed is skipped by the hand-over and by th
     }
 }
 
+TEST_CASE("a client that gives up its place looks behind it only where a hand-over would not") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        std::atomic<bool> gives_up{false};
+        std::atomic<int> looks{0};
+        network.before([&](std::string_view what) {
+            if (gives_up && (what == "names_with_waiters" || what == "next_waiter")) ++looks;
+        });
+        client holder{database.source(), database.options()};
+        client leaving{network.wrap(database.source()), database.options()};
+        client behind{database.source(), database.options()};
+        auto held = holder.acquire("job");
+        std::stop_source stop;
+        auto first = std::async(std::launch::async,
+                                [&] { return leaving.acquire("job", stop.get_token()); });
+        REQUIRE(eventually([&] { return holder.waiters("job").size() == 1; }));
+        auto second = std::async(std::launch::async,
+                                 [&] { return behind.try_acquire_for("job", support::patience); });
+        REQUIRE(eventually([&] { return holder.waiters("job").size() == 2; }));
+        gives_up = true;
+        stop.request_stop();
+        CHECK_FALSE(first.get());
+        CHECK(eventually([&] { return holder.waiters("job").size() == 1; }));
+        if (database.speaks() == sql::dialect::postgresql) {
+            CHECK(eventually([&] { return looks > 0; }));
+        }
+        held.release();
+        CHECK(second.get());
+        CHECK((looks > 0) == (database.speaks() == sql::dialect::postgresql));
+    }
+}
+
 TEST_CASE("a waiter whose limit has passed keeps no newcomer from a free lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};

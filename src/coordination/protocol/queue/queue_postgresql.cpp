@@ -158,6 +158,8 @@ public:
         }
     }
 
+    [[nodiscard]] bool cancel_leaves_queue_unserved() const noexcept override { return true; }
+
     release_outcome release(sql::connection& db, std::string_view name, session_id session,
                             grant_id grant_id, bool contended, sql::deadline until) const override {
         const int may_be_asynchronous = db.keeps_session_state() ? 1 : 0;

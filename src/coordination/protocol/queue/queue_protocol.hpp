@@ -122,10 +122,25 @@ public:
                                                 sql::deadline until) const = 0;
 
     /// Cancels queue entries; returns those that this call deleted. Ask find_grant about the
-    /// others: they were served, or never inserted. After deleting the first entry of a queue the
-    /// caller must run grant_next for that name.
+    /// others: they were served, or never inserted. After it deleted an entry the caller must run
+    /// grant_next for that name if cancel_leaves_queue_unserved(), or if the entry was one of a
+    /// request for several leases, for which others had left the lease free.
     virtual std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
                                          sql::deadline until) const = 0;
+    /// Whether a statement that chose an entry, and then finds it deleted, ends without a look for
+    /// the next one (PostgreSQL).
+    ///
+    /// Elsewhere nobody has to look behind a cancelled entry of one lease. Let the lease be free
+    /// and E the first entry. (1) Whoever freed the lease looks after that commit (release(),
+    /// names_with_waiters()), and so does whoever's ticket was committed later: it polls at once,
+    /// and serves the first of the queue whatever its own place is. So a client looks that is not
+    /// done. (2) A look ends in one of three ways: it sees no entry, then those that come later
+    /// look themselves; it grants the lease; or its compare-and-set finds E gone, rolls back and
+    /// looks again (grant_next(), release()). None of them leaves the rest to the client of E, nor
+    /// does a look see E after its deletion. (3) If the lease is held, its release chooses anew in
+    /// the same way. A client that dies amid its look leaves the queue to the polls, with E or
+    /// without.
+    [[nodiscard]] virtual bool cancel_leaves_queue_unserved() const noexcept { return false; }
 
     /// All queue entries of a session, in one statement; reads only.
     virtual queue_entries entries_of(sql::connection& db, session_id session,
