@@ -3,6 +3,7 @@
 #include "handoff/race.hpp"
 #include <rowlock/options.hpp>
 
+#include <chrono>
 #include <string>
 
 /// The contests of each database.
@@ -14,6 +15,8 @@ struct lease_options {
     rowlock::queueing queueing = rowlock::queueing::fair;
     rowlock::spin_pauses spin{};
     rowlock::wakeup_mode wake_ups = rowlock::wakeup_mode::automatic;
+    /// Each try gives up after so long, and the next one follows; 0: after a minute, which fails.
+    std::chrono::milliseconds limit{0};
 };
 
 /// rowlock::client with one name, and the default options except for these.

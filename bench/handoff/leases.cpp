@@ -1,6 +1,7 @@
 #include "common/observed_connection.hpp"
 #include "handoff/contests.hpp"
 #include <rowlock/client.hpp>
+#include <rowlock/error.hpp>
 #include <rowlock/migrations.hpp>
 #include <rowlock/open.hpp>
 
@@ -36,7 +37,7 @@ std::shared_ptr<rowlock::client> client_of(const lease_options& options,
 class lease_contender final : public contender {
 public:
     lease_contender(const lease_options& options, std::shared_ptr<rowlock::client> locks)
-        : locks_{std::move(locks)} {
+        : locks_{std::move(locks)}, limit_{options.limit} {
         taking_.queueing = options.queueing;
         taking_.spin = options.spin;
         // Opens the session and prepares statements before the clock starts.
@@ -45,7 +46,11 @@ public:
     }
 
     void acquire() override {
-        lease_ = locks_->try_acquire_for(contended, patience, taking_);
+        const auto last = std::chrono::steady_clock::now() + patience;
+        do {
+            lease_ = limit_.count() > 0 ? try_briefly()
+                                        : locks_->try_acquire_for(contended, patience, taking_);
+        } while (!lease_ && std::chrono::steady_clock::now() < last);
         if (!lease_) throw std::runtime_error{"waited for a minute and got nothing"};
     }
 
@@ -55,7 +60,18 @@ public:
     }
 
 private:
+    std::optional<rowlock::lease> try_briefly() {
+        try {
+            return locks_->try_acquire_for(contended, limit_, taking_);
+        } catch (const rowlock::error& failure) {
+            // No answer within the limit: a failed try as well.
+            if (failure.kind() != rowlock::errc::timed_out) throw;
+            return std::nullopt;
+        }
+    }
+
     std::shared_ptr<rowlock::client> locks_;
+    std::chrono::milliseconds limit_;
     rowlock::acquire_options taking_;
     std::optional<rowlock::lease> lease_;
 };
