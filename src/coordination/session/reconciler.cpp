@@ -37,7 +37,6 @@ bool is_requested(const grant& held, const protocol::session_lease& row, nanosec
     return believed == base::alarm::never || ends < believed + held.deadline_margin.load();
 }
 
-/// The tokens of rows, by grant id.
 using row_tokens = std::unordered_map<grant_id, std::int64_t>;
 
 /// What this client knows of the rows before it reads them. A fence or an extension may raise a
@@ -76,9 +75,11 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
     const std::unique_lock reclaiming{reclaiming_, std::try_to_lock};
     if (!reclaiming) return false;
     const auto held = ours.grants().held();
+    const auto known_tokens = tokens_of(held);
     const nanoseconds sent = context_.now();
     const auto rows = rows_of(ours, db, until);
     const nanoseconds read = context_.now();
+    lose_missing(ours, held, known_tokens, rows, db, until);
     bool all_known = true;
     for (const auto& found : rows) {
         const auto kind = found.kind;
@@ -206,24 +207,8 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
     // Queue entries first: one that is served before it is cancelled then appears among the leases.
     cancel_orphans(ours, db, until);
     const auto rows = rows_of(ours, db, until);
-    row_tokens tokens;
-    for (const auto& row : rows) {
-        if (!row.hold.forced) tokens.emplace(row.hold.grant_id, row.hold.token);
-    }
     // First the work that needs no row of the table: the statements below may wait for a lock.
-    std::vector<std::shared_ptr<grant>> lost;
-    for (const auto& granted : held) {
-        if (is_there(tokens, known, *granted)) continue;
-        if (grants_.taken_over(*granted) || grants_.deny(*granted)) {
-            lost.push_back(granted);
-        } else if (!tokens.contains(granted->grant_id)) {
-            const auto now = current(ours, granted->grant_id);
-            if (now && now != granted && grants_.deny(*now)) lost.push_back(now);
-        }
-    }
-    for (const auto& each : lost) {
-        if (each->kind() == hold_kind::lease) raise_floor_past(*each, db, until);
-    }
+    lose_missing(ours, held, known, rows, db, until);
     for (const auto& row : rows) {
         const auto id = row.hold.grant_id;
         if (ours.grants().knows(id)) {
@@ -244,6 +229,28 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
             postpone();
             want();
         }
+    }
+}
+
+void reconciler::lose_missing(session& ours, const std::vector<std::shared_ptr<grant>>& held,
+                              const row_tokens& known, const std::vector<held_row>& rows,
+                              sql::connection& db, sql::deadline until) {
+    row_tokens tokens;
+    for (const auto& row : rows) {
+        if (!row.hold.forced) tokens.emplace(row.hold.grant_id, row.hold.token);
+    }
+    std::vector<std::shared_ptr<grant>> lost;
+    for (const auto& granted : held) {
+        if (is_there(tokens, known, *granted)) continue;
+        if (grants_.taken_over(*granted) || grants_.deny(*granted)) {
+            lost.push_back(granted);
+        } else if (!tokens.contains(granted->grant_id)) {
+            const auto now = current(ours, granted->grant_id);
+            if (now && now != granted && grants_.deny(*now)) lost.push_back(now);
+        }
+    }
+    for (const auto& each : lost) {
+        if (each->kind() == hold_kind::lease) raise_floor_past(*each, db, until);
     }
 }
 

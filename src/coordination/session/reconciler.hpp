@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace rowlock::detail {
@@ -34,9 +35,9 @@ public:
     /// compares with the database, if that is wanted, and every third time by name. A task that
     /// lost the connection (a row locked too long) runs last in the next round.
     void finish(session& ours, sql::connection& db, sql::deadline until);
-    /// A lease whose row ends earlier than we know was requested: it is declared lost, and its
-    /// holder stops and releases it. Returns false if a row may belong to a grant that is still
-    /// pending and could be requested. One round trip.
+    /// A lease whose row ends earlier than we know was requested, and one whose row is another's by
+    /// now was taken: it is declared lost, and its holder stops and releases it. Returns false if a
+    /// row may belong to a grant that is still pending and could be requested. One round trip.
     bool find_requests(session& ours, sql::connection& db, sql::deadline until);
 
     /// Whether a row was locked since the last call: the next round should come soon (SQLite).
@@ -61,6 +62,13 @@ private:
     };
     [[nodiscard]] std::vector<held_row> rows_of(const session& ours, sql::connection& db,
                                                 sql::deadline until) const;
+    /// The tokens of rows, by grant id.
+    using row_tokens = std::unordered_map<grant_id, std::int64_t>;
+    /// Declares lost what was held, and is not in the rows that were read since.
+    /// @param known what this client knew of the rows before
+    void lose_missing(session& ours, const std::vector<std::shared_ptr<grant>>& held,
+                      const row_tokens& known, const std::vector<held_row>& rows,
+                      sql::connection& db, sql::deadline until);
     void release_orphan(session& ours, const held_row& row, sql::connection& db,
                         sql::deadline until);
     void cancel_orphan(session& ours, protocol::hold_kind kind, const std::string& name,
