@@ -6,7 +6,6 @@
 #include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
-#include "support/last_held.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
 #include <rowlock/rowlock.hpp>
@@ -28,7 +27,6 @@ using namespace std::chrono_literals;
 using support::eventually;
 using support::interception;
 using support::kind_of;
-using support::last_held;
 using support::soon;
 using enum lock_mode;
 
@@ -111,24 +109,6 @@ TEST_CASE("a lease that is held longer than its policy allows is asked for by th
         CHECK(eventually([&] { return (next = other.try_acquire("job")).has_value(); }));
         CHECK(requested_by_a_round(database) == 0);
         CHECK(next->held());
-    }
-}
-
-TEST_CASE("a holder that does not stop after max_hold keeps the lock for its margin at least") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        client holder{database.source(),
-                      database.options({.ttl = 7s, .heartbeat = 100ms, .margin = 4s})};
-        client other{database.source(), database.options()};
-        other.set_max_hold("job", 1h);
-        const auto lease = holder.acquire("job");
-        age(database, "'job'", 2h);
-        const auto asked = std::chrono::steady_clock::now();
-        REQUIRE(requested_by_a_round(database) == 1);
-        const auto held = last_held(lease, asked);
-        std::optional<rowlock::lease> next;
-        REQUIRE(eventually([&] { return (next = other.try_acquire("job")).has_value(); }));
-        CHECK(std::chrono::steady_clock::now() - held >= 2s);
-        CHECK(next->token() > lease.token());
     }
 }
 

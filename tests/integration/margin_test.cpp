@@ -360,35 +360,3 @@ TEST_CASE("a lease with its own deadline goes to the next holder at that deadlin
         CHECK(next.held());
     }
 }
-
-TEST_CASE("a lease that was lost at its own deadline is free as soon as its holder has stopped") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        constexpr auto max_duration = 18s;  // a sixth of it is the margin
-        client locks{database.source(), database.options({.ttl = 60s})};
-        client other{database.source(), database.options({.poll_interval = 10ms})};
-        (void)locks.acquire("warm up");
-        const auto free_after = [&] {
-            const auto began = steady::now();
-            auto released = locks.acquire("released", {.max_duration = max_duration});
-            std::optional<lease> destroyed{
-                locks.acquire("destroyed", {.max_duration = max_duration})};
-            const auto kept = locks.acquire("kept", {.max_duration = max_duration});
-            const auto lost = kept.lost();
-            REQUIRE(eventually([&] { return lost.stop_requested(); }, 40s));
-            CHECK(kind_of([&] { released.release(); }) == errc::lock_lost);
-            destroyed.reset();
-            CHECK(passes_within(other, "released", support::patience));
-            CHECK(passes_within(other, "destroyed", support::patience));
-            const auto took = steady::now() - began;
-            CHECK(passes_within(other, "kept", support::patience));
-            CHECK(steady::now() - began >= max_duration);
-            CHECK(eventually([&] {
-                return database.number(
-                           "select count(*) from rowlock_lease where session is not null and "
-                           "deadline is not null") == 0;
-            }));
-            return took;
-        };
-        CHECK(at_best(max_duration, free_after) < max_duration);
-    }
-}

@@ -82,6 +82,10 @@ public:
     /// Called for each statement that succeeded, by its caller, when the answer has arrived.
     std::function<void(const request&, const sql::result&)> on_answer{};
 
+    /// Of each statement before it is sent: true, and it fails with errc::timed_out. For directed
+    /// cases.
+    std::function<bool(const request&)> refuses{};
+
     /// The connections of a killed node, a moment later.
     void close_connections_of(int node_id);
     [[nodiscard]] u64 statements() const noexcept { return statements_; }

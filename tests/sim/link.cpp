@@ -102,6 +102,10 @@ private:
         made->on = session_;
         made->node = world->here().id;
         made->thread = world->current();
+        if (to_.refuses && to_.refuses(*made)) {
+            world->log("  " + made->name + ": refused");
+            throw error{errc::timed_out, "made by the test"};
+        }
         made->sent = world->now();
         made->give_up_at = limit;
         made->reply_delay = way_of_answer();

@@ -24,6 +24,16 @@ std::string_view to_string(violation kind) noexcept {
             return "partial";
         case violation::repeated:
             return "repeated";
+        case violation::meeting:
+            return "meeting";
+        case violation::successor:
+            return "successor";
+        case violation::deaf:
+            return "deaf";
+        case violation::taken_over:
+            return "taken-over";
+        case violation::outdated:
+            return "outdated";
         case violation::fence:
             return "fence";
         case violation::wait:
@@ -50,14 +60,14 @@ bool oracle::ask(const belief& of) {
 }
 
 oracle::handle oracle::enter(belief made) {
-    const bool is_held = ask(made);
-    i64 weight = is_held ? made.weight : 0;
+    const bool counts = ask(made) && !is_forced(made);
+    i64 weight = counts ? made.weight : 0;
     for (const auto& other : beliefs_) {
         if (other.name != made.name) continue;
-        if (ask(other)) {
-            weight += other.weight;
-            if (other.lost_at != forever) fail(violation::revival, other.name);
-        }
+        const bool is_held = ask(other);
+        if (is_held && other.lost_at != forever) fail(violation::revival, other.name);
+        if (is_forced(other)) continue;
+        if (is_held) weight += other.weight;
         const bool exclude = other.weight + made.weight > made.capacity;
         if (other.lost_at == forever || !exclude || !other.steady || !made.steady) continue;
         // Its holder has not said that it stopped. A loss is noticed a little late.
@@ -68,13 +78,13 @@ oracle::handle oracle::enter(belief made) {
                                         std::to_string(other.margin / us) + " us");
         }
     }
-    if (is_held && weight > made.capacity) {
+    if (counts && weight > made.capacity) {
         fail(violation::exclusion,
              made.name + ": " + std::to_string(weight) + " of " + std::to_string(made.capacity) +
                  " are believed to be held, with n" + std::to_string(made.where->id) + "'s token " +
                  std::to_string(made.token));
     }
-    if (is_held && made.rises) {
+    if (counts && made.rises) {
         i64& last = tokens_[made.name];
         if (made.token <= last) {
             fail(violation::token, made.name + ": token " + std::to_string(made.token) + " after " +
@@ -84,6 +94,32 @@ oracle::handle oracle::enter(belief made) {
     }
     beliefs_.push_back(std::move(made));
     return std::prev(beliefs_.end());
+}
+
+bool oracle::is_forced(const belief& of) const {
+    return std::ranges::any_of(forced_, [&](const forced& one) { return one.is(of); });
+}
+
+void oracle::require_known(const forced& which) {
+    for (const auto& one : beliefs_) {
+        if (!which.is(one) || !ask(one)) continue;
+        fail(violation::deaf, one.name + ": n" + std::to_string(one.where->id) +
+                                  " still believes in token " + std::to_string(one.token));
+    }
+}
+
+void oracle::chosen(i64 term, i64 session) {
+    chosen_[term] = session;
+    if (const auto found = leaders_.find(term); found != leaders_.end()) leads(term, found->second);
+}
+
+void oracle::leads(i64 term, i64 session) {
+    leaders_[term] = session;
+    const auto found = chosen_.find(term);
+    if (found == chosen_.end() || found->second == session) return;
+    fail(violation::successor, "term " + std::to_string(term) + " is of session " +
+                                   std::to_string(session) + " instead of " +
+                                   std::to_string(found->second));
 }
 
 void oracle::killed(const node& process) {

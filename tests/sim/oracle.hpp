@@ -16,19 +16,24 @@ namespace rowlock::sim {
 /// Which promise is broken.
 enum class violation : unsigned char {
     none,
-    exclusion,  ///< what is believed at one true time does not fit together
-    token,      ///< it does not rise
-    revival,    ///< held() is true after lost()
-    margin,     ///< the next holder comes too soon after lost()
-    order,      ///< a waiter is overtaken
-    early,      ///< client::holds() knows more than callers were given
-    partial,    ///< some of several locks, and not all
-    repeated,   ///< two runs of one period finish
-    fence,      ///< a fenced transaction commits after a newer one
-    wait,       ///< a call does not end in time
-    deadlock,   ///< no thread can run
-    leak,       ///< rows remain, or a lock stays held
-    error,      ///< a call fails in a way that is not documented
+    exclusion,   ///< what is believed at one true time does not fit together
+    token,       ///< it does not rise
+    revival,     ///< held() is true after lost()
+    margin,      ///< the next holder comes too soon after lost()
+    order,       ///< a waiter is overtaken
+    early,       ///< client::holds() knows more than callers were given
+    partial,     ///< some of several locks, and not all
+    repeated,    ///< two runs of one period finish
+    meeting,     ///< a latch or a barrier opens early, or late, or has two answers
+    successor,   ///< another candidate leads than the one that was chosen
+    deaf,        ///< a holder believes in a hold long after it was taken by force
+    taken_over,  ///< a client that came back did not get all that it had
+    outdated,    ///< a watch does not show a change
+    fence,       ///< a fenced transaction commits after a newer one
+    wait,        ///< a call does not end in time
+    deadlock,    ///< no thread can run
+    leak,        ///< rows remain, or a lock stays held
+    error,       ///< a call fails in a way that is not documented
 };
 [[nodiscard]] std::string_view to_string(violation kind) noexcept;
 
@@ -40,6 +45,7 @@ struct belief {
     i64 weight = 1, capacity = 1;
     bool rises = true;  ///< its token is greater than those of all such beliefs before
     i64 token = 0;
+    i64 session = 0;
     std::function<bool()> held{};
     i64 since = 0;  ///< when the database granted it, at the latest
     i64 margin = 0;
@@ -67,6 +73,31 @@ public:
     void leave(handle which) { beliefs_.erase(which); }
     void killed(const node& process);
     void stopped(const node& process);  ///< or stalled
+    /// @}
+
+    /// @name Forced releases
+    ///
+    /// Who loses a hold by force may believe in it a little longer, and excludes nobody.
+    /// @{
+    struct forced {
+        std::string name{};
+        i64 token = 0;    ///< leases: this one, and those before it that share its row
+        i64 session = 0;  ///< of permits and modes
+        [[nodiscard]] bool is(const belief& one) const {
+            return one.name == name && (session != 0 ? one.session == session : one.token <= token);
+        }
+    };
+    [[nodiscard]] bool is_forced(const belief& of) const;
+    void forces(forced which) { forced_.push_back(std::move(which)); }
+    /// Of one that took effect, some time later.
+    void require_known(const forced& which);
+    /// @}
+
+    /// @name Elections
+    /// @{
+    /// A leader was told that this session leads next, in that term.
+    void chosen(i64 term, i64 session);
+    void leads(i64 term, i64 session);
     /// @}
 
     /// A run of that period has finished.
@@ -131,6 +162,8 @@ private:
     std::string text_;
     std::list<belief> beliefs_;
     std::map<std::string, i64> tokens_;
+    std::list<forced> forced_;
+    std::map<i64, i64> chosen_, leaders_;  ///< sessions, by term
     std::set<std::string> periods_;
     std::map<std::pair<int, std::string>, calls> calls_;
     u64 last_call_ = 0;

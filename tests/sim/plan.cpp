@@ -69,6 +69,9 @@ private:
         return drawn;
     }
 
+    /// Mostly not at all.
+    u64 sometimes(u64 most) { return dice_.chance(0.3) ? dice_.below(most + 1) : 0; }
+
     /// What this seed does much of, and what not at all.
     void draw_mix() {
         plan_.names = static_cast<int>(dice_.between(1, 4));
@@ -85,10 +88,22 @@ private:
         modes_ = dice_.below(4);
         permits_ = dice_.below(4);
         mutexes_ = dice_.below(4);
-        offices_ = dice_.chance(0.3) ? dice_.below(4) : 0;
-        runs_ = dice_.chance(0.3) ? dice_.below(4) : 0;
-        adoptions_ = dice_.chance(0.3) ? dice_.below(5) : 0;
-        requests_ = dice_.chance(0.3) ? dice_.below(3) : 0;
+        offices_ = sometimes(3);
+        runs_ = sometimes(3);
+        adoptions_ = sometimes(4);
+        requests_ = sometimes(2);
+        recursions_ = sometimes(3);
+        several_modes_ = sometimes(3);
+        latches_ = sometimes(4);
+        barriers_ = sometimes(6);
+        forces_ = sometimes(2);
+        limits_ = sometimes(2);
+        watches_ = sometimes(3);
+        extends_ = dice_.chance(0.5) ? 0.5 : 0;
+        chooses_ = dice_.chance(0.5) ? 0.5 : 0;
+        owners_ = dice_.chance(0.3);
+        plan_.parties = dice_.between(1, 3);
+        plan_.losses_count = dice_.chance(0.2);
         once_ = dice_.below(6);
         for_a_time_ = dice_.below(4);
         barging_ = dice_.below(3);
@@ -107,33 +122,60 @@ private:
         drawn.retry.total = between(dice_, 500, 3000);
         if (dice_.chance(0.25)) drawn.retain.emplace().longest = between(dice_, 20, 500);
         if (dice_.chance(0.2)) drawn.when_cut_off = when_cut_off::fail;
-        if (dice_.chance(0.3)) drawn.reaper.emplace().interval = milliseconds{1000};
+        // A round of it enforces the limits.
+        if (dice_.chance(limits_ > 0 ? 0.6 : 0.3)) {
+            drawn.reaper.emplace().interval = between(dice_, 100, 1000);
+        }
         drawn.program = "simulated";
         return drawn;
     }
 
     operation draw_operation() {
         operation drawn;
-        constexpr std::array kinds{
-            hold_kind::lease,   hold_kind::several,       hold_kind::shared_mutex,
-            hold_kind::permits, hold_kind::mutex,         hold_kind::office,
-            hold_kind::run,     hold_kind::offered_lease, hold_kind::request};
-        drawn.kind = kinds[pick(dice_, {leases_, several_, modes_, permits_, mutexes_, offices_,
-                                        runs_, adoptions_, requests_})];
+        constexpr std::array kinds{hold_kind::lease,
+                                   hold_kind::several,
+                                   hold_kind::shared_mutex,
+                                   hold_kind::several_modes,
+                                   hold_kind::permits,
+                                   hold_kind::mutex,
+                                   hold_kind::recursive_mutex,
+                                   hold_kind::office,
+                                   hold_kind::run,
+                                   hold_kind::offered_lease,
+                                   hold_kind::latch,
+                                   hold_kind::barrier,
+                                   hold_kind::request,
+                                   hold_kind::force,
+                                   hold_kind::limit,
+                                   hold_kind::watch};
+        drawn.kind =
+            kinds[pick(dice_, {leases_, several_, modes_, several_modes_, permits_, mutexes_,
+                               recursions_, offices_, runs_, adoptions_, latches_, barriers_,
+                               requests_, forces_, limits_, watches_})];
+        constexpr std::array targets{hold_kind::lease, hold_kind::permits, hold_kind::shared_mutex};
+        drawn.target = targets[pick(dice_, {1 + leases_, permits_, modes_ + several_modes_})];
         constexpr std::array manners{manner::once, manner::for_a_time, manner::barging,
                                      manner::limited, manner::patient};
         const bool is_lease = drawn.kind == hold_kind::lease;
+        const bool has_limit = is_lease || drawn.kind == hold_kind::permits;
         drawn.how = manners[pick(dice_, {once_, for_a_time_, is_lease ? barging_ : 0,
-                                         is_lease ? limited_ : 0, patient_})];
+                                         has_limit ? limited_ : 0, patient_})];
         draw_names(drawn);
         draw_modes(drawn);
-        drawn.permits = dice_.chance(0.3) ? 2 : 1;
+        drawn.permits = 1 + static_cast<i64>(pick(dice_, {7, 2, 1}));
+        if (dice_.chance(0.5)) drawn.gives_back = dice_.between(0, drawn.permits - 1);
+        if (dice_.chance(extends_)) drawn.extension = dice_.between(100, 2000) * ms;
+        drawn.depth = static_cast<int>(dice_.between(1, 3));
         if (dice_.chance(thinks_)) drawn.think = dice_.skewed(0, longest_think_);
         drawn.patience =
             dice_.chance(0.5) ? dice_.between(1, 1500) * ms : dice_.skewed(1 * ms, 500 * ms);
         drawn.max_duration = dice_.between(100, 2000) * ms;
         drawn.work = dice_.chance(works_long_) ? dice_.between(0, 3 * plan_.ttl)
                                                : dice_.skewed(0, longest_work_);
+        // Past the deadline from before.
+        if (drawn.extension && drawn.how == manner::limited) {
+            drawn.work = std::max(drawn.work, drawn.max_duration * 5 / 4);
+        }
         drawn.listens = dice_.chance(0.9);
         drawn.stops = dice_.chance(0.7);
         drawn.fences = dice_.chance(fences_);
@@ -141,14 +183,19 @@ private:
                                      ending::offer};
         drawn.end = endings[pick(dice_, {6, 3, is_lease && fences_ > 0 ? 1U : 0U,
                                          is_lease && adoptions_ > 0 ? 6U : 0U})];
+        // Another thread's object of this name may outlive that of its owner.
+        if (drawn.kind == hold_kind::recursive_mutex) drawn.end = ending::release;
         drawn.priority = static_cast<int>(dice_.below(3));
+        drawn.chooses = dice_.chance(chooses_);
         return drawn;
     }
 
     /// Half of the time "a", so that clients meet.
     void draw_names(operation& of) {
         const auto count = static_cast<u64>(plan_.names);
-        const u64 wanted = of.kind == hold_kind::several ? 1 + dice_.below(count) : 1;
+        const bool is_several =
+            of.kind == hold_kind::several || of.kind == hold_kind::several_modes;
+        const u64 wanted = is_several ? 1 + dice_.below(count) : 1;
         const u64 first = dice_.chance(0.5) ? 0 : dice_.below(count);
         for (u64 i = 0; i < wanted; ++i) {
             of.names.emplace_back(1, static_cast<char>('a' + (first + i) % count));
@@ -157,7 +204,10 @@ private:
 
     void draw_modes(operation& of) {
         constexpr std::array modes{lock_mode::shared, lock_mode::upgradeable, lock_mode::exclusive};
-        of.mode = modes[pick(dice_, {4, 2, 4})];
+        for (std::size_t i = 0; i < of.names.size(); ++i) {
+            of.modes.push_back(modes[pick(dice_, {4, 2, 4})]);
+        }
+        of.mode = of.modes.front();
         if (!dice_.chance(changes_mode_)) return;
         if (of.mode == lock_mode::exclusive) {
             of.next_mode = dice_.chance(0.5) ? lock_mode::shared : lock_mode::upgradeable;
@@ -173,6 +223,11 @@ private:
         drawn.clock_origin = dice_.between(second, 1'000'000 * second);
         drawn.stalls = stalls_;
         drawn.options = draw_options();
+        drawn.has_owner = owners_;
+        if (owners_) {
+            drawn.options.retain.reset();
+            if (dice_.chance(0.8)) drawn.takes_over = draw_operation();
+        }
         for (i64 i = 0; i < users_; ++i) {
             const bool user_stays = keeps();
             user one;
@@ -284,10 +339,13 @@ private:
     double drift_ = 0;
     bool stalls_ = false, one_host_ = true;
     i64 users_ = 1, operations_ = 1;
+    bool owners_ = false;
     double thinks_ = 0, works_long_ = 0, fences_ = 0, changes_mode_ = 0;
+    double extends_ = 0, chooses_ = 0;
     i64 longest_think_ = 0, longest_work_ = 0;
     u64 leases_ = 1, several_ = 0, modes_ = 0, permits_ = 0, mutexes_ = 0, offices_ = 0;
-    u64 runs_ = 0, adoptions_ = 0, requests_ = 0;
+    u64 runs_ = 0, adoptions_ = 0, requests_ = 0, recursions_ = 0, several_modes_ = 0;
+    u64 latches_ = 0, barriers_ = 0, forces_ = 0, limits_ = 0, watches_ = 0;
     u64 once_ = 1, for_a_time_ = 1, barging_ = 1, limited_ = 1, patient_ = 1;
 };
 

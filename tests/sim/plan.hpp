@@ -24,17 +24,24 @@ using item_set = std::set<item>;
 /// @throws std::invalid_argument
 [[nodiscard]] item_set parse_items(std::string_view text);
 
-/// What a thread acquires; or, the last two, what it does to the holds of others.
+/// What a thread acquires; or, the last ones, what else it does.
 enum class hold_kind : unsigned char {
     lease,
     several,
     shared_mutex,
+    several_modes,
     permits,
     mutex,
+    recursive_mutex,
     office,         ///< of an election
     run,            ///< once in a period
     offered_lease,  ///< of another process, or thread
-    request,        ///< that the holder of a lease gives it up
+    latch,          ///< begins it if it is over, counts down or is a party, and waits
+    barrier,        ///< enters and leaves
+    request,        ///< that a holder gives its hold up
+    force,          ///< takes a holder its hold
+    limit,          ///< says how long a name may be held
+    watch,          ///< follows the holders of a name
 };
 
 /// How it asks.
@@ -57,17 +64,23 @@ enum class ending : unsigned char {
 /// A thread thinks, acquires, works, and gives back.
 struct operation {
     hold_kind kind = hold_kind::lease;
+    hold_kind target = hold_kind::lease;  ///< of a request, a force, a limit
     manner how = manner::once;
-    std::vector<std::string> names{};  ///< of leases
+    std::vector<std::string> names{};
+    std::vector<lock_mode> modes{};  ///< of each name
     lock_mode mode = lock_mode::exclusive;
     std::optional<lock_mode> next_mode{};  ///< upgraded, or downgraded to, half way through
     i64 permits = 1;
+    i64 gives_back = 0;              ///< permits, half way through
+    std::optional<i64> extension{};  ///< of a max_duration, half way through
+    int depth = 1;                   ///< of a recursive mutex
     i64 think = 0, patience = 0, max_duration = 0, work = 0;
     bool listens = true;  ///< to lost()
     bool stops = true;    ///< when held() has turned false; otherwise it works on
     bool fences = false;  ///< writes what the lock protects, in a fenced transaction
     ending end = ending::release;
-    int priority = 0;  ///< of a candidate
+    int priority = 0;      ///< of a candidate
+    bool chooses = false;  ///< its successor, among the candidates
 };
 
 struct user {
@@ -81,6 +94,10 @@ struct process {
     i64 clock_origin = 0;
     bool stalls = false;
     client_options options{};
+    bool has_owner = false;  ///< a name of its own: whoever starts in its place has it too
+    /// If it starts in the place of one with an owner: it takes its holds over, and so it uses
+    /// them.
+    std::optional<operation> takes_over{};
     std::vector<user> users{};
 };
 
@@ -130,8 +147,10 @@ struct plan {
     policy scheduling{};
     i64 ttl = second;
     int names = 1;
-    i64 permits = 3;   ///< the capacity of the semaphore
-    i64 heals_at = 0;  ///< from then on nothing goes wrong, and holds are short
+    i64 permits = 3;            ///< the capacity of the semaphore
+    i64 parties = 2;            ///< of a latch, and of a double barrier
+    bool losses_count = false;  ///< of their parties
+    i64 heals_at = 0;           ///< from then on nothing goes wrong, and holds are short
     std::vector<process> processes{};
     std::vector<fault> faults{};
     item items = 0;  ///< how many there are, those left out included

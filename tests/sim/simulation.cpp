@@ -11,6 +11,7 @@
 #include <rowlock/rowlock.hpp>
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -32,7 +33,10 @@ i64 longest_wait(const plan& of) {
 class simulation final : private scene {
 public:
     simulation(const plan& chosen, u64 seed, std::FILE* prints, statistics& sum)
-        : scene{chosen, sum}, scheduler_{seed, chosen.scheduling}, oracle_{scheduler_} {
+        : scene{chosen, sum},
+          scheduler_{seed, chosen.scheduling},
+          oracle_{scheduler_},
+          meetings_{oracle_, chosen.parties, chosen.losses_count} {
         scheduler_.prints = prints;
         mail = {};
         forget_pollables();
@@ -48,7 +52,7 @@ public:
     outcome go() {
         make_semaphore();
         heals_at_ = scheduler_.now() + chosen().heals_at;
-        for (const auto& process : chosen().processes) start(process);
+        for (const auto& process : chosen().processes) start(process, {});
         for (const auto& fault : chosen().faults) {
             scheduler_.after(fault.when, [this, &fault] {
                 if (!healed()) happen(fault);
@@ -68,6 +72,7 @@ public:
 private:
     sim::scheduler& scheduler() override { return scheduler_; }
     sim::oracle& oracle() override { return oracle_; }
+    sim::meetings& meetings() override { return meetings_; }
     sim::database& database() override { return *database_; }
     bool healed() const override { return healed_; }
     bool steady(const node& process) const override { return !unsteady_.contains(process.id); }
@@ -97,7 +102,20 @@ private:
         run_until_idle(60 * second, "the first client does not end");
     }
 
-    void start(const process& planned) {
+    /// @param owner of the process in whose place it starts; empty: of none
+    void start(process planned, const std::string& owner) {
+        const bool takes_over = !owner.empty() && planned.takes_over;
+        if (!owner.empty()) {
+            planned.options.owner = owner;
+            planned.options.retain.reset();
+        } else if (planned.has_owner) {
+            planned.options.owner = "owner " + number(static_cast<i64>(started_.size()));
+        }
+        const auto& made = started_.emplace_back(std::move(planned));
+        launch(made, takes_over);
+    }
+
+    void launch(const process& planned, bool takes_over) {
         node& home = scheduler_.add_node(planned.host, planned.clock_rate, planned.clock_origin);
         if (planned.stalls) {
             home.stall = 0.002;
@@ -105,11 +123,15 @@ private:
             unsteady_.insert(home.id);
         }
         ++running_;
-        working_.push_back(&home);
-        const auto main = [this, &home, &planned] {
+        working_.emplace_back(&home, &planned);
+        const auto main = [this, &home, &planned, takes_over] {
             try {
                 client locks{database_->source(), planned.options};
-                shared_mutex modes{locks, shared_mutex_name};
+                shared_mutexes modes;
+                for (const auto& name : mode_names()) {
+                    modes.push_back(std::make_unique<shared_mutex>(locks, name));
+                }
+                if (takes_over) take_over(*this, home, locks, modes, planned);
                 std::vector<std::thread> threads;
                 for (const auto& user : planned.users) {
                     threads.emplace_back([this, &home, &locks, &modes, &planned, &user] {
@@ -122,17 +144,28 @@ private:
                 oracle_.fail(violation::error, std::string{"a process: "} + failure.what());
             }
             scheduler_.log("ends");
-            std::erase(working_, &home);
+            std::erase_if(working_, [&](const auto& one) { return one.first == &home; });
             --running_;
         };
         scheduler_.spawn(home, main, "main");
+    }
+
+    [[nodiscard]] std::vector<std::string> lease_names() const {
+        std::vector<std::string> all;
+        for (int i = 0; i < chosen().names; ++i) all.emplace_back(1, static_cast<char>('a' + i));
+        return all;
+    }
+    [[nodiscard]] std::vector<std::string> mode_names() const {
+        auto all = lease_names();
+        for (auto& one : all) one = mode_name(one);
+        return all;
     }
 
     // --- faults --------------------------------------------------------------------------------
 
     node* victim(u64 choice) {
         std::vector<node*> alive;
-        for (auto* const process : working_) {
+        for (const auto& [process, planned] : working_) {
             if (!process->paused) alive.push_back(process);
         }
         return alive.empty() ? nullptr : alive[choice % alive.size()];
@@ -186,12 +219,15 @@ private:
         ++sum().kills;
         scheduler_.log("FAULT n" + number(process.id) + " is killed");
         oracle_.killed(process);
+        meetings_.killed(process);
         scheduler_.kill(process);
         database_->close_connections_of(process.id);
         close_mailboxes(process.id);
-        std::erase(working_, &process);
+        const auto found = std::ranges::find(working_, &process, &working::first);
+        const std::string owner = found->second->options.owner;
+        working_.erase(found);
         --running_;
-        if (what.successor) start(*what.successor);
+        if (what.successor) start(*what.successor, owner);
     }
 
     void change_weather(const fault& what) {
@@ -269,6 +305,7 @@ private:
         const i64 later = scheduler_.now() + longest_wait(chosen());
         scheduler_.at(later, [] {});
         static_cast<void>(scheduler_.run([&] { return scheduler_.now() >= later; }, later + 1));
+        meetings_.end();
         expect_rows("sessions that live", live_sessions(), 0);
         expect_rows("used permits, of those in holds",
                     database_->ask_number("select coalesce(sum(used), 0) from rowlock_semaphore"),
@@ -308,16 +345,16 @@ private:
             client_options options;
             options.ttl = milliseconds{chosen().ttl / ms};
             client locks{database_->source(), options};
-            for (int i = 0; i < chosen().names; ++i) {
-                const std::string name(1, static_cast<char>('a' + i));
+            for (const auto& name : lease_names()) {
                 expect(name, locks.try_acquire_for(name, soon).has_value());
             }
             for (const auto* const name : {election_name, run_name}) {
                 expect(name, locks.try_acquire_for(name, soon).has_value());
             }
-            shared_mutex modes{locks, shared_mutex_name};
-            expect(shared_mutex_name,
-                   modes.try_acquire_for(lock_mode::exclusive, soon).has_value());
+            for (const auto& name : mode_names()) {
+                shared_mutex modes{locks, name};
+                expect(name, modes.try_acquire_for(lock_mode::exclusive, soon).has_value());
+            }
             semaphore permits{locks, semaphore_name};
             expect(semaphore_name, permits.try_acquire_for(chosen().permits, soon).has_value());
         } catch (const error& failure) {
@@ -328,10 +365,13 @@ private:
 
     sim::scheduler scheduler_;
     sim::oracle oracle_;
+    sim::meetings meetings_;
     std::unique_ptr<sim::database> database_;
-    int running_ = 0;               ///< main threads that have not ended
-    std::vector<node*> working_{};  ///< processes that have neither ended nor been killed
-    std::set<int> unsteady_{};      ///< nodes that were ever stopped or stalled
+    int running_ = 0;  ///< main threads that have not ended
+    std::deque<process> started_{};
+    using working = std::pair<node*, const process*>;
+    std::vector<working> working_{};  ///< processes that have neither ended nor been killed
+    std::set<int> unsteady_{};        ///< nodes that were ever stopped or stalled
     i64 heals_at_ = 0;
     bool healed_ = false;
 };

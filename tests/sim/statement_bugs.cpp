@@ -20,6 +20,15 @@ constexpr statement_bug bugs[] = {
      "update rowlock_waiter set priority = priority\n where "},
     {"entries_hide_free_lease", "entries", "coalesce(q.place, 0)", "coalesce(q.place, 0) * 0"},
     {"session_not_deleted", "delete_session", "where id = $1", "where id = $1 and ended = 1"},
+    {"extension_not_written", "extend_lease", "deadline = max(deadline + 1",
+     "deadline = min(deadline"},
+    {"reclaim_keeps_token", "reclaim_lease", "where f.id = 1)) + 1", "where f.id = 1))"},
+    {"shrink_keeps_permits", "shrink_permit", "set permits = $5", "set permits = $4 + 0 * $5"},
+    {"arrivals_count_twice", "write_round", "set arrived = $3", "set arrived = $3 + 1"},
+    {"departures_count_twice", "write_round", "departed = $4", "departed = $4 + 1"},
+    {"force_in_silence", "bump_revision", "revision + 1", "revision + 0"},
+    {"choice_ignored", "candidate", "w.session = coalesce($2, w.session)",
+     "coalesce($2, w.session) is not null"},
     {"permits_returned_short", "return_permits", "used - $2", "used - min($2, 1)"},
 };
 

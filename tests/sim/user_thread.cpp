@@ -37,18 +37,29 @@ void sleep(i64 time) {
 
 class user_thread {
 public:
-    user_thread(scene& in, node& home, client& locks, shared_mutex& modes)
-        : scene_{in}, home_{home}, locks_{locks}, modes_{modes} {}
+    user_thread(scene& in, node& home, client& locks, shared_mutexes& modes, const process& of)
+        : scene_{in}, home_{home}, locks_{locks}, modes_{modes}, process_{&of} {}
 
-    void run(const process& of, const user& planned) {
-        process_ = &of;
-        const auto place = &planned - of.users.data();
+    void run(const user& planned) {
+        const auto place = &planned - process_->users.data();
         time().rename("user " + std::to_string(place + 1));
         int after_healing = 3;
         for (const auto& next : planned.operations) {
             if (scene_.healed() && after_healing-- == 0) return;
             if (next.think > 0) sleep(next.think);
             perform(next);
+        }
+    }
+
+    void take_over() {
+        what_ = &*process_->takes_over;
+        duration_ = 0;  // their deadlines are those that the predecessor has set
+        names_.clear();
+        log("takes over");
+        try {
+            use(reclaim_all(locks_));
+        } catch (const error& failure) {
+            note("reclaim", failure);
         }
     }
 
@@ -60,10 +71,12 @@ private:
 
     void perform(const operation& what) {
         what_ = &what;
+        duration_ = scene_.chosen().ttl;
+        if (what.how == manner::limited) duration_ = std::min(duration_, what.max_duration);
         names_ = names();
         if (names_.empty()) return;
         ++scene_.sum().operations;
-        if (what.kind == hold_kind::request) return ask_for_release();
+        if (what.kind >= hold_kind::latch) return act();
         log("asks for");
         call_begins();
         try {
@@ -77,11 +90,17 @@ private:
                 case hold_kind::shared_mutex:
                     with(acquire_mode());
                     break;
+                case hold_kind::several_modes:
+                    with(acquire_modes());
+                    break;
                 case hold_kind::permits:
                     with(acquire_permits());
                     break;
                 case hold_kind::mutex:
-                    with(lock_mutex());
+                    with(lock_mutex<mutex>());
+                    break;
+                case hold_kind::recursive_mutex:
+                    with(lock_again(lock_mutex<recursive_mutex>()));
                     break;
                 case hold_kind::office:
                     with(campaign());
@@ -92,7 +111,7 @@ private:
                 case hold_kind::offered_lease:
                     with(adopt());
                     break;
-                case hold_kind::request:
+                default:
                     break;
             }
         } catch (const error& failure) {
@@ -103,11 +122,39 @@ private:
         check_holds();
     }
 
+    /// What is no acquisition of a hold.
+    void act() {
+        try {
+            switch (what_->kind) {
+                case hold_kind::latch:
+                    return meet_at_latch();
+                case hold_kind::barrier:
+                    return meet_at_barrier();
+                case hold_kind::request:
+                    return ask_for_release();
+                case hold_kind::force:
+                    return take_away();
+                case hold_kind::limit:
+                    return set_limit();
+                case hold_kind::watch:
+                    return watch();
+                default:
+                    return;
+            }
+        } catch (const error& failure) {
+            note("an act", failure);
+            sleep(20 * ms);
+        }
+    }
+
     /// Empty: there is nothing to do.
     std::vector<std::string> names() {
-        switch (what_->kind) {
+        std::vector<std::string> modes;
+        switch (acts_on_holds() ? what_->target : what_->kind) {
             case hold_kind::shared_mutex:
-                return {shared_mutex_name};
+            case hold_kind::several_modes:
+                for (const auto& name : what_->names) modes.push_back(mode_name(name));
+                return modes;
             case hold_kind::permits:
                 return {semaphore_name};
             case hold_kind::office:
@@ -116,16 +163,17 @@ private:
                 return {run_name};
             case hold_kind::offered_lease:
                 if (scene_.offers().empty()) return {};
-                offer_ = scene_.offers().back();
+                offer_ = scene_.offers().back().what;
+                duration_ = scene_.offers().back().duration;
                 scene_.offers().pop_back();
                 return {offer_.name};
-            case hold_kind::lease:
-            case hold_kind::several:
-            case hold_kind::mutex:
-            case hold_kind::request:
-                break;
+            default:
+                return what_->names;
         }
-        return what_->names;
+    }
+
+    [[nodiscard]] bool acts_on_holds() const {
+        return what_->kind >= hold_kind::request && what_->kind <= hold_kind::limit;
     }
 
     void check_holds() {
@@ -163,6 +211,9 @@ private:
                 if (what_->end == ending::on_commit) release_with_commit(held);
                 if (what_->end == ending::offer) offer(held);
             }
+            if constexpr (std::is_same_v<Hold, term>) {
+                if (what_->chooses) choose_successor(held);
+            }
             log("gives back");
             if (what_->end == ending::destructor) return;
             ++scene_.sum().operations;
@@ -176,25 +227,206 @@ private:
     /// Whoever takes it may do so from here on; then it is withdrawn.
     void offer(lease& held) {
         log("offers");
-        scene_.offers().push_back(held.offer());
+        scene_.offers().push_back({held.offer(), duration_});
         const i64 end = time().now() + scene_.chosen().ttl / 2;
         while (time().now() < end && !scene_.healed()) sleep(20 * ms);
     }
 
+    // --- the holds of others ---------------------------------------------------------------------
+
+    /// Of the kind that is planned, that somebody has now.
+    struct found_hold {
+        fencing_token token{};
+        session_id session{};
+    };
+    std::optional<found_hold> some_hold() {
+        const auto one_of = [&](const auto& all) -> std::optional<found_hold> {
+            if (all.empty()) return std::nullopt;
+            const auto& one = all[all.size() / 2];
+            return found_hold{one.token, one.who.session};
+        };
+        if (what_->target == hold_kind::permits) return one_of(counted().holders());
+        if (what_->target == hold_kind::shared_mutex) return one_of(modes().holders());
+        const auto state = locks_.inspect(names_.front());
+        if (!state || !state->holder || state->token.value() == 0) return std::nullopt;
+        return found_hold{state->token, state->holder->session};
+    }
+
     /// An operator, or whoever is in a hurry.
     void ask_for_release() {
-        try {
-            const auto& name = names_.front();
-            const auto state = locks_.inspect(name);
-            if (!state || !state->holder || state->token.value() == 0) return;
-            request_options terms;
-            if (what_->stops) terms.within = rounded(what_->patience);
-            log("asks the holder of token " + std::to_string(state->token.value()) + " to give up");
-            static_cast<void>(locks_.request_release(name, state->token, terms));
-        } catch (const error& failure) {
-            note("request", failure);
+        const auto one = some_hold();
+        if (!one) return;
+        request_options terms;
+        if (what_->stops) terms.within = rounded(what_->patience);
+        log("asks the holder of token " + std::to_string(one->token.value()) + " to give up");
+        if (what_->target == hold_kind::permits) {
+            static_cast<void>(counted().request_release(one->token, terms));
+        } else if (what_->target == hold_kind::shared_mutex) {
+            static_cast<void>(modes().request_release(one->token, terms));
+        } else {
+            static_cast<void>(locks_.request_release(names_.front(), one->token, terms));
         }
     }
+
+    void take_away() {
+        const auto one = some_hold();
+        if (!one) return;
+        oracle::forced made{names_.front(), one->token.value(), 0};
+        const bool is_lease = what_->target == hold_kind::lease;
+        if (!is_lease) made.session = static_cast<i64>(one->session);
+        judge().forces(made);
+        log("takes from the holder of token " + std::to_string(made.token));
+        bool done = false;
+        if (is_lease) {
+            done = locks_.force_release(names_.front(), one->token);
+        } else if (what_->target == hold_kind::permits) {
+            done = counted().force_release(one->token);
+        } else {
+            done = modes().force_release(one->token);
+        }
+        // The client with other holds of permits and modes may believe in those.
+        if (!done || !is_lease) return;
+        // No heartbeat has extended its trust since, unless it knows.
+        time().after(scene_.chosen().ttl * 11 / 10,
+                     [&judge = judge(), made] { judge.require_known(made); });
+    }
+
+    void set_limit() {
+        std::optional<milliseconds> limit;
+        if (what_->stops) limit = rounded(what_->max_duration);
+        log("limits");
+        locks_.set_max_hold(names_.front(), limit);
+    }
+
+    /// Whoever leads next is told so by its own call.
+    template <typename Term>
+    void choose_successor(Term& held) {
+        election office{locks_, election_name};
+        const auto all = office.candidates();
+        if (all.empty()) return;
+        const auto heir = all.back().session;
+        log("chooses session " + to_string(heir));
+        const i64 next = held.token().value() + 1;
+        if (held.of.step_down(heir)) judge().chosen(next, static_cast<i64>(heir));
+    }
+
+    /// A state that lasts for a whole call is what that call has seen.
+    void watch() {
+        const auto& name = names_.front();
+        // Nothing while a transaction has the file locked.
+        const auto latest = [&]() -> std::optional<i64> {
+            const auto rows = scene_.database().ask(
+                "select coalesce(max(token), 0) from rowlock_lease where name = '" + name + "'");
+            if (rows.empty()) return std::nullopt;
+            return rows.integer(0, 0);
+        };
+        auto changes = locks_.watch(name, {.poll_interval = milliseconds{50}});
+        i64 last = 0;
+        const i64 end = time().now() + what_->work + 300 * ms;
+        while (time().now() < end && !scene_.healed()) {
+            const auto before = latest();
+            const auto seen = changes.next_for(rounded(what_->patience));
+            const auto after = latest();
+            if (seen) {
+                const i64 token = seen->token.value();
+                log("sees token " + std::to_string(token));
+                if (token < last || (after && token > *after)) {
+                    judge().fail(violation::outdated, name + ": a watch shows token " +
+                                                          std::to_string(token) + " after " +
+                                                          std::to_string(last));
+                }
+                last = token;
+            } else if (before && before == after && last != *after) {
+                judge().fail(violation::outdated,
+                             name + ": a watch does not show token " + std::to_string(*after));
+            }
+        }
+    }
+
+    // --- latches and barriers --------------------------------------------------------------------
+
+    [[nodiscard]] meetings& meet() { return scene_.meetings(); }
+    [[nodiscard]] party_loss on_loss() const {
+        return scene_.chosen().losses_count ? party_loss::counts : party_loss::breaks;
+    }
+
+    void meet_at_latch() {
+        latch door{locks_, latch_name};
+        const i64 parties = scene_.chosen().parties;
+        i64 generation = 0;
+        const i64 before = meet().latest();
+        if (const auto begun = door.begin(parties, {.on_loss = on_loss()})) {
+            generation = *begun;
+            meet().begun(generation, before);
+        } else {
+            generation = door.inspect()->generation;
+        }
+        log("comes to generation " + std::to_string(generation) + " of the latch");
+        try {
+            if (what_->how == manner::once) {
+                meet().arrives(generation, false);
+                door.count_down(generation);
+                meet().arrived(generation);
+            } else if (what_->how == manner::for_a_time) {
+                arrive_as_party(door, generation);
+            }
+            log("waits at the latch");
+            const i64 arrived = meet().arrived_by_now(generation);
+            const bool is_open = door.wait_for(rounded(what_->patience), {}, generation);
+            log(is_open ? "finds the latch open" : "finds the latch closed");
+            meet().waited(generation, is_open, arrived);
+        } catch (const error& failure) {
+            if (failure.kind() != errc::broken) throw;
+            log("finds the latch broken");
+            meet().latch_broke(generation);
+        }
+    }
+
+    void arrive_as_party(latch& door, i64 generation) {
+        meet().joins(generation);
+        auto party = door.join(generation);
+        log("is a party");
+        sleep(std::min(what_->work, 100 * ms));
+        if (what_->end == ending::destructor) return;
+        meet().arrives(generation, true);
+        party.arrive();
+        meet().arrived(generation);
+        log("has arrived");
+    }
+
+    void meet_at_barrier() {
+        double_barrier step{locks_, barrier_name, scene_.chosen().parties, {.on_loss = on_loss()}};
+        log("enters the barrier");
+        const auto call = meet().enters(home_);
+        std::optional<barrier_party> inside;
+        try {
+            inside = step.enter_for(rounded(what_->patience));
+        } catch (const error& failure) {
+            if (failure.kind() != errc::broken) {
+                meet().may_have_entered(call);
+                throw;
+            }
+            log("finds the barrier broken");
+        }
+        if (!inside) return meet().did_not_enter(call);
+        const i64 generation = inside->generation();
+        log("is inside generation " + std::to_string(generation));
+        meet().entered(call, generation);
+        sleep(std::min(what_->work, 100 * ms));
+        meet().departs(generation);
+        if (what_->end == ending::destructor) return;
+        try {
+            const bool done = inside->leave_for(rounded(what_->patience));
+            log(done ? "has left the barrier" : "departs from the barrier alone");
+            if (done) meet().left(generation);
+        } catch (const error& failure) {
+            if (failure.kind() != errc::broken) throw;
+            log("leaves a broken barrier");
+            meet().barrier_broke(generation);
+        }
+    }
+
+    // --- calls -----------------------------------------------------------------------------------
 
     void call_begins() {
         began_ = time().now();
@@ -219,11 +451,11 @@ private:
     }
 
     /// A call with a limit ends soon after it. Each of the statements before its wait has a limit
-    /// too; and so have the repetitions of the one attempt that has none.
+    /// too, a second for a rollback; and so have the repetitions of the one attempt that has none.
     void require_timely() {
         if (!scene_.steady(home_)) return;
         const auto& options = process_->options;
-        i64 limit = 300 * ms + 3 * options.statement_timeout.count() * ms;
+        i64 limit = 300 * ms + second + 2 * options.statement_timeout.count() * ms;
         // An offer is adopted without a wait, whatever the manner that was drawn.
         const bool adopts = what_->kind == hold_kind::offered_lease;
         switch (adopts ? manner::once : what_->how) {
@@ -276,47 +508,90 @@ private:
         return locks_.acquire_all(names);
     }
 
+    [[nodiscard]] shared_mutex& modes() {
+        return **std::ranges::find(
+            modes_, names_.front(),
+            [](const auto& one) -> const std::string& { return one->name(); });
+    }
+    [[nodiscard]] semaphore counted() { return {locks_, semaphore_name}; }
+
     std::optional<mode_lease> acquire_mode() {
-        if (what_->how == manner::once) return modes_.try_acquire(what_->mode);
+        auto& of = modes();
+        if (what_->how == manner::once) return of.try_acquire(what_->mode);
         if (what_->how == manner::for_a_time) {
-            return modes_.try_acquire_for(what_->mode, rounded(what_->patience));
+            return of.try_acquire_for(what_->mode, rounded(what_->patience));
         }
-        return modes_.acquire(what_->mode);
+        return of.acquire(what_->mode);
+    }
+
+    std::optional<multi_mode_lease> acquire_modes() {
+        std::vector<mode_request> wanted;
+        for (std::size_t i = 0; i < names_.size(); ++i) {
+            wanted.push_back({lock_name{names_[i]}, what_->modes[i]});
+        }
+        if (what_->how == manner::once) return try_acquire_all(locks_, wanted);
+        if (what_->how == manner::for_a_time) {
+            return try_acquire_all_for(locks_, wanted, rounded(what_->patience));
+        }
+        return acquire_all(locks_, wanted);
     }
 
     std::optional<permits> acquire_permits() {
-        semaphore counted{locks_, semaphore_name};
-        if (what_->how == manner::once) return counted.try_acquire(what_->permits);
+        auto of = counted();
+        permit_options options;
+        if (what_->how == manner::limited) options.max_duration = rounded(what_->max_duration);
+        if (what_->how == manner::once) return of.try_acquire(what_->permits);
         if (what_->how == manner::for_a_time) {
-            return counted.try_acquire_for(what_->permits, rounded(what_->patience));
+            return of.try_acquire_for(what_->permits, rounded(what_->patience));
         }
-        return counted.acquire(what_->permits);
+        return of.acquire(what_->permits, options);
     }
 
     std::optional<lease> adopt() { return locks_.adopt(offer_); }
 
     /// The lock of this thread, in the shape of a lease.
-    struct locked_mutex {
-        std::unique_ptr<mutex> of;
+    template <typename Mutex>
+    struct locked {
+        std::unique_ptr<Mutex> of;
+        std::function<bool()> is_lost{};
         [[nodiscard]] const std::string& name() const { return of->name(); }
         [[nodiscard]] fencing_token token() const { return of->token(); }
         [[nodiscard]] bool held() const { return of->held(); }
         [[nodiscard]] std::stop_token lost() const { return of->lost(); }
-        void release() { of->release(); }
+        void release() {
+            try {
+                of->release();
+            } catch (const error& failure) {
+                // Another thread of this client has it since.
+                if (failure.kind() != errc::not_owner || !is_lost()) throw;
+                throw error{errc::lock_lost, failure.what()};
+            }
+        }
     };
 
-    std::optional<locked_mutex> lock_mutex() {
-        auto locked = std::make_unique<mutex>(locks_, names_.front());
+    template <typename Mutex>
+    std::optional<locked<Mutex>> lock_mutex() {
+        auto one = std::make_unique<Mutex>(locks_, names_.front());
         bool done = true;
         if (what_->how == manner::once) {
-            done = locked->try_lock();
+            done = one->try_lock();
         } else if (what_->how == manner::for_a_time) {
-            done = locked->try_lock_for(rounded(what_->patience));
+            done = one->try_lock_for(rounded(what_->patience));
         } else {
-            locked->lock();
+            one->lock();
         }
         if (!done) return std::nullopt;
-        return locked_mutex{std::move(locked)};
+        return locked<Mutex>{std::move(one)};
+    }
+
+    /// As deep as planned; no deeper once it is lost.
+    std::optional<locked<recursive_mutex>> lock_again(std::optional<locked<recursive_mutex>> one) {
+        try {
+            for (int depth = 1; one && depth < what_->depth; ++depth) one->of->lock();
+        } catch (const error& failure) {
+            note("lock again", failure);
+        }
+        return one;
     }
 
     /// A term of office, in the shape of a lease.
@@ -381,11 +656,12 @@ private:
         made.where = &home_;
         made.name = hold.name();
         made.token = hold.token().value();
+        if constexpr (requires { hold.session_id(); }) {
+            made.session = static_cast<i64>(hold.session_id());
+        }
         made.held = [&hold] { return hold.held(); };
         made.since = time().now();
-        i64 duration = scene_.chosen().ttl;
-        if (what_->how == manner::limited) duration = std::min(duration, what_->max_duration);
-        made.margin = duration / 6;
+        made.margin = duration_ / 6;
         made.steady = scene_.steady(home_);
         return made;
     }
@@ -409,49 +685,95 @@ private:
         return enter(std::move(made));
     }
 
-    void use(const lease& held) {
+    void use(lease& held) {
         const bool keeps = process_->options.retain.has_value();
         const bool fair = what_->how != manner::barging && !keeps;
         judge().granted(time().current(), held.token().value(), static_cast<i64>(held.grant_id()),
                         fair);
-        work(held, {enter(held)}, [&](sql::connection& db) {
-            fence(db, held, limits());
-            write(db, held.name(), held.token());
-        });
+        work(
+            held, {enter(held)},
+            [&](sql::connection& db) {
+                fence(db, held, limits());
+                write(db, held.name(), held.token());
+            },
+            [&] { extend(held); });
+    }
+
+    /// Half way through. Nobody is granted it by the deadline from before.
+    template <typename Hold>
+    void extend(Hold& held) {
+        if (what_->how != manner::limited || !what_->extension) return;
+        try {
+            log("extends");
+            held.extend(rounded(*what_->extension));
+        } catch (const error& failure) {
+            // Another client may have asked for it.
+            if (failure.kind() != errc::invalid_options) note("extend", failure);
+        }
     }
 
     void use(const multi_lease& held) {
         beliefs entered;
-        std::size_t believed = 0;
-        for (const auto& one : held.leases()) {
-            entered.push_back(enter(one));
-            if (one.held()) ++believed;
-        }
-        if (believed != 0 && believed != entered.size()) {
-            judge().fail(violation::partial, std::to_string(believed) + " of " +
-                                                 std::to_string(entered.size()) +
-                                                 " locks are held");
-        }
+        for (const auto& one : held.leases()) entered.push_back(enter(one));
+        require_all_or_none(held);
         work(held, entered, [&](sql::connection& db) {
             fence(db, held, limits());
             for (const auto& one : held.leases()) write(db, one.name(), one.token());
         });
     }
 
+    void use(const multi_mode_lease& held) {
+        beliefs entered;
+        for (const auto& one : held.leases()) entered.push_back(enter(belief_in_mode(one)));
+        require_all_or_none(held);
+        work(held, entered, [&](sql::connection& db) { fence(db, held, limits()); });
+    }
+
+    /// Of those that were granted together; but one may have been lost by itself since.
+    template <typename Hold>
+    void require_all_or_none(const Hold& held) {
+        std::size_t believed = 0, lost = 0;
+        for (const auto& one : held.leases()) {
+            if (one.held()) ++believed;
+            if (one.lost().stop_requested()) ++lost;
+        }
+        if (believed == 0 || believed + lost == held.size()) return;
+        judge().fail(violation::partial, std::to_string(believed) + " of " +
+                                             std::to_string(held.size()) + " locks are held");
+    }
+
     /// A mutex answers its own thread alone, so lost() is asked; where the process is stopped or
-    /// stalled, that may come late.
-    void use(const locked_mutex& held) {
+    /// stalled, that may come late. A recursive one is unlocked half way through as often as it was
+    /// locked again: it stays locked.
+    template <typename Mutex>
+    void use(locked<Mutex>& held) {
         auto made = belief_in(held);
         made.held = [this, lost = held.lost()] {
             return scene_.steady(home_) && !lost.stop_requested();
         };
-        work(held, {enter(std::move(made))}, [&](sql::connection& db) {
-            fence(db, *held.of, limits());
-            write(db, held.name(), held.token());
-        });
+        held.is_lost = [this, lost = held.lost(), made] {
+            return lost.stop_requested() || judge().is_forced(made);
+        };
+        work(
+            held, {enter(std::move(made))},
+            [&](sql::connection& db) {
+                fence(db, *held.of, limits());
+                write(db, held.name(), held.token());
+            },
+            [&] {
+                if constexpr (std::is_same_v<Mutex, recursive_mutex>) {
+                    log("unlocks all but one");
+                    while (held.of->depth() > 1) held.of->unlock();
+                    if (held.of->depth() == 1 || held.is_lost()) return;
+                    judge().fail(violation::partial, held.name() + " is not locked any more");
+                }
+            });
     }
 
-    void use(const term& held) { work_under_lease(held, held.of.lease()); }
+    void use(const term& held) {
+        judge().leads(held.token().value(), static_cast<i64>(held.of.lease().session_id()));
+        work_under_lease(held, held.of.lease());
+    }
     void use(const run_of_period& held) { work_under_lease(held, held.of.lease()); }
 
     template <typename Hold>
@@ -462,13 +784,76 @@ private:
         });
     }
 
-    void use(const permits& held) {
+    void use(permits& held) {
+        const auto entered = enter(belief_in_permits(held));
+        work(
+            held, {entered}, [&](sql::connection& db) { fence(db, held, limits()); },
+            [&] {
+                extend(held);
+                give_some_back(held, *entered);
+            });
+    }
+
+    [[nodiscard]] belief belief_in_permits(const permits& held) {
         auto made = belief_in(held);
-        made.weight = what_->permits;
+        made.weight = held.count();
         made.capacity = scene_.chosen().permits;
         made.rises = false;
-        work(held, {enter(std::move(made))},
-             [&](sql::connection& db) { fence(db, held, limits()); });
+        return made;
+    }
+
+    /// Others may have them from the moment of asking.
+    void give_some_back(permits& held, belief& in) {
+        if (what_->gives_back == 0) return;
+        in.weight -= what_->gives_back;
+        try {
+            log("gives some back");
+            held.release(what_->gives_back);
+        } catch (const error& failure) {
+            note("release of some", failure);
+        }
+        if (held.count() == in.weight) return;
+        judge().fail(violation::partial, std::to_string(held.count()) +
+                                             " permits remain instead of " +
+                                             std::to_string(in.weight));
+    }
+
+    /// All that a predecessor held, at once.
+    void use(reclaimed_holds all) {
+        const auto rows = [&](const std::string& table) {
+            return scene_.database().ask_number(
+                "select count(*) from " + table +
+                " h join rowlock_session s on s.id = h.session where "
+                "s.ended = 0 and s.owner = '" +
+                process_->options.owner + "'");
+        };
+        require_all_taken("leases", all.leases.size(), rows("rowlock_lease"));
+        require_all_taken("permits and modes",
+                          all.of_semaphores.size() + all.of_shared_mutexes.size(),
+                          rows("rowlock_permit"));
+        beliefs entered;
+        for (const auto& one : all.leases) entered.push_back(enter(one));
+        for (const auto& one : all.of_semaphores) entered.push_back(enter(belief_in_permits(one)));
+        for (const auto& one : all.of_shared_mutexes) entered.push_back(enter(belief_in_mode(one)));
+        for (const auto& one : entered) {
+            judge().call_ends(home_, one->name, judge().call_begins(home_, one->name), true);
+            ++scene_.sum().grants;
+        }
+        sleep(scene_.healed() ? 0 : std::min(what_->work, scene_.chosen().ttl));
+        for (const auto& one : entered) {
+            judge().given_back(home_, one->name);
+            judge().leave(one);
+        }
+        for (auto& one : all.leases) give_back(one);
+        for (auto& one : all.of_semaphores) give_back(one);
+        for (auto& one : all.of_shared_mutexes) give_back(one);
+    }
+
+    /// What the table has for its owner is in the client's hands.
+    void require_all_taken(const std::string& what, std::size_t taken, i64 rows) {
+        if (rows <= static_cast<i64>(taken)) return;
+        judge().fail(violation::taken_over, std::to_string(taken) + " of " + std::to_string(rows) +
+                                                ' ' + what + " were taken over");
     }
 
     void use(mode_lease& held) {
@@ -529,7 +914,8 @@ private:
     /// Stays for the planned time, or, mostly, until it knows that it has lost the lock.
     template <typename Hold>
     void work(const Hold& held, const beliefs& entered,
-              const std::function<void(sql::connection&)>& fenced) {
+              const std::function<void(sql::connection&)>& fenced,
+              const std::function<void()>& half_way = {}) {
         using on_loss = std::stop_callback<std::function<void()>>;
         std::optional<on_loss> listener;
         if (what_->listens) {
@@ -544,10 +930,17 @@ private:
         const i64 end =
             time().now() + (scene_.healed() ? std::min(what_->work, 30 * ms) : what_->work);
         if (what_->fences) commit_under(fenced);
-        while (time().now() < end && !scene_.healed()) {
-            sleep(std::min(end - time().now(), 40 * ms));
-            if (what_->stops && !held.held()) break;
+        const auto work_until = [&](i64 until) {
+            while (time().now() < until && !scene_.healed()) {
+                sleep(std::min(until - time().now(), 40 * ms));
+                if (what_->stops && !held.held()) return;
+            }
+        };
+        if (half_way) {
+            work_until(time().now() + (end - time().now()) / 2);
+            half_way();
         }
+        work_until(end);
         listener.reset();
         for (const auto one : entered) judge().leave(one);
     }
@@ -635,20 +1028,25 @@ private:
     scene& scene_;
     node& home_;
     client& locks_;
-    shared_mutex& modes_;
-    const process* process_ = nullptr;
+    shared_mutexes& modes_;
+    const process* process_;
     const operation* what_ = nullptr;
     std::vector<std::string> names_{};
     lease_offer offer_{};
     std::vector<oracle::call_id> calls_{};
     i64 began_ = 0;
+    i64 duration_ = 0;  ///< of a hold, at most: a sixth of it is the margin
 };
 
 }  // namespace
 
-void work(scene& in, node& home, client& locks, shared_mutex& modes, const process& of,
+void work(scene& in, node& home, client& locks, shared_mutexes& modes, const process& of,
           const user& planned) {
-    user_thread{in, home, locks, modes}.run(of, planned);
+    user_thread{in, home, locks, modes, of}.run(planned);
+}
+
+void take_over(scene& in, node& home, client& locks, shared_mutexes& modes, const process& of) {
+    user_thread{in, home, locks, modes, of}.take_over();
 }
 
 }  // namespace rowlock::sim

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "database.hpp"
+#include "meetings.hpp"
 #include "oracle.hpp"
 #include "plan.hpp"
 #include "scheduler.hpp"
@@ -9,14 +10,21 @@
 #include <rowlock/lease_offer.hpp>
 #include <rowlock/shared_mutex.hpp>
 
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace rowlock::sim {
 
-constexpr auto* shared_mutex_name = "modes";
 constexpr auto* semaphore_name = "permits";
 constexpr auto* election_name = "office";
 constexpr auto* run_name = "run";
+constexpr auto* latch_name = "latch";
+constexpr auto* barrier_name = "barrier";
+/// The shared_mutex beside the lease of that name.
+inline std::string mode_name(const std::string& of) {
+    return "modes-" + of;
+}
 
 /// What the threads of a simulation share.
 class scene {
@@ -28,6 +36,7 @@ public:
 
     [[nodiscard]] virtual sim::scheduler& scheduler() = 0;
     [[nodiscard]] virtual sim::oracle& oracle() = 0;
+    [[nodiscard]] virtual sim::meetings& meetings() = 0;
     [[nodiscard]] virtual sim::database& database() = 0;
     [[nodiscard]] virtual bool healed() const = 0;
     /// Whether this node was never stopped or stalled.
@@ -37,7 +46,11 @@ public:
     /// After that the database's times say nothing about true times.
     [[nodiscard]] bool clock_was_set() const noexcept { return clock_was_set_; }
     /// Leases that wait for one that adopts them: the way between processes is the program's.
-    [[nodiscard]] std::vector<lease_offer>& offers() noexcept { return offers_; }
+    struct offered {
+        lease_offer what{};
+        i64 duration = 0;  ///< of the hold, of which a sixth is the margin
+    };
+    [[nodiscard]] std::vector<offered>& offers() noexcept { return offers_; }
 
 protected:
     bool clock_was_set_ = false;
@@ -45,12 +58,19 @@ protected:
 private:
     const plan& plan_;
     statistics& sum_;
-    std::vector<lease_offer> offers_{};
+    std::vector<offered> offers_{};
 };
+
+/// One for each name, in each client: its threads share their holds.
+using shared_mutexes = std::vector<std::unique_ptr<shared_mutex>>;
 
 /// A thread of a simulated process: does what is planned for it, tells the oracle what it
 /// believes, and ends soon after everything has healed.
-void work(scene& in, node& home, client& locks, shared_mutex& modes, const process& of,
+void work(scene& in, node& home, client& locks, shared_mutexes& modes, const process& of,
           const user& planned);
+
+/// The main thread of a process that starts in the place of one that died: takes over what that
+/// one held, works under it, and gives it back.
+void take_over(scene& in, node& home, client& locks, shared_mutexes& modes, const process& of);
 
 }  // namespace rowlock::sim
