@@ -100,11 +100,26 @@ bool oracle::is_forced(const belief& of) const {
     return std::ranges::any_of(forced_, [&](const forced& one) { return one.is(of); });
 }
 
-void oracle::require_known(const forced& which) {
+void oracle::require_known(const forced& which, const belief& of) {
+    if (!which.is(of) || !ask(of)) return;
+    fail(violation::deaf, of.name + ": n" + std::to_string(of.where->id) +
+                              " still believes in token " + std::to_string(of.token));
+}
+
+void oracle::took(const forced& which, i64 ttl) {
+    taken_.emplace_back(scheduler_.now(), which);
+    scheduler_.after(ttl * 11 / 10, [this, which] {
+        for (const auto& one : beliefs_) require_known(which, one);
+    });
+}
+
+void oracle::beats(int node_id, i64 sent) {
     for (const auto& one : beliefs_) {
-        if (!which.is(one) || !ask(one)) continue;
-        fail(violation::deaf, one.name + ": n" + std::to_string(one.where->id) +
-                                  " still believes in token " + std::to_string(one.token));
+        // A mutex is judged by lost(), which fires a little later.
+        if (one.where->id != node_id || one.session == 0) continue;
+        for (const auto& [time, which] : taken_) {
+            if (time < sent) require_known(which, one);
+        }
     }
 }
 

@@ -89,8 +89,11 @@ public:
     };
     [[nodiscard]] bool is_forced(const belief& of) const;
     void forces(forced which) { forced_.push_back(std::move(which)); }
-    /// Of one that took effect, some time later.
-    void require_known(const forced& which);
+    /// It took effect: whatever becomes of its heartbeats, the holder knows a ttl later.
+    void took(const forced& which, i64 ttl);
+    /// The answer to a heartbeat that was sent then: this process knows of all that was taken
+    /// before.
+    void beats(int node_id, i64 sent);
     /// @}
 
     /// @name Elections
@@ -153,6 +156,7 @@ private:
     };
 
     [[nodiscard]] bool ask(const belief& of);
+    void require_known(const forced& which, const belief& of);
     [[nodiscard]] calls& calls_of(const node& process, const std::string& name) {
         return calls_[{process.id, name}];
     }
@@ -163,7 +167,8 @@ private:
     std::list<belief> beliefs_;
     std::map<std::string, i64> tokens_;
     std::list<forced> forced_;
-    std::map<i64, i64> chosen_, leaders_;  ///< sessions, by term
+    std::list<std::pair<i64, forced>> taken_;  ///< with the time by which it was
+    std::map<i64, i64> chosen_, leaders_;      ///< sessions, by term
     std::set<std::string> periods_;
     std::map<std::pair<int, std::string>, calls> calls_;
     u64 last_call_ = 0;

@@ -43,6 +43,9 @@ public:
         close_mailboxes(-1);
         database_ = std::make_unique<sim::database>();
         database_->on_answer = [this](const request& what, const sql::result& rows) {
+            if (rows.affected() == 1 && what.name == "heartbeat") {
+                oracle_.beats(what.node, what.sent);
+            }
             if (what.name != "enqueue" || rows.affected() != 1) return;
             oracle_.enqueued(what.thread, what.texts.front(), what.parameters[2].integer(),
                              what.sent, what.ran);

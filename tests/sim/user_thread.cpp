@@ -286,9 +286,7 @@ private:
         }
         // The client with other holds of permits and modes may believe in those.
         if (!done || !is_lease) return;
-        // No heartbeat has extended its trust since, unless it knows.
-        time().after(scene_.chosen().ttl * 11 / 10,
-                     [&judge = judge(), made] { judge.require_known(made); });
+        judge().took(made, scene_.chosen().ttl);
     }
 
     void set_limit() {
@@ -310,18 +308,24 @@ private:
         if (held.of.step_down(heir)) judge().chosen(next, static_cast<i64>(heir));
     }
 
-    /// A state that lasts for a whole call is what that call has seen.
+    /// A grant that lasts for a whole call is the one that the watch has shown; but a holder that
+    /// is still in its row may have expired.
     void watch() {
         const auto& name = names_.front();
+        struct state {
+            i64 token = 0, grant = 0;
+        };
         // Nothing while a transaction has the file locked.
-        const auto latest = [&]() -> std::optional<i64> {
+        const auto latest = [&]() -> std::optional<state> {
             const auto rows = scene_.database().ask(
-                "select coalesce(max(token), 0) from rowlock_lease where name = '" + name + "'");
+                "select coalesce(max(token), 0), coalesce(max(grant_id), 0) from rowlock_lease "
+                "where name = '" +
+                name + "'");
             if (rows.empty()) return std::nullopt;
-            return rows.integer(0, 0);
+            return state{rows.integer(0, 0), rows.integer(0, 1)};
         };
         auto changes = locks_.watch(name, {.poll_interval = milliseconds{50}});
-        i64 last = 0;
+        state last;
         const i64 end = time().now() + what_->work + 300 * ms;
         while (time().now() < end && !scene_.healed()) {
             const auto before = latest();
@@ -330,15 +334,16 @@ private:
             if (seen) {
                 const i64 token = seen->token.value();
                 log("sees token " + std::to_string(token));
-                if (token < last || (after && token > *after)) {
+                if (token < last.token || (after && token > after->token)) {
                     judge().fail(violation::outdated, name + ": a watch shows token " +
                                                           std::to_string(token) + " after " +
-                                                          std::to_string(last));
+                                                          std::to_string(last.token));
                 }
-                last = token;
-            } else if (before && before == after && last != *after) {
-                judge().fail(violation::outdated,
-                             name + ": a watch does not show token " + std::to_string(*after));
+                last = {token, seen->holder ? static_cast<i64>(seen->holder->grant_id) : 0};
+            } else if (before && after && before->grant == after->grant && last.grant != 0 &&
+                       last.grant != after->grant && before->token == after->token) {
+                judge().fail(violation::outdated, name + ": a watch does not show token " +
+                                                      std::to_string(after->token));
             }
         }
     }
