@@ -926,6 +926,8 @@ private:
         if (what_->listens) {
             listener.emplace(held.lost(), std::function<void()>{[this, entered] {
                                  for (const auto one : entered) {
+                                     // Of several the first loss is told: the others stay held.
+                                     if (entered.size() > 1 && one->held()) continue;
                                      one->lost_at = time().now();
                                      if (!scene_.steady(home_)) one->steady = false;
                                      log("lost() of token " + std::to_string(one->token));
