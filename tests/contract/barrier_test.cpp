@@ -1,5 +1,6 @@
 // Latches and double barriers: each answer is given once, and all that it concerns get the same.
 
+#include "support/blocked.hpp"
 #include "support/cut_off.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -111,6 +112,55 @@ TEST_CASE("a waiter may come before the first generation, and a stop ends its wa
         CHECK(kind_of([&] { gate.wait(); }) == errc::broken);
         CHECK(kind_of([&] { gate.count_down(); }) == errc::broken);
         CHECK(gate.begin(1));
+    }
+}
+
+TEST_CASE("a party whose client's session was ended joins, or enters, in a new one") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), slow_beats(database)};
+        const auto live_parties = [&] {
+            return database.number(
+                "select count(*) from rowlock_party p join rowlock_session m on m.id = p.session "
+                "where p.stage < 2 and " +
+                std::string{database.speaks() == sql::dialect::postgresql ? "not m.ended"
+                                                                          : "m.ended = 0"});
+        };
+        const auto end_session = [&] {
+            static_cast<void>(locks.try_acquire("job"));  // opens one
+            end_sessions_of(database, locks);
+        };
+        end_session();
+        latch gate{locks, "gate"};
+        REQUIRE(gate.begin(1));
+        const auto party = gate.join();
+        CHECK(live_parties() == 1);
+        end_session();
+        double_barrier both{locks, "both", 1};
+        const auto inside = both.enter();
+        CHECK(live_parties() == 1);  // of the barrier
+    }
+}
+
+// On SQLite the first of them has the file.
+TEST_CASE("of two arrivals at the same moment the second waits for the first, and both count") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        interception network;
+        client one{network.wrap(database.source()), database.options()};
+        client other{database.source(), database.options()};
+        latch here{one, "gate"};
+        latch there{other, "gate"};
+        REQUIRE(here.begin(2));
+        auto mine = here.join();
+        auto theirs = there.join();
+        std::jthread second;
+        network.before([&](std::string_view what) {
+            if (what != "write_round" || second.joinable()) return;
+            second = std::jthread{[&] { theirs.arrive(); }};
+            CHECK(support::somebody_waits_for_a_row(database));
+        });
+        mine.arrive();
+        second.join();
+        CHECK(here.wait_for(0ms));
     }
 }
 

@@ -360,23 +360,29 @@ TEST_CASE("an acquire that the server runs only after the call failed is release
 // shows: promise-6
 TEST_CASE("a release whose reply was lost is repeated, and never frees a newer grant") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        interception network;
-        client a{network.wrap(database.source()), database.options()};
-        client b{database.source(), database.options()};
-        auto lease = a.acquire("job");
-        std::optional<rowlock::lease> newer;
-        std::atomic<bool> once{true};
-        network.after([&](std::string_view name) {
-            if (!name.starts_with("release") || !once.exchange(false)) return;
-            newer = b.try_acquire("job");  // between the release and its repetition
-            interception::lose_reply();
-        });
-        lease.release();
-        REQUIRE(newer);
-        CHECK(newer->held());
-        CHECK(database.number("select token from rowlock_lease where name = 'job' "
-                              "and session is not null") == newer->token().value());
-        CHECK(a.stats().released == 1);
+        for (const bool of_the_same_session : {false, true}) {
+            CAPTURE(of_the_same_session);
+            interception network;
+            client a{network.wrap(database.source()), database.options()};
+            client b{database.source(), database.options()};
+            auto lease = a.acquire("job");
+            std::optional<rowlock::lease> newer;
+            std::atomic<bool> once{true};
+            network.after([&](std::string_view name) {
+                if (!name.starts_with("release") || !once.exchange(false)) return;
+                // Between the release and its repetition.
+                newer = (of_the_same_session ? a : b).try_acquire("job");
+                interception::lose_reply();
+            });
+            lease.release();
+            REQUIRE(newer);
+            CHECK(newer->held());
+            CHECK(database.number("select token from rowlock_lease where name = 'job' "
+                                  "and session is not null") == newer->token().value());
+            CHECK(a.stats().released == 1);
+            network.after({});
+            newer->release();
+        }
     }
 }
 

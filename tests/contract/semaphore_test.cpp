@@ -5,6 +5,7 @@
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
+#include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
 #include <rowlock/rowlock.hpp>
@@ -17,6 +18,8 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 using namespace rowlock;
@@ -345,6 +348,49 @@ TEST_CASE("a large request is not overtaken by smaller ones behind it") {
         CHECK(api.give(two, 22));
         CHECK(api.took(one, 13));
         CHECK(api.counts());
+    }
+}
+
+// On SQLite the look and the take are one transaction.
+TEST_CASE("a newcomer's take does not pass a waiter that came behind the newcomer's look") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const permits_of_api api{database};
+        api.open();
+        api.set(1);
+        support::interception network;
+        client locks{network.wrap(database.source()), database.options()};
+        semaphore same{locks, "api"};
+        bool came = false;
+        network.before([&](std::string_view what) {
+            if (what.starts_with("take_permits") && !std::exchange(came, true))
+                api.wait(two, 21, 1);
+        });
+        CHECK_FALSE(same.try_acquire());
+        CHECK(came);
+        CHECK(api.grant_next() == ids{21});
+        CHECK(api.counts());
+    }
+}
+
+TEST_CASE("a hold that was asked for is not extended, although its client has seen the change") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const permits_of_api api{database};
+        api.open();
+        api.set(1);
+        auto brief = permits_of_api::of(one, 11, 1);
+        brief.deadline_us = 60'000'000;
+        const auto taken = api.protocol().acquire(api.db(), brief, soon());
+        REQUIRE(taken.what == outcome::granted);
+        const auto extend = [&](std::int64_t revision) {
+            return api.protocol().extend(api.db(), "api", one, grant_id{11}, 70s, revision, soon());
+        };
+        CHECK(extend(0) == protocol::extension::done);
+        REQUIRE(api.protocol().request_release(
+            api.db(), "api", taken.token, {.within = 10s, .asked_by = "b", .reason = ""}, soon()));
+        CHECK_FALSE(api.hand().heartbeat(one, 0));
+        CHECK(extend(0) == protocol::extension::unseen_change);
+        CHECK(api.hand().heartbeat(one, 1));
+        CHECK(extend(1) == protocol::extension::over);
     }
 }
 

@@ -299,6 +299,21 @@ TEST_CASE("an upgrade is granted to no hold that was released or ended by force"
     }
 }
 
+TEST_CASE("an attempt to upgrade a hold that was ended by force and not swept yet takes nothing") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.took(one, 11, upgradeable));
+        const auto held = page.protocol().served(page.db(), "page", one, grant_id{11}, soon());
+        std::optional<protocol::hold_id> whom;
+        REQUIRE(
+            page.protocol().force_release(page.db(), "page", held.value().token, "", whom, soon()));
+        CHECK(kind_of([&] { (void)page.upgraded(one, 12, upgradeable, 11); }) == errc::lock_lost);
+        CHECK(page.used() == permits_for(upgradeable));
+        CHECK(page.counts());
+    }
+}
+
 TEST_CASE("of two readers that try to upgrade, none gets in before the other has left") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const page_lock page{database};
