@@ -79,7 +79,7 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
     const nanoseconds sent = context_.now();
     const auto rows = rows_of(ours, db, until);
     const nanoseconds read = context_.now();
-    lose_missing(ours, held, known_tokens, rows, db, until);
+    lose_missing(ours, held, known_tokens, rows);
     bool all_known = true;
     for (const auto& found : rows) {
         const auto kind = found.kind;
@@ -182,10 +182,13 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
 
 /// For a lease whose row is gone or has another token, perhaps set back by hand: no later grant may
 /// have a smaller token than ours.
-void reconciler::raise_floor_past(const grant& lost, sql::connection& db, sql::deadline until) {
-    const auto seen = context_.leases.probe(db, lost.name, lost.session_id, until);
-    if (seen.token >= lost.row_token) return;
-    context_.leases.lift_floor(db, lost.row_token, until);
+void reconciler::raise_floor_past_lost(sql::connection& db, sql::deadline until) {
+    while (!lost_.empty()) {
+        const grant& lost = *lost_.back();
+        const auto seen = context_.leases.probe(db, lost.name, lost.session_id, until);
+        if (seen.token < lost.row_token) context_.leases.lift_floor(db, lost.row_token, until);
+        lost_.pop_back();
+    }
 }
 
 /// A task that did not fit into its time is retried soon, with twice the time. Only where that time
@@ -208,7 +211,8 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
     cancel_orphans(ours, db, until);
     const auto rows = rows_of(ours, db, until);
     // First the work that needs no row of the table: the statements below may wait for a lock.
-    lose_missing(ours, held, known, rows, db, until);
+    lose_missing(ours, held, known, rows);
+    raise_floor_past_lost(db, until);
     for (const auto& row : rows) {
         const auto id = row.hold.grant_id;
         if (ours.grants().knows(id)) {
@@ -233,24 +237,22 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
 }
 
 void reconciler::lose_missing(session& ours, const std::vector<std::shared_ptr<grant>>& held,
-                              const row_tokens& known, const std::vector<held_row>& rows,
-                              sql::connection& db, sql::deadline until) {
+                              const row_tokens& known, const std::vector<held_row>& rows) {
     row_tokens tokens;
     for (const auto& row : rows) {
         if (!row.hold.forced) tokens.emplace(row.hold.grant_id, row.hold.token);
     }
-    std::vector<std::shared_ptr<grant>> lost;
+    const auto keep_for_floor = [&](const std::shared_ptr<grant>& one) {
+        if (one->kind() == hold_kind::lease) lost_.push_back(one);
+    };
     for (const auto& granted : held) {
         if (is_there(tokens, known, *granted)) continue;
         if (grants_.taken_over(*granted) || grants_.deny(*granted)) {
-            lost.push_back(granted);
+            keep_for_floor(granted);
         } else if (!tokens.contains(granted->grant_id)) {
             const auto now = current(ours, granted->grant_id);
-            if (now && now != granted && grants_.deny(*now)) lost.push_back(now);
+            if (now && now != granted && grants_.deny(*now)) keep_for_floor(now);
         }
-    }
-    for (const auto& each : lost) {
-        if (each->kind() == hold_kind::lease) raise_floor_past(*each, db, until);
     }
 }
 

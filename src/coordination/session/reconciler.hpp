@@ -67,13 +67,13 @@ private:
     /// Declares lost what was held, and is not in the rows that were read since.
     /// @param known what this client knew of the rows before
     void lose_missing(session& ours, const std::vector<std::shared_ptr<grant>>& held,
-                      const row_tokens& known, const std::vector<held_row>& rows,
-                      sql::connection& db, sql::deadline until);
+                      const row_tokens& known, const std::vector<held_row>& rows);
     void release_orphan(session& ours, const held_row& row, sql::connection& db,
                         sql::deadline until);
     void cancel_orphan(session& ours, protocol::hold_kind kind, const std::string& name,
                        grant_id grant_id, sql::connection& db, sql::deadline until);
-    void raise_floor_past(const grant& lost, sql::connection& db, sql::deadline until);
+    /// May wait for a row, so no heartbeat does it.
+    void raise_floor_past_lost(sql::connection& db, sql::deadline until);
     void fail_waiters(const sql::connection& db, protocol::hold_kind kind, std::string_view name,
                       const error& why);
     void postpone() noexcept;
@@ -84,10 +84,11 @@ private:
     std::atomic<bool> wanted_{false};
     std::mutex reclaiming_;
     // Used by the heartbeat's thread alone.
-    bool resolve_last_ = false;              ///< resolving broke the connection last time
-    bool resolves_last_ = false;             ///< in this round
-    nanoseconds row_patience_ = sql::brief;  ///< for one task, on SQLite
-    bool postponed_ = false;                 ///< a task did not fit into row_patience_
+    bool resolve_last_ = false;                 ///< resolving broke the connection last time
+    bool resolves_last_ = false;                ///< in this round
+    nanoseconds row_patience_ = sql::brief;     ///< for one task, on SQLite
+    bool postponed_ = false;                    ///< a task did not fit into row_patience_
+    std::vector<std::shared_ptr<grant>> lost_;  ///< leases whose rows were gone: the floor follows
 };
 
 }  // namespace rowlock::detail
