@@ -6,7 +6,6 @@
 #include "support/lock_database.hpp"
 #include "support/own_server.hpp"
 #include "support/queues.hpp"
-#include "support/servers.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 
@@ -92,12 +91,13 @@ private:
     std::unique_ptr<sql::connection> db_;
 };
 
-/// What blocks `name`, of the transactions that this program has opened: without performance_schema
-/// MySQL cannot tell which rows a transaction has locked, and names those of other tests as well.
+/// What blocks `name`; on MySQL and MariaDB, of the transactions that this program has opened.
+/// Where those cannot tell in time whose locks a statement waits for, all that have locked
+/// something are named, those of other tests as well.
 detail::blocking_transactions blocking_of(const sql::connection_source& source,
                                           const std::string& name) {
     auto seen = detail::read_blocking_transactions(source, name, soon());
-    if (support::mysql_alone()) {
+    if (source.speaks() == sql::dialect::mysql) {
         std::erase_if(seen.found, [](const blocking& one) {
             return one.of == blocking::kind::ordinary && !open_transaction::is_ours(one.pid);
         });
