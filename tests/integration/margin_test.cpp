@@ -342,6 +342,15 @@ TEST_CASE("a destroyed client ends its lost sessions at once") {
     }
 }
 
+TEST_CASE("a holder believes a margin less than its own deadline, of a short one a sixth less") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
+        client locks{database.source(),
+                     database.options({.ttl = 60s, .heartbeat = 20s, .margin = 2s})};
+        CHECK(locks.acquire("long", {.max_duration = 30s}).remaining() <= 28s);
+        CHECK(locks.acquire("short", {.max_duration = 6s}).remaining() <= 5s);
+    }
+}
+
 TEST_CASE("a lease with its own deadline goes to the next holder at that deadline, not before") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         constexpr auto max_duration = 1800ms;

@@ -10,12 +10,14 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <future>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -205,6 +207,23 @@ TEST_CASE(
             *db, {"job", session_id{1}, grant_id{12}, "", "", std::nullopt}, soon());
         CHECK(again.token == 42);
     }
+}
+
+TEST_CASE("MariaDB: a new lease has its row's token, though the floor rose behind the probe") {
+    support::lock_database database{support::backend::mariadb};
+    if (!database.there()) return;
+    support::interception network;
+    client locks{network.wrap(database.source()), database.options()};
+    std::atomic<bool> rose{false};
+    network.before([&](std::string_view what) {
+        if (what != "insert_lease" || rose.exchange(true)) return;
+        database.run("update rowlock_token_floor set floor = floor + 1000");
+    });
+    const auto lease = locks.acquire("job");
+    CHECK(rose);
+    CHECK(lease.token().value() > 1000);
+    CHECK(database.number("select token from rowlock_lease where name = 'job'") ==
+          lease.token().value());
 }
 
 TEST_CASE("expired sessions are ended, their leases freed, and unreferenced rows deleted") {

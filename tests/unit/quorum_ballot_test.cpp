@@ -107,6 +107,22 @@ TEST_CASE("a holder's seal does not overtake its own claim, which would go beyon
     }
 }
 
+TEST_CASE("what a lost majority was granted is released when the margin is over, and not before") {
+    begun one;
+    for (const int store : {0, 1}) one.granted(store);
+    for (const int store : {0, 1}) one.written(store, 7);
+    REQUIRE(one.ballot.held(1ms));
+    static_cast<void>(one.ballot.take_actions());
+    one.view.trust = 0ns;
+    one.ballot.tick(1ms);
+    REQUIRE(one.ballot.now() == quorum_ballot::state::lost);
+    static_cast<void>(one.ballot.take_actions());  // of the store that was not counted
+    one.ballot.tick(5s);
+    CHECK(one.ballot.take_actions().empty());
+    one.ballot.tick(5s + 1ms);
+    CHECK(one.steps(quorum_step::release, 0).size() == 1);
+}
+
 TEST_CASE("stores behind one that knows a greater token catch up at the release") {
     begun one;
     for (const int store : {0, 1, 2}) one.granted(store);
