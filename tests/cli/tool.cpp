@@ -15,7 +15,6 @@
 #include <fstream>
 #include <random>
 #include <sstream>
-#include <string_view>
 #include <thread>
 
 namespace tool {
@@ -231,9 +230,7 @@ std::vector<std::unique_ptr<tables>> all_tables(tables_wanted made) {
 }
 
 std::vector<std::unique_ptr<tables>> for_the_tool() {
-    const char* const driver = std::getenv("ROWLOCK_TEST_DRIVER");
-    const bool every = driver != nullptr && std::string_view{driver} == "every";
-    if (every || support::mysql_alone()) return all_tables();
+    if (support::wanted_driver() == "every" || support::mysql_alone()) return all_tables();
     std::vector<std::unique_ptr<tables>> one;
     if (auto its = server_tables(support::server::postgresql)) one.push_back(std::move(its));
     return one;

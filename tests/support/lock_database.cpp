@@ -13,10 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <filesystem>
-#include <stdexcept>
-#include <string_view>
 
 namespace support {
 
@@ -92,21 +89,6 @@ const char* to_string(backend which) {
     }
     return "?";
 }
-
-namespace {
-
-/// What ROWLOCK_TEST_DRIVER says: nothing, soci or every.
-std::string_view wanted_driver() {
-    constexpr const char* variable = "ROWLOCK_TEST_DRIVER";
-    const char* const set = std::getenv(variable);
-    const std::string_view wanted = set == nullptr ? "" : set;
-    if (!wanted.empty() && wanted != "soci" && wanted != "every") {
-        throw std::runtime_error{std::string{variable} + " is soci, every or not set"};
-    }
-    return wanted;
-}
-
-}  // namespace
 
 bool is_chosen(backend which) {
     const bool soci = wanted_driver() == "soci";

@@ -42,6 +42,16 @@ bool mysql_alone() {
     return true;
 }
 
+std::string_view wanted_driver() {
+    constexpr const char* variable = "ROWLOCK_TEST_DRIVER";
+    if (!is_set(variable)) return "";
+    const std::string_view wanted = std::getenv(variable);
+    if (wanted != "soci" && wanted != "every") {
+        throw std::runtime_error{std::string{variable} + " is soci, every or not set"};
+    }
+    return wanted;
+}
+
 const char* url_variable(server which) {
     if (which == server::postgresql) return "ROWLOCK_TEST_POSTGRESQL_URL";
     return mysql_alone() ? "ROWLOCK_TEST_MYSQL_URL" : "ROWLOCK_TEST_MARIADB_URL";

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 /// The database servers that a run of the tests may use. scripts/with-servers starts them.
 namespace support {
@@ -12,6 +13,10 @@ enum class server : unsigned char { postgresql, mariadb };
 /// Whether this run is for MySQL alone (ROWLOCK_TEST_SERVER=mysql): it takes MariaDB's place, and
 /// neither PostgreSQL nor SQLite is tested again.
 [[nodiscard]] bool mysql_alone();
+
+/// Which drivers this run is for (ROWLOCK_TEST_DRIVER): "" by default, "soci" for SOCI's back ends
+/// alone, "every" for each native driver also where one stands for all.
+[[nodiscard]] std::string_view wanted_driver();
 
 /// The URL of `which` over TCP, or nullopt if there is none: the running test case then counts as
 /// skipped, with a message. If a run must not skip (environment variable CI or
