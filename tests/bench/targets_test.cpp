@@ -1,4 +1,4 @@
-#include "cli/tool.hpp"
+#include "tool/tool.hpp"
 #include "support/waits.hpp"
 
 #include <doctest/doctest.h>

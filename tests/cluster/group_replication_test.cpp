@@ -1,6 +1,6 @@
 // Groups of MySQL Group Replication: three members, with one primary and with three.
 
-#include "cli/tool.hpp"
+#include "tool/tool.hpp"
 #include "sql/server_facts.hpp"
 #include "support/failure.hpp"
 #include "support/mysql_group.hpp"

@@ -1,6 +1,6 @@
 // F7 and F8: connections that the server kills, and networks that drop everything.
 
-#include "contract/server_address.hpp"
+#include "support/server_address.hpp"
 #include "fault/frame.hpp"
 #include "stress/history.hpp"
 #include "support/failure.hpp"

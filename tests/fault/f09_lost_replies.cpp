@@ -1,6 +1,6 @@
 // F9 and F10: the server has executed a statement, and its answer never arrives.
 
-#include "contract/server_address.hpp"
+#include "support/server_address.hpp"
 #include "fault/frame.hpp"
 #include "stress/crew.hpp"
 #include "stress/recorded.hpp"

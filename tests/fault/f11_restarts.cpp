@@ -1,6 +1,6 @@
 // F11, F12 and F36: servers that stop, crash, or are killed, and come back.
 
-#include "cli/tool.hpp"
+#include "tool/tool.hpp"
 #include "fault/frame.hpp"
 #include "fault/users.hpp"
 #include "support/interception.hpp"

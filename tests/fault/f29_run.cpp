@@ -1,7 +1,7 @@
 // F29: `rowlock run` and its processes under signals.
 
-#include "cli/stubborn_run.hpp"
-#include "cli/tool.hpp"
+#include "tool/stubborn_run.hpp"
+#include "tool/tool.hpp"
 #include "fault/frame.hpp"
 
 #include <csignal>

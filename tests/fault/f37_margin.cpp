@@ -2,8 +2,8 @@
 // The holder has the whole margin to stop: here a command that ignores SIGTERM, under `rowlock
 // run`.
 
-#include "cli/tool.hpp"
-#include "contract/server_address.hpp"
+#include "tool/tool.hpp"
+#include "support/server_address.hpp"
 #include "fault/frame.hpp"
 #include "support/protocols.hpp"
 #include "support/tcp_relay.hpp"

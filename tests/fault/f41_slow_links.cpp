@@ -1,6 +1,6 @@
 // F41: clients far away from their database, whose packets are delayed and sometimes lost.
 
-#include "contract/server_address.hpp"
+#include "support/server_address.hpp"
 #include "fault/frame.hpp"
 #include "support/queues.hpp"
 #include "support/tcp_relay.hpp"

@@ -1,6 +1,6 @@
 // F43: an outage much longer than a ttl, and a restarted server after it.
 
-#include "cli/tool.hpp"
+#include "tool/tool.hpp"
 #include "fault/frame.hpp"
 #include "support/failure.hpp"
 #include "support/own_server.hpp"

@@ -1,7 +1,7 @@
 // 64 processes sell 10 000 items: with each strategy exactly 10 000 are sold. It takes minutes, so
 // scripts/test leaves the label out and scripts/test -L stress runs it.
 
-#include "cli/tool.hpp"
+#include "tool/tool.hpp"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 #include "support/lock_database.hpp"
 
-#include "contract/server_address.hpp"
 #include "sql/table_names.hpp"
+#include "support/server_address.hpp"
 #include "support/servers.hpp"
 #include "support/unhurried.hpp"
 #include <rowlock/driver/soci.hpp>
@@ -20,6 +20,8 @@ namespace support {
 using namespace rowlock;
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
+
+const simulated_world* simulation = nullptr;
 
 namespace {
 
@@ -53,6 +55,8 @@ std::string url_of_backend(backend which, const std::string& folder) {
         case backend::mariadb:
         case backend::soci_mariadb:
             return url_of(server::mariadb).value_or("");
+        case backend::simulated:
+            break;
     }
     return {};
 }
@@ -86,11 +90,14 @@ const char* to_string(backend which) {
             return "PostgreSQL through SOCI";
         case backend::soci_mariadb:
             return mysql_alone() ? "MySQL through SOCI" : "MariaDB through SOCI";
+        case backend::simulated:
+            return "simulated time";
     }
     return "?";
 }
 
 bool is_chosen(backend which) {
+    if (simulation != nullptr) return which == backend::simulated;
     const bool soci = wanted_driver() == "soci";
     switch (which) {
         case backend::sqlite:
@@ -101,39 +108,56 @@ bool is_chosen(backend which) {
         case backend::soci_postgresql:
         case backend::soci_mariadb:
             return soci;
+        case backend::simulated:
+            return false;
     }
     return true;
 }
 
 std::vector<backend> for_a_client() {
     using enum backend;
+    if (simulation != nullptr) return {};
     if (wanted_driver() == "soci") return {};
     if (mysql_alone()) return {mariadb};
     if (wanted_driver() == "every") return {sqlite, postgresql, mariadb};
     return {postgresql};
 }
 
-lock_database::lock_database(backend which)
-    : which_{which},
-      prefix_{fresh_prefix()},
-      folder_{fresh_folder()},
-      url_{url_of_backend(which, folder_)} {
-    if (url_.empty()) return;
-    source_ = source_of(which, url_).with_tables({.prefix = prefix_});
-    migrate(*source_);
+std::vector<backend> for_simulation() {
+    using enum backend;
+    if (simulation != nullptr) return {simulated};
+    if (wanted_driver() != "every") return {};
+    return {sqlite, postgresql, mariadb};
+}
+
+lock_database::lock_database(backend which) : which_{which} {
+    if (which == backend::simulated) {
+        source_ = simulation->open();
+        prefix_ = source_->tables().prefix;
+    } else {
+        prefix_ = fresh_prefix();
+        folder_ = fresh_folder();
+        url_ = url_of_backend(which, folder_);
+        if (url_.empty()) return;
+        source_ = source_of(which, url_).with_tables({.prefix = prefix_});
+        migrate(*source_);
+    }
     protocols_.emplace(sql::statement_set{speaks(), {.tables = source_->tables()}});
     admin_ = source_->connect(soon());
 }
 
 lock_database::~lock_database() {
     admin_.reset();
-    if (source_) {
+    if (which_ == backend::simulated) {
+        simulation->close();
+    } else if (source_) {
         try {
             migrate(*source_, {}, 0);
         } catch (const std::exception& failure) {
             MESSAGE("a test's tables were not removed: ", failure.what());
         }
     }
+    if (folder_.empty()) return;
     std::error_code ignored;
     std::filesystem::remove_all(folder_, ignored);
 }

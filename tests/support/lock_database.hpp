@@ -22,6 +22,7 @@ enum class backend : unsigned char {
     soci_sqlite,
     soci_postgresql,
     soci_mariadb,
+    simulated,  ///< SQLite in memory, in simulated time: in the program of tests/sim alone
 };
 
 [[nodiscard]] const char* to_string(backend which);
@@ -33,6 +34,20 @@ enum class backend : unsigned char {
 /// Where a decision of the client is shown that is the same everywhere, and takes seconds: on
 /// PostgreSQL, with ROWLOCK_TEST_DRIVER=every on each native driver; in a run for MySQL on that.
 [[nodiscard]] std::vector<backend> for_a_client();
+
+/// Where ROWLOCK_SIMULATED_CASE runs: in simulated time, with ROWLOCK_TEST_DRIVER=every on each
+/// native driver.
+[[nodiscard]] std::vector<backend> for_simulation();
+
+/// What backend::simulated stands for: at most one database at a time.
+struct simulated_world {
+    rowlock::sql::connection_source (*open)();  ///< with the tables, and no row of earlier ones
+    void (*close)();
+};
+/// The suite of the cases that run in it.
+constexpr const char* simulated_cases = "simulated";
+/// Null where time is real.
+extern const simulated_world* simulation;
 
 /// Migrated tables for one test case, removed afterwards.
 class lock_database {
@@ -114,6 +129,22 @@ private:
 #define ROWLOCK_FOR_A_CLIENT(database)                                                            \
     for (const auto which_ : support::for_a_client()) DOCTEST_SUBCASE(support::to_string(which_)) \
     if (support::lock_database database{which_}; database.there())
+
+/// A case about what a client decides, which waits for time to pass. By default it runs in
+/// simulated time alone, under several schedules: tests/sim. Each promise keeps a case in real
+/// time.
+#define ROWLOCK_SIMULATED_CASE(sentence, database) \
+    ROWLOCK_SIMULATED_CASE_(DOCTEST_ANONYMOUS(simulated_case_), sentence, database)
+#define ROWLOCK_SIMULATED_CASE_(body, sentence, database)                                      \
+    static void body(support::lock_database& database);                                        \
+    DOCTEST_TEST_CASE(sentence* doctest::test_suite(support::simulated_cases)) {               \
+        for (const auto which_ : support::for_simulation()) {                                  \
+            DOCTEST_SUBCASE(support::to_string(which_)) {                                      \
+                if (support::lock_database database{which_}; database.there()) body(database); \
+            }                                                                                  \
+        }                                                                                      \
+    }                                                                                          \
+    static void body(support::lock_database& database)
 
 #define ROWLOCK_ALL_BACKENDS                                                           \
     support::backend::sqlite, support::backend::postgresql, support::backend::mariadb, \

@@ -1,6 +1,6 @@
 #include "support/pgbouncer.hpp"
 
-#include "contract/server_address.hpp"
+#include "support/server_address.hpp"
 #include "support/servers.hpp"
 
 #include <signal.h>

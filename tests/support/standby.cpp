@@ -1,6 +1,6 @@
 #include "support/standby.hpp"
 
-#include "contract/server_address.hpp"
+#include "support/server_address.hpp"
 #include "support/lock_database.hpp"
 #include "support/servers.hpp"
 #include <rowlock/driver/postgresql.hpp>

@@ -1,5 +1,5 @@
-// What metrics are made of: histograms, classes, and the text. tests/contract/metrics_test.cpp has
-// those of a client, tests/cli/metrics_test.cpp those of a database.
+// What metrics are made of: histograms, classes, and the text. tests/wire/metrics_test.cpp has
+// those of a client, tests/tool/metrics_test.cpp those of a database.
 
 #include "metrics/measurements.hpp"
 #include "metrics/text.hpp"
