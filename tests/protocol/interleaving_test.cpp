@@ -289,40 +289,38 @@ TEST_CASE("a client whose session is ended during an acquire acquires in a new s
     }
 }
 
-TEST_CASE("a client that was stopped during a grant never returns an expired success") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        support::interception network;
-        client locks{network.wrap(database.source()),
-                     database.options({.ttl = 4s, .margin = 200ms})};
-        locks.acquire("warm up").release();
-        const auto thread = std::this_thread::get_id();
-        std::atomic<bool> once{true};
-        std::promise<void> stopped;
-        auto resumed = stopped.get_future().share();
-        network.after([&](std::string_view name) {
-            const bool granting = name == "acquire" || name == "take" || name == "insert_lease";
-            if (std::this_thread::get_id() == thread && granting && once.exchange(false)) {
-                // As if the process had been stopped right after the grant: it sends no heartbeat
-                // until another client has ended the session.
-                const protocol_session other{database, session_id{9}};
-                const auto ours =
-                    database.number("select session from rowlock_lease where name = 'job'");
-                REQUIRE(eventually([&] {
-                    return other.leases().end_expired_session(other.db(), session_id{ours}, soon());
-                }));
-                stopped.set_value();
-            }
-        });
-        network.before([&](std::string_view name) {
-            if (name == "heartbeat" && once) return;
-            if (name == "heartbeat" && std::this_thread::get_id() != thread) resumed.wait();
-        });
-        const auto lease = locks.acquire("job");
-        CHECK(lease.held());
-        CHECK(lease.session_id() ==
-              session_id{database.number("select session from rowlock_lease where name = 'job'")});
-        CHECK(locks.stats().sessions == 2);
-    }
+ROWLOCK_SIMULATED_CASE("a client that was stopped during a grant never returns an expired success",
+                       database) {
+    support::interception network;
+    client locks{network.wrap(database.source()), database.options({.ttl = 4s, .margin = 200ms})};
+    locks.acquire("warm up").release();
+    const auto thread = std::this_thread::get_id();
+    std::atomic<bool> once{true};
+    std::promise<void> stopped;
+    auto resumed = stopped.get_future().share();
+    network.after([&](std::string_view name) {
+        const bool granting = name == "acquire" || name == "take" || name == "insert_lease";
+        if (std::this_thread::get_id() == thread && granting && once.exchange(false)) {
+            // As if the process had been stopped right after the grant: it sends no heartbeat
+            // until another client has ended the session.
+            const protocol_session other{database, session_id{9}};
+            const auto ours =
+                database.number("select session from rowlock_lease where name = 'job'");
+            REQUIRE(eventually([&] {
+                return other.leases().end_expired_session(other.db(), session_id{ours}, soon());
+            }));
+            stopped.set_value();
+        }
+    });
+    network.before([&](std::string_view name) {
+        if (name == "heartbeat" && once) return;
+        if (name == "heartbeat" && std::this_thread::get_id() != thread) resumed.wait();
+    });
+    const auto lease = locks.acquire("job");
+    CHECK(lease.held());
+    CHECK(lease.session_id() ==
+          session_id{database.number("select session from rowlock_lease where name = 'job'")});
+    CHECK(locks.stats().sessions == 2);
 }
 
 // shows: promise-7

@@ -519,25 +519,25 @@ TEST_CASE("the client that ends an expired session deletes its entries in all qu
     }
 }
 
-TEST_CASE("a grant to a thread that stopped waiting is released, however slow the statements are") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options()};
-        client other{database.source(), database.options()};
-        interception network;
-        client slow{network.wrap(database.source()), database.options({.ttl = 60s})};
-        auto job = holder.acquire("job");
-        cancel_held_up cancel{network};
-        CHECK_FALSE(slow.try_acquire("job"));  // opens its session
-        wait_and_give_up(database, slow);
-        REQUIRE(eventually([&] { return cancel.reached->load(); }));
-        job.release();
-        REQUIRE(served_to_ttl_60s(database));
-        CHECK_FALSE(other.try_acquire("job"));
-        network.before([](std::string_view) { std::this_thread::sleep_for(160ms); });
-        cancel.go.set_value();
-        CHECK(eventually([&] { return other.try_acquire("job").has_value(); }));
-        network.before({});
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a grant to a thread that stopped waiting is released, however slow the statements are",
+    database) {
+    client holder{database.source(), database.options()};
+    client other{database.source(), database.options()};
+    interception network;
+    client slow{network.wrap(database.source()), database.options({.ttl = 60s})};
+    auto job = holder.acquire("job");
+    cancel_held_up cancel{network};
+    CHECK_FALSE(slow.try_acquire("job"));  // opens its session
+    wait_and_give_up(database, slow);
+    REQUIRE(eventually([&] { return cancel.reached->load(); }));
+    job.release();
+    REQUIRE(served_to_ttl_60s(database));
+    CHECK_FALSE(other.try_acquire("job"));
+    network.before([](std::string_view) { std::this_thread::sleep_for(160ms); });
+    cancel.go.set_value();
+    CHECK(eventually([&] { return other.try_acquire("job").has_value(); }));
+    network.before({});
 }
 
 TEST_CASE("a call that stopped waiting does not count as waiting") {
@@ -556,32 +556,30 @@ TEST_CASE("a call that stopped waiting does not count as waiting") {
     }
 }
 
-TEST_CASE("a client that waits without events sends few statements") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        client holder{database.source(), database.options()};
-        const auto job = holder.acquire("job");
-        interception network;
-        const auto sent = std::make_shared<std::atomic<int>>(0);
-        client waiter{network.wrap(database.source()), database.options({.ttl = 60s})};
-        std::stop_source stop;
-        auto waiting = std::async(std::launch::async, [&] {
-            return waiter.try_acquire_for("job", 2min, stop.get_token()).has_value();
-        });
-        CHECK(support::places(database, 1));
-        std::this_thread::sleep_for(1s);  // all connections are open and set up
-        network.before([sent](std::string_view) { ++*sent; });
-        const auto in_four_seconds = [&] {
-            const int before = *sent;
-            std::this_thread::sleep_for(4s);
-            return *sent - before;
-        };
-        // One poll a second, and on MariaDB a sleep in the server every two seconds.
-        const int too_many = database.speaks() == sql::dialect::mysql ? 9 : 6;
-        CHECK(support::at_best(too_many, in_four_seconds) < too_many);
-        network.before({});
-        stop.request_stop();
-        CHECK_FALSE(waiting.get());
-    }
+ROWLOCK_SIMULATED_CASE("a client that waits without events sends few statements", database) {
+    client holder{database.source(), database.options()};
+    const auto job = holder.acquire("job");
+    interception network;
+    const auto sent = std::make_shared<std::atomic<int>>(0);
+    client waiter{network.wrap(database.source()), database.options({.ttl = 60s})};
+    std::stop_source stop;
+    auto waiting = std::async(std::launch::async, [&] {
+        return waiter.try_acquire_for("job", 2min, stop.get_token()).has_value();
+    });
+    CHECK(support::places(database, 1));
+    std::this_thread::sleep_for(1s);  // all connections are open and set up
+    network.before([sent](std::string_view) { ++*sent; });
+    const auto in_four_seconds = [&] {
+        const int before = *sent;
+        std::this_thread::sleep_for(4s);
+        return *sent - before;
+    };
+    // One poll a second, and on MariaDB a sleep in the server every two seconds.
+    const int too_many = database.speaks() == sql::dialect::mysql ? 9 : 6;
+    CHECK(support::at_best(too_many, in_four_seconds) < too_many);
+    network.before({});
+    stop.request_stop();
+    CHECK_FALSE(waiting.get());
 }
 
 TEST_CASE("a SQLite file in a folder that does not exist is refused at once") {

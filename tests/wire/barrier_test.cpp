@@ -165,54 +165,53 @@ TEST_CASE("of two arrivals at the same moment the second waits for the first, an
 }
 
 // shows: promise-18
-TEST_CASE("a party that is lost before it arrived breaks its latch, or counts") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client waiting{database.source(), database.options()};
-        latch gate{waiting, "gate"};
-        for (const auto on_loss : {party_loss::breaks, party_loss::counts}) {
-            CAPTURE(static_cast<int>(on_loss));
-            const auto answer = [&] { return kind_of([&] { gate.wait(); }); };
-            const auto opens = on_loss == party_loss::counts;
-            // Its process dies: the session is over.
-            {
-                client dies{database.source(), slow_beats(database)};
-                REQUIRE(gate.begin(1, {.on_loss = on_loss}));
-                latch_party mine = latch{dies, "gate"}.join();
-                CHECK_FALSE(gate.wait_for(20ms));
-                end_sessions_of(database, dies);
-                if (opens) {
-                    CHECK_NOTHROW(gate.wait());
-                } else {
-                    CHECK(answer() == errc::broken);
-                    CHECK(kind_of([&] { mine.arrive(); }) == errc::broken);
-                }
-            }
-            // Its client is destroyed.
+ROWLOCK_SIMULATED_CASE("a party that is lost before it arrived breaks its latch, or counts",
+                       database) {
+    client waiting{database.source(), database.options()};
+    latch gate{waiting, "gate"};
+    for (const auto on_loss : {party_loss::breaks, party_loss::counts}) {
+        CAPTURE(static_cast<int>(on_loss));
+        const auto answer = [&] { return kind_of([&] { gate.wait(); }); };
+        const auto opens = on_loss == party_loss::counts;
+        // Its process dies: the session is over.
+        {
+            client dies{database.source(), slow_beats(database)};
             REQUIRE(gate.begin(1, {.on_loss = on_loss}));
-            std::optional<client> leaves;
-            leaves.emplace(database.source(), database.options());
-            std::optional<latch_party> inert{latch{*leaves, "gate"}.join()};
-            leaves.reset();
+            latch_party mine = latch{dies, "gate"}.join();
+            CHECK_FALSE(gate.wait_for(20ms));
+            end_sessions_of(database, dies);
             if (opens) {
                 CHECK_NOTHROW(gate.wait());
             } else {
                 CHECK(answer() == errc::broken);
+                CHECK(kind_of([&] { mine.arrive(); }) == errc::broken);
             }
-            inert.reset();
-            // It is destroyed, as by an exception.
-            REQUIRE(gate.begin(1, {.on_loss = on_loss}));
-            { const auto gone = gate.join(); }
-            CHECK(gate.inspect()->state == (opens ? latch_state::open : latch_state::broken));
-            // The control: one that has arrived may vanish.
-            REQUIRE(gate.begin(2, {.on_loss = on_loss}));
-            {
-                client arrives{database.source(), database.options()};
-                latch{arrives, "gate"}.join().arrive();
-            }
-            CHECK_FALSE(gate.wait_for(20ms));
-            gate.count_down();
-            CHECK_NOTHROW(gate.wait());
         }
+        // Its client is destroyed.
+        REQUIRE(gate.begin(1, {.on_loss = on_loss}));
+        std::optional<client> leaves;
+        leaves.emplace(database.source(), database.options());
+        std::optional<latch_party> inert{latch{*leaves, "gate"}.join()};
+        leaves.reset();
+        if (opens) {
+            CHECK_NOTHROW(gate.wait());
+        } else {
+            CHECK(answer() == errc::broken);
+        }
+        inert.reset();
+        // It is destroyed, as by an exception.
+        REQUIRE(gate.begin(1, {.on_loss = on_loss}));
+        { const auto gone = gate.join(); }
+        CHECK(gate.inspect()->state == (opens ? latch_state::open : latch_state::broken));
+        // The control: one that has arrived may vanish.
+        REQUIRE(gate.begin(2, {.on_loss = on_loss}));
+        {
+            client arrives{database.source(), database.options()};
+            latch{arrives, "gate"}.join().arrive();
+        }
+        CHECK_FALSE(gate.wait_for(20ms));
+        gate.count_down();
+        CHECK_NOTHROW(gate.wait());
     }
 }
 
@@ -400,40 +399,37 @@ TEST_CASE("a party that is lost inside a double barrier breaks what is to come, 
     }
 }
 
-TEST_CASE("an entry that may have been made is taken back by the heartbeat") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()), database.options({.ttl = 1min,
-                                                                        .heartbeat = 20s,
-                                                                        .statement_timeout = 10s,
-                                                                        .retry = {.attempts = 2}})};
-        client other{database.source(), database.options()};
-        static_cast<void>(locks.acquire("open a session"));
-        double_barrier here{locks, "step", 2};
-        double_barrier there{other, "step", 2};
-        REQUIRE(cut_off_after_commit(network, [&] { static_cast<void>(here.enter_for(1s)); }));
-        // Within a second or two, not with the next regular heartbeat.
-        const auto start = std::chrono::steady_clock::now();
-        CHECK(eventually([&] { return there.inspect()->entered == 0; }));
-        CHECK(std::chrono::steady_clock::now() - start < 10s);
-        CHECK_FALSE(there.enter_for(10ms));
-    }
+ROWLOCK_SIMULATED_CASE("an entry that may have been made is taken back by the heartbeat",
+                       database) {
+    interception network;
+    client locks{
+        network.wrap(database.source()),
+        database.options(
+            {.ttl = 1min, .heartbeat = 20s, .statement_timeout = 10s, .retry = {.attempts = 2}})};
+    client other{database.source(), database.options()};
+    static_cast<void>(locks.acquire("open a session"));
+    double_barrier here{locks, "step", 2};
+    double_barrier there{other, "step", 2};
+    REQUIRE(cut_off_after_commit(network, [&] { static_cast<void>(here.enter_for(1s)); }));
+    // Within a second or two, not with the next regular heartbeat.
+    const auto start = std::chrono::steady_clock::now();
+    CHECK(eventually([&] { return there.inspect()->entered == 0; }));
+    CHECK(std::chrono::steady_clock::now() - start < 10s);
+    CHECK_FALSE(there.enter_for(10ms));
 }
 
-TEST_CASE("a join that failed has done nothing, whatever becomes of it") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{
-            network.wrap(database.source()),
-            database.options(
-                {.ttl = 20s, .heartbeat = 5s, .statement_timeout = 10s, .retry = {.attempts = 2}})};
-        static_cast<void>(locks.acquire("open a session"));
-        latch gate{locks, "gate"};
-        REQUIRE(gate.begin(2, {.on_loss = party_loss::counts}));
-        REQUIRE(cut_off_after_commit(network, [&] { static_cast<void>(gate.join()); }));
-        CHECK(eventually([&] { return gate.inspect()->registered == 0; }));
-        CHECK(gate.inspect()->arrived == 0);
-    }
+ROWLOCK_SIMULATED_CASE("a join that failed has done nothing, whatever becomes of it", database) {
+    interception network;
+    client locks{
+        network.wrap(database.source()),
+        database.options(
+            {.ttl = 20s, .heartbeat = 5s, .statement_timeout = 10s, .retry = {.attempts = 2}})};
+    static_cast<void>(locks.acquire("open a session"));
+    latch gate{locks, "gate"};
+    REQUIRE(gate.begin(2, {.on_loss = party_loss::counts}));
+    REQUIRE(cut_off_after_commit(network, [&] { static_cast<void>(gate.join()); }));
+    CHECK(eventually([&] { return gate.inspect()->registered == 0; }));
+    CHECK(gate.inspect()->arrived == 0);
 }
 
 TEST_CASE("an arrival whose reply was lost does not count in the next generation as well") {

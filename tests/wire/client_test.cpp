@@ -1,10 +1,10 @@
 // The client as a whole: loss and its signal, callbacks that misbehave, fork(), dead networks.
 
-#include "support/server_address.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/server_address.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_relay.hpp"
 #include "support/waits.hpp"
@@ -42,45 +42,45 @@ void cut(interception& network) {
 }  // namespace
 
 // shows: promise-5
-TEST_CASE("without a network held() turns false and lost() fires before the lease can pass on") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        interception network;
-        client locks{network.wrap(database.source()),
-                     database.options({.ttl = 12s, .heartbeat = 500ms, .margin = 8s})};
-        const auto lease = locks.acquire("job");
-        const auto lost = lease.lost();
-        std::promise<bool> still_ours;
-        const std::stop_callback on_loss{
-            lost, [&] {
-                // By the database's clock the session has not expired yet, so no other client can
-                // have the lease.
-                const bool postgresql = database.speaks() == sql::dialect::postgresql;
-                still_ours.set_value(
-                    !lease.held() &&
-                    database.number(
-                        postgresql ? "select count(*) from rowlock_session where expires_at > "
-                                     "clock_timestamp()"
-                        : database.speaks() == sql::dialect::mysql
-                            ? "select count(*) from rowlock_session where expires_at > "
-                              "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
-                            : "select count(*) from rowlock_session where expires_at > "
-                              "(julianday('now') - 2440587.5) * 86400000000") == 1);
-            }};
-        auto seen = still_ours.get_future();
-        cut(network);
-        REQUIRE(seen.wait_for(20s) == std::future_status::ready);
-        CHECK(seen.get());
-        CHECK(locks.stats().lost == 1);
+ROWLOCK_SIMULATED_CASE(
+    "without a network held() turns false and lost() fires before the lease can pass on",
+    database) {
+    interception network;
+    client locks{network.wrap(database.source()),
+                 database.options({.ttl = 12s, .heartbeat = 500ms, .margin = 8s})};
+    const auto lease = locks.acquire("job");
+    const auto lost = lease.lost();
+    std::promise<bool> still_ours;
+    const std::stop_callback on_loss{
+        lost, [&] {
+            // By the database's clock the session has not expired yet, so no other client can
+            // have the lease.
+            const bool postgresql = database.speaks() == sql::dialect::postgresql;
+            still_ours.set_value(
+                !lease.held() &&
+                database.number(postgresql
+                                    ? "select count(*) from rowlock_session where expires_at > "
+                                      "clock_timestamp()"
+                                : database.speaks() == sql::dialect::mysql
+                                    ? "select count(*) from rowlock_session where expires_at > "
+                                      "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
+                                    : "select count(*) from rowlock_session where expires_at > "
+                                      "(julianday('now') - 2440587.5) * 86400000000") == 1);
+        }};
+    auto seen = still_ours.get_future();
+    cut(network);
+    REQUIRE(seen.wait_for(20s) == std::future_status::ready);
+    CHECK(seen.get());
+    CHECK(locks.stats().lost == 1);
 
-        // It stays lost when the network is back; a new acquire opens a new session.
-        network.before({});
-        const auto again = locks.try_acquire_for("job", support::patience);
-        REQUIRE(again);
-        CHECK_FALSE(lease.held());
-        CHECK(again->held());
-        CHECK(again->token() > lease.token());
-        CHECK(locks.stats().sessions == 2);
-    }
+    // It stays lost when the network is back; a new acquire opens a new session.
+    network.before({});
+    const auto again = locks.try_acquire_for("job", support::patience);
+    REQUIRE(again);
+    CHECK_FALSE(lease.held());
+    CHECK(again->held());
+    CHECK(again->token() > lease.token());
+    CHECK(locks.stats().sessions == 2);
 }
 
 TEST_CASE("a short-lived client opens one connection and leaves no session behind") {
@@ -367,24 +367,22 @@ TEST_CASE("on a silent network a lease is lost in time, and no call hangs") {
 }
 
 // shows: promise-5
-TEST_CASE("repeatedly cut connections cost no lease") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        interception network;
-        client locks{network.wrap(database.source()),
-                     database.options({.ttl = 9s, .heartbeat = 500ms})};
-        const auto lease = locks.acquire("job");
-        const auto longer_than_the_ttl = std::chrono::steady_clock::now() + 10s;
-        for (int i = 0; i < 10 || std::chrono::steady_clock::now() < longer_than_the_ttl; ++i) {
-            network.break_connections();
-            auto other = locks.acquire("other");
-            const auto beats = locks.stats().heartbeats;
-            REQUIRE(eventually([&] { return locks.stats().heartbeats > beats; }));
-        }
-        CHECK(lease.held());
-        CHECK(locks.stats().lost == 0);
-        CHECK(locks.stats().sessions == 1);
-        CHECK(locks.stats().reconnects > 0);
+ROWLOCK_SIMULATED_CASE("repeatedly cut connections cost no lease", database) {
+    interception network;
+    client locks{network.wrap(database.source()),
+                 database.options({.ttl = 9s, .heartbeat = 500ms})};
+    const auto lease = locks.acquire("job");
+    const auto longer_than_the_ttl = std::chrono::steady_clock::now() + 10s;
+    for (int i = 0; i < 10 || std::chrono::steady_clock::now() < longer_than_the_ttl; ++i) {
+        network.break_connections();
+        auto other = locks.acquire("other");
+        const auto beats = locks.stats().heartbeats;
+        REQUIRE(eventually([&] { return locks.stats().heartbeats > beats; }));
     }
+    CHECK(lease.held());
+    CHECK(locks.stats().lost == 0);
+    CHECK(locks.stats().sessions == 1);
+    CHECK(locks.stats().reconnects > 0);
 }
 
 TEST_CASE("the error of a failed unlock names the lease") {

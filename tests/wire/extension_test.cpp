@@ -41,91 +41,88 @@ std::chrono::milliseconds left_of(client& by) {
 }  // namespace
 
 // shows: promise-1, promise-2
-TEST_CASE(
+ROWLOCK_SIMULATED_CASE(
     "an extended lease keeps others out past its first deadline, and keeps its token; control: one "
-    "that is not extended") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        client holder{database.source(), database.options(patient())};
-        client other{database.source(), database.options(patient())};
-        auto held = holder.acquire("job", {.max_duration = 4s});
-        const auto brief = holder.acquire("brief", {.max_duration = 4s});
-        const auto token = held.token();
-        held.extend(1h);
-        CHECK(held.remaining() > 20s);
-        CHECK(held.token() == token);
-        held.extend(5s);  // never earlier
-        CHECK(held.remaining() > 20s);
-        CHECK(left_of(other) > 20s);
+    "that is not extended",
+    database) {
+    client holder{database.source(), database.options(patient())};
+    client other{database.source(), database.options(patient())};
+    auto held = holder.acquire("job", {.max_duration = 4s});
+    const auto brief = holder.acquire("brief", {.max_duration = 4s});
+    const auto token = held.token();
+    held.extend(1h);
+    CHECK(held.remaining() > 20s);
+    CHECK(held.token() == token);
+    held.extend(5s);  // never earlier
+    CHECK(held.remaining() > 20s);
+    CHECK(left_of(other) > 20s);
 
-        CHECK(other.try_acquire_for("brief", support::patience));
-        CHECK_FALSE(other.try_acquire("job"));
-        CHECK(held.held());
-        held.release();
-        const auto next = other.try_acquire("job");
-        REQUIRE(next);
-        CHECK(next->token() > token);
-    }
+    CHECK(other.try_acquire_for("brief", support::patience));
+    CHECK_FALSE(other.try_acquire("job"));
+    CHECK(held.held());
+    held.release();
+    const auto next = other.try_acquire("job");
+    REQUIRE(next);
+    CHECK(next->token() > token);
 }
 
-TEST_CASE("a lease is extended only while it is held, and only if it has a deadline") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options(patient())};
-        auto brief = holder.acquire("brief", {.max_duration = 600ms});
-        auto endless = holder.acquire("endless");
-        auto released = holder.acquire("released", {.max_duration = 1h});
-        released.release();
-        CHECK(kind_of([&] { endless.extend(1h); }) == errc::invalid_options);
-        CHECK(kind_of([&] { released.extend(1h); }) == errc::not_owner);
-        CHECK(kind_of([&] { lease{}.extend(1h); }) == errc::not_owner);
-        CHECK(kind_of([&] { brief.extend(0s); }) == errc::invalid_options);
-        CHECK(eventually([&] { return !brief.held(); }));
-        CHECK(kind_of([&] { brief.extend(1h); }) == errc::lock_lost);
+ROWLOCK_SIMULATED_CASE("a lease is extended only while it is held, and only if it has a deadline",
+                       database) {
+    client holder{database.source(), database.options(patient())};
+    auto brief = holder.acquire("brief", {.max_duration = 600ms});
+    auto endless = holder.acquire("endless");
+    auto released = holder.acquire("released", {.max_duration = 1h});
+    released.release();
+    CHECK(kind_of([&] { endless.extend(1h); }) == errc::invalid_options);
+    CHECK(kind_of([&] { released.extend(1h); }) == errc::not_owner);
+    CHECK(kind_of([&] { lease{}.extend(1h); }) == errc::not_owner);
+    CHECK(kind_of([&] { brief.extend(0s); }) == errc::invalid_options);
+    CHECK(eventually([&] { return !brief.held(); }));
+    CHECK(kind_of([&] { brief.extend(1h); }) == errc::lock_lost);
 
-        // The database's judgement alone: the client believes that it has an hour.
-        auto held = holder.acquire("job", {.max_duration = 1h});
-        SUBCASE("past its deadline") {
-            database.run("update rowlock_lease set deadline = acquired_at where name = 'job'");
-        }
-        SUBCASE("taken by force") {
-            client other{database.source(), database.options(patient())};
-            CHECK(other.force_release("job"));
-        }
-        SUBCASE("its session has ended") {
-            database.run("update rowlock_session set ended = " +
-                         std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"});
-        }
-        CHECK(kind_of([&] { held.extend(2h); }) == errc::lock_lost);
-        CHECK_FALSE(held.held());
+    // The database's judgement alone: the client believes that it has an hour.
+    auto held = holder.acquire("job", {.max_duration = 1h});
+    SUBCASE("past its deadline") {
+        database.run("update rowlock_lease set deadline = acquired_at where name = 'job'");
     }
+    SUBCASE("taken by force") {
+        client other{database.source(), database.options(patient())};
+        CHECK(other.force_release("job"));
+    }
+    SUBCASE("its session has ended") {
+        database.run("update rowlock_session set ended = " +
+                     std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"});
+    }
+    CHECK(kind_of([&] { held.extend(2h); }) == errc::lock_lost);
+    CHECK_FALSE(held.held());
 }
 
 // shows: promise-6
-TEST_CASE("an extension whose reply was lost is repeated, and the lease stays what it is") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client holder{network.wrap(database.source()),
-                      database.options({.ttl = 60s, .heartbeat = 50ms})};
-        client other{database.source(), database.options(patient())};
-        auto held = holder.acquire("job", {.max_duration = 10s});
-        std::atomic<int> commits{0};
-        const auto self = std::this_thread::get_id();
-        network.after([&](std::string_view what) {
-            if (what != "commit" || std::this_thread::get_id() != self) return;
-            if (commits++ == 0) interception::lose_reply();
-        });
-        held.extend(1h);
-        CHECK(commits == 2);
-        CHECK(held.remaining() > 20s);
-        CHECK(left_of(other) > 20s);
-        // Its row is compared with every third heartbeat.
-        const auto before = holder.stats().heartbeats;
-        CHECK(eventually([&] { return holder.stats().heartbeats > before + 8; }));
-        CHECK(held.held());
-        CHECK_FALSE(other.try_acquire("job"));
-        held.extend(2h);
-        held.release();
-        CHECK(other.try_acquire("job"));
-    }
+ROWLOCK_SIMULATED_CASE(
+    "an extension whose reply was lost is repeated, and the lease stays what it is", database) {
+    interception network;
+    client holder{network.wrap(database.source()),
+                  database.options({.ttl = 60s, .heartbeat = 50ms})};
+    client other{database.source(), database.options(patient())};
+    auto held = holder.acquire("job", {.max_duration = 10s});
+    std::atomic<int> commits{0};
+    const auto self = std::this_thread::get_id();
+    network.after([&](std::string_view what) {
+        if (what != "commit" || std::this_thread::get_id() != self) return;
+        if (commits++ == 0) interception::lose_reply();
+    });
+    held.extend(1h);
+    CHECK(commits == 2);
+    CHECK(held.remaining() > 20s);
+    CHECK(left_of(other) > 20s);
+    // Its row is compared with every third heartbeat.
+    const auto before = holder.stats().heartbeats;
+    CHECK(eventually([&] { return holder.stats().heartbeats > before + 8; }));
+    CHECK(held.held());
+    CHECK_FALSE(other.try_acquire("job"));
+    held.extend(2h);
+    held.release();
+    CHECK(other.try_acquire("job"));
 }
 
 // shows: promise-6
@@ -249,36 +246,35 @@ TEST_CASE("a lease is not extended past a request for its release") {
     }
 }
 
-TEST_CASE("a request at once outlives an extension whose answer comes late") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        interception network;
-        client holder{network.wrap(database.source()),
-                      database.options({.ttl = 20s, .heartbeat = 50ms, .margin = 200ms})};
-        client asking{database.source(), database.options()};
-        // It ends before its session would: the request alone would not be one for it to be lost.
-        auto held = holder.acquire("job", {.max_duration = 10s});
-        bool done = false;
-        const auto self = std::this_thread::get_id();
-        std::chrono::milliseconds left{};
-        network.after([&](std::string_view what) {
-            // The extension is committed, and its caller does not know.
-            if (what != "commit" || std::this_thread::get_id() != self) return;
-            if (std::exchange(done, true)) return;
-            const auto seen = asking.inspect("job");
-            left = asking.request_release("job", seen.value().token).value();
-            const auto before = holder.stats().heartbeats;
-            REQUIRE(eventually([&] { return holder.stats().heartbeats > before + 2; }));
-        });
-        const auto result = kind_of([&] { held.extend(1h); });
-        CHECK(done);
-        CHECK((result == errc{} || result == errc::lock_lost));
-        CHECK(kind_of([&] { held.extend(1h); }) != errc{});
-        // Heartbeats would keep it at almost 20 s.
-        CHECK(eventually([&] { return left_of(asking) < 17s; }));
-        const auto in_the_row = left_of(asking);
-        CHECK(in_the_row <= left);
-        CHECK(held.remaining() <= in_the_row);
-    }
+ROWLOCK_SIMULATED_CASE("a request at once outlives an extension whose answer comes late",
+                       database) {
+    interception network;
+    client holder{network.wrap(database.source()),
+                  database.options({.ttl = 20s, .heartbeat = 50ms, .margin = 200ms})};
+    client asking{database.source(), database.options()};
+    // It ends before its session would: the request alone would not be one for it to be lost.
+    auto held = holder.acquire("job", {.max_duration = 10s});
+    bool done = false;
+    const auto self = std::this_thread::get_id();
+    std::chrono::milliseconds left{};
+    network.after([&](std::string_view what) {
+        // The extension is committed, and its caller does not know.
+        if (what != "commit" || std::this_thread::get_id() != self) return;
+        if (std::exchange(done, true)) return;
+        const auto seen = asking.inspect("job");
+        left = asking.request_release("job", seen.value().token).value();
+        const auto before = holder.stats().heartbeats;
+        REQUIRE(eventually([&] { return holder.stats().heartbeats > before + 2; }));
+    });
+    const auto result = kind_of([&] { held.extend(1h); });
+    CHECK(done);
+    CHECK((result == errc{} || result == errc::lock_lost));
+    CHECK(kind_of([&] { held.extend(1h); }) != errc{});
+    // Heartbeats would keep it at almost 20 s.
+    CHECK(eventually([&] { return left_of(asking) < 17s; }));
+    const auto in_the_row = left_of(asking);
+    CHECK(in_the_row <= left);
+    CHECK(held.remaining() <= in_the_row);
 }
 
 // shows: promise-9

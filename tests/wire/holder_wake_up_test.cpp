@@ -357,19 +357,18 @@ TEST_CASE("a holder on another machine that has waited is woken by PostgreSQL") 
 }
 
 // shows: fault-break
-TEST_CASE("control: a holder without wake-ups learns of it with its next heartbeat") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        client holder{
-            database.source(),
-            database.options({.ttl = 60s, .heartbeat = 4s, .wake_ups = wakeup_mode::polling})};
-        client other{database.source(), by_datagram(database)};
-        const auto start = steady::now();
-        const auto held = holder.acquire("job");
-        await_heartbeat(database, holder);
-        REQUIRE(other.request_release("job", held.token()));
-        REQUIRE(eventually([&] { return !held.held(); }));
-        CHECK(steady::now() - start > 1900ms);  // half of it, on a slow link
-    }
+ROWLOCK_SIMULATED_CASE("control: a holder without wake-ups learns of it with its next heartbeat",
+                       database) {
+    client holder{
+        database.source(),
+        database.options({.ttl = 60s, .heartbeat = 4s, .wake_ups = wakeup_mode::polling})};
+    client other{database.source(), by_datagram(database)};
+    const auto start = steady::now();
+    const auto held = holder.acquire("job");
+    await_heartbeat(database, holder);
+    REQUIRE(other.request_release("job", held.token()));
+    REQUIRE(eventually([&] { return !held.held(); }));
+    CHECK(steady::now() - start > 1900ms);  // half of it, on a slow link
 }
 
 TEST_CASE("a wake-up that precedes the grant which it concerns is followed by checks with pauses") {

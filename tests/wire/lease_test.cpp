@@ -261,18 +261,16 @@ TEST_CASE("a holder that vanished is replaced after its ttl, with a greater toke
 }
 
 // shows: promise-2
-TEST_CASE("heartbeats keep a lease beyond its ttl, with the same token") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        client holder{database.source(),
-                      database.options({.ttl = 8s, .heartbeat = 300ms, .margin = 100ms})};
-        client other{database.source(), database.options()};
-        const auto lease = holder.acquire("job");
-        const auto before = holder.inspect("job");
-        CHECK_FALSE(other.try_acquire_for("job", 11s));
-        CHECK(lease.held());
-        CHECK(holder.inspect("job")->token == before->token);
-        CHECK(holder.stats().heartbeats >= 3);
-    }
+ROWLOCK_SIMULATED_CASE("heartbeats keep a lease beyond its ttl, with the same token", database) {
+    client holder{database.source(),
+                  database.options({.ttl = 8s, .heartbeat = 300ms, .margin = 100ms})};
+    client other{database.source(), database.options()};
+    const auto lease = holder.acquire("job");
+    const auto before = holder.inspect("job");
+    CHECK_FALSE(other.try_acquire_for("job", 11s));
+    CHECK(lease.held());
+    CHECK(holder.inspect("job")->token == before->token);
+    CHECK(holder.stats().heartbeats >= 3);
 }
 
 // shows: promise-6
@@ -387,73 +385,69 @@ TEST_CASE("a release whose reply was lost is repeated, and never frees a newer g
 }
 
 // shows: promise-6
-TEST_CASE("a release that the database forgot in a crash is repeated after the reconnect") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()),
-                     database.options({.ttl = 20s, .heartbeat = 300ms})};
-        auto lease = locks.acquire("job");
-        const auto other = locks.acquire("still held");
-        lease.release();
-        // On its first connection the heartbeat compares the leases released so far. A late one
-        // beats on a connection of a thread.
-        const bool sqlite = database.speaks() == sql::dialect::sqlite;
-        REQUIRE(eventually([&] { return sqlite || locks.stats().connections >= 2; }));
-        const auto first = locks.stats().heartbeats;
-        REQUIRE(eventually([&] { return locks.stats().heartbeats > first + 1; }));
+ROWLOCK_SIMULATED_CASE(
+    "a release that the database forgot in a crash is repeated after the reconnect", database) {
+    interception network;
+    client locks{network.wrap(database.source()),
+                 database.options({.ttl = 20s, .heartbeat = 300ms})};
+    auto lease = locks.acquire("job");
+    const auto other = locks.acquire("still held");
+    lease.release();
+    // On its first connection the heartbeat compares the leases released so far. A late one
+    // beats on a connection of a thread.
+    const bool sqlite = database.speaks() == sql::dialect::sqlite;
+    REQUIRE(eventually([&] { return sqlite || locks.stats().connections >= 2; }));
+    const auto first = locks.stats().heartbeats;
+    REQUIRE(eventually([&] { return locks.stats().heartbeats > first + 1; }));
 
-        // The state after a crash: the committed release is lost and every connection is broken.
-        const auto undo = [&] {
-            database.run("update rowlock_lease set session = " + to_string(lease.session_id()) +
-                         ", grant_id = " + to_string(lease.grant_id()) + " where name = 'job'");
-        };
-        const auto held_rows = [&] {
-            return database.number(
-                "select count(*) from rowlock_lease where name = 'job' and session is not null");
-        };
-        undo();
-        // The control: without a reconnect the heartbeats keep that row alive.
-        const auto beats = locks.stats().heartbeats;
-        REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 1; }));
-        REQUIRE(held_rows() == 1);
+    // The state after a crash: the committed release is lost and every connection is broken.
+    const auto undo = [&] {
+        database.run("update rowlock_lease set session = " + to_string(lease.session_id()) +
+                     ", grant_id = " + to_string(lease.grant_id()) + " where name = 'job'");
+    };
+    const auto held_rows = [&] {
+        return database.number(
+            "select count(*) from rowlock_lease where name = 'job' and session is not null");
+    };
+    undo();
+    // The control: without a reconnect the heartbeats keep that row alive.
+    const auto beats = locks.stats().heartbeats;
+    REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 1; }));
+    REQUIRE(held_rows() == 1);
 
-        network.break_connections();
-        CHECK(eventually([&] { return held_rows() == 0; }));
-        CHECK(other.held());
-        CHECK(locks.stats().sessions == 1);
-    }
+    network.break_connections();
+    CHECK(eventually([&] { return held_rows() == 0; }));
+    CHECK(other.held());
+    CHECK(locks.stats().sessions == 1);
 }
 
-TEST_CASE("a comparison during the end of a release is repeated") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()),
-                     database.options({.ttl = 20s, .heartbeat = 300ms})};
-        auto lease = locks.acquire("job");
-        const auto session = to_string(lease.session_id());
-        const auto held_rows = [&] {
-            return database.number(
-                "select count(*) from rowlock_lease where name = 'job' and session is not null");
-        };
-        std::atomic<bool> once{true};
-        bool compared = false;
-        network.after([&](std::string_view name) {
-            if (!name.starts_with("release") || !once.exchange(false)) return;
-            // The answer has arrived, its thread is stopped, and a crash undoes the release.
-            database.run("update rowlock_lease set session = " + session +
-                         ", grant_id = " + to_string(lease.grant_id()) + " where name = 'job'");
-            // Makes the heartbeat compare the rows once, as a reconnect does.
-            database.run("update rowlock_session set revision = revision + 1 where id = " +
-                         session);
-            const auto beats = locks.stats().heartbeats;
-            compared = eventually([&] { return locks.stats().heartbeats > beats + 1; });
-            CHECK(held_rows() == 1);  // the client still knows the lease
-        });
-        lease.release();
-        REQUIRE(compared);
-        CHECK(eventually([&] { return held_rows() == 0; }));
-        CHECK(locks.stats().sessions == 1);
-    }
+ROWLOCK_SIMULATED_CASE("a comparison during the end of a release is repeated", database) {
+    interception network;
+    client locks{network.wrap(database.source()),
+                 database.options({.ttl = 20s, .heartbeat = 300ms})};
+    auto lease = locks.acquire("job");
+    const auto session = to_string(lease.session_id());
+    const auto held_rows = [&] {
+        return database.number(
+            "select count(*) from rowlock_lease where name = 'job' and session is not null");
+    };
+    std::atomic<bool> once{true};
+    bool compared = false;
+    network.after([&](std::string_view name) {
+        if (!name.starts_with("release") || !once.exchange(false)) return;
+        // The answer has arrived, its thread is stopped, and a crash undoes the release.
+        database.run("update rowlock_lease set session = " + session +
+                     ", grant_id = " + to_string(lease.grant_id()) + " where name = 'job'");
+        // Makes the heartbeat compare the rows once, as a reconnect does.
+        database.run("update rowlock_session set revision = revision + 1 where id = " + session);
+        const auto beats = locks.stats().heartbeats;
+        compared = eventually([&] { return locks.stats().heartbeats > beats + 1; });
+        CHECK(held_rows() == 1);  // the client still knows the lease
+    });
+    lease.release();
+    REQUIRE(compared);
+    CHECK(eventually([&] { return held_rows() == 0; }));
+    CHECK(locks.stats().sessions == 1);
 }
 
 // shows: promise-2
@@ -543,27 +537,25 @@ TEST_CASE("a reclaim whose reply was lost is repeated, and returns every lease o
     }
 }
 
-TEST_CASE("a lease with a deadline ends by itself although its session lives") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        event_log events;
-        client holder{database.source(), database.options({.on_event = events.callback()})};
-        client other{database.source(), database.options()};
-        auto lease = holder.acquire("job", {.max_duration = 3s});
-        const auto endless = holder.acquire("other");
-        const auto lost = lease.lost();
-        CHECK(lease.remaining() <= 3s);
-        const auto next = other.try_acquire_for("job", support::patience);
-        REQUIRE(next);
-        CHECK_FALSE(
-            lease.held());  // by the client's clock, before the database granted it to another
-        CHECK(next->token() > lease.token());
-        CHECK(eventually([&] { return lost.stop_requested(); }));
-        CHECK(eventually(
-            [&] { return events.has(event_kind::lease_lost, loss_reason::deadline_passed); }));
-        CHECK(kind_of([&] { lease.release(); }) == errc::lock_lost);
-        CHECK(next->held());
-        CHECK(endless.held());
-    }
+ROWLOCK_SIMULATED_CASE("a lease with a deadline ends by itself although its session lives",
+                       database) {
+    event_log events;
+    client holder{database.source(), database.options({.on_event = events.callback()})};
+    client other{database.source(), database.options()};
+    auto lease = holder.acquire("job", {.max_duration = 3s});
+    const auto endless = holder.acquire("other");
+    const auto lost = lease.lost();
+    CHECK(lease.remaining() <= 3s);
+    const auto next = other.try_acquire_for("job", support::patience);
+    REQUIRE(next);
+    CHECK_FALSE(lease.held());  // by the client's clock, before the database granted it to another
+    CHECK(next->token() > lease.token());
+    CHECK(eventually([&] { return lost.stop_requested(); }));
+    CHECK(eventually(
+        [&] { return events.has(event_kind::lease_lost, loss_reason::deadline_passed); }));
+    CHECK(kind_of([&] { lease.release(); }) == errc::lock_lost);
+    CHECK(next->held());
+    CHECK(endless.held());
 }
 
 TEST_CASE("a destroyed client frees its leases, and their objects become inert") {
@@ -760,33 +752,31 @@ TEST_CASE("transient refusals are retried and do not reach the caller") {
 }
 
 // shows: promise-11
-TEST_CASE("an exhausted pool costs no lease: the heartbeat has its own connection") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        interception network;
-        client locks{network.wrap(database.source()),
-                     database.watchful({.statement_timeout = 2s,
-                                        .max_connections = 1,
-                                        .retry = {.attempts = 3, .total = 1min}})};
-        const auto lease = locks.acquire("job");
-        std::promise<void> let_go;
-        std::promise<void> stuck;
-        auto blocked = let_go.get_future().share();
-        std::atomic<bool> once{true};
-        network.before([&](std::string_view name) {
-            if (name != "inspect" || !once.exchange(false)) return;
-            stuck.set_value();
-            blocked.wait();
-        });
-        auto user =
-            std::async(std::launch::async, [&] { return locks.inspect("job").has_value(); });
-        stuck.get_future().wait();
-        CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("other")); }) == errc::timed_out);
-        const auto beats = locks.stats().heartbeats;
-        CHECK(eventually([&] { return locks.stats().heartbeats > beats + 4; }));
-        CHECK(lease.held());
-        let_go.set_value();
-        CHECK(user.get());
-    }
+ROWLOCK_SIMULATED_CASE("an exhausted pool costs no lease: the heartbeat has its own connection",
+                       database) {
+    interception network;
+    client locks{network.wrap(database.source()),
+                 database.watchful({.statement_timeout = 2s,
+                                    .max_connections = 1,
+                                    .retry = {.attempts = 3, .total = 1min}})};
+    const auto lease = locks.acquire("job");
+    std::promise<void> let_go;
+    std::promise<void> stuck;
+    auto blocked = let_go.get_future().share();
+    std::atomic<bool> once{true};
+    network.before([&](std::string_view name) {
+        if (name != "inspect" || !once.exchange(false)) return;
+        stuck.set_value();
+        blocked.wait();
+    });
+    auto user = std::async(std::launch::async, [&] { return locks.inspect("job").has_value(); });
+    stuck.get_future().wait();
+    CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("other")); }) == errc::timed_out);
+    const auto beats = locks.stats().heartbeats;
+    CHECK(eventually([&] { return locks.stats().heartbeats > beats + 4; }));
+    CHECK(lease.held());
+    let_go.set_value();
+    CHECK(user.get());
 }
 
 TEST_CASE("a connection that could not be rolled back is never used again") {
@@ -830,28 +820,27 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a grant that is looked up late has the deadline of the statement that made it") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()), database.options()};
-        const auto other = locks.acquire("warm up");
-        int attempts = 0;
-        std::int64_t late = 0;
-        network.before([&](std::string_view name) {
-            if (name != insertion(database)) return;
-            if (++attempts == 1) {
-                late = interception::parameter(3);
-                interception::lose_reply();  // the statement is still on its way
-            }
-            if (attempts != 2) return;
-            std::this_thread::sleep_for(700ms);
-            database.write_late_grant("job", other.session_id(), grant_id{late});
-        });
-        const auto lease = locks.acquire("job", {.max_duration = 20s});
-        CHECK(lease.grant_id() == grant_id{late});
-        CHECK(lease.token().value() == 7);
-        CHECK(lease.remaining() <= 20s - 700ms);
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a grant that is looked up late has the deadline of the statement that made it", database) {
+    interception network;
+    client locks{network.wrap(database.source()), database.options()};
+    const auto other = locks.acquire("warm up");
+    int attempts = 0;
+    std::int64_t late = 0;
+    network.before([&](std::string_view name) {
+        if (name != insertion(database)) return;
+        if (++attempts == 1) {
+            late = interception::parameter(3);
+            interception::lose_reply();  // the statement is still on its way
+        }
+        if (attempts != 2) return;
+        std::this_thread::sleep_for(700ms);
+        database.write_late_grant("job", other.session_id(), grant_id{late});
+    });
+    const auto lease = locks.acquire("job", {.max_duration = 20s});
+    CHECK(lease.grant_id() == grant_id{late});
+    CHECK(lease.token().value() == 7);
+    CHECK(lease.remaining() <= 20s - 700ms);
 }
 
 TEST_CASE("a mutex whose lock was lost does not return the lease of the thread that holds it now") {

@@ -165,76 +165,73 @@ TEST_CASE("a lease lost in a short outage goes to the next holder only after the
 
 // Also the control of the case above: after a holder that stops at once the next one is granted
 // within the margin.
-TEST_CASE("a holder that has stopped ends the margin early") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        interception network;
-        client locks{network.wrap(database.source()), database.options(long_margin)};
-        client other{database.source(), database.options({.poll_interval = 10ms})};
-        std::optional<lease> held;
-        rowlock::mutex plain{locks, "plain"};
-        recursive_mutex twice{locks, "twice"};
-        outage now{network};
-        const auto lock_all = [&] {
-            held.emplace(locks.acquire("job"));
-            plain.lock();
-            twice.lock();
-            twice.lock();
-        };
-        // A machine that stalls may lose the session before the outage has begun: then once more.
-        REQUIRE(eventually([&] {
-            const bool locked = kind_of(lock_all) == errc{};
-            now.begin();
-            if (locked && held->held() && plain.held() && twice.held()) return true;
-            now.call_off();
-            held.reset();
-            plain.unlock();
-            twice.unlock();
-            twice.unlock();
-            return false;
-        }));
-        now.end_with(held->lost());
-        REQUIRE(now.over());
-        CHECK_FALSE(passes_within(other, "job", 300ms));
-        SUBCASE("by a release, which reports the loss") {
-            CHECK(kind_of([&] { held->release(); }) == errc::lock_lost);
-        }
-        SUBCASE("by its destruction") {
-            held.reset();
-        }
-        SUBCASE("by another lease assigned over it") {
-            *held = lease{};
-        }
-        CHECK_FALSE(passes_within(other, "job", 200ms));
+ROWLOCK_SIMULATED_CASE("a holder that has stopped ends the margin early", database) {
+    interception network;
+    client locks{network.wrap(database.source()), database.options(long_margin)};
+    client other{database.source(), database.options({.poll_interval = 10ms})};
+    std::optional<lease> held;
+    rowlock::mutex plain{locks, "plain"};
+    recursive_mutex twice{locks, "twice"};
+    outage now{network};
+    const auto lock_all = [&] {
+        held.emplace(locks.acquire("job"));
+        plain.lock();
+        twice.lock();
+        twice.lock();
+    };
+    // A machine that stalls may lose the session before the outage has begun: then once more.
+    REQUIRE(eventually([&] {
+        const bool locked = kind_of(lock_all) == errc{};
+        now.begin();
+        if (locked && held->held() && plain.held() && twice.held()) return true;
+        now.call_off();
+        held.reset();
         plain.unlock();
-        twice.unlock();  // one of two holds
-        CHECK_FALSE(passes_within(other, "job", 200ms));
         twice.unlock();
-        CHECK(passes_within(other, "job", early));
-        CHECK(passes_within(other, "plain", early));
-        CHECK(passes_within(other, "twice", early));
+        twice.unlock();
+        return false;
+    }));
+    now.end_with(held->lost());
+    REQUIRE(now.over());
+    CHECK_FALSE(passes_within(other, "job", 300ms));
+    SUBCASE("by a release, which reports the loss") {
+        CHECK(kind_of([&] { held->release(); }) == errc::lock_lost);
     }
+    SUBCASE("by its destruction") {
+        held.reset();
+    }
+    SUBCASE("by another lease assigned over it") {
+        *held = lease{};
+    }
+    CHECK_FALSE(passes_within(other, "job", 200ms));
+    plain.unlock();
+    twice.unlock();  // one of two holds
+    CHECK_FALSE(passes_within(other, "job", 200ms));
+    twice.unlock();
+    CHECK(passes_within(other, "job", early));
+    CHECK(passes_within(other, "plain", early));
+    CHECK(passes_within(other, "twice", early));
 }
 
-TEST_CASE("the margin of a lost lease is kept while its client goes on with a new session") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        interception network;
-        client locks{network.wrap(database.source()),
-                     database.options({.ttl = 24s, .heartbeat = 100ms, .margin = 16s})};
-        client other{database.source(), database.options({.poll_interval = 10ms})};
-        auto lease = locks.acquire("job");
-        outage now{network};
-        now.begin();
-        now.end_with(lease.lost());
-        REQUIRE(now.over());
-        const auto fresh = locks.acquire("other job");
-        const auto beats = locks.stats().heartbeats;
-        REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 2; }));
-        CHECK_FALSE(locks.try_acquire("job"));
-        CHECK_FALSE(other.try_acquire("job"));
-        CHECK(kind_of([&] { lease.release(); }) == errc::lock_lost);
-        CHECK(passes_within(other, "job", early));
-        CHECK(fresh.held());
-    }
+ROWLOCK_SIMULATED_CASE(
+    "the margin of a lost lease is kept while its client goes on with a new session", database) {
+    interception network;
+    client locks{network.wrap(database.source()),
+                 database.options({.ttl = 24s, .heartbeat = 100ms, .margin = 16s})};
+    client other{database.source(), database.options({.poll_interval = 10ms})};
+    auto lease = locks.acquire("job");
+    outage now{network};
+    now.begin();
+    now.end_with(lease.lost());
+    REQUIRE(now.over());
+    const auto fresh = locks.acquire("other job");
+    const auto beats = locks.stats().heartbeats;
+    REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 2; }));
+    CHECK_FALSE(locks.try_acquire("job"));
+    CHECK_FALSE(other.try_acquire("job"));
+    CHECK(kind_of([&] { lease.release(); }) == errc::lock_lost);
+    CHECK(passes_within(other, "job", early));
+    CHECK(fresh.held());
 }
 
 TEST_CASE("a lost session that had waiters and no holder is ended at once") {

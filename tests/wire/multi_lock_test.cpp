@@ -194,33 +194,32 @@ TEST_CASE("names are refused that no call could serve, and locks that the thread
     }
 }
 
-TEST_CASE("a wait for several locks ends with its time limit or a stop, and leaves no entry") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options()};
-        client waiter{database.source(), database.options()};
-        client behind{database.source(), sleepy(database)};
-        const auto b = holder.acquire("b");
-        SUBCASE("time") {
-            CHECK_FALSE(waiter.try_acquire_all_for({"a", "b"}, 30ms));
-        }
-        SUBCASE("stop") {
-            std::stop_source stop;
-            auto waiting = std::async(std::launch::async, [&] {
-                return waiter.acquire_all({"a", "b"}, stop.get_token());
-            });
-            const support::at_end stops{[&] { stop.request_stop(); }};
-            REQUIRE(eventually([&] { return entries(database) == 2; }));
-            // Behind the request, which goes: its session hears of it.
-            auto one =
-                std::async(std::launch::async, [&] { return support::acquire_soon(behind, "a"); });
-            REQUIRE(eventually([&] { return entries(database) == 3; }));
-            stop.request_stop();
-            CHECK_FALSE(waiting.get());
-            CHECK(one.get().held());
-        }
-        CHECK(eventually([&] { return entries(database) == 0; }));
-        CHECK(waiter.stats().acquired == 0);
+ROWLOCK_SIMULATED_CASE(
+    "a wait for several locks ends with its time limit or a stop, and leaves no entry", database) {
+    client holder{database.source(), database.options()};
+    client waiter{database.source(), database.options()};
+    client behind{database.source(), sleepy(database)};
+    const auto b = holder.acquire("b");
+    SUBCASE("time") {
+        CHECK_FALSE(waiter.try_acquire_all_for({"a", "b"}, 30ms));
     }
+    SUBCASE("stop") {
+        std::stop_source stop;
+        auto waiting = std::async(std::launch::async, [&] {
+            return waiter.acquire_all({"a", "b"}, stop.get_token());
+        });
+        const support::at_end stops{[&] { stop.request_stop(); }};
+        REQUIRE(eventually([&] { return entries(database) == 2; }));
+        // Behind the request, which goes: its session hears of it.
+        auto one =
+            std::async(std::launch::async, [&] { return support::acquire_soon(behind, "a"); });
+        REQUIRE(eventually([&] { return entries(database) == 3; }));
+        stop.request_stop();
+        CHECK_FALSE(waiting.get());
+        CHECK(one.get().held());
+    }
+    CHECK(eventually([&] { return entries(database) == 0; }));
+    CHECK(waiter.stats().acquired == 0);
 }
 
 TEST_CASE("barging takes several locks past those who wait, and waits in no queue") {
@@ -246,102 +245,100 @@ TEST_CASE("barging takes several locks past those who wait, and waits in no queu
     }
 }
 
-TEST_CASE("after a lost reply all locks are held once, or none of them") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        network.transactions = true;
-        client locks{network.wrap(database.source()), database.options()};
-        const auto lose_first = [&](std::string_view statement, bool before = false) {
-            auto once = std::make_shared<std::atomic<bool>>(false);
-            const auto hook = [=](std::string_view what) {
-                if (what != statement || once->exchange(true)) return;
-                if (before) interception::refuse_to_send();
-                interception::lose_reply();
-            };
-            before ? network.before(hook) : network.after(hook);
-            return once;
+ROWLOCK_SIMULATED_CASE("after a lost reply all locks are held once, or none of them", database) {
+    interception network;
+    network.transactions = true;
+    client locks{network.wrap(database.source()), database.options()};
+    const auto lose_first = [&](std::string_view statement, bool before = false) {
+        auto once = std::make_shared<std::atomic<bool>>(false);
+        const auto hook = [=](std::string_view what) {
+            if (what != statement || once->exchange(true)) return;
+            if (before) interception::refuse_to_send();
+            interception::lose_reply();
         };
-        const std::string_view writes = database.speaks() == sql::dialect::postgresql ? "multi_take"
-                                        : database.speaks() == sql::dialect::mysql ? "transaction"
-                                                                                   : "commit";
-        locks.acquire_all({"a", "b"}).release();
-        SUBCASE("of the attempt that took them") {
-            const auto lost = lose_first(writes);
-            const auto all = locks.acquire_all({"a", "b"});
-            CHECK(*lost);
-            CHECK(all.held());
-        }
-        SUBCASE("of one that was not sent") {
-            const auto lost = lose_first(writes, true);
-            const auto all = locks.acquire_all({"a", "b"});
-            CHECK(*lost);
-            CHECK(all.held());
-        }
-        SUBCASE("of the turn that came by waiting") {
-            const support::protocol_connection hand{database};
-            hand.open(session_id{1});
-            REQUIRE(hand.try_acquire("b", session_id{1}, grant_id{12}));
-            auto waiting = waits_for(locks, {"a", "b"});
-            REQUIRE(eventually([&] { return entries(database) == 2; }));
-            // On MySQL the rows are locked first, so it is no single text.
-            const bool mysql = database.speaks() == sql::dialect::mysql;
-            const auto lost = lose_first(mysql ? "commit" : writes);
-            REQUIRE(hand.free("b", session_id{1}, grant_id{12}));
-            REQUIRE(waiting.get());
-            CHECK(*lost);
-        }
-        SUBCASE("of the entry in the queues") {
-            const support::protocol_connection hand{database};
-            hand.open(session_id{1});
-            REQUIRE(hand.try_acquire("b", session_id{1}, grant_id{12}));
-            const auto lost = lose_first("multi_enqueue");
-            auto waiting = waits_for(locks, {"a", "b"});
-            REQUIRE(eventually([&] { return lost->load(); }));
-            // The entries whose outcome was unknown do not keep those of the next attempt waiting.
-            REQUIRE(hand.free("b", session_id{1}, grant_id{12}));
-            REQUIRE(waiting.get());
-        }
-        CHECK(eventually([&] { return entries(database) == 0; }));
-        CHECK(eventually([&] { return held(database) == 0; }));
+        before ? network.before(hook) : network.after(hook);
+        return once;
+    };
+    const std::string_view writes = database.speaks() == sql::dialect::postgresql ? "multi_take"
+                                    : database.speaks() == sql::dialect::mysql    ? "transaction"
+                                                                                  : "commit";
+    locks.acquire_all({"a", "b"}).release();
+    SUBCASE("of the attempt that took them") {
+        const auto lost = lose_first(writes);
+        const auto all = locks.acquire_all({"a", "b"});
+        CHECK(*lost);
+        CHECK(all.held());
     }
-}
-
-TEST_CASE("a request whose entry is gone, or was served alone, asks again and never has a part") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.poll_interval = 20ms})};
+    SUBCASE("of one that was not sent") {
+        const auto lost = lose_first(writes, true);
+        const auto all = locks.acquire_all({"a", "b"});
+        CHECK(*lost);
+        CHECK(all.held());
+    }
+    SUBCASE("of the turn that came by waiting") {
         const support::protocol_connection hand{database};
         hand.open(session_id{1});
         REQUIRE(hand.try_acquire("b", session_id{1}, grant_id{12}));
         auto waiting = waits_for(locks, {"a", "b"});
         REQUIRE(eventually([&] { return entries(database) == 2; }));
-        const auto first = database.number("select max(grant_id) from rowlock_waiter");
-        SUBCASE("one is deleted") {
-            database.run("delete from rowlock_waiter where name = 'a'");
-        }
-        SUBCASE("all are deleted") {
-            database.run("delete from rowlock_waiter");
-        }
-        SUBCASE("one of the leases is granted alone") {
-            const auto row =
-                database.run("select session, grant_id from rowlock_waiter where name = 'a'");
-            database.run("update rowlock_lease set token = token + 1, session = " +
-                         std::string{row.text(0, 0)} +
-                         ", grant_id = " + std::string{row.text(0, 1)} + " where name = 'a'");
-            database.run("delete from rowlock_waiter where name = 'a'");
-        }
-        REQUIRE(eventually([&] {
-            return entries(database) == 2 &&
-                   database.number("select max(grant_id) from rowlock_waiter") != first;
-        }));
-        // What was granted alone is given back.
-        CHECK(eventually([&] { return held(database) == 1; }));
-        CHECK(waiting.wait_for(0ms) == std::future_status::timeout);
+        // On MySQL the rows are locked first, so it is no single text.
+        const bool mysql = database.speaks() == sql::dialect::mysql;
+        const auto lost = lose_first(mysql ? "commit" : writes);
         REQUIRE(hand.free("b", session_id{1}, grant_id{12}));
-        const auto all = waiting.get();
-        REQUIRE(all);
-        CHECK(all->held());
-        CHECK(held(database) == 2);
+        REQUIRE(waiting.get());
+        CHECK(*lost);
     }
+    SUBCASE("of the entry in the queues") {
+        const support::protocol_connection hand{database};
+        hand.open(session_id{1});
+        REQUIRE(hand.try_acquire("b", session_id{1}, grant_id{12}));
+        const auto lost = lose_first("multi_enqueue");
+        auto waiting = waits_for(locks, {"a", "b"});
+        REQUIRE(eventually([&] { return lost->load(); }));
+        // The entries whose outcome was unknown do not keep those of the next attempt waiting.
+        REQUIRE(hand.free("b", session_id{1}, grant_id{12}));
+        REQUIRE(waiting.get());
+    }
+    CHECK(eventually([&] { return entries(database) == 0; }));
+    CHECK(eventually([&] { return held(database) == 0; }));
+}
+
+ROWLOCK_SIMULATED_CASE(
+    "a request whose entry is gone, or was served alone, asks again and never has a part",
+    database) {
+    client locks{database.source(), database.options({.poll_interval = 20ms})};
+    const support::protocol_connection hand{database};
+    hand.open(session_id{1});
+    REQUIRE(hand.try_acquire("b", session_id{1}, grant_id{12}));
+    auto waiting = waits_for(locks, {"a", "b"});
+    REQUIRE(eventually([&] { return entries(database) == 2; }));
+    const auto first = database.number("select max(grant_id) from rowlock_waiter");
+    SUBCASE("one is deleted") {
+        database.run("delete from rowlock_waiter where name = 'a'");
+    }
+    SUBCASE("all are deleted") {
+        database.run("delete from rowlock_waiter");
+    }
+    SUBCASE("one of the leases is granted alone") {
+        const auto row =
+            database.run("select session, grant_id from rowlock_waiter where name = 'a'");
+        database.run(
+            "update rowlock_lease set token = token + 1, session = " + std::string{row.text(0, 0)} +
+            ", grant_id = " + std::string{row.text(0, 1)} + " where name = 'a'");
+        database.run("delete from rowlock_waiter where name = 'a'");
+    }
+    REQUIRE(eventually([&] {
+        return entries(database) == 2 &&
+               database.number("select max(grant_id) from rowlock_waiter") != first;
+    }));
+    // What was granted alone is given back.
+    CHECK(eventually([&] { return held(database) == 1; }));
+    CHECK(waiting.wait_for(0ms) == std::future_status::timeout);
+    REQUIRE(hand.free("b", session_id{1}, grant_id{12}));
+    const auto all = waiting.get();
+    REQUIRE(all);
+    CHECK(all->held());
+    CHECK(held(database) == 2);
 }
 
 TEST_CASE("a request for several locks outlives the end of its session") {
@@ -500,49 +497,48 @@ TEST_CASE("a destroyed client fails its waiters for several locks, and leaves no
     }
 }
 
-TEST_CASE("locks that were granted to a wait that an outage ended belong to no one twice") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        interception network;
-        network.transactions = true;
-        client_options options = database.options({.ttl = 1min, .heartbeat = 1300ms});
-        options.retry.attempts = 1;  // the outage outlasts the repetitions
-        client locks{network.wrap(database.source()), options};
-        client other{database.source(), database.options()};
-        const support::protocol_connection hand{database};
-        hand.open(session_id{1});
-        REQUIRE(hand.try_acquire("b", session_id{1}, grant_id{12}));
-        auto waiting = waits_for(locks, {"a", "b"});
-        REQUIRE(eventually([&] { return entries(database) == 2; }));
-        const std::string_view writes =
-            database.speaks() == sql::dialect::postgresql ? "multi_take" : "commit";
-        std::atomic<int> lost{0};
-        network.after([&](std::string_view what) {
-            if (what == writes && lost++ == 0) interception::lose_reply();
-        });
-        // The entries of the wait that has ended are deleted late, when its thread has asked again.
-        std::atomic<bool> delayed{false};
-        network.before([&](std::string_view what) {
-            if ((what == "cancel" || what == "tickets") && !delayed.exchange(true)) {
-                std::this_thread::sleep_for(1500ms);
-            }
-        });
-        REQUIRE(hand.free("b", session_id{1}, grant_id{12}));
-        auto all = waiting.get();
-        REQUIRE(all);
-        CHECK(lost > 0);
-        CHECK(delayed);
-        // Several heartbeats later the tables still say what the client believes.
-        for (int i = 0; i < 20; ++i) {
-            REQUIRE(all->held());
-            for (const auto& each : all->leases()) {
-                const auto seen = other.inspect(each.name());
-                REQUIRE(seen);
-                REQUIRE(seen->holder);
-                CHECK(seen->holder->grant_id == each.grant_id());
-                CHECK(seen->token == each.token());
-            }
-            std::this_thread::sleep_for(50ms);
+ROWLOCK_SIMULATED_CASE(
+    "locks that were granted to a wait that an outage ended belong to no one twice", database) {
+    interception network;
+    network.transactions = true;
+    client_options options = database.options({.ttl = 1min, .heartbeat = 1300ms});
+    options.retry.attempts = 1;  // the outage outlasts the repetitions
+    client locks{network.wrap(database.source()), options};
+    client other{database.source(), database.options()};
+    const support::protocol_connection hand{database};
+    hand.open(session_id{1});
+    REQUIRE(hand.try_acquire("b", session_id{1}, grant_id{12}));
+    auto waiting = waits_for(locks, {"a", "b"});
+    REQUIRE(eventually([&] { return entries(database) == 2; }));
+    const std::string_view writes =
+        database.speaks() == sql::dialect::postgresql ? "multi_take" : "commit";
+    std::atomic<int> lost{0};
+    network.after([&](std::string_view what) {
+        if (what == writes && lost++ == 0) interception::lose_reply();
+    });
+    // The entries of the wait that has ended are deleted late, when its thread has asked again.
+    std::atomic<bool> delayed{false};
+    network.before([&](std::string_view what) {
+        if ((what == "cancel" || what == "tickets") && !delayed.exchange(true)) {
+            std::this_thread::sleep_for(1500ms);
         }
+    });
+    REQUIRE(hand.free("b", session_id{1}, grant_id{12}));
+    auto all = waiting.get();
+    REQUIRE(all);
+    CHECK(lost > 0);
+    CHECK(delayed);
+    // Several heartbeats later the tables still say what the client believes.
+    for (int i = 0; i < 20; ++i) {
+        REQUIRE(all->held());
+        for (const auto& each : all->leases()) {
+            const auto seen = other.inspect(each.name());
+            REQUIRE(seen);
+            REQUIRE(seen->holder);
+            CHECK(seen->holder->grant_id == each.grant_id());
+            CHECK(seen->token == each.token());
+        }
+        std::this_thread::sleep_for(50ms);
     }
 }
 

@@ -263,108 +263,105 @@ TEST_CASE("a wait for several modes ends with its time limit or a stop, and leav
     }
 }
 
-TEST_CASE("after a lost reply all modes are held once, or none of them") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        network.transactions = true;
-        client locks{network.wrap(database.source()), database.options()};
-        const auto lose_first = [&](std::string_view statement, bool before = false) {
-            auto once = std::make_shared<std::atomic<bool>>(false);
-            const auto hook = [=](std::string_view what) {
-                if (what != statement || once->exchange(true)) return;
-                if (before) interception::refuse_to_send();
-                interception::lose_reply();
-            };
-            before ? network.before(hook) : network.after(hook);
-            return once;
+ROWLOCK_SIMULATED_CASE("after a lost reply all modes are held once, or none of them", database) {
+    interception network;
+    network.transactions = true;
+    client locks{network.wrap(database.source()), database.options()};
+    const auto lose_first = [&](std::string_view statement, bool before = false) {
+        auto once = std::make_shared<std::atomic<bool>>(false);
+        const auto hook = [=](std::string_view what) {
+            if (what != statement || once->exchange(true)) return;
+            if (before) interception::refuse_to_send();
+            interception::lose_reply();
         };
-        const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        const std::string_view writes = postgresql ? "multi_take_permits"
-                                        : database.speaks() == sql::dialect::mysql ? "transaction"
-                                                                                   : "commit";
-        const std::string_view follows = postgresql ? "flush_commits" : "permits_of";
-        const modes wanted{{"a", shared}, {"b", exclusive}};
-        acquire_all(locks, wanted).release();
-        std::shared_ptr<std::atomic<bool>> lost;
-        SUBCASE("of the attempt that took them") {
-            lost = lose_first(writes);
-            CHECK(acquire_all(locks, wanted).held());
-        }
-        SUBCASE("of one that was not sent") {
-            lost = lose_first(writes, true);
-            CHECK(acquire_all(locks, wanted).held());
-        }
-        SUBCASE("of the statement behind it") {
-            lost = lose_first(follows);
-            CHECK(acquire_all(locks, wanted).held());
-        }
-        SUBCASE("of the statement behind it, which was not sent") {
-            lost = lose_first(follows, true);
-            CHECK(acquire_all(locks, wanted).held());
-        }
-        SUBCASE("of the turn that came by waiting") {
-            client other{database.source(), database.options()};
-            auto b = shared_mutex{other, "b"}.acquire(exclusive);
-            auto waiting = waits_for(locks, wanted);
-            REQUIRE(eventually([&] { return entries(database) == 2; }));
-            lost = lose_first(writes);
-            b.release();
-            REQUIRE(waiting.get());
-        }
-        SUBCASE("of the entry in the queues") {
-            client other{database.source(), database.options()};
-            auto b = shared_mutex{other, "b"}.acquire(exclusive);
-            lost = lose_first("multi_enqueue_permits");
-            auto waiting = waits_for(locks, wanted);
-            REQUIRE(eventually([&] { return lost->load(); }));
-            // The entries whose outcome was unknown do not keep those of the next attempt waiting.
-            b.release();
-            REQUIRE(waiting.get());
-        }
-        CHECK(*lost);
-        CHECK(eventually([&] { return entries(database) == 0; }));
-        CHECK(eventually([&] { return held(database) == 0; }));
-        CHECK(database.number("select count(*) from rowlock_semaphore where used <> 0") == 0);
+        before ? network.before(hook) : network.after(hook);
+        return once;
+    };
+    const bool postgresql = database.speaks() == sql::dialect::postgresql;
+    const std::string_view writes = postgresql ? "multi_take_permits"
+                                    : database.speaks() == sql::dialect::mysql ? "transaction"
+                                                                               : "commit";
+    const std::string_view follows = postgresql ? "flush_commits" : "permits_of";
+    const modes wanted{{"a", shared}, {"b", exclusive}};
+    acquire_all(locks, wanted).release();
+    std::shared_ptr<std::atomic<bool>> lost;
+    SUBCASE("of the attempt that took them") {
+        lost = lose_first(writes);
+        CHECK(acquire_all(locks, wanted).held());
     }
-}
-
-TEST_CASE("a request for modes whose entry is gone, or was served alone, never has a part") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.poll_interval = 20ms})};
+    SUBCASE("of one that was not sent") {
+        lost = lose_first(writes, true);
+        CHECK(acquire_all(locks, wanted).held());
+    }
+    SUBCASE("of the statement behind it") {
+        lost = lose_first(follows);
+        CHECK(acquire_all(locks, wanted).held());
+    }
+    SUBCASE("of the statement behind it, which was not sent") {
+        lost = lose_first(follows, true);
+        CHECK(acquire_all(locks, wanted).held());
+    }
+    SUBCASE("of the turn that came by waiting") {
         client other{database.source(), database.options()};
         auto b = shared_mutex{other, "b"}.acquire(exclusive);
-        auto waiting = waits_for(locks, {{"a", shared}, {"b", shared}});
+        auto waiting = waits_for(locks, wanted);
         REQUIRE(eventually([&] { return entries(database) == 2; }));
-        const auto first = database.number("select max(grant_id) from rowlock_permit_waiter");
-        SUBCASE("one is deleted") {
-            database.run("delete from rowlock_permit_waiter where name = 'a'");
-        }
-        SUBCASE("all are deleted") {
-            database.run("delete from rowlock_permit_waiter");
-        }
-        SUBCASE("one of the modes is granted alone") {
-            database.run(
-                "update rowlock_semaphore set used = used + 1, token = token + 1 "
-                "where name = 'a'");
-            database.run(
-                "insert into rowlock_permit (name, grant_id, session, permits, token, acquired_at, "
-                "kind) select w.name, w.grant_id, w.session, 1, 9, w.enqueued_at, 1 "
-                "from rowlock_permit_waiter w where w.name = 'a'");
-            database.run("delete from rowlock_permit_waiter where name = 'a'");
-        }
-        REQUIRE(eventually([&] {
-            return entries(database) == 2 &&
-                   database.number("select max(grant_id) from rowlock_permit_waiter") != first;
-        }));
-        // What was granted alone is given back.
-        CHECK(eventually([&] { return held(database) == 1; }));
-        CHECK(waiting.wait_for(0ms) == std::future_status::timeout);
+        lost = lose_first(writes);
         b.release();
-        const auto all = waiting.get();
-        REQUIRE(all);
-        CHECK(all->held());
-        CHECK(held(database) == 2);
+        REQUIRE(waiting.get());
     }
+    SUBCASE("of the entry in the queues") {
+        client other{database.source(), database.options()};
+        auto b = shared_mutex{other, "b"}.acquire(exclusive);
+        lost = lose_first("multi_enqueue_permits");
+        auto waiting = waits_for(locks, wanted);
+        REQUIRE(eventually([&] { return lost->load(); }));
+        // The entries whose outcome was unknown do not keep those of the next attempt waiting.
+        b.release();
+        REQUIRE(waiting.get());
+    }
+    CHECK(*lost);
+    CHECK(eventually([&] { return entries(database) == 0; }));
+    CHECK(eventually([&] { return held(database) == 0; }));
+    CHECK(database.number("select count(*) from rowlock_semaphore where used <> 0") == 0);
+}
+
+ROWLOCK_SIMULATED_CASE(
+    "a request for modes whose entry is gone, or was served alone, never has a part", database) {
+    client locks{database.source(), database.options({.poll_interval = 20ms})};
+    client other{database.source(), database.options()};
+    auto b = shared_mutex{other, "b"}.acquire(exclusive);
+    auto waiting = waits_for(locks, {{"a", shared}, {"b", shared}});
+    REQUIRE(eventually([&] { return entries(database) == 2; }));
+    const auto first = database.number("select max(grant_id) from rowlock_permit_waiter");
+    SUBCASE("one is deleted") {
+        database.run("delete from rowlock_permit_waiter where name = 'a'");
+    }
+    SUBCASE("all are deleted") {
+        database.run("delete from rowlock_permit_waiter");
+    }
+    SUBCASE("one of the modes is granted alone") {
+        database.run(
+            "update rowlock_semaphore set used = used + 1, token = token + 1 "
+            "where name = 'a'");
+        database.run(
+            "insert into rowlock_permit (name, grant_id, session, permits, token, acquired_at, "
+            "kind) select w.name, w.grant_id, w.session, 1, 9, w.enqueued_at, 1 "
+            "from rowlock_permit_waiter w where w.name = 'a'");
+        database.run("delete from rowlock_permit_waiter where name = 'a'");
+    }
+    REQUIRE(eventually([&] {
+        return entries(database) == 2 &&
+               database.number("select max(grant_id) from rowlock_permit_waiter") != first;
+    }));
+    // What was granted alone is given back.
+    CHECK(eventually([&] { return held(database) == 1; }));
+    CHECK(waiting.wait_for(0ms) == std::future_status::timeout);
+    b.release();
+    const auto all = waiting.get();
+    REQUIRE(all);
+    CHECK(all->held());
+    CHECK(held(database) == 2);
 }
 
 TEST_CASE("a request for several modes outlives the end of its session") {
@@ -386,19 +383,18 @@ TEST_CASE("a request for several modes outlives the end of its session") {
     }
 }
 
-TEST_CASE("modes that dead clients hold are taken back for a request for several") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const support::protocol_connection hand{database};
-        const session_without_client gone{database, hand};
-        REQUIRE(hand.leases().extend_session(hand.db(), session_id{1}, 1s, soon()));
-        client locks{database.source(), database.options()};
-        SUBCASE("that waits for them") {
-            CHECK(acquire_all(locks, {{"a", shared}, {"b", exclusive}}).held());
-        }
-        SUBCASE("that makes one attempt") {
-            CHECK(eventually([&] { return !hand.is_live(session_id{1}); }));
-            CHECK(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
-        }
+ROWLOCK_SIMULATED_CASE("modes that dead clients hold are taken back for a request for several",
+                       database) {
+    const support::protocol_connection hand{database};
+    const session_without_client gone{database, hand};
+    REQUIRE(hand.leases().extend_session(hand.db(), session_id{1}, 1s, soon()));
+    client locks{database.source(), database.options()};
+    SUBCASE("that waits for them") {
+        CHECK(acquire_all(locks, {{"a", shared}, {"b", exclusive}}).held());
+    }
+    SUBCASE("that makes one attempt") {
+        CHECK(eventually([&] { return !hand.is_live(session_id{1}); }));
+        CHECK(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
     }
 }
 
@@ -471,26 +467,25 @@ TEST_CASE("an attempt that finds modes of dead clients locked for long fails") {
     }
 }
 
-TEST_CASE("a client takes modes of a dead client back by one thread at a time") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const support::protocol_connection hand{database};
-        const session_without_client gone{database, hand};
-        REQUIRE(hand.leases().extend_session(hand.db(), session_id{1}, 1ms, soon()));
-        const auto here = std::this_thread::get_id();
-        std::atomic<bool> thread_of_waiters{false};
-        interception network;
-        client locks{network.wrap(database.source()), database.options()};
-        network.before([&](std::string_view name) {
-            if (name == "semaphores_of_session") thread_of_waiters = true;
-            const bool sweeps = name == "sweep_permits" || name == "holds_over";
-            if (!sweeps || std::this_thread::get_id() != here) return;
-            CHECK_FALSE(eventually([&] { return thread_of_waiters.load(); }, 300ms));
-        });
-        REQUIRE(eventually([&] { return !hand.is_live(session_id{1}); }));
-        CHECK(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
-        CHECK(eventually([&] { return thread_of_waiters.load(); }));
-        network.before({});
-    }
+ROWLOCK_SIMULATED_CASE("a client takes modes of a dead client back by one thread at a time",
+                       database) {
+    const support::protocol_connection hand{database};
+    const session_without_client gone{database, hand};
+    REQUIRE(hand.leases().extend_session(hand.db(), session_id{1}, 1ms, soon()));
+    const auto here = std::this_thread::get_id();
+    std::atomic<bool> thread_of_waiters{false};
+    interception network;
+    client locks{network.wrap(database.source()), database.options()};
+    network.before([&](std::string_view name) {
+        if (name == "semaphores_of_session") thread_of_waiters = true;
+        const bool sweeps = name == "sweep_permits" || name == "holds_over";
+        if (!sweeps || std::this_thread::get_id() != here) return;
+        CHECK_FALSE(eventually([&] { return thread_of_waiters.load(); }, 300ms));
+    });
+    REQUIRE(eventually([&] { return !hand.is_live(session_id{1}); }));
+    CHECK(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
+    CHECK(eventually([&] { return thread_of_waiters.load(); }));
+    network.before({});
 }
 
 TEST_CASE("the loss of one of several modes is the loss of all, and the others are released") {

@@ -139,116 +139,112 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a waiter outlasts an outage that outlasts its session and the retries") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        client holder{database.source(), database.options({.ttl = 60s})};
-        auto held = holder.acquire("job");
-        outage network;
-        listener heard;
-        client waiter{network.wrap(database.source()),
-                      database.options({.ttl = 4s,
-                                        .heartbeat = 300ms,
-                                        .on_event = heard.callback(),
-                                        .retry = impatient()})};
-        auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
+ROWLOCK_SIMULATED_CASE("a waiter outlasts an outage that outlasts its session and the retries",
+                       database) {
+    client holder{database.source(), database.options({.ttl = 60s})};
+    auto held = holder.acquire("job");
+    outage network;
+    listener heard;
+    client waiter{
+        network.wrap(database.source()),
+        database.options(
+            {.ttl = 4s, .heartbeat = 300ms, .on_event = heard.callback(), .retry = impatient()})};
+    auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
+    REQUIRE(places(database, 1));
+    REQUIRE(eventually([&] { return waiter.stats().queued >= 1; }));
+    network.begin();
+    const bool gave_up_often = eventually([&] { return heard.refusals >= 1; });
+    const auto retried = waiter.stats().retries;
+    const bool goes_on = eventually([&] { return waiter.stats().retries > retried + 2; });
+    network.end();
+    CHECK(gave_up_often);
+    CHECK(goes_on);
+    // A machine that stalls may cost the next session, too.
+    CHECK(heard.entries_lost >= 1);
+    CHECK(eventually([&] { return waiter.stats().queued >= 2; }));
+    CHECK(waiting.wait_for(0s) == std::future_status::timeout);
+    CHECK(held.held());
+    held.release();
+    // At the latest when the lost session has expired, if its queue entry was served.
+    CHECK(waiting.get().held());
+}
+
+ROWLOCK_SIMULATED_CASE("a stop and a time limit end a wait that an outage has cut off", database) {
+    client holder{database.source(), database.options({.ttl = 60s})};
+    auto held = holder.acquire("job");
+    outage network;
+    listener heard;
+    client waiter{
+        network.wrap(database.source()),
+        database.options({.ttl = 500ms, .on_event = heard.callback(), .retry = impatient()})};
+    SUBCASE("a stop") {
+        std::stop_source stop;
+        auto waiting =
+            std::async(std::launch::async, [&] { return waiter.acquire("job", stop.get_token()); });
+        const support::at_end stops{[&] { stop.request_stop(); }};
         REQUIRE(places(database, 1));
-        REQUIRE(eventually([&] { return waiter.stats().queued >= 1; }));
         network.begin();
-        const bool gave_up_often = eventually([&] { return heard.refusals >= 1; });
-        const auto retried = waiter.stats().retries;
-        const bool goes_on = eventually([&] { return waiter.stats().retries > retried + 2; });
-        network.end();
-        CHECK(gave_up_often);
-        CHECK(goes_on);
-        // A machine that stalls may cost the next session, too.
-        CHECK(heard.entries_lost >= 1);
-        CHECK(eventually([&] { return waiter.stats().queued >= 2; }));
-        CHECK(waiting.wait_for(0s) == std::future_status::timeout);
-        CHECK(held.held());
-        held.release();
-        // At the latest when the lost session has expired, if its queue entry was served.
-        CHECK(waiting.get().held());
+        CHECK(eventually([&] { return heard.refusals >= 1; }));
+        const auto from = steady::now();
+        stop.request_stop();
+        CHECK_FALSE(waiting.get());
+        CHECK(steady::now() - from < at_once);
     }
+    SUBCASE("a time limit") {
+        constexpr auto limit = 5s;
+        steady::time_point from;
+        steady::time_point over;
+        auto waiting = std::async(std::launch::async, [&] {
+            from = steady::now();
+            const auto kind =
+                kind_of([&] { static_cast<void>(waiter.try_acquire_for("job", limit)); });
+            over = steady::now();
+            return kind;
+        });
+        REQUIRE(places(database, 1));
+        network.begin();
+        CHECK(waiting.get() == errc::database_unreachable);
+        CHECK(over - from > limit / 2);
+        CHECK(over - from < limit + at_once);
+    }
+    network.end();
 }
 
-TEST_CASE("a stop and a time limit end a wait that an outage has cut off") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        client holder{database.source(), database.options({.ttl = 60s})};
-        auto held = holder.acquire("job");
-        outage network;
-        listener heard;
-        client waiter{
-            network.wrap(database.source()),
-            database.options({.ttl = 500ms, .on_event = heard.callback(), .retry = impatient()})};
-        SUBCASE("a stop") {
-            std::stop_source stop;
-            auto waiting = std::async(std::launch::async,
-                                      [&] { return waiter.acquire("job", stop.get_token()); });
-            const support::at_end stops{[&] { stop.request_stop(); }};
-            REQUIRE(places(database, 1));
-            network.begin();
-            CHECK(eventually([&] { return heard.refusals >= 1; }));
-            const auto from = steady::now();
-            stop.request_stop();
-            CHECK_FALSE(waiting.get());
-            CHECK(steady::now() - from < at_once);
-        }
-        SUBCASE("a time limit") {
-            constexpr auto limit = 5s;
-            steady::time_point from;
-            steady::time_point over;
-            auto waiting = std::async(std::launch::async, [&] {
-                from = steady::now();
-                const auto kind =
-                    kind_of([&] { static_cast<void>(waiter.try_acquire_for("job", limit)); });
-                over = steady::now();
-                return kind;
-            });
-            REQUIRE(places(database, 1));
-            network.begin();
-            CHECK(waiting.get() == errc::database_unreachable);
-            CHECK(over - from > limit / 2);
-            CHECK(over - from < limit + at_once);
-        }
-        network.end();
-    }
-}
-
-TEST_CASE("no attempt of a timed call starts after its limit; control: before the limit one does") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        constexpr auto limit = 3s;
-        interception network;
-        client locks{network.wrap(database.source()), database.options()};
-        client other{database.source(), database.options()};
-        locks.try_acquire("warm")->release();
-        const auto caller = std::this_thread::get_id();
-        std::atomic<int> late{0};
-        bool stalled = false;
-        steady::time_point until{};
-        network.before([&](std::string_view) {
-            if (std::this_thread::get_id() == caller && stalled && steady::now() > until) ++late;
-        });
-        // The reply to the first statement is lost, after the limit.
-        network.after([&](std::string_view) {
-            if (std::this_thread::get_id() != caller || std::exchange(stalled, true)) return;
-            std::this_thread::sleep_until(until + 50ms);
-            interception::lose_reply();
-        });
-        until = steady::now() + limit;
-        CHECK(kind_of([&] { static_cast<void>(locks.try_acquire_until("job", until)); }) ==
-              errc::outcome_unknown);
-        CHECK(late == 0);
-        stalled = false;
-        until = steady::now() + 50ms;
-        const auto again = locks.try_acquire_for("another job", 20s);
-        CHECK(again);
-        CHECK(late > 0);
-        network.before({});
-        network.after({});
-        // A lease that may have been granted is released.
-        CHECK(acquire_soon(other, "job").held());
-        // A try is limited only by the number of retries.
-        stalled = true;
-        CHECK(locks.try_acquire("free"));
-    }
+ROWLOCK_SIMULATED_CASE(
+    "no attempt of a timed call starts after its limit; control: before the limit one does",
+    database) {
+    constexpr auto limit = 3s;
+    interception network;
+    client locks{network.wrap(database.source()), database.options()};
+    client other{database.source(), database.options()};
+    locks.try_acquire("warm")->release();
+    const auto caller = std::this_thread::get_id();
+    std::atomic<int> late{0};
+    bool stalled = false;
+    steady::time_point until{};
+    network.before([&](std::string_view) {
+        if (std::this_thread::get_id() == caller && stalled && steady::now() > until) ++late;
+    });
+    // The reply to the first statement is lost, after the limit.
+    network.after([&](std::string_view) {
+        if (std::this_thread::get_id() != caller || std::exchange(stalled, true)) return;
+        std::this_thread::sleep_until(until + 50ms);
+        interception::lose_reply();
+    });
+    until = steady::now() + limit;
+    CHECK(kind_of([&] { static_cast<void>(locks.try_acquire_until("job", until)); }) ==
+          errc::outcome_unknown);
+    CHECK(late == 0);
+    stalled = false;
+    until = steady::now() + 50ms;
+    const auto again = locks.try_acquire_for("another job", 20s);
+    CHECK(again);
+    CHECK(late > 0);
+    network.before({});
+    network.after({});
+    // A lease that may have been granted is released.
+    CHECK(acquire_soon(other, "job").held());
+    // A try is limited only by the number of retries.
+    stalled = true;
+    CHECK(locks.try_acquire("free"));
 }

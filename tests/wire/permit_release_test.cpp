@@ -71,22 +71,22 @@ TEST_CASE("permits that are asked for end alone, and come back when their holder
     }
 }
 
-TEST_CASE("permits of a holder that does not stop when asked come back with its session's time") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        client holder{database.source(),
-                      database.options({.ttl = 7s, .heartbeat = 100ms, .margin = 4s})};
-        client asking{database.source(), database.options()};
-        shared_mutex theirs{holder, "page"};
-        shared_mutex ours{asking, "page"};
-        const auto reading = theirs.acquire(shared);
-        const auto asked = std::chrono::steady_clock::now();
-        REQUIRE(ours.request_release(reading.token()));
-        const auto held = last_held(reading, asked);
-        const auto writing = ours.try_acquire_for(exclusive, support::patience);
-        REQUIRE(writing);
-        CHECK(std::chrono::steady_clock::now() - held >= 2s);
-        CHECK(counts(database));
-    }
+ROWLOCK_SIMULATED_CASE(
+    "permits of a holder that does not stop when asked come back with its session's time",
+    database) {
+    client holder{database.source(),
+                  database.options({.ttl = 7s, .heartbeat = 100ms, .margin = 4s})};
+    client asking{database.source(), database.options()};
+    shared_mutex theirs{holder, "page"};
+    shared_mutex ours{asking, "page"};
+    const auto reading = theirs.acquire(shared);
+    const auto asked = std::chrono::steady_clock::now();
+    REQUIRE(ours.request_release(reading.token()));
+    const auto held = last_held(reading, asked);
+    const auto writing = ours.try_acquire_for(exclusive, support::patience);
+    REQUIRE(writing);
+    CHECK(std::chrono::steady_clock::now() - held >= 2s);
+    CHECK(counts(database));
 }
 
 TEST_CASE(
@@ -166,61 +166,59 @@ TEST_CASE("an upgraded hold is asked for, and taken, as a whole") {
 }
 
 // The holder does not know yet: its client would believe the upgrade.
-TEST_CASE(
-    "a hold that is ended by force, or asked for, while it is upgraded does not become exclusive") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client holder{network.wrap(database.source()),
-                      database.options({.ttl = 60s, .heartbeat = 1s})};
-        client other{database.source(), database.options()};
-        shared_mutex theirs{holder, "page"};
-        shared_mutex ours{other, "page"};
-        auto hold = theirs.acquire(upgradeable);
-        const auto token = hold.token();
-        bool asks = false;
-        bool during = false;
-        SUBCASE("by force, before") {}
-        SUBCASE("by force, while it waits for a reader") {
-            during = true;
-        }
-        SUBCASE("asked for, between the grant and its answer") {
-            asks = true;
-        }
-        const auto act = [&] {
-            if (asks) {
-                REQUIRE(ours.request_release(token));
-            } else {
-                REQUIRE(ours.force_release(token));
-            }
-        };
-        if (asks) {
-            bool done = false;
-            network.before([&](std::string_view name) {
-                if (name == "recheck_permit" && !std::exchange(done, true)) act();
-            });
-            CHECK(kind_of([&] { hold.upgrade(); }) == errc::lock_lost);
-            CHECK(done);
-        } else if (during) {
-            const auto reading = ours.acquire(shared);
-            auto upgrading = std::async(std::launch::async, [&] {
-                return kind_of([&] { static_cast<void>(hold.try_upgrade_for(support::patience)); });
-            });
-            REQUIRE(eventually([&] { return ours.waiters().size() == 1; }));
-            act();
-            CHECK(ours.try_acquire_for(shared, support::patience).has_value());
-            CHECK(upgrading.get() == errc::lock_lost);
-            CHECK(reading.held());
-        } else {
-            const auto reading = ours.acquire(shared);
-            act();
-            CHECK(kind_of([&] { static_cast<void>(hold.try_upgrade()); }) == errc::lock_lost);
-            CHECK(hold.mode() == upgradeable);
-            CHECK(reading.held());
-        }
-        hold = mode_lease{};
-        CHECK(ours.try_acquire_for(exclusive, support::patience).has_value());
-        CHECK(counts(database));
+ROWLOCK_SIMULATED_CASE(
+    "a hold that is ended by force, or asked for, while it is upgraded does not become exclusive",
+    database) {
+    interception network;
+    client holder{network.wrap(database.source()), database.options({.ttl = 60s, .heartbeat = 1s})};
+    client other{database.source(), database.options()};
+    shared_mutex theirs{holder, "page"};
+    shared_mutex ours{other, "page"};
+    auto hold = theirs.acquire(upgradeable);
+    const auto token = hold.token();
+    bool asks = false;
+    bool during = false;
+    SUBCASE("by force, before") {}
+    SUBCASE("by force, while it waits for a reader") {
+        during = true;
     }
+    SUBCASE("asked for, between the grant and its answer") {
+        asks = true;
+    }
+    const auto act = [&] {
+        if (asks) {
+            REQUIRE(ours.request_release(token));
+        } else {
+            REQUIRE(ours.force_release(token));
+        }
+    };
+    if (asks) {
+        bool done = false;
+        network.before([&](std::string_view name) {
+            if (name == "recheck_permit" && !std::exchange(done, true)) act();
+        });
+        CHECK(kind_of([&] { hold.upgrade(); }) == errc::lock_lost);
+        CHECK(done);
+    } else if (during) {
+        const auto reading = ours.acquire(shared);
+        auto upgrading = std::async(std::launch::async, [&] {
+            return kind_of([&] { static_cast<void>(hold.try_upgrade_for(support::patience)); });
+        });
+        REQUIRE(eventually([&] { return ours.waiters().size() == 1; }));
+        act();
+        CHECK(ours.try_acquire_for(shared, support::patience).has_value());
+        CHECK(upgrading.get() == errc::lock_lost);
+        CHECK(reading.held());
+    } else {
+        const auto reading = ours.acquire(shared);
+        act();
+        CHECK(kind_of([&] { static_cast<void>(hold.try_upgrade()); }) == errc::lock_lost);
+        CHECK(hold.mode() == upgradeable);
+        CHECK(reading.held());
+    }
+    hold = mode_lease{};
+    CHECK(ours.try_acquire_for(exclusive, support::patience).has_value());
+    CHECK(counts(database));
 }
 
 // The control: with the hold alone ended, what the upgrade added would go on excluding all others.
@@ -265,40 +263,40 @@ TEST_CASE("a request for a hold that is downgraded meanwhile is for what is left
 }
 
 // shows: promise-12
-TEST_CASE("a hold with a deadline of its own is extended, and not past a request for its release") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options({.ttl = 60s, .heartbeat = 20s})};
-        client other{database.source(), database.options()};
-        semaphore theirs{holder, "api"};
-        semaphore ours{other, "api"};
-        theirs.set_capacity(2);
-        auto brief = theirs.acquire(1, {.max_duration = 3s});
-        auto held = theirs.acquire(1, {.max_duration = 20s});
-        held.extend(1h);
-        CHECK(held.remaining() > 20s);
-        CHECK(held.held());
-        held.extend(5s);  // never earlier
-        CHECK(held.remaining() > 20s);
-        CHECK(kind_of([&] { held.extend(0s); }) == errc::invalid_options);
-        CHECK(eventually([&] { return !brief.held(); }));
-        CHECK(kind_of([&] { brief.extend(1h); }) == errc::lock_lost);
-        CHECK(held.held());
-        CHECK(ours.try_acquire_for(1, support::patience).has_value());  // that of the brief hold
-        CHECK(ours.holders().size() == 1);
+ROWLOCK_SIMULATED_CASE(
+    "a hold with a deadline of its own is extended, and not past a request for its release",
+    database) {
+    client holder{database.source(), database.options({.ttl = 60s, .heartbeat = 20s})};
+    client other{database.source(), database.options()};
+    semaphore theirs{holder, "api"};
+    semaphore ours{other, "api"};
+    theirs.set_capacity(2);
+    auto brief = theirs.acquire(1, {.max_duration = 3s});
+    auto held = theirs.acquire(1, {.max_duration = 20s});
+    held.extend(1h);
+    CHECK(held.remaining() > 20s);
+    CHECK(held.held());
+    held.extend(5s);  // never earlier
+    CHECK(held.remaining() > 20s);
+    CHECK(kind_of([&] { held.extend(0s); }) == errc::invalid_options);
+    CHECK(eventually([&] { return !brief.held(); }));
+    CHECK(kind_of([&] { brief.extend(1h); }) == errc::lock_lost);
+    CHECK(held.held());
+    CHECK(ours.try_acquire_for(1, support::patience).has_value());  // that of the brief hold
+    CHECK(ours.holders().size() == 1);
 
-        // A deadline of an hour is later than the session's: so the request shortens it.
-        const auto left = ours.request_release(held.token());
-        REQUIRE(left);
-        CHECK(kind_of([&] { held.extend(2h); }) == errc::lock_lost);
-        const auto after = ours.holders();
-        REQUIRE(after.size() == 1);
-        CHECK(after[0].who.remaining <= *left);
+    // A deadline of an hour is later than the session's: so the request shortens it.
+    const auto left = ours.request_release(held.token());
+    REQUIRE(left);
+    CHECK(kind_of([&] { held.extend(2h); }) == errc::lock_lost);
+    const auto after = ours.holders();
+    REQUIRE(after.size() == 1);
+    CHECK(after[0].who.remaining <= *left);
 
-        auto endless = ours.acquire();
-        CHECK(kind_of([&] { endless.extend(1h); }) == errc::invalid_options);
-        CHECK(kind_of([&] { permits{}.extend(1h); }) == errc::not_owner);
-        CHECK(counts(database));
-    }
+    auto endless = ours.acquire();
+    CHECK(kind_of([&] { endless.extend(1h); }) == errc::invalid_options);
+    CHECK(kind_of([&] { permits{}.extend(1h); }) == errc::not_owner);
+    CHECK(counts(database));
 }
 
 // Then the request moves no deadline.

@@ -182,69 +182,66 @@ TEST_CASE("a shorter request replaces a longer one, and one without a time ends 
     }
 }
 
-TEST_CASE("holders of permits and modes are asked for them within a time, each alone") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        client holder{database.source(),
-                      database.options({.ttl = 8s, .heartbeat = 100ms, .margin = 300ms})};
-        client asking{database.source(), database.options()};
-        semaphore limit{holder, "limit"};
-        limit.create(3);
-        shared_mutex page{holder, "page"};
-        auto one = limit.acquire(1);
-        auto other = limit.acquire(2);
-        auto reading = page.acquire(lock_mode::upgradeable);
-        const auto asked = steady::now();
-        REQUIRE(semaphore{asking, "limit"}.request_release(one.token(),
-                                                           {.within = 3s, .reason = "quota"}));
-        REQUIRE(shared_mutex{asking, "page"}.request_release(reading.token(),
-                                                             {.within = 1h, .reason = "edit"}));
-        REQUIRE(eventually([&] {
-            return one.release_requested().stop_requested() &&
-                   reading.release_requested().stop_requested();
-        }));
-        const bool held_on = one.held();
-        if (steady::now() - asked < 2s) CHECK(held_on);  // a stall may outlast the hold
-        CHECK(reading.held());
-        CHECK(one.release_request()->reason == "quota");
-        CHECK(reading.release_request()->reason == "edit");
-        CHECK_FALSE(other.release_requested().stop_requested());
-        CHECK(eventually([&] { return !one.held(); }));
-        CHECK(other.held());
-        CHECK(reading.held());
-        CHECK(eventually([&] {
-            return asking.inspect("page").has_value() ||
-                   semaphore{asking, "limit"}.inspect()->used == 2;
-        }));
-        reading.release();
-    }
+ROWLOCK_SIMULATED_CASE("holders of permits and modes are asked for them within a time, each alone",
+                       database) {
+    client holder{database.source(),
+                  database.options({.ttl = 8s, .heartbeat = 100ms, .margin = 300ms})};
+    client asking{database.source(), database.options()};
+    semaphore limit{holder, "limit"};
+    limit.create(3);
+    shared_mutex page{holder, "page"};
+    auto one = limit.acquire(1);
+    auto other = limit.acquire(2);
+    auto reading = page.acquire(lock_mode::upgradeable);
+    const auto asked = steady::now();
+    REQUIRE(
+        semaphore{asking, "limit"}.request_release(one.token(), {.within = 3s, .reason = "quota"}));
+    REQUIRE(shared_mutex{asking, "page"}.request_release(reading.token(),
+                                                         {.within = 1h, .reason = "edit"}));
+    REQUIRE(eventually([&] {
+        return one.release_requested().stop_requested() &&
+               reading.release_requested().stop_requested();
+    }));
+    const bool held_on = one.held();
+    if (steady::now() - asked < 2s) CHECK(held_on);  // a stall may outlast the hold
+    CHECK(reading.held());
+    CHECK(one.release_request()->reason == "quota");
+    CHECK(reading.release_request()->reason == "edit");
+    CHECK_FALSE(other.release_requested().stop_requested());
+    CHECK(eventually([&] { return !one.held(); }));
+    CHECK(other.held());
+    CHECK(reading.held());
+    CHECK(eventually([&] {
+        return asking.inspect("page").has_value() ||
+               semaphore{asking, "limit"}.inspect()->used == 2;
+    }));
+    reading.release();
 }
 
-TEST_CASE("a request outlives an extension whose answer comes late") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        interception network;
-        client holder{network.wrap(database.source()),
-                      database.options({.ttl = 10s, .heartbeat = 50ms, .margin = 200ms})};
-        client asking{database.source(), database.options()};
-        semaphore limit{holder, "limit"};
-        limit.create(1);
-        auto held = limit.acquire(1, {.max_duration = 1min});
-        std::atomic<bool> once{false};
-        network.after([&](std::string_view what) {
-            // The extension is committed, and its caller does not know.
-            if (what != "commit" || std::this_thread::get_id() != network_thread) return;
-            if (once.exchange(true)) return;
-            REQUIRE(semaphore{asking, "limit"}.request_release(held.token(),
-                                                               {.within = 11s, .reason = "x"}));
-            REQUIRE(eventually([&] { return held.release_requested().stop_requested(); }));
-        });
-        network_thread = std::this_thread::get_id();
-        held.extend(1h);
-        CHECK(once);
-        CHECK(held.held());
-        CHECK(kind_of([&] { held.extend(1h); }) == errc::invalid_options);
-        CHECK(held.held());
-        CHECK(eventually([&] { return !held.held(); }, 40s));
-    }
+ROWLOCK_SIMULATED_CASE("a request outlives an extension whose answer comes late", database) {
+    interception network;
+    client holder{network.wrap(database.source()),
+                  database.options({.ttl = 10s, .heartbeat = 50ms, .margin = 200ms})};
+    client asking{database.source(), database.options()};
+    semaphore limit{holder, "limit"};
+    limit.create(1);
+    auto held = limit.acquire(1, {.max_duration = 1min});
+    std::atomic<bool> once{false};
+    network.after([&](std::string_view what) {
+        // The extension is committed, and its caller does not know.
+        if (what != "commit" || std::this_thread::get_id() != network_thread) return;
+        if (once.exchange(true)) return;
+        REQUIRE(semaphore{asking, "limit"}.request_release(held.token(),
+                                                           {.within = 11s, .reason = "x"}));
+        REQUIRE(eventually([&] { return held.release_requested().stop_requested(); }));
+    });
+    network_thread = std::this_thread::get_id();
+    held.extend(1h);
+    CHECK(once);
+    CHECK(held.held());
+    CHECK(kind_of([&] { held.extend(1h); }) == errc::invalid_options);
+    CHECK(held.held());
+    CHECK(eventually([&] { return !held.held(); }, 40s));
 }
 
 TEST_CASE("a request that allows more than a lease has left takes nothing of it") {

@@ -373,77 +373,76 @@ TEST_CASE("a try of another client takes an idle retained lease, and none that i
     }
 }
 
-TEST_CASE("a client that no recall reaches gives a lease that it uses now and then back to tries") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        auto deaf = plain(database);
-        deaf.wake_ups = wakeup_mode::polling;  // sends no recall
-        client locks{database.source(), keeping(database, 1s)};
-        client other{database.source(), deaf};
-        std::optional<lease> taken;
-        SUBCASE("a try") {
-            until_kept(locks, "job");
-            CHECK(eventually([&] {
-                static_cast<void>(locks.acquire("job"));
-                return (taken = other.try_acquire("job")).has_value();
-            }));
-        }
-        SUBCASE("a client outside the queue") {
-            const user_now_and_then user{locks, "job"};
-            CHECK((taken = other.try_acquire_for(
-                       "job", before_its_time,
-                       {.queueing = queueing::barging, .spin = {.longest = 20ms}})));
-        }
-        SUBCASE("a wait that ends before the client looks") {
-            const user_now_and_then user{locks, "job"};
-            if (!other.try_acquire_for("job", 200ms)) {
-                CHECK(eventually(
-                    [&] {
-                        return database.number(
-                                   "select count(*) from rowlock_lease where name = 'job' and "
-                                   "session is null") == 1;
-                    },
-                    before_its_time));
-            }
-        }
-        SUBCASE("a try for several") {
-            const user_now_and_then user{locks, "job"};
+ROWLOCK_SIMULATED_CASE(
+    "a client that no recall reaches gives a lease that it uses now and then back to tries",
+    database) {
+    auto deaf = plain(database);
+    deaf.wake_ups = wakeup_mode::polling;  // sends no recall
+    client locks{database.source(), keeping(database, 1s)};
+    client other{database.source(), deaf};
+    std::optional<lease> taken;
+    SUBCASE("a try") {
+        until_kept(locks, "job");
+        CHECK(eventually([&] {
+            static_cast<void>(locks.acquire("job"));
+            return (taken = other.try_acquire("job")).has_value();
+        }));
+    }
+    SUBCASE("a client outside the queue") {
+        const user_now_and_then user{locks, "job"};
+        CHECK((taken = other.try_acquire_for(
+                   "job", before_its_time,
+                   {.queueing = queueing::barging, .spin = {.longest = 20ms}})));
+    }
+    SUBCASE("a wait that ends before the client looks") {
+        const user_now_and_then user{locks, "job"};
+        if (!other.try_acquire_for("job", 200ms)) {
             CHECK(eventually(
                 [&] {
-                    return other.try_acquire_all({"another", "job"}).has_value();
+                    return database.number(
+                               "select count(*) from rowlock_lease where name = 'job' and "
+                               "session is null") == 1;
                 },
                 before_its_time));
         }
-        SUBCASE("a client outside the queues, for several") {
-            const user_now_and_then user{locks, "job"};
-            CHECK(other.try_acquire_all_for(
-                {"another", "job"}, before_its_time,
-                {.queueing = queueing::barging, .spin = {.longest = 20ms}}));
-        }
+    }
+    SUBCASE("a try for several") {
+        const user_now_and_then user{locks, "job"};
+        CHECK(eventually(
+            [&] {
+                return other.try_acquire_all({"another", "job"}).has_value();
+            },
+            before_its_time));
+    }
+    SUBCASE("a client outside the queues, for several") {
+        const user_now_and_then user{locks, "job"};
+        CHECK(
+            other.try_acquire_all_for({"another", "job"}, before_its_time,
+                                      {.queueing = queueing::barging, .spin = {.longest = 20ms}}));
     }
 }
 
-TEST_CASE(
+ROWLOCK_SIMULATED_CASE(
     "tries that neither recall nor mark find a lease that is used now and then always held "
-    "(control)") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        interception network;
-        auto deaf = plain(database);
-        deaf.wake_ups = wakeup_mode::polling;  // sends no recall
-        client locks{database.source(), keeping(database, 1s)};
-        client other{network.wrap(database.source()), deaf};
-        network.before([](std::string_view what) {
-            if (what == "withdraw_retention") interception::refuse_to_send();
-        });
-        std::function<bool()> tries = [&] { return other.try_acquire("job").has_value(); };
-        SUBCASE("one") {}
-        SUBCASE("several") {
-            tries = [&] { return other.try_acquire_all({"another", "job"}).has_value(); };
-        }
-        const user_now_and_then user{locks, "job"};
-        CHECK_FALSE(eventually(tries, 1500ms));  // longer than the lease is retained unrenewed
-        network.before({});
-        CHECK(eventually(tries));
+    "(control)",
+    database) {
+    interception network;
+    auto deaf = plain(database);
+    deaf.wake_ups = wakeup_mode::polling;  // sends no recall
+    client locks{database.source(), keeping(database, 1s)};
+    client other{network.wrap(database.source()), deaf};
+    network.before([](std::string_view what) {
+        if (what == "withdraw_retention") interception::refuse_to_send();
+    });
+    std::function<bool()> tries = [&] { return other.try_acquire("job").has_value(); };
+    SUBCASE("one") {}
+    SUBCASE("several") {
+        tries = [&] { return other.try_acquire_all({"another", "job"}).has_value(); };
     }
+    const user_now_and_then user{locks, "job"};
+    CHECK_FALSE(eventually(tries, 1500ms));  // longer than the lease is retained unrenewed
+    network.before({});
+    CHECK(eventually(tries));
 }
 
 TEST_CASE("an idle retained lease that is released by force is granted locally no more") {
@@ -1003,88 +1002,82 @@ TEST_CASE("a client takes a lease that it retains together with others") {
     }
 }
 
-TEST_CASE("a cycle through a retained lease in use is found") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        auto options = keeping(database, 500ms);
-        options.poll_interval = 50ms;
-        auto theirs = plain(database);
-        theirs.poll_interval = 50ms;
-        std::function<void(const lease&)> use = [](const lease&) {};
-        SUBCASE("a recall has its row name the thread") {}
-        SUBCASE("so does the end of the time, if the recall is lost") {
-            theirs.wake_ups = wakeup_mode::polling;
-        }
-        SUBCASE("also if it was fenced") {
-            use = [&](const lease& held) {
-                const auto db = database.connect();
-                db->query("begin", soon());
-                fence(*db, held, {.statement_timeout = 20s});
-                db->query("commit", soon());
-            };
-        }
-        SUBCASE("also if its fence failed") {
-            use = [&](const lease& held) {
-                const auto db = database.connect();  // without a transaction
-                REQUIRE(kind_of([&] { fence(*db, held); }) == errc::invalid_options);
-            };
-        }
-        client locks{database.source(), options};
-        client other{database.source(), theirs};
-        until_kept(locks, "x");
-        const auto crossed = [&](client& of, const std::string& first, const std::string& second,
-                                 std::atomic<int>& ready) {
-            const auto held = of.acquire(first);
-            if (&of == &locks) use(held);
-            ++ready;
-            eventually([&] { return ready == 2; });
-            return kind_of(
-                [&] { static_cast<void>(of.try_acquire_for(second, support::patience)); });
-        };
-        std::atomic<int> ready{0};
-        auto one = std::async(std::launch::async, [&] { return crossed(locks, "x", "y", ready); });
-        const auto two = crossed(other, "y", "x", ready);
-        const auto first = one.get();
-        CHECK((first == errc::deadlock) != (two == errc::deadlock));
+ROWLOCK_SIMULATED_CASE("a cycle through a retained lease in use is found", database) {
+    auto options = keeping(database, 500ms);
+    options.poll_interval = 50ms;
+    auto theirs = plain(database);
+    theirs.poll_interval = 50ms;
+    std::function<void(const lease&)> use = [](const lease&) {};
+    SUBCASE("a recall has its row name the thread") {}
+    SUBCASE("so does the end of the time, if the recall is lost") {
+        theirs.wake_ups = wakeup_mode::polling;
     }
+    SUBCASE("also if it was fenced") {
+        use = [&](const lease& held) {
+            const auto db = database.connect();
+            db->query("begin", soon());
+            fence(*db, held, {.statement_timeout = 20s});
+            db->query("commit", soon());
+        };
+    }
+    SUBCASE("also if its fence failed") {
+        use = [&](const lease& held) {
+            const auto db = database.connect();  // without a transaction
+            REQUIRE(kind_of([&] { fence(*db, held); }) == errc::invalid_options);
+        };
+    }
+    client locks{database.source(), options};
+    client other{database.source(), theirs};
+    until_kept(locks, "x");
+    const auto crossed = [&](client& of, const std::string& first, const std::string& second,
+                             std::atomic<int>& ready) {
+        const auto held = of.acquire(first);
+        if (&of == &locks) use(held);
+        ++ready;
+        eventually([&] { return ready == 2; });
+        return kind_of([&] { static_cast<void>(of.try_acquire_for(second, support::patience)); });
+    };
+    std::atomic<int> ready{0};
+    auto one = std::async(std::launch::async, [&] { return crossed(locks, "x", "y", ready); });
+    const auto two = crossed(other, "y", "x", ready);
+    const auto first = one.get();
+    CHECK((first == errc::deadlock) != (two == errc::deadlock));
 }
 
-TEST_CASE("a retained lease that is just given back does not count as held by its client") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        constexpr int count = 80;  // more than are given back by two statements
-        interception network;
-        client locks{network.wrap(database.source()), keeping(database, 1s)};
-        std::vector<std::string> names;
-        for (int i = 0; i < count; ++i) names.push_back("job " + std::to_string(i));
-        const auto holds = [&] {
-            return std::ranges::count_if(names,
-                                         [&](const auto& each) { return locks.holds(each); });
-        };
-        const auto self = std::this_thread::get_id();
-        std::atomic<bool> filled{false};
-        std::atomic<int> releases{0};
-        std::atomic<std::int64_t> held{0};
-        network.before([&](std::string_view what) {
-            if (std::this_thread::get_id() == self) return;
-            // By then the time of all others is up, and the next step finds them together.
-            if (what.starts_with("release") && releases++ == 0) std::this_thread::sleep_for(1200ms);
-            if (filled && releases > 1) held = std::max<std::int64_t>(held, holds());
-        });
-        for (const auto& each : names) {
-            locks.acquire(each).release();
-            locks.acquire(each).release();
-        }
-        filled = true;
-        // Of releases that were slow the heartbeat does the rest, which stats() does not count.
-        REQUIRE(eventually([&] {
-            return database.number(
-                       "select count(*) from rowlock_lease where session is not null") == 0;
-        }));
-        CHECK(releases > 2);
-        CHECK(held == 0);
-        network.before({});
-        const auto again = locks.acquire(names.front());
-        CHECK(holds() == 1);  // control
+ROWLOCK_SIMULATED_CASE(
+    "a retained lease that is just given back does not count as held by its client", database) {
+    constexpr int count = 80;  // more than are given back by two statements
+    interception network;
+    client locks{network.wrap(database.source()), keeping(database, 1s)};
+    std::vector<std::string> names;
+    for (int i = 0; i < count; ++i) names.push_back("job " + std::to_string(i));
+    const auto holds = [&] {
+        return std::ranges::count_if(names, [&](const auto& each) { return locks.holds(each); });
+    };
+    const auto self = std::this_thread::get_id();
+    std::atomic<bool> filled{false};
+    std::atomic<int> releases{0};
+    std::atomic<std::int64_t> held{0};
+    network.before([&](std::string_view what) {
+        if (std::this_thread::get_id() == self) return;
+        // By then the time of all others is up, and the next step finds them together.
+        if (what.starts_with("release") && releases++ == 0) std::this_thread::sleep_for(1200ms);
+        if (filled && releases > 1) held = std::max<std::int64_t>(held, holds());
+    });
+    for (const auto& each : names) {
+        locks.acquire(each).release();
+        locks.acquire(each).release();
     }
+    filled = true;
+    // Of releases that were slow the heartbeat does the rest, which stats() does not count.
+    REQUIRE(eventually([&] {
+        return database.number("select count(*) from rowlock_lease where session is not null") == 0;
+    }));
+    CHECK(releases > 2);
+    CHECK(held == 0);
+    network.before({});
+    const auto again = locks.acquire(names.front());
+    CHECK(holds() == 1);  // control
 }
 
 TEST_CASE("a call does not wait beyond its time for a lease that its client gives back") {
@@ -1189,25 +1182,23 @@ TEST_CASE("a first fence waits for another one of its lease no longer than its t
     }
 }
 
-TEST_CASE("a retained lease whose holder was lost makes room for others") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        auto options = keeping(database, 200ms);
-        options.heartbeat = 100ms;
-        options.retain->names = 1;
-        client locks{database.source(), options};
-        until_kept(locks, "one");
-        auto held = locks.acquire("one");
-        // The time is up: the row names the holder.
-        REQUIRE(eventually([&] { return !is_kept(locks, "one"); }));
-        end_sessions(database);
-        REQUIRE(eventually([&] { return held.lost().stop_requested(); }));
-        CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
-        // Others are kept for 200 ms from now on.
-        CHECK(eventually([&] {
-            locks.acquire("another").release();
-            return is_kept(locks, "another");
-        }));
-    }
+ROWLOCK_SIMULATED_CASE("a retained lease whose holder was lost makes room for others", database) {
+    auto options = keeping(database, 200ms);
+    options.heartbeat = 100ms;
+    options.retain->names = 1;
+    client locks{database.source(), options};
+    until_kept(locks, "one");
+    auto held = locks.acquire("one");
+    // The time is up: the row names the holder.
+    REQUIRE(eventually([&] { return !is_kept(locks, "one"); }));
+    end_sessions(database);
+    REQUIRE(eventually([&] { return held.lost().stop_requested(); }));
+    CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
+    // Others are kept for 200 ms from now on.
+    CHECK(eventually([&] {
+        locks.acquire("another").release();
+        return is_kept(locks, "another");
+    }));
 }
 
 TEST_CASE("each retained lease is looked at for waiters some time after its tokens were reserved") {

@@ -206,35 +206,34 @@ TEST_CASE("a partial release whose reply was lost gives back once, and a lost ho
     }
 }
 
-TEST_CASE("a partial release that failed after its commit is not undone by the next one") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()), database.options({.statement_timeout = 1s})};
-        semaphore api{locks, "api"};
-        api.set_capacity(5);
-        auto held = api.acquire(5);
-        const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        const auto caller = std::this_thread::get_id();
-        std::atomic<bool> shrunk{false}, cut_off{false};
-        network.after([&](std::string_view what) {
-            shrunk = shrunk || what.starts_with("shrink_permit");
-            if (!shrunk || !(postgresql || what == "commit")) return;
-            cut_off = true;
-            interception::lose_reply();
-        });
-        network.before([&](std::string_view) {
-            if (cut_off && std::this_thread::get_id() == caller) interception::refuse_to_send();
-        });
-        CHECK_THROWS(held.release(3));
-        REQUIRE(cut_off);
-        network.after({});
-        network.before({});
-        held.release(1);
-        CHECK(held.held());
-        CHECK(held.count() == 1);
-        CHECK(used(api, 1));
-        CHECK(counts(database));
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a partial release that failed after its commit is not undone by the next one", database) {
+    interception network;
+    client locks{network.wrap(database.source()), database.options({.statement_timeout = 1s})};
+    semaphore api{locks, "api"};
+    api.set_capacity(5);
+    auto held = api.acquire(5);
+    const bool postgresql = database.speaks() == sql::dialect::postgresql;
+    const auto caller = std::this_thread::get_id();
+    std::atomic<bool> shrunk{false}, cut_off{false};
+    network.after([&](std::string_view what) {
+        shrunk = shrunk || what.starts_with("shrink_permit");
+        if (!shrunk || !(postgresql || what == "commit")) return;
+        cut_off = true;
+        interception::lose_reply();
+    });
+    network.before([&](std::string_view) {
+        if (cut_off && std::this_thread::get_id() == caller) interception::refuse_to_send();
+    });
+    CHECK_THROWS(held.release(3));
+    REQUIRE(cut_off);
+    network.after({});
+    network.before({});
+    held.release(1);
+    CHECK(held.held());
+    CHECK(held.count() == 1);
+    CHECK(used(api, 1));
+    CHECK(counts(database));
 }
 
 TEST_CASE("a fence covers the permits that a partial release keeps, and is waited for") {
@@ -369,49 +368,47 @@ TEST_CASE("a destroyed client hands its permits to a waiter at once") {
     }
 }
 
-TEST_CASE(
-    "permits of a client that vanished come back, and not before it knows that they are lost") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client cut_off{network.wrap(database.source()),
-                       database.options({.ttl = 1s, .poll_interval = 100ms})};
-        client others{database.source(), database.options({.poll_interval = 100ms})};
-        semaphore api{cut_off, "api"};
-        semaphore same{others, "api"};
-        api.set_capacity(2);
-        auto held = api.acquire(2);
-        auto waiting = std::async(std::launch::async, [&] {
-            auto got = acquire_soon(same, 1);
-            // The holder's own clock has told it before.
-            return std::pair{got.held(), held.held()};
-        });
-        REQUIRE(enters_or_ends(database, waiting, "rowlock_permit_waiter"));
-        network.before([](std::string_view) { interception::refuse_to_send(); });
-        const auto [got, still_held] = waiting.get();
-        CHECK(got);
-        CHECK_FALSE(still_held);
-        CHECK(eventually([&] { return held.lost().stop_requested(); }));
-        CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
-        network.before({});
-        CHECK(counts(database));
-        CHECK(same.inspect().value().used == 0);
-    }
+ROWLOCK_SIMULATED_CASE(
+    "permits of a client that vanished come back, and not before it knows that they are lost",
+    database) {
+    interception network;
+    client cut_off{network.wrap(database.source()),
+                   database.options({.ttl = 1s, .poll_interval = 100ms})};
+    client others{database.source(), database.options({.poll_interval = 100ms})};
+    semaphore api{cut_off, "api"};
+    semaphore same{others, "api"};
+    api.set_capacity(2);
+    auto held = api.acquire(2);
+    auto waiting = std::async(std::launch::async, [&] {
+        auto got = acquire_soon(same, 1);
+        // The holder's own clock has told it before.
+        return std::pair{got.held(), held.held()};
+    });
+    REQUIRE(enters_or_ends(database, waiting, "rowlock_permit_waiter"));
+    network.before([](std::string_view) { interception::refuse_to_send(); });
+    const auto [got, still_held] = waiting.get();
+    CHECK(got);
+    CHECK_FALSE(still_held);
+    CHECK(eventually([&] { return held.lost().stop_requested(); }));
+    CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
+    network.before({});
+    CHECK(counts(database));
+    CHECK(same.inspect().value().used == 0);
 }
 
-TEST_CASE("an attempt takes permits from a client that vanished, with no waiter to do it") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client cut_off{network.wrap(database.source()), database.options({.ttl = 500ms})};
-        client others{database.source(), database.options()};
-        semaphore api{cut_off, "api"};
-        semaphore same{others, "api"};
-        api.set_capacity(1);
-        const auto held = api.acquire();
-        network.before([](std::string_view) { interception::refuse_to_send(); });
-        CHECK(eventually([&] { return same.try_acquire().has_value(); }));
-        CHECK_FALSE(held.held());
-        network.before({});
-    }
+ROWLOCK_SIMULATED_CASE(
+    "an attempt takes permits from a client that vanished, with no waiter to do it", database) {
+    interception network;
+    client cut_off{network.wrap(database.source()), database.options({.ttl = 500ms})};
+    client others{database.source(), database.options()};
+    semaphore api{cut_off, "api"};
+    semaphore same{others, "api"};
+    api.set_capacity(1);
+    const auto held = api.acquire();
+    network.before([](std::string_view) { interception::refuse_to_send(); });
+    CHECK(eventually([&] { return same.try_acquire().has_value(); }));
+    CHECK_FALSE(held.held());
+    network.before({});
 }
 
 TEST_CASE("permits of many clients that vanished come back together") {
@@ -489,21 +486,20 @@ TEST_CASE("a role without rights on the tables of semaphores can wait for leases
     }
 }
 
-TEST_CASE("a hold of permits ends at its own deadline, and a waiter gets them") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options()};
-        client others{database.source(), database.options({.poll_interval = 1min})};
-        semaphore api{locks, "api"};
-        semaphore same{others, "api"};
-        api.set_capacity(1);
-        auto held = acquire_soon(api, 1, {.max_duration = 600ms});
-        auto waiting = waits(same, 1);
-        const auto got = waiting.get();  // long before a poll interval is over
-        CHECK(got.held());
-        CHECK_FALSE(held.held());
-        CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
-        CHECK(counts(database));
-    }
+ROWLOCK_SIMULATED_CASE("a hold of permits ends at its own deadline, and a waiter gets them",
+                       database) {
+    client locks{database.source(), database.options()};
+    client others{database.source(), database.options({.poll_interval = 1min})};
+    semaphore api{locks, "api"};
+    semaphore same{others, "api"};
+    api.set_capacity(1);
+    auto held = acquire_soon(api, 1, {.max_duration = 600ms});
+    auto waiting = waits(same, 1);
+    const auto got = waiting.get();  // long before a poll interval is over
+    CHECK(got.held());
+    CHECK_FALSE(held.held());
+    CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
+    CHECK(counts(database));
 }
 
 TEST_CASE("permits whose reply was lost are found, and those given back meanwhile are not kept") {
@@ -572,20 +568,18 @@ TEST_CASE("an enqueue for permits whose reply was lost leaves no permits behind"
     }
 }
 
-TEST_CASE("a holder learns that its permits were taken by hand") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.watchful()};
-        semaphore api{locks, "api"};
-        api.set_capacity(1);
-        const auto held = api.acquire();
-        database.run("delete from rowlock_permit");
-        CHECK(eventually([&] { return held.lost().stop_requested(); }));
-        CHECK_FALSE(held.held());
-        // The counter is wrong now; a reaper puts it right.
-        CHECK(api.available() == 0);
-        CHECK(reap(database.source()).counters_corrected == 1);
-        CHECK(api.available() == 1);
-    }
+ROWLOCK_SIMULATED_CASE("a holder learns that its permits were taken by hand", database) {
+    client locks{database.source(), database.watchful()};
+    semaphore api{locks, "api"};
+    api.set_capacity(1);
+    const auto held = api.acquire();
+    database.run("delete from rowlock_permit");
+    CHECK(eventually([&] { return held.lost().stop_requested(); }));
+    CHECK_FALSE(held.held());
+    // The counter is wrong now; a reaper puts it right.
+    CHECK(api.available() == 0);
+    CHECK(reap(database.source()).counters_corrected == 1);
+    CHECK(api.available() == 1);
 }
 
 TEST_CASE("permits of our session that no part of the client holds are given back") {

@@ -443,28 +443,26 @@ TEST_CASE("threads of a client that read at the same time share a grant while th
     }
 }
 
-TEST_CASE("a grant that threads share is lost to all of them") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.watchful()};
-        shared_mutex here{locks, "page", {.reader_linger = 1min}};
-        const std::shared_lock reads{here};
-        std::promise<void> joined;
-        auto other = std::async(std::launch::async, [&] {
-            const std::shared_lock also{here};
-            joined.set_value();
-            return eventually([&] { return !here.held() && here.lost().stop_requested(); });
-        });
-        REQUIRE(joined.get_future().wait_for(patience) == std::future_status::ready);
-        database.run("delete from rowlock_permit");
-        CHECK(eventually([&] { return !here.held(); }));
-        CHECK(other.get());
-        // No thread joins what is lost.
-        (void)reap(database.source());
-        CHECK(elsewhere([&] {
-            const std::shared_lock later{here};
-            return here.held();
-        }));
-    }
+ROWLOCK_SIMULATED_CASE("a grant that threads share is lost to all of them", database) {
+    client locks{database.source(), database.watchful()};
+    shared_mutex here{locks, "page", {.reader_linger = 1min}};
+    const std::shared_lock reads{here};
+    std::promise<void> joined;
+    auto other = std::async(std::launch::async, [&] {
+        const std::shared_lock also{here};
+        joined.set_value();
+        return eventually([&] { return !here.held() && here.lost().stop_requested(); });
+    });
+    REQUIRE(joined.get_future().wait_for(patience) == std::future_status::ready);
+    database.run("delete from rowlock_permit");
+    CHECK(eventually([&] { return !here.held(); }));
+    CHECK(other.get());
+    // No thread joins what is lost.
+    (void)reap(database.source());
+    CHECK(elsewhere([&] {
+        const std::shared_lock later{here};
+        return here.held();
+    }));
 }
 
 TEST_CASE("an unlock of what the thread has not locked is an event, and changes nothing") {
@@ -484,34 +482,33 @@ TEST_CASE("an unlock of what the thread has not locked is an event, and changes 
     }
 }
 
-TEST_CASE("what a client that vanished holds comes back, and not before it knows of the loss") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        for (const auto mode : {shared, upgradeable, exclusive}) {
-            CAPTURE(to_string(mode));
-            interception network;
-            client cut_off{network.wrap(database.source()),
-                           database.options({.ttl = 1s, .poll_interval = 100ms})};
-            client others{database.source(), database.options({.poll_interval = 100ms})};
-            shared_mutex here{cut_off, "page"};
-            shared_mutex there{others, "page"};
-            auto held = here.acquire(mode);
-            auto waiting = std::async(std::launch::async, [&] {
-                auto got = acquire_soon(there, exclusive);
-                // The holder's own clock has told it before.
-                return std::pair{got.held(), held.held()};
-            });
-            REQUIRE(enters_or_ends(database, waiting, "rowlock_permit_waiter"));
-            network.before([](std::string_view) { interception::refuse_to_send(); });
-            const auto [got, still_held] = waiting.get();
-            CHECK(got);
-            CHECK_FALSE(still_held);
-            CHECK(eventually([&] { return held.lost().stop_requested(); }));
-            CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
-            CHECK(kind_of([&] { held.downgrade(shared); }) == errc::lock_lost);
-            network.before({});
-            CHECK(counts(database));
-            CHECK(is_free(there));
-        }
+ROWLOCK_SIMULATED_CASE(
+    "what a client that vanished holds comes back, and not before it knows of the loss", database) {
+    for (const auto mode : {shared, upgradeable, exclusive}) {
+        CAPTURE(to_string(mode));
+        interception network;
+        client cut_off{network.wrap(database.source()),
+                       database.options({.ttl = 1s, .poll_interval = 100ms})};
+        client others{database.source(), database.options({.poll_interval = 100ms})};
+        shared_mutex here{cut_off, "page"};
+        shared_mutex there{others, "page"};
+        auto held = here.acquire(mode);
+        auto waiting = std::async(std::launch::async, [&] {
+            auto got = acquire_soon(there, exclusive);
+            // The holder's own clock has told it before.
+            return std::pair{got.held(), held.held()};
+        });
+        REQUIRE(enters_or_ends(database, waiting, "rowlock_permit_waiter"));
+        network.before([](std::string_view) { interception::refuse_to_send(); });
+        const auto [got, still_held] = waiting.get();
+        CHECK(got);
+        CHECK_FALSE(still_held);
+        CHECK(eventually([&] { return held.lost().stop_requested(); }));
+        CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
+        CHECK(kind_of([&] { held.downgrade(shared); }) == errc::lock_lost);
+        network.before({});
+        CHECK(counts(database));
+        CHECK(is_free(there));
     }
 }
 
@@ -535,40 +532,38 @@ TEST_CASE("an upgrade whose hold is lost meanwhile fails, and leaves nothing beh
     }
 }
 
-TEST_CASE("lost() of an upgraded hold tells that either grant was taken by hand") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        for (const char* const which : {"permits = 1000000000", "permits = 999999999"}) {
-            CAPTURE(which);
-            client locks{database.source(), database.watchful()};
-            shared_mutex page{locks, "page"};
-            auto held = page.acquire(upgradeable);
-            held.upgrade();
-            const auto lost = held.lost();
-            CHECK(held.held());
-            database.run("delete from rowlock_permit where " + std::string{which});
-            CHECK(eventually([&] { return lost.stop_requested(); }));
-            CHECK_FALSE(held.held());
-            CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
-            (void)reap(database.source());
-            CHECK(counts(database));
-        }
-    }
-}
-
-TEST_CASE("a hold that lost a part is lost for good, and no upgrade of it succeeds") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+ROWLOCK_SIMULATED_CASE("lost() of an upgraded hold tells that either grant was taken by hand",
+                       database) {
+    for (const char* const which : {"permits = 1000000000", "permits = 999999999"}) {
+        CAPTURE(which);
         client locks{database.source(), database.watchful()};
         shared_mutex page{locks, "page"};
         auto held = page.acquire(upgradeable);
         held.upgrade();
-        database.run("delete from rowlock_permit where permits = 999999999");
-        CHECK(eventually([&] { return held.lost().stop_requested(); }));
-        CHECK(kind_of([&] { held.downgrade(upgradeable); }) == errc::lock_lost);
-        CHECK(held.mode() == exclusive);
+        const auto lost = held.lost();
+        CHECK(held.held());
+        database.run("delete from rowlock_permit where " + std::string{which});
+        CHECK(eventually([&] { return lost.stop_requested(); }));
         CHECK_FALSE(held.held());
-        CHECK(kind_of([&] { held.upgrade(); }) == errc::lock_lost);
         CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
+        (void)reap(database.source());
+        CHECK(counts(database));
     }
+}
+
+ROWLOCK_SIMULATED_CASE("a hold that lost a part is lost for good, and no upgrade of it succeeds",
+                       database) {
+    client locks{database.source(), database.watchful()};
+    shared_mutex page{locks, "page"};
+    auto held = page.acquire(upgradeable);
+    held.upgrade();
+    database.run("delete from rowlock_permit where permits = 999999999");
+    CHECK(eventually([&] { return held.lost().stop_requested(); }));
+    CHECK(kind_of([&] { held.downgrade(upgradeable); }) == errc::lock_lost);
+    CHECK(held.mode() == exclusive);
+    CHECK_FALSE(held.held());
+    CHECK(kind_of([&] { held.upgrade(); }) == errc::lock_lost);
+    CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
 }
 
 TEST_CASE("a downgrade that finds what the upgrade brought gone is a loss of the whole hold") {
@@ -604,25 +599,22 @@ TEST_CASE("a thread that reads by another thread's grant learns of its loss in a
     }
 }
 
-TEST_CASE("what an upgrade brings ends by itself, too") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        two_clients two{database};
-        std::optional<mode_lease> held;
-        // On a machine that stalls it may end before the upgrade: then once more.
-        REQUIRE(eventually([&] {
-            held.reset();
-            return kind_of([&] {
-                       held =
-                           two.here.try_acquire_for(upgradeable, patience, {.max_duration = 800ms});
-                       held.value().upgrade();
-                   }) == errc{};
-        }));
-        auto writes = waits(two.there, exclusive);
-        CHECK(writes.get().held());
-        CHECK_FALSE(held->held());
-        CHECK(kind_of([&] { held->release(); }) == errc::lock_lost);
-        CHECK(counts(database));
-    }
+ROWLOCK_SIMULATED_CASE("what an upgrade brings ends by itself, too", database) {
+    two_clients two{database};
+    std::optional<mode_lease> held;
+    // On a machine that stalls it may end before the upgrade: then once more.
+    REQUIRE(eventually([&] {
+        held.reset();
+        return kind_of([&] {
+                   held = two.here.try_acquire_for(upgradeable, patience, {.max_duration = 800ms});
+                   held.value().upgrade();
+               }) == errc{};
+    }));
+    auto writes = waits(two.there, exclusive);
+    CHECK(writes.get().held());
+    CHECK_FALSE(held->held());
+    CHECK(kind_of([&] { held->release(); }) == errc::lock_lost);
+    CHECK(counts(database));
 }
 
 TEST_CASE("a downgrade that fails leaves a hold of the weaker mode, which goes on from there") {

@@ -161,36 +161,35 @@ TEST_CASE("only a lease that is held can be offered") {
     }
 }
 
-TEST_CASE("the giver takes its own offer back, and its earlier lease object is over") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
-        auto given = locks.acquire("job");
-        const auto offer = given.offer();
-        auto again = locks.adopt(offer);
-        REQUIRE(again);
-        CHECK(again->held());
-        CHECK(again->token() > given.token());
-        CHECK(given.lost().stop_requested());
-        given.release();
-        given = lease{};
-        CHECK(locks.is_locked("job"));
-        const auto beats = locks.stats().heartbeats;
-        REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 6; }));
-        CHECK(again->held());
-        // A lease that its holder has not offered is not taken from it.
-        CHECK(kind_of([&] {
-                  static_cast<void>(locks.adopt({.name = "job",
-                                                 .session = again->session_id(),
-                                                 .grant_id = again->grant_id(),
-                                                 .token = again->token()}));
-              }) == errc::invalid_options);
-        CHECK(again->held());
-        // An earlier offer is void, and does no harm to a later one.
-        const auto later = again->offer();
-        CHECK_FALSE(locks.adopt(offer));
-        client taker{database.source(), database.options()};
-        CHECK(taker.adopt(later));
-    }
+ROWLOCK_SIMULATED_CASE("the giver takes its own offer back, and its earlier lease object is over",
+                       database) {
+    client locks{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
+    auto given = locks.acquire("job");
+    const auto offer = given.offer();
+    auto again = locks.adopt(offer);
+    REQUIRE(again);
+    CHECK(again->held());
+    CHECK(again->token() > given.token());
+    CHECK(given.lost().stop_requested());
+    given.release();
+    given = lease{};
+    CHECK(locks.is_locked("job"));
+    const auto beats = locks.stats().heartbeats;
+    REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 6; }));
+    CHECK(again->held());
+    // A lease that its holder has not offered is not taken from it.
+    CHECK(kind_of([&] {
+              static_cast<void>(locks.adopt({.name = "job",
+                                             .session = again->session_id(),
+                                             .grant_id = again->grant_id(),
+                                             .token = again->token()}));
+          }) == errc::invalid_options);
+    CHECK(again->held());
+    // An earlier offer is void, and does no harm to a later one.
+    const auto later = again->offer();
+    CHECK_FALSE(locks.adopt(offer));
+    client taker{database.source(), database.options()};
+    CHECK(taker.adopt(later));
 }
 
 // shows: promise-17
@@ -367,43 +366,42 @@ TEST_CASE("an adoption whose reply was lost is found, and one that stays unknown
 }
 
 // shows: promise-17
-TEST_CASE("a lease whose extension may have been committed is offered and adopted all the same") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        for (const bool committed : {true, false}) {
-            CAPTURE(committed);
-            interception network;
-            client giver{
-                network.wrap(database.source()),
-                database.options({.ttl = 60s, .heartbeat = 20s, .retry = {.attempts = 1}})};
-            client taker{database.source(), database.options({.ttl = 60s, .heartbeat = 20s})};
-            auto given = giver.acquire("job", {.max_duration = 20s});
-            const auto row = [&] {
-                return database.number("select token from rowlock_lease where name = 'job'");
-            };
-            const auto before = row();
-            const auto lose = [&](std::string_view what) {
-                if (what == "commit") interception::lose_reply();
-            };
-            if (committed) {
-                network.after(lose);
-            } else {
-                network.before(lose);
-            }
-            CHECK(kind_of([&] { given.extend(1h); }) != errc{});
-            network.after({});
-            network.before({});
-            CHECK((row() > before) == committed);
-
-            const auto extended = row();
-            auto taken = taker.adopt(given.offer());
-            REQUIRE(taken);
-            CHECK(taken->held());
-            CHECK(taken->token().value() > extended);
-            CHECK((taken->remaining() > 20s) == committed);
-            CHECK_FALSE(giver.try_acquire("job"));
-            taken->release();
-            CHECK(giver.try_acquire("job"));
+ROWLOCK_SIMULATED_CASE(
+    "a lease whose extension may have been committed is offered and adopted all the same",
+    database) {
+    for (const bool committed : {true, false}) {
+        CAPTURE(committed);
+        interception network;
+        client giver{network.wrap(database.source()),
+                     database.options({.ttl = 60s, .heartbeat = 20s, .retry = {.attempts = 1}})};
+        client taker{database.source(), database.options({.ttl = 60s, .heartbeat = 20s})};
+        auto given = giver.acquire("job", {.max_duration = 20s});
+        const auto row = [&] {
+            return database.number("select token from rowlock_lease where name = 'job'");
+        };
+        const auto before = row();
+        const auto lose = [&](std::string_view what) {
+            if (what == "commit") interception::lose_reply();
+        };
+        if (committed) {
+            network.after(lose);
+        } else {
+            network.before(lose);
         }
+        CHECK(kind_of([&] { given.extend(1h); }) != errc{});
+        network.after({});
+        network.before({});
+        CHECK((row() > before) == committed);
+
+        const auto extended = row();
+        auto taken = taker.adopt(given.offer());
+        REQUIRE(taken);
+        CHECK(taken->held());
+        CHECK(taken->token().value() > extended);
+        CHECK((taken->remaining() > 20s) == committed);
+        CHECK_FALSE(giver.try_acquire("job"));
+        taken->release();
+        CHECK(giver.try_acquire("job"));
     }
 }
 
@@ -453,16 +451,14 @@ TEST_CASE("an offered lease that was asked for at once is over, for its giver an
     }
 }
 
-TEST_CASE("the giver of an offer learns that its lease's time is over") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        client giver{database.source(), database.options({.ttl = 20s})};
-        auto given = giver.acquire("job", {.max_duration = 3s});
-        const auto over = given.lost();
-        const auto offer = given.offer();
-        CHECK(eventually([&] { return over.stop_requested(); }));
-        CHECK_FALSE(giver.adopt(offer));
-        CHECK(eventually([&] { return giver.try_acquire("job").has_value(); }));
-    }
+ROWLOCK_SIMULATED_CASE("the giver of an offer learns that its lease's time is over", database) {
+    client giver{database.source(), database.options({.ttl = 20s})};
+    auto given = giver.acquire("job", {.max_duration = 3s});
+    const auto over = given.lost();
+    const auto offer = given.offer();
+    CHECK(eventually([&] { return over.stop_requested(); }));
+    CHECK_FALSE(giver.adopt(offer));
+    CHECK(eventually([&] { return giver.try_acquire("job").has_value(); }));
 }
 
 TEST_CASE("a taking back that fails leaves the offer as it was") {
@@ -485,19 +481,17 @@ TEST_CASE("a taking back that fails leaves the offer as it was") {
     }
 }
 
-TEST_CASE("a lease with a deadline keeps it when it is adopted") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        client giver{database.source(), database.options({.ttl = 20s})};
-        client taker{database.source(), database.options({.ttl = 20s})};
-        auto given = giver.acquire("job", {.max_duration = 12s});
-        std::this_thread::sleep_for(2s);
-        const auto taken = taker.adopt(given.offer());
-        REQUIRE(taken);
-        // With the margin of the whole time, not of what is left.
-        CHECK(taken->remaining() <= 10s - 1950ms);
-        CHECK(eventually([&] { return taken->lost().stop_requested(); }));
-        CHECK(eventually([&] { return giver.try_acquire("job").has_value(); }));
-    }
+ROWLOCK_SIMULATED_CASE("a lease with a deadline keeps it when it is adopted", database) {
+    client giver{database.source(), database.options({.ttl = 20s})};
+    client taker{database.source(), database.options({.ttl = 20s})};
+    auto given = giver.acquire("job", {.max_duration = 12s});
+    std::this_thread::sleep_for(2s);
+    const auto taken = taker.adopt(given.offer());
+    REQUIRE(taken);
+    // With the margin of the whole time, not of what is left.
+    CHECK(taken->remaining() <= 10s - 1950ms);
+    CHECK(eventually([&] { return taken->lost().stop_requested(); }));
+    CHECK(eventually([&] { return giver.try_acquire("job").has_value(); }));
 }
 
 TEST_CASE("a renewed lease is not taken by a client that judged it over by its old deadline") {

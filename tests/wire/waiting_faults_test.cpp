@@ -112,50 +112,49 @@ TEST_CASE("a server that restarts or crashes keeps its queues, and waiters are s
 }
 
 // shows: promise-9
-TEST_CASE(
-    "a waiter that lost the reply to its enqueue enqueues again, if necessary in a new session") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        interception network;
-        client holder{database.source(), database.options({.ttl = 60s})};
-        std::atomic<bool> over{false};
-        client waiter{network.wrap(database.source()),
-                      database.options({.ttl = 4s,
-                                        .heartbeat = 300ms,
-                                        .poll_interval = 10s,
-                                        .on_event =
-                                            [&](const event& what) {
-                                                if (what.kind == event_kind::session_ended) {
-                                                    over = true;
-                                                }
-                                            },
-                                        .retry = {.attempts = 100, .max_backoff = 100ms}})};
-        waiter.try_acquire("other")->release();
-        auto held = holder.acquire("job");
-        // The server is unreachable from the enqueue until after the ttl.
-        std::atomic<bool> away{false};
-        network.before([&](std::string_view) {
-            if (away) interception::refuse_to_send();
-        });
-        network.after([&](std::string_view what) {
-            if (what != "enqueue" || waiter.stats().unknown_outcomes > 0) return;
-            away = true;
-            interception::lose_reply();
-        });
-        auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
-        REQUIRE(eventually([&] { return waiter.stats().unknown_outcomes == 1; }));
-        CHECK(places(database, 1));
-        const bool was_over = eventually([&] { return over.load(); });
-        away = false;
-        CHECK(was_over);
-        CHECK(eventually([&] { return waiter.stats().queued >= 1; }));
-        CHECK(waiter.stats().sessions >= 2);  // a machine that stalls may cost the next one
-        // The old session's entry may precede the new one, until that session is ended. It blocks
-        // no waiter.
-        const auto start = steady::now();
-        held.release();
-        CHECK(waiting.get().held());
-        CHECK(steady::now() - start < at_once);
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a waiter that lost the reply to its enqueue enqueues again, if necessary in a new session",
+    database) {
+    interception network;
+    client holder{database.source(), database.options({.ttl = 60s})};
+    std::atomic<bool> over{false};
+    client waiter{network.wrap(database.source()),
+                  database.options({.ttl = 4s,
+                                    .heartbeat = 300ms,
+                                    .poll_interval = 10s,
+                                    .on_event =
+                                        [&](const event& what) {
+                                            if (what.kind == event_kind::session_ended) {
+                                                over = true;
+                                            }
+                                        },
+                                    .retry = {.attempts = 100, .max_backoff = 100ms}})};
+    waiter.try_acquire("other")->release();
+    auto held = holder.acquire("job");
+    // The server is unreachable from the enqueue until after the ttl.
+    std::atomic<bool> away{false};
+    network.before([&](std::string_view) {
+        if (away) interception::refuse_to_send();
+    });
+    network.after([&](std::string_view what) {
+        if (what != "enqueue" || waiter.stats().unknown_outcomes > 0) return;
+        away = true;
+        interception::lose_reply();
+    });
+    auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
+    REQUIRE(eventually([&] { return waiter.stats().unknown_outcomes == 1; }));
+    CHECK(places(database, 1));
+    const bool was_over = eventually([&] { return over.load(); });
+    away = false;
+    CHECK(was_over);
+    CHECK(eventually([&] { return waiter.stats().queued >= 1; }));
+    CHECK(waiter.stats().sessions >= 2);  // a machine that stalls may cost the next one
+    // The old session's entry may precede the new one, until that session is ended. It blocks
+    // no waiter.
+    const auto start = steady::now();
+    held.release();
+    CHECK(waiting.get().held());
+    CHECK(steady::now() - start < at_once);
 }
 
 // shows: promise-9
@@ -453,50 +452,49 @@ TEST_CASE(
 
 // --- what a release does first ------------------------------------------------------------------
 
-TEST_CASE("a lease that was waited for is released with a hand-over first, another one without") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        std::mutex guard;
-        std::vector<std::string> releases;
-        network.before([&](std::string_view what) {
-            const std::lock_guard lock{guard};
-            for (const auto* each : {"release_unwaited", "release", "hand_over", "next_waiter"}) {
-                if (what == each) releases.emplace_back(what);
-            }
-        });
-        client releaser{network.wrap(database.source()), database.options()};
-        client other{database.source(), database.options()};
-        std::optional<lease> mine;
-        bool in_line = false;
-        SUBCASE("waited for") {
-            in_line = true;
-            auto theirs = other.acquire("job");
-            auto waiting =
-                std::async(std::launch::async, [&] { mine = acquire_soon(releaser, "job"); });
-            REQUIRE(places(database, 1));
-            theirs.release();
-            waiting.get();
-        }
-        SUBCASE("control: granted at once") {
-            mine = releaser.acquire("job");
-        }
-        // Longer than a client remembers that a name was contended.
-        std::this_thread::sleep_for(1100ms);
-        auto behind =
-            std::async(std::launch::async, [&] { return other.try_acquire_for("job", patience); });
-        REQUIRE(places(database, 1));
-        {
-            const std::lock_guard lock{guard};
-            releases.clear();
-        }
-        mine->release();
-        CHECK(behind.get());
+ROWLOCK_SIMULATED_CASE(
+    "a lease that was waited for is released with a hand-over first, another one without",
+    database) {
+    interception network;
+    std::mutex guard;
+    std::vector<std::string> releases;
+    network.before([&](std::string_view what) {
         const std::lock_guard lock{guard};
-        REQUIRE_FALSE(releases.empty());
-        const bool looked_first =
-            releases.front() == "hand_over" || releases.front() == "next_waiter";
-        CHECK(looked_first == in_line);
+        for (const auto* each : {"release_unwaited", "release", "hand_over", "next_waiter"}) {
+            if (what == each) releases.emplace_back(what);
+        }
+    });
+    client releaser{network.wrap(database.source()), database.options()};
+    client other{database.source(), database.options()};
+    std::optional<lease> mine;
+    bool in_line = false;
+    SUBCASE("waited for") {
+        in_line = true;
+        auto theirs = other.acquire("job");
+        auto waiting =
+            std::async(std::launch::async, [&] { mine = acquire_soon(releaser, "job"); });
+        REQUIRE(places(database, 1));
+        theirs.release();
+        waiting.get();
     }
+    SUBCASE("control: granted at once") {
+        mine = releaser.acquire("job");
+    }
+    // Longer than a client remembers that a name was contended.
+    std::this_thread::sleep_for(1100ms);
+    auto behind =
+        std::async(std::launch::async, [&] { return other.try_acquire_for("job", patience); });
+    REQUIRE(places(database, 1));
+    {
+        const std::lock_guard lock{guard};
+        releases.clear();
+    }
+    mine->release();
+    CHECK(behind.get());
+    const std::lock_guard lock{guard};
+    REQUIRE_FALSE(releases.empty());
+    const bool looked_first = releases.front() == "hand_over" || releases.front() == "next_waiter";
+    CHECK(looked_first == in_line);
 }
 
 // --- statements that the server does not end -----------------------------------------------------

@@ -1026,35 +1026,31 @@ TEST_CASE("a deadlock cycle has exactly one victim, and the other waiters go on"
     }
 }
 
-TEST_CASE(
-    "a waiter whose grants repeatedly arrive after the lease's own deadline fails with timed_out") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client slow{network.wrap(database.source()), database.options({.poll_interval = 200ms})};
-        client other{database.source(), database.options({.poll_interval = 200ms})};
-        const auto self = std::this_thread::get_id();
-        network.after([&](std::string_view) {  // only the grants are delayed
-            if (std::this_thread::get_id() != self) std::this_thread::sleep_for(60ms);
-        });
-        std::atomic<bool> over{false};
-        std::latch taken{1};
-        auto busy = std::async(std::launch::async, [&] {
-            for (bool first = true; !over; first = false) {
-                const auto held = acquire_soon(other, "job");
-                if (first) taken.count_down();
-                eventually(
-                    [&] {
-                        return over || database.number("select count(*) from rowlock_waiter") > 0;
-                    },
-                    1s);
-            }
-        });
-        taken.wait();
-        CHECK(kind_of([&] { (void)slow.acquire("job", {.max_duration = 50ms}); }) ==
-              errc::timed_out);
-        over = true;
-        busy.get();
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a waiter whose grants repeatedly arrive after the lease's own deadline fails with timed_out",
+    database) {
+    interception network;
+    client slow{network.wrap(database.source()), database.options({.poll_interval = 200ms})};
+    client other{database.source(), database.options({.poll_interval = 200ms})};
+    const auto self = std::this_thread::get_id();
+    network.after([&](std::string_view) {  // only the grants are delayed
+        if (std::this_thread::get_id() != self) std::this_thread::sleep_for(60ms);
+    });
+    std::atomic<bool> over{false};
+    std::latch taken{1};
+    auto busy = std::async(std::launch::async, [&] {
+        for (bool first = true; !over; first = false) {
+            const auto held = acquire_soon(other, "job");
+            if (first) taken.count_down();
+            eventually(
+                [&] { return over || database.number("select count(*) from rowlock_waiter") > 0; },
+                1s);
+        }
+    });
+    taken.wait();
+    CHECK(kind_of([&] { (void)slow.acquire("job", {.max_duration = 50ms}); }) == errc::timed_out);
+    over = true;
+    busy.get();
 }
 
 // shows: deadlocks
@@ -1144,29 +1140,27 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("without deadlock detection only the time limits end a cycle") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const auto options = database.options(
-            {.poll_interval = 50ms, .deadlock_detection = deadlock_detection::off});
-        client left{database.source(), options};
-        client right{database.source(), options};
-        std::latch all_hold{2};
-        const auto run = [&](client& locks, const char* mine, const char* wanted) {
-            return std::async(std::launch::async, [&, mine, wanted] {
-                const auto held = locks.acquire(mine);
-                all_hold.arrive_and_wait();
-                const bool got = locks.try_acquire_for(wanted, 500ms).has_value();
-                all_hold.wait();
-                return got;
-            });
-        };
-        auto first = run(left, "a", "b");
-        auto second = run(right, "b", "a");
-        const bool one = first.get();
-        const bool other = second.get();
-        CHECK_FALSE((one && other));
-        CHECK(left.stats().deadlocks + right.stats().deadlocks == 0);
-    }
+ROWLOCK_SIMULATED_CASE("without deadlock detection only the time limits end a cycle", database) {
+    const auto options =
+        database.options({.poll_interval = 50ms, .deadlock_detection = deadlock_detection::off});
+    client left{database.source(), options};
+    client right{database.source(), options};
+    std::latch all_hold{2};
+    const auto run = [&](client& locks, const char* mine, const char* wanted) {
+        return std::async(std::launch::async, [&, mine, wanted] {
+            const auto held = locks.acquire(mine);
+            all_hold.arrive_and_wait();
+            const bool got = locks.try_acquire_for(wanted, 500ms).has_value();
+            all_hold.wait();
+            return got;
+        });
+    };
+    auto first = run(left, "a", "b");
+    auto second = run(right, "b", "a");
+    const bool one = first.get();
+    const bool other = second.get();
+    CHECK_FALSE((one && other));
+    CHECK(left.stats().deadlocks + right.stats().deadlocks == 0);
 }
 
 // The case below runs this one in its own process. It waits and reports the outcome.
