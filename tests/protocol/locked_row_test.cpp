@@ -325,49 +325,50 @@ TEST_CASE("a waiter for a predecessor's lease past its deadline is served at the
 }
 
 // shows: fault-destroyed-client
-ROWLOCK_SIMULATED_CASE("a call that is still running opens no session of a destroyed client",
-                       database) {
-    client holder{database.source(), database.options()};
-    auto job = holder.acquire("job");
-    SUBCASE("of a call that polls") {
-        std::optional<client> barging{std::in_place, database.source(), database.options()};
-        auto waiting = std::async(std::launch::async, [&] {
-            return kind_of([&] {
-                static_cast<void>(
-                    barging->try_acquire_for("job", 20s, {.queueing = queueing::barging}));
+TEST_CASE("a call that is still running opens no session of a destroyed client") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        auto job = holder.acquire("job");
+        SUBCASE("of a call that polls") {
+            std::optional<client> barging{std::in_place, database.source(), database.options()};
+            auto waiting = std::async(std::launch::async, [&] {
+                return kind_of([&] {
+                    static_cast<void>(
+                        barging->try_acquire_for("job", 20s, {.queueing = queueing::barging}));
+                });
             });
-        });
-        REQUIRE(eventually([&] { return barging->stats().sessions == 1; }));
-        barging.reset();
-        CHECK(waiting.get() == errc::lock_lost);
+            REQUIRE(eventually([&] { return barging->stats().sessions == 1; }));
+            barging.reset();
+            CHECK(waiting.get() == errc::lock_lost);
+        }
+        SUBCASE("of a call that was about to send a statement") {
+            interception network;
+            std::optional<client> trying{std::in_place, network.wrap(database.source()),
+                                         database.options()};
+            CHECK_FALSE(trying->try_acquire("job"));
+            job.release();
+            std::promise<void> there;
+            std::promise<void> gone;
+            const auto first = std::make_shared<std::atomic<bool>>(true);
+            network.before([&, first](std::string_view what) {
+                const bool asks = what == "acquire" || what.starts_with("probe");
+                if (!asks || !first->exchange(false)) return;
+                there.set_value();
+                gone.get_future().wait();
+            });
+            auto waiting = std::async(std::launch::async, [&] {
+                return kind_of([&] { static_cast<void>(trying->try_acquire("job")); });
+            });
+            CHECK(there.get_future().wait_for(20s) == std::future_status::ready);
+            trying.reset();
+            gone.set_value();
+            CHECK(waiting.get() == errc::lock_lost);
+            network.before({});
+        }
+        CHECK(database.number("select count(*) from rowlock_lease where session not in (select id "
+                              "from rowlock_session where owner = '" +
+                              holder.owner() + "')") == 0);
     }
-    SUBCASE("of a call that was about to send a statement") {
-        interception network;
-        std::optional<client> trying{std::in_place, network.wrap(database.source()),
-                                     database.options()};
-        CHECK_FALSE(trying->try_acquire("job"));
-        job.release();
-        std::promise<void> there;
-        std::promise<void> gone;
-        const auto first = std::make_shared<std::atomic<bool>>(true);
-        network.before([&, first](std::string_view what) {
-            const bool asks = what == "acquire" || what.starts_with("probe");
-            if (!asks || !first->exchange(false)) return;
-            there.set_value();
-            gone.get_future().wait();
-        });
-        auto waiting = std::async(std::launch::async, [&] {
-            return kind_of([&] { static_cast<void>(trying->try_acquire("job")); });
-        });
-        CHECK(there.get_future().wait_for(20s) == std::future_status::ready);
-        trying.reset();
-        gone.set_value();
-        CHECK(waiting.get() == errc::lock_lost);
-        network.before({});
-    }
-    CHECK(database.number("select count(*) from rowlock_lease where session not in (select id "
-                          "from rowlock_session where owner = '" +
-                          holder.owner() + "')") == 0);
 }
 
 TEST_CASE("the transaction that has locked a lease's row is named, and how to end it") {
