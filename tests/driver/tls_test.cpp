@@ -43,10 +43,11 @@ class certificates {
 public:
     /// @param names as in subjectAltName: `IP:127.0.0.1`, `DNS:db.example`
     explicit certificates(const std::string& names) {
-        openssl({"req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-                 "/CN=an authority", "-keyout", path("ca.key"), "-out", path("ca.pem")});
-        openssl({"req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=a server", "-addext",
-                 "subjectAltName=" + names, "-keyout", path("key.pem"), "-out", path("request")});
+        openssl({"req", "-x509", "-newkey", "ec", "-pkeyopt", curve, "-nodes", "-days", "2",
+                 "-subj", "/CN=an authority", "-keyout", path("ca.key"), "-out", path("ca.pem")});
+        openssl({"req", "-newkey", "ec", "-pkeyopt", curve, "-nodes", "-subj", "/CN=a server",
+                 "-addext", "subjectAltName=" + names, "-keyout", path("key.pem"), "-out",
+                 path("request")});
         openssl({"x509", "-req", "-days", "2", "-in", path("request"), "-CA", path("ca.pem"),
                  "-CAkey", path("ca.key"), "-CAcreateserial", "-copy_extensions", "copy", "-out",
                  path("certificate.pem")});
@@ -59,6 +60,9 @@ public:
     }
 
 private:
+    /// Such a key is made in no time.
+    static constexpr auto curve = "ec_paramgen_curve:prime256v1";
+
     [[nodiscard]] std::string path(const std::string& name) const {
         return folder_.path() + "/" + name;
     }
@@ -124,6 +128,25 @@ void check(const std::string& url, const expectations& all) {
 /// A server that offers no TLS.
 support::own_server_settings without_tls() {
     return {.arguments = {support::mysql_alone() ? "--tls-version=" : "--skip-ssl"}};
+}
+
+/// A server whose certificate names its address, for all cases: it takes seconds to start.
+struct server_with_tls {
+    const certificates its{"IP:127.0.0.1"};
+    const std::unique_ptr<support::own_server> server = [this] {
+        auto settings = its.settings();
+        settings.arguments.emplace_back("--bind-address=*");
+        return support::own_server::start(support::server::mariadb, settings);
+    }();
+};
+const server_with_tls& encrypting() {
+    static const server_with_tls one;
+    return one;
+}
+/// One without TLS, likewise. Null if there is none.
+const support::own_server* plain() {
+    static const auto one = support::own_server::start(support::server::mariadb, without_tls());
+    return one.get();
 }
 
 std::string with_user(const std::string& url, const std::string& user) {
@@ -199,9 +222,8 @@ void connect_by_the_library(std::uint16_t port, const std::string& password) {
 }  // namespace
 
 TEST_CASE("each ssl-mode means what it says: a server whose certificate names its address") {
-    const certificates its{"IP:127.0.0.1"};
+    const auto& [its, server] = encrypting();
     const certificates others{"IP:127.0.0.1"};
-    const auto server = support::own_server::start(support::server::mariadb, its.settings());
     if (!server) return;
     check(server->url(), unverified());
     check(server->url(),
@@ -227,7 +249,7 @@ TEST_CASE("each ssl-mode means what it says: a server whose certificate names an
 }
 
 TEST_CASE("each ssl-mode means what it says: a server without TLS") {
-    const auto server = support::own_server::start(support::server::mariadb, without_tls());
+    const auto* server = plain();
     if (!server) return;
     check(server->url(), {{"", outcome::clear},
                           {"?ssl-mode=PREFERRED", outcome::clear},
@@ -244,8 +266,7 @@ TEST_CASE("a unix socket is not encrypted unless asked for") {
 }
 
 TEST_CASE("TLS is used also for a URL without a password") {
-    const certificates its{"IP:127.0.0.1"};
-    const auto server = support::own_server::start(support::server::mariadb, its.settings());
+    const auto& server = encrypting().server;
     if (!server) return;
     const auto admin = rowlock::mysql::open(server->url()).connect(soon());
     (void)admin->query("create user open@'%'", soon());
@@ -254,10 +275,7 @@ TEST_CASE("TLS is used also for a URL without a password") {
 }
 
 TEST_CASE("each address of a host is tried, including IPv6") {
-    const certificates its{"IP:127.0.0.1"};
-    auto settings = its.settings();
-    settings.arguments.emplace_back("--bind-address=*");
-    const auto server = support::own_server::start(support::server::mariadb, settings);
+    const auto& server = encrypting().server;
     if (!server) return;
     check(with_host(server->url(), "localhost"), unverified());
     if (has_ipv6_loopback()) check(with_host(server->url(), "[::1]"), unverified());
@@ -448,11 +466,14 @@ TEST_CASE("a source leaves no more than sixteen connects behind, and works again
 // --- what it costs the server --------------------------------------------------------------------
 
 TEST_CASE("a server's last free connection is enough, again and again") {
-    auto settings = without_tls();  // there the login follows the probe soonest
-    settings.arguments.emplace_back("--max-connections=10");
-    const auto server = support::own_server::start(support::server::mariadb, settings);
+    const auto* server = plain();  // there the login follows the probe soonest
     if (!server) return;
     const auto admin = rowlock::mysql::open(server->url()).connect(soon());
+    (void)admin->query("set global max_connections = 10", soon());
+    struct as_before {
+        rowlock::sql::connection& on;
+        ~as_before() { (void)on.query("set global max_connections = 100", soon()); }
+    } const afterwards{*admin};
     (void)admin->query("create user plain@'%'", soon());
     (void)admin->query("grant all on rowlock.* to plain@'%'", soon());
     const auto is_free = [&] {
@@ -479,9 +500,8 @@ TEST_CASE("a server's last free connection is enough, again and again") {
 
 TEST_CASE("connecting to MariaDB with TLS preferred leaves no handshake unfinished") {
     if (support::mysql_alone()) return;  // MySQL asks for caching_sha2_password
-    const certificates its{"IP:127.0.0.1"};
-    for (const auto& settings : {its.settings(), without_tls()}) {
-        const auto server = support::own_server::start(support::server::mariadb, settings);
+    for (const support::own_server* server :
+         std::array<const support::own_server*, 2>{encrypting().server.get(), plain()}) {
         if (!server) return;
         const auto admin = rowlock::mysql::open(server->url()).connect(soon());
         const auto aborted = [&] {

@@ -297,70 +297,65 @@ TEST_CASE("a grant that comes after its caller has left counts as held by no thr
     }
 }
 
-TEST_CASE("reclaimed leases count as held once reclaim() returns them") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const auto options = database.options({.owner = "worker"});
-        const support::protocol_connection predecessor{database};
-        predecessor.open(session_id{1}, {.owner = "worker"});
-        REQUIRE(predecessor.try_acquire("a", session_id{1}, grant_id{10}));
-        REQUIRE(predecessor.try_acquire("b", session_id{1}, grant_id{20}));
-        interception network;
-        client successor{network.wrap(database.source()), options};
-        std::atomic<bool> early{false};
-        std::atomic<int> statements{0};
-        network.before([&, caller = std::this_thread::get_id()](std::string_view) {
-            if (std::this_thread::get_id() != caller) return;
-            ++statements;
-            if (successor.holds("a") || successor.holds("b")) early = true;
-        });
-        const auto taken = successor.reclaim();
-        CHECK(taken.size() == 2);
-        CHECK(statements > 2);
-        CHECK_FALSE(early);
-        CHECK(successor.holds("a"));
-        CHECK(successor.holds("b"));
-        network.before({});
-    }
+ROWLOCK_SIMULATED_CASE("reclaimed leases count as held once reclaim() returns them", database) {
+    const auto options = database.options({.owner = "worker"});
+    const support::protocol_connection predecessor{database};
+    predecessor.open(session_id{1}, {.owner = "worker"});
+    REQUIRE(predecessor.try_acquire("a", session_id{1}, grant_id{10}));
+    REQUIRE(predecessor.try_acquire("b", session_id{1}, grant_id{20}));
+    interception network;
+    client successor{network.wrap(database.source()), options};
+    std::atomic<bool> early{false};
+    std::atomic<int> statements{0};
+    network.before([&, caller = std::this_thread::get_id()](std::string_view) {
+        if (std::this_thread::get_id() != caller) return;
+        ++statements;
+        if (successor.holds("a") || successor.holds("b")) early = true;
+    });
+    const auto taken = successor.reclaim();
+    CHECK(taken.size() == 2);
+    CHECK(statements > 2);
+    CHECK_FALSE(early);
+    CHECK(successor.holds("a"));
+    CHECK(successor.holds("b"));
+    network.before({});
 }
 
 // The loss of the session comes between the two: the first is a grant by then, and the second is
 // not, so that whoever declares the loss does not see it.
-TEST_CASE("a lease that is lost while it is reclaimed is returned as lost, and reported") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const support::protocol_connection predecessor{database};
-        predecessor.open(session_id{1}, {.owner = "worker"});
-        REQUIRE(predecessor.try_acquire("a", session_id{1}, grant_id{10}));
-        REQUIRE(predecessor.try_acquire("b", session_id{1}, grant_id{20}));
-        interception network;
-        support::event_log events;
-        client successor{
-            network.wrap(database.source()),
-            database.options(
-                {.heartbeat = 200ms, .owner = "worker", .on_event = events.callback()})};
-        std::atomic<int> found{0};
-        network.after([&, caller = std::this_thread::get_id()](std::string_view what) {
-            if (std::this_thread::get_id() != caller || what != "find_grant" || ++found != 2)
-                return;
-            database.run("update rowlock_session set ended = " +
-                         std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
-                         " where id <> 1");
-            CHECK(eventually([&] { return events.has(event_kind::session_ended); }));
-        });
-        const auto taken = successor.reclaim();
-        network.after({});
-        REQUIRE(found == 2);
-        CHECK(taken.size() == 2);
-        for (const auto& each : taken) {
-            CHECK_FALSE(each.held());
-            CHECK(each.lost().stop_requested());
-        }
-        CHECK(eventually([&] {
-            return events.count(event_kind::lease_lost, loss_reason::session_ended) +
-                       events.count(event_kind::lease_lost, loss_reason::trust_window_passed) ==
-                   2;
-        }));
-        CHECK(successor.stats().held == 0);
+ROWLOCK_SIMULATED_CASE(
+    "a lease that is lost while it is reclaimed is returned as lost, and reported", database) {
+    const support::protocol_connection predecessor{database};
+    predecessor.open(session_id{1}, {.owner = "worker"});
+    REQUIRE(predecessor.try_acquire("a", session_id{1}, grant_id{10}));
+    REQUIRE(predecessor.try_acquire("b", session_id{1}, grant_id{20}));
+    interception network;
+    support::event_log events;
+    client successor{
+        network.wrap(database.source()),
+        database.options({.heartbeat = 200ms, .owner = "worker", .on_event = events.callback()})};
+    std::atomic<int> found{0};
+    network.after([&, caller = std::this_thread::get_id()](std::string_view what) {
+        if (std::this_thread::get_id() != caller || what != "find_grant" || ++found != 2) return;
+        database.run("update rowlock_session set ended = " +
+                     std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
+                     " where id <> 1");
+        CHECK(eventually([&] { return events.has(event_kind::session_ended); }));
+    });
+    const auto taken = successor.reclaim();
+    network.after({});
+    REQUIRE(found == 2);
+    CHECK(taken.size() == 2);
+    for (const auto& each : taken) {
+        CHECK_FALSE(each.held());
+        CHECK(each.lost().stop_requested());
     }
+    CHECK(eventually([&] {
+        return events.count(event_kind::lease_lost, loss_reason::session_ended) +
+                   events.count(event_kind::lease_lost, loss_reason::trust_window_passed) ==
+               2;
+    }));
+    CHECK(successor.stats().held == 0);
 }
 
 // shows: promise-9
@@ -411,36 +406,35 @@ TEST_CASE("a waiter whose limit has passed is skipped by the hand-over and by th
     }
 }
 
-TEST_CASE("a client that gives up its place looks behind it only where a hand-over would not") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        std::atomic<bool> gives_up{false};
-        std::atomic<int> looks{0};
-        network.before([&](std::string_view what) {
-            if (gives_up && (what == "names_with_waiters" || what == "next_waiter")) ++looks;
-        });
-        client holder{database.source(), database.options()};
-        client leaving{network.wrap(database.source()), database.options()};
-        client behind{database.source(), database.options()};
-        auto held = holder.acquire("job");
-        std::stop_source stop;
-        auto first = std::async(std::launch::async,
-                                [&] { return leaving.acquire("job", stop.get_token()); });
-        REQUIRE(eventually([&] { return holder.waiters("job").size() == 1; }));
-        auto second = std::async(std::launch::async,
-                                 [&] { return behind.try_acquire_for("job", support::patience); });
-        REQUIRE(eventually([&] { return holder.waiters("job").size() == 2; }));
-        gives_up = true;
-        stop.request_stop();
-        CHECK_FALSE(first.get());
-        CHECK(eventually([&] { return holder.waiters("job").size() == 1; }));
-        if (database.speaks() == sql::dialect::postgresql) {
-            CHECK(eventually([&] { return looks > 0; }));
-        }
-        held.release();
-        CHECK(second.get());
-        CHECK((looks > 0) == (database.speaks() == sql::dialect::postgresql));
+ROWLOCK_SIMULATED_CASE(
+    "a client that gives up its place looks behind it only where a hand-over would not", database) {
+    interception network;
+    std::atomic<bool> gives_up{false};
+    std::atomic<int> looks{0};
+    network.before([&](std::string_view what) {
+        if (gives_up && (what == "names_with_waiters" || what == "next_waiter")) ++looks;
+    });
+    client holder{database.source(), database.options()};
+    client leaving{network.wrap(database.source()), database.options()};
+    client behind{database.source(), database.options()};
+    auto held = holder.acquire("job");
+    std::stop_source stop;
+    auto first =
+        std::async(std::launch::async, [&] { return leaving.acquire("job", stop.get_token()); });
+    REQUIRE(eventually([&] { return holder.waiters("job").size() == 1; }));
+    auto second = std::async(std::launch::async,
+                             [&] { return behind.try_acquire_for("job", support::patience); });
+    REQUIRE(eventually([&] { return holder.waiters("job").size() == 2; }));
+    gives_up = true;
+    stop.request_stop();
+    CHECK_FALSE(first.get());
+    CHECK(eventually([&] { return holder.waiters("job").size() == 1; }));
+    if (database.speaks() == sql::dialect::postgresql) {
+        CHECK(eventually([&] { return looks > 0; }));
     }
+    held.release();
+    CHECK(second.get());
+    CHECK((looks > 0) == (database.speaks() == sql::dialect::postgresql));
 }
 
 TEST_CASE("a waiter whose limit has passed keeps no newcomer from a free lease") {
@@ -463,37 +457,36 @@ TEST_CASE("a waiter whose limit has passed keeps no newcomer from a free lease")
     }
 }
 
-TEST_CASE("a destroyed client cancels the entry of an enqueue whose reply was lost") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options()};
-        const auto held = holder.acquire("job");
-        std::atomic<bool> lost{false};
-        std::atomic<bool> ended{false};
-        interception network;
-        network.after([&](std::string_view what) {
-            if (what == "enqueue" && !lost.exchange(true)) interception::lose_reply();
+ROWLOCK_SIMULATED_CASE("a destroyed client cancels the entry of an enqueue whose reply was lost",
+                       database) {
+    client holder{database.source(), database.options()};
+    const auto held = holder.acquire("job");
+    std::atomic<bool> lost{false};
+    std::atomic<bool> ended{false};
+    interception network;
+    network.after([&](std::string_view what) {
+        if (what == "enqueue" && !lost.exchange(true)) interception::lose_reply();
+    });
+    // Until the session ends no cancellation of the heartbeat's gets through.
+    network.before([&](std::string_view what) {
+        if (what == "end_session") ended = true;
+        if (cancels(what) && !ended) throw error{errc::timed_out, "held up"};
+    });
+    {
+        client slow{network.wrap(database.source()), database.options({.ttl = 60s})};
+        std::stop_source stop;
+        auto waiting = std::async(std::launch::async, [&] {
+            return slow.try_acquire_for("job", support::patience, stop.get_token()).has_value();
         });
-        // Until the session ends no cancellation of the heartbeat's gets through.
-        network.before([&](std::string_view what) {
-            if (what == "end_session") ended = true;
-            if (cancels(what) && !ended) throw error{errc::timed_out, "held up"};
-        });
-        {
-            client slow{network.wrap(database.source()), database.options({.ttl = 60s})};
-            std::stop_source stop;
-            auto waiting = std::async(std::launch::async, [&] {
-                return slow.try_acquire_for("job", support::patience, stop.get_token()).has_value();
-            });
-            CHECK(eventually([&] { return slow.stats().queued == 1; }));
-            stop.request_stop();
-            CHECK_FALSE(waiting.get());
-            CHECK(lost);
-            CHECK(slow.stats().unknown_outcomes == 1);
-            CHECK(database.number("select count(*) from rowlock_waiter") >= 1);
-        }
-        CHECK(ended);
-        CHECK(database.number("select count(*) from rowlock_waiter") == 0);
+        CHECK(eventually([&] { return slow.stats().queued == 1; }));
+        stop.request_stop();
+        CHECK_FALSE(waiting.get());
+        CHECK(lost);
+        CHECK(slow.stats().unknown_outcomes == 1);
+        CHECK(database.number("select count(*) from rowlock_waiter") >= 1);
     }
+    CHECK(ended);
+    CHECK(database.number("select count(*) from rowlock_waiter") == 0);
 }
 
 TEST_CASE("the client that ends an expired session deletes its entries in all queues") {
@@ -540,20 +533,18 @@ ROWLOCK_SIMULATED_CASE(
     network.before({});
 }
 
-TEST_CASE("a call that stopped waiting does not count as waiting") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options()};
-        const auto job = holder.acquire("job");
-        interception network;
-        client giving_up{network.wrap(database.source()), database.options()};
-        cancel_held_up cancel{network};
-        CHECK_FALSE(giving_up.try_acquire("job"));  // opens its session
-        wait_and_give_up(database, giving_up);
-        CHECK(giving_up.stats().waiting == 0);
-        cancel.go.set_value();
-        CHECK(support::places(database, 0));
-        network.before({});
-    }
+ROWLOCK_SIMULATED_CASE("a call that stopped waiting does not count as waiting", database) {
+    client holder{database.source(), database.options()};
+    const auto job = holder.acquire("job");
+    interception network;
+    client giving_up{network.wrap(database.source()), database.options()};
+    cancel_held_up cancel{network};
+    CHECK_FALSE(giving_up.try_acquire("job"));  // opens its session
+    wait_and_give_up(database, giving_up);
+    CHECK(giving_up.stats().waiting == 0);
+    cancel.go.set_value();
+    CHECK(support::places(database, 0));
+    network.before({});
 }
 
 ROWLOCK_SIMULATED_CASE("a client that waits without events sends few statements", database) {

@@ -1,7 +1,6 @@
 // Advisory locks with other clients, dead connections, lost replies, poolers and standbys. The
 // tests force the orders by hooks, or wait until the server shows that the other side waits.
 
-#include "support/server_address.hpp"
 #include "sql/pooler.hpp"
 #include "support/blocked.hpp"
 #include "support/event_log.hpp"
@@ -9,6 +8,7 @@
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/pgbouncer.hpp"
+#include "support/server_address.hpp"
 #include "support/standby.hpp"
 #include "support/tcp_relay.hpp"
 #include "support/this_process.hpp"
@@ -114,6 +114,16 @@ std::shared_ptr<const test_server> on_postgresql() {
 }
 std::shared_ptr<const test_server> on_mariadb() {
     return on(support::server::mariadb);
+}
+
+/// Runs a case that waits for time to pass on both servers at the same time.
+template <typename Action>
+void on_both_at_once(const Action& action) {
+    std::vector<std::future<void>> all;
+    for (const auto& db : {on_postgresql(), on_mariadb()}) {
+        if (db) all.push_back(std::async(std::launch::async, [&action, db] { action(*db); }));
+    }
+    for (auto& each : all) each.get();
 }
 
 /// A connection to a node of a Galera cluster, according to the server's variables.
@@ -270,12 +280,12 @@ TEST_CASE(
     const std::string name = fresh("job");
     advisory_client locks{
         rowlock::open(through.url()),
-        {.check_period = 300ms, .statement_timeout = 3s, .keepalive_timeout = 18s}};
+        {.check_period = 300ms, .statement_timeout = 3s, .keepalive_timeout = 9s}};
     advisory_client others{db->source, unhurried<advisory_options>()};
     CHECK(others.try_lock(name + " other"));  // connects
     const auto one = locks.lock(name);
     relay.fall_silent();
-    check_lost_within(one, 300ms + 3s + 12s);
+    check_lost_within(one, 9s);
     CHECK_FALSE(others.try_lock(name));  // the server does not know yet
     CHECK(others.try_lock_for(name, 60s));
 }
@@ -535,26 +545,25 @@ TEST_CASE("a waiter without its own connection polls on the shared one") {
 }
 
 TEST_CASE("each lock may have its own connection, up to a limit") {
-    for (const auto& db : {on_postgresql(), on_mariadb()}) {
-        if (!db) continue;
-        advisory_client locks{db->source,
+    on_both_at_once([](const test_server& db) {
+        advisory_client locks{db.source,
                               {.own_connection = true,
                                .max_connections = 2,
                                .check_period = 100ms,
-                               .statement_timeout = 7s}};
+                               .statement_timeout = 3s}};
         const std::string name = fresh("job");
         auto one = locks.lock(name + "1");
         const auto two = locks.lock(name + "2");
         CHECK(locks.connections() == 2);
-        CHECK(db->holder_of(name + "1") != db->holder_of(name + "2"));
+        CHECK(db.holder_of(name + "1") != db.holder_of(name + "2"));
         CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name + "3")); }) == errc::timed_out);
-        db->kill(db->holder_of(name + "1"));
+        db.kill(db.holder_of(name + "1"));
         check_lost_within(one, at_once);
         CHECK(two.held());
         one = locks.lock(name + "3");
         CHECK(one.held());
         CHECK(locks.connections() == 2);
-    }
+    });
 }
 
 TEST_CASE("threads are served in the order of their arrival") {
@@ -619,7 +628,7 @@ TEST_CASE("readers join again once the writer of another process has stopped wai
     const auto one = readers.lock_shared(name);
     std::stop_source stop;
     auto writer = std::async(std::launch::async, [&] {
-        return writers.try_lock_for(name, 4s, stop.get_token()).has_value();
+        return writers.try_lock_for(name, 2s, stop.get_token()).has_value();
     });
     REQUIRE(db->somebody_waits_for(name));
     CHECK_FALSE(readers.try_lock_shared(name));
@@ -657,20 +666,19 @@ TEST_CASE(
 }
 
 TEST_CASE("a slice of a wait may be longer than the time for which a lock is trusted") {
-    for (const auto& db : {on_postgresql(), on_mariadb()}) {
-        if (!db) continue;
-        advisory_client locks{db->source,
+    on_both_at_once([](const test_server& db) {
+        advisory_client locks{db.source,
                               {.check_period = 200ms,
-                               .statement_timeout = 7s,
+                               .statement_timeout = 3s,
                                .wait_slice = 40s,
                                .retry = {.attempts = 1}}};
-        advisory_client others{db->source, unhurried<advisory_options>()};
+        advisory_client others{db.source, unhurried<advisory_options>()};
         const std::string name = fresh("job");
         auto held = std::make_optional(others.lock(name));
         auto waiter = std::async(std::launch::async, [&] { return locks.try_lock_for(name, 40s); });
-        REQUIRE(db->somebody_waits_for(name));
-        std::this_thread::sleep_for(8s);  // longer than the lock is trusted
-        CHECK(db->somebody_waits_for(name));
+        REQUIRE(db.somebody_waits_for(name));
+        std::this_thread::sleep_for(3500ms);  // longer than the lock is trusted
+        CHECK(db.somebody_waits_for(name));
         held.reset();
         const auto start = clock_type::now();
         const auto got = waiter.get();
@@ -679,7 +687,7 @@ TEST_CASE("a slice of a wait may be longer than the time for which a lock is tru
         CHECK(got->held());
         std::this_thread::sleep_for(600ms);
         CHECK(got->held());
-    }
+    });
 }
 
 TEST_CASE("CREATE INDEX CONCURRENTLY succeeds while a client waits for a lock") {
@@ -711,7 +719,7 @@ TEST_CASE("CREATE INDEX CONCURRENTLY succeeds while a client waits for a lock") 
     });
     REQUIRE(db->somebody_waits_for(name));
     const auto other = db->source.connect(soon());
-    other->query("set statement_timeout = '3s'", soon());
+    other->query("set statement_timeout = '1s'", soon());
     CHECK(kind_of([&] {
               other->query("create index concurrently on " + table + " (n)", soon());
           }) == errc::timed_out);
@@ -1042,12 +1050,17 @@ TEST_CASE("a lease is acquired, contended and released through a transaction poo
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     const auto source = database.at(pooler->url() + "?rowlock_pooler=transaction");
-    client a{source, database.options({.ttl = 9s, .heartbeat = 300ms})};
-    client b{source, database.options({.ttl = 9s, .heartbeat = 300ms})};
+    client a{source, database.options({.ttl = 30s, .heartbeat = 300ms})};
+    client b{source, database.options({.ttl = 30s, .heartbeat = 300ms})};
     auto first = a.try_acquire("job");
     REQUIRE(first);
     CHECK_FALSE(b.try_acquire("job"));
-    CHECK_FALSE(b.try_acquire_for("job", 10s));  // longer than the ttl: heartbeats succeed
+    CHECK_FALSE(b.try_acquire_for("job", 700ms));
+    for (const auto* each : {&a, &b}) {
+        const auto before = each->stats().heartbeats;
+        CHECK(eventually([&] { return each->stats().heartbeats >= before + 2; }));
+        CHECK(each->stats().sessions == 1);
+    }
     CHECK(first->held());
     auto waiter = std::async(std::launch::async, [&] { return b.try_acquire_for("job", 20s); });
     first->release();

@@ -94,25 +94,24 @@ TEST_CASE("a latch holds its waiters back until so many have arrived, generation
     }
 }
 
-TEST_CASE("a waiter may come before the first generation, and a stop ends its wait") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options()};
-        latch gate{locks, "gate"};
-        CHECK_FALSE(gate.wait_for(10ms));
-        std::stop_source stop;
-        stop.request_stop();
-        CHECK_FALSE(gate.wait(stop.get_token()));
-        std::jthread waiter{[&] { CHECK(gate.wait_for(support::patience)); }};
-        REQUIRE(gate.begin(1));
-        gate.count_down();
-        waiter.join();
-        REQUIRE(gate.begin(1));
-        CHECK(gate.reset());
-        CHECK_FALSE(gate.reset());
-        CHECK(kind_of([&] { gate.wait(); }) == errc::broken);
-        CHECK(kind_of([&] { gate.count_down(); }) == errc::broken);
-        CHECK(gate.begin(1));
-    }
+ROWLOCK_SIMULATED_CASE("a waiter may come before the first generation, and a stop ends its wait",
+                       database) {
+    client locks{database.source(), database.options()};
+    latch gate{locks, "gate"};
+    CHECK_FALSE(gate.wait_for(10ms));
+    std::stop_source stop;
+    stop.request_stop();
+    CHECK_FALSE(gate.wait(stop.get_token()));
+    std::jthread waiter{[&] { CHECK(gate.wait_for(support::patience)); }};
+    REQUIRE(gate.begin(1));
+    gate.count_down();
+    waiter.join();
+    REQUIRE(gate.begin(1));
+    CHECK(gate.reset());
+    CHECK_FALSE(gate.reset());
+    CHECK(kind_of([&] { gate.wait(); }) == errc::broken);
+    CHECK(kind_of([&] { gate.count_down(); }) == errc::broken);
+    CHECK(gate.begin(1));
 }
 
 TEST_CASE("a party whose client's session was ended joins, or enters, in a new one") {
@@ -215,58 +214,53 @@ ROWLOCK_SIMULATED_CASE("a party that is lost before it arrived breaks its latch,
     }
 }
 
-TEST_CASE("a session that expired is ended before its parties are lost") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client dies{network.wrap(database.source()), slow_beats(database)};
-        client waiting{database.source(), database.options()};
-        latch gate{waiting, "gate"};
-        REQUIRE(gate.begin(1));
-        const auto mine = latch{dies, "gate"}.join();
-        network.before([](std::string_view) { interception::refuse_to_send(); });
-        database.run("update rowlock_session set expires_at = opened_at where owner = '" +
-                     dies.owner() + "'");
-        CHECK(kind_of([&] { gate.wait(); }) == errc::broken);
-        CHECK(database.number("select count(*) from rowlock_session where " +
-                              std::string{database.speaks() == sql::dialect::postgresql
-                                              ? "not ended"
-                                              : "ended = 0"} +
-                              " and owner = '" + dies.owner() + "'") == 0);
-        network.before({});
-    }
+ROWLOCK_SIMULATED_CASE("a session that expired is ended before its parties are lost", database) {
+    interception network;
+    client dies{network.wrap(database.source()), slow_beats(database)};
+    client waiting{database.source(), database.options()};
+    latch gate{waiting, "gate"};
+    REQUIRE(gate.begin(1));
+    const auto mine = latch{dies, "gate"}.join();
+    network.before([](std::string_view) { interception::refuse_to_send(); });
+    database.run("update rowlock_session set expires_at = opened_at where owner = '" +
+                 dies.owner() + "'");
+    CHECK(kind_of([&] { gate.wait(); }) == errc::broken);
+    CHECK(database.number("select count(*) from rowlock_session where " +
+                          std::string{database.speaks() == sql::dialect::postgresql ? "not ended"
+                                                                                    : "ended = 0"} +
+                          " and owner = '" + dies.owner() + "'") == 0);
+    network.before({});
 }
 
-TEST_CASE("what was done by a call whose reply was lost is not done again") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()), slow_beats(database)};
-        static_cast<void>(locks.acquire("open a session"));
-        latch gate{locks, "gate"};
-        double_barrier meeting{locks, "meeting", 2};
-        int lost = 0;
-        const auto losing = [&](const auto& call) {
-            bool done = false;
-            network.after([&](std::string_view what) {
-                if (what != "commit" || std::exchange(done, true)) return;
-                ++lost;
-                interception::lose_reply();
-            });
-            call();
-            network.after({});
-        };
-        losing([&] { CHECK(gate.begin(3)); });
-        CHECK_FALSE(gate.begin(3));
-        std::optional<latch_party> mine;
-        losing([&] { mine.emplace(gate.join()); });
-        CHECK(gate.inspect()->registered == 1);
-        losing([&] { mine->arrive(); });
-        CHECK(gate.inspect()->arrived == 1);
-        gate.count_down();
-        CHECK(gate.inspect()->state == latch_state::closed);
-        losing([&] { CHECK_FALSE(meeting.enter_for(0ms)); });
-        CHECK(meeting.inspect()->entered == 0);
-        CHECK(lost == 4);
-    }
+ROWLOCK_SIMULATED_CASE("what was done by a call whose reply was lost is not done again", database) {
+    interception network;
+    client locks{network.wrap(database.source()), slow_beats(database)};
+    static_cast<void>(locks.acquire("open a session"));
+    latch gate{locks, "gate"};
+    double_barrier meeting{locks, "meeting", 2};
+    int lost = 0;
+    const auto losing = [&](const auto& call) {
+        bool done = false;
+        network.after([&](std::string_view what) {
+            if (what != "commit" || std::exchange(done, true)) return;
+            ++lost;
+            interception::lose_reply();
+        });
+        call();
+        network.after({});
+    };
+    losing([&] { CHECK(gate.begin(3)); });
+    CHECK_FALSE(gate.begin(3));
+    std::optional<latch_party> mine;
+    losing([&] { mine.emplace(gate.join()); });
+    CHECK(gate.inspect()->registered == 1);
+    losing([&] { mine->arrive(); });
+    CHECK(gate.inspect()->arrived == 1);
+    gate.count_down();
+    CHECK(gate.inspect()->state == latch_state::closed);
+    losing([&] { CHECK_FALSE(meeting.enter_for(0ms)); });
+    CHECK(meeting.inspect()->entered == 0);
+    CHECK(lost == 4);
 }
 
 TEST_CASE("parties of a double barrier begin together, and end together") {
@@ -341,61 +335,60 @@ TEST_CASE("an entry whose time is up is taken back, unless the barrier opened at
     }
 }
 
-TEST_CASE("a party that is lost inside a double barrier breaks what is to come, or counts") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client stays{database.source(), slow_beats(database)};
-        for (const auto on_loss : {party_loss::breaks, party_loss::counts}) {
-            CAPTURE(static_cast<int>(on_loss));
-            const bool breaks = on_loss == party_loss::breaks;
-            const barrier_options options{.on_loss = on_loss};
-            const std::string name = breaks ? "breaks" : "counts";
-            // Before it opens.
-            {
-                client dies{database.source(), slow_beats(database)};
-                double_barrier here{stays, name, 2, options};
-                double_barrier there{dies, name, 2, options};
-                std::jthread enters{[&](const std::stop_token& stop) {
-                    try {
-                        static_cast<void>(there.enter(stop));
-                    } catch (const error&) {
-                        // It is broken.
-                    }
-                }};
-                REQUIRE(eventually([&] {
-                    const auto seen = here.inspect();
-                    return seen && seen->entered == 1;
-                }));
-                const auto first = here.inspect()->generation;
-                end_sessions_of(database, dies);
-                // The next to enter does not open it with a lost party, and begins another one.
-                CHECK(here.enter_for(breaks ? 10ms : 20s).has_value() != breaks);
-                // Its parties may have departed by now.
-                const auto state = here.inspect(first)->state;
-                CHECK((state == barrier_state::broken) == breaks);
-                CHECK(state != barrier_state::filling);
-            }
-            // After it opened: the first answer stays, the second is broken, or given.
+ROWLOCK_SIMULATED_CASE(
+    "a party that is lost inside a double barrier breaks what is to come, or counts", database) {
+    client stays{database.source(), slow_beats(database)};
+    for (const auto on_loss : {party_loss::breaks, party_loss::counts}) {
+        CAPTURE(static_cast<int>(on_loss));
+        const bool breaks = on_loss == party_loss::breaks;
+        const barrier_options options{.on_loss = on_loss};
+        const std::string name = breaks ? "breaks" : "counts";
+        // Before it opens.
+        {
             client dies{database.source(), slow_beats(database)};
             double_barrier here{stays, name, 2, options};
             double_barrier there{dies, name, 2, options};
-            std::optional<barrier_party> lost;
-            std::jthread enters{[&](const std::stop_token& stop) { lost = there.enter(stop); }};
-            auto mine = here.enter();
-            enters.join();
-            REQUIRE(lost);
-            CHECK_FALSE(mine.leave_for(10ms));
+            std::jthread enters{[&](const std::stop_token& stop) {
+                try {
+                    static_cast<void>(there.enter(stop));
+                } catch (const error&) {
+                    // It is broken.
+                }
+            }};
+            REQUIRE(eventually([&] {
+                const auto seen = here.inspect();
+                return seen && seen->entered == 1;
+            }));
+            const auto first = here.inspect()->generation;
             end_sessions_of(database, dies);
-            if (breaks) {
-                CHECK(kind_of([&] { mine.leave(); }) == errc::broken);
-                CHECK(kind_of([&] { lost->leave(); }) == errc::broken);
-                CHECK(here.inspect()->state == barrier_state::broken);
-            } else {
-                CHECK_NOTHROW(mine.leave());
-                CHECK_NOTHROW(lost->leave());
-            }
-            // The next generation does not suffer from it.
-            CHECK_FALSE(here.enter_for(10ms));
+            // The next to enter does not open it with a lost party, and begins another one.
+            CHECK(here.enter_for(breaks ? 10ms : 20s).has_value() != breaks);
+            // Its parties may have departed by now.
+            const auto state = here.inspect(first)->state;
+            CHECK((state == barrier_state::broken) == breaks);
+            CHECK(state != barrier_state::filling);
         }
+        // After it opened: the first answer stays, the second is broken, or given.
+        client dies{database.source(), slow_beats(database)};
+        double_barrier here{stays, name, 2, options};
+        double_barrier there{dies, name, 2, options};
+        std::optional<barrier_party> lost;
+        std::jthread enters{[&](const std::stop_token& stop) { lost = there.enter(stop); }};
+        auto mine = here.enter();
+        enters.join();
+        REQUIRE(lost);
+        CHECK_FALSE(mine.leave_for(10ms));
+        end_sessions_of(database, dies);
+        if (breaks) {
+            CHECK(kind_of([&] { mine.leave(); }) == errc::broken);
+            CHECK(kind_of([&] { lost->leave(); }) == errc::broken);
+            CHECK(here.inspect()->state == barrier_state::broken);
+        } else {
+            CHECK_NOTHROW(mine.leave());
+            CHECK_NOTHROW(lost->leave());
+        }
+        // The next generation does not suffer from it.
+        CHECK_FALSE(here.enter_for(10ms));
     }
 }
 
@@ -432,118 +425,114 @@ ROWLOCK_SIMULATED_CASE("a join that failed has done nothing, whatever becomes of
     CHECK(gate.inspect()->arrived == 0);
 }
 
-TEST_CASE("an arrival whose reply was lost does not count in the next generation as well") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()), slow_beats(database)};
-        client other{database.source(), database.options()};
-        static_cast<void>(locks.acquire("open a session"));
-        latch here{locks, "gate"};
-        latch there{other, "gate"};
-        REQUIRE(here.begin(1));
-        std::optional<std::int64_t> next;
-        network.after([&](std::string_view what) {
-            if (what != "commit" || next) return;
-            next = there.begin(2);
-            interception::lose_reply();
-        });
-        here.count_down();
-        REQUIRE(next);
-        CHECK(there.inspect(*next)->arrived == 0);
-        // Nor does a reset break the next.
-        next.reset();
-        network.after([&](std::string_view what) {
-            if (what != "commit" || next) return;
-            next = there.begin(2);
-            interception::lose_reply();
-        });
-        CHECK(here.reset());
-        REQUIRE(next);
-        CHECK(there.inspect(*next)->state == latch_state::closed);
-        network.after({});
-    }
+ROWLOCK_SIMULATED_CASE(
+    "an arrival whose reply was lost does not count in the next generation as well", database) {
+    interception network;
+    client locks{network.wrap(database.source()), slow_beats(database)};
+    client other{database.source(), database.options()};
+    static_cast<void>(locks.acquire("open a session"));
+    latch here{locks, "gate"};
+    latch there{other, "gate"};
+    REQUIRE(here.begin(1));
+    std::optional<std::int64_t> next;
+    network.after([&](std::string_view what) {
+        if (what != "commit" || next) return;
+        next = there.begin(2);
+        interception::lose_reply();
+    });
+    here.count_down();
+    REQUIRE(next);
+    CHECK(there.inspect(*next)->arrived == 0);
+    // Nor does a reset break the next.
+    next.reset();
+    network.after([&](std::string_view what) {
+        if (what != "commit" || next) return;
+        next = there.begin(2);
+        interception::lose_reply();
+    });
+    CHECK(here.reset());
+    REQUIRE(next);
+    CHECK(there.inspect(*next)->state == latch_state::closed);
+    network.after({});
 }
 
-TEST_CASE("a latch does not open beside a party that was lost long ago, and a new one begins") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options()};
-        latch gate{locks, "gate"};
-        {
-            client dies{database.source(), slow_beats(database)};
-            REQUIRE(gate.begin(2));
-            const auto lost = latch{dies, "gate"}.join();
-            gate.count_down();
-            end_sessions_of(database, dies);
-            // No client has waited. The last arrival opens nothing.
-            CHECK(kind_of([&] { gate.count_down(); }) == errc::broken);
-        }
-        {
-            client dies{database.source(), slow_beats(database)};
-            REQUIRE(gate.begin(1));
-            const auto lost = latch{dies, "gate"}.join();
-            end_sessions_of(database, dies);
-            CHECK(gate.begin(1));
-        }
-        // The same by a party: what it reports is what it has written.
+ROWLOCK_SIMULATED_CASE(
+    "a latch does not open beside a party that was lost long ago, and a new one begins", database) {
+    client locks{database.source(), database.options()};
+    latch gate{locks, "gate"};
+    {
+        client dies{database.source(), slow_beats(database)};
+        REQUIRE(gate.begin(2));
+        const auto lost = latch{dies, "gate"}.join();
         gate.count_down();
-        for (const auto on_loss : {party_loss::breaks, party_loss::counts}) {
-            client dies{database.source(), slow_beats(database)};
-            REQUIRE(gate.begin(2, {.on_loss = on_loss}));
-            const auto lost = latch{dies, "gate"}.join();
-            auto mine = gate.join();
-            gate.count_down();
-            end_sessions_of(database, dies);
-            if (on_loss == party_loss::breaks) {
-                CHECK(kind_of([&] { mine.arrive(); }) == errc::broken);
-                CHECK(gate.inspect()->state == latch_state::broken);
-            } else {
-                CHECK_NOTHROW(mine.arrive());
-                CHECK(gate.inspect()->state == latch_state::open);
-            }
+        end_sessions_of(database, dies);
+        // No client has waited. The last arrival opens nothing.
+        CHECK(kind_of([&] { gate.count_down(); }) == errc::broken);
+    }
+    {
+        client dies{database.source(), slow_beats(database)};
+        REQUIRE(gate.begin(1));
+        const auto lost = latch{dies, "gate"}.join();
+        end_sessions_of(database, dies);
+        CHECK(gate.begin(1));
+    }
+    // The same by a party: what it reports is what it has written.
+    gate.count_down();
+    for (const auto on_loss : {party_loss::breaks, party_loss::counts}) {
+        client dies{database.source(), slow_beats(database)};
+        REQUIRE(gate.begin(2, {.on_loss = on_loss}));
+        const auto lost = latch{dies, "gate"}.join();
+        auto mine = gate.join();
+        gate.count_down();
+        end_sessions_of(database, dies);
+        if (on_loss == party_loss::breaks) {
+            CHECK(kind_of([&] { mine.arrive(); }) == errc::broken);
+            CHECK(gate.inspect()->state == latch_state::broken);
+        } else {
+            CHECK_NOTHROW(mine.arrive());
+            CHECK(gate.inspect()->state == latch_state::open);
         }
     }
 }
 
-TEST_CASE("a stop during a retry does not take a party out of a barrier that opened with it") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()), slow_beats(database)};
-        client other{database.source(), database.options()};
-        static_cast<void>(locks.acquire("open a session"));
-        double_barrier here{locks, "step", 2};
-        double_barrier there{other, "step", 2};
-        std::optional<barrier_party> first;
-        std::jthread enters{[&] { first = there.enter_for(20s); }};
-        REQUIRE(eventually([&] {
-            const auto seen = there.inspect();
-            return seen && seen->entered == 1;
-        }));
-        std::stop_source stop;
-        bool lost = false;
-        network.after([&](std::string_view what) {
-            if (what != "commit" || std::exchange(lost, true)) return;
-            stop.request_stop();
-            interception::lose_reply();
-        });
-        const auto mine = here.enter(stop.get_token());
-        network.after({});
-        enters.join();
-        REQUIRE(lost);
-        REQUIRE(first);
-        CHECK(mine);
-        CHECK(there.inspect()->left == 0);
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a stop during a retry does not take a party out of a barrier that opened with it", database) {
+    interception network;
+    client locks{network.wrap(database.source()), slow_beats(database)};
+    client other{database.source(), database.options()};
+    static_cast<void>(locks.acquire("open a session"));
+    double_barrier here{locks, "step", 2};
+    double_barrier there{other, "step", 2};
+    std::optional<barrier_party> first;
+    std::jthread enters{[&] { first = there.enter_for(20s); }};
+    REQUIRE(eventually([&] {
+        const auto seen = there.inspect();
+        return seen && seen->entered == 1;
+    }));
+    std::stop_source stop;
+    bool lost = false;
+    network.after([&](std::string_view what) {
+        if (what != "commit" || std::exchange(lost, true)) return;
+        stop.request_stop();
+        interception::lose_reply();
+    });
+    const auto mine = here.enter(stop.get_token());
+    network.after({});
+    enters.join();
+    REQUIRE(lost);
+    REQUIRE(first);
+    CHECK(mine);
+    CHECK(there.inspect()->left == 0);
 }
 
-TEST_CASE("a generation that has not begun is waited for, one that was deleted is broken") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options()};
-        latch gate{locks, "gate"};
-        const auto first = *gate.begin(1);
-        gate.count_down();
-        CHECK_FALSE(gate.wait_for(20ms, {}, first + 1));
-        CHECK(kind_of([&] { gate.wait(-1); }) == errc::broken);
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a generation that has not begun is waited for, one that was deleted is broken", database) {
+    client locks{database.source(), database.options()};
+    latch gate{locks, "gate"};
+    const auto first = *gate.begin(1);
+    gate.count_down();
+    CHECK_FALSE(gate.wait_for(20ms, {}, first + 1));
+    CHECK(kind_of([&] { gate.wait(-1); }) == errc::broken);
 }
 
 TEST_CASE("in a forked child the objects of the parent are inert") {
@@ -667,23 +656,21 @@ TEST_CASE("the reaper deletes generations that were over long ago, and numbers r
     }
 }
 
-TEST_CASE("a destroyed client ends the waits of its threads") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        auto locks = std::make_unique<client>(network.wrap(database.source()), database.options());
-        latch gate{*locks, "gate"};
-        REQUIRE(gate.begin(1));
-        std::atomic<int> looks{0};
-        network.after([&](std::string_view what) {
-            if (what == "look_at_round") ++looks;
-        });
-        std::optional<errc> why;
-        std::jthread waiter{[&](const std::stop_token& stop) {
-            why = kind_of([&] { static_cast<void>(gate.wait(stop)); });
-        }};
-        REQUIRE(eventually([&] { return looks > 1; }));
-        locks.reset();
-        waiter.join();
-        CHECK(why == errc::lock_lost);
-    }
+ROWLOCK_SIMULATED_CASE("a destroyed client ends the waits of its threads", database) {
+    interception network;
+    auto locks = std::make_unique<client>(network.wrap(database.source()), database.options());
+    latch gate{*locks, "gate"};
+    REQUIRE(gate.begin(1));
+    std::atomic<int> looks{0};
+    network.after([&](std::string_view what) {
+        if (what == "look_at_round") ++looks;
+    });
+    std::optional<errc> why;
+    std::jthread waiter{[&](const std::stop_token& stop) {
+        why = kind_of([&] { static_cast<void>(gate.wait(stop)); });
+    }};
+    REQUIRE(eventually([&] { return looks > 1; }));
+    locks.reset();
+    waiter.join();
+    CHECK(why == errc::lock_lost);
 }

@@ -280,75 +280,72 @@ TEST_CASE("a term counts as held once its call returns it, and not while others 
     }
 }
 
-TEST_CASE("a leader that lost its lease hands over no other client's") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        candidate leader{database, "leader", 0, &network};
-        candidate usurper{database, "usurper"};
-        candidate waiting{database, "waiting"};
-        auto term = leader.office().try_campaign();
-        REQUIRE(term);
-        waiting.campaign();
-        const auto to = session_of(leader.office(), "waiting");
-        std::optional<lease> taken;
-        const auto take = [&] {
-            // Past the queue: the row goes from the one grant to another.
-            REQUIRE(usurper.locks().force_release("office"));
-            taken = usurper.locks().try_acquire("office", {.queueing = queueing::barging});
-        };
-        SUBCASE("before it looks for candidates") {
-            std::atomic<bool> once{false};
-            network.before([&](std::string_view what) {
-                if (what == "candidate" && !once.exchange(true)) take();
-            });
-        }
-        SUBCASE("after it has found one") {
-            std::atomic<bool> once{false};
-            network.after([&](std::string_view what) {
-                if (what == "candidate" && !once.exchange(true)) take();
-            });
-        }
-        // The waiter may have been served between the two, by its own client; then it is no
-        // candidate.
-        const auto failed = kind_of([&] { static_cast<void>(term->step_down(to)); });
-        if (taken) {
-            CHECK(failed == errc::lock_lost);
-            CHECK(usurper.locks().inspect("office")->token == taken->token());
-            CHECK(taken->held());
-            CHECK_NOTHROW(taken->release());
-        }
-        CHECK(waiting.leads());
+ROWLOCK_SIMULATED_CASE("a leader that lost its lease hands over no other client's", database) {
+    interception network;
+    candidate leader{database, "leader", 0, &network};
+    candidate usurper{database, "usurper"};
+    candidate waiting{database, "waiting"};
+    auto term = leader.office().try_campaign();
+    REQUIRE(term);
+    waiting.campaign();
+    const auto to = session_of(leader.office(), "waiting");
+    std::optional<lease> taken;
+    const auto take = [&] {
+        // Past the queue: the row goes from the one grant to another.
+        REQUIRE(usurper.locks().force_release("office"));
+        taken = usurper.locks().try_acquire("office", {.queueing = queueing::barging});
+    };
+    SUBCASE("before it looks for candidates") {
+        std::atomic<bool> once{false};
+        network.before([&](std::string_view what) {
+            if (what == "candidate" && !once.exchange(true)) take();
+        });
     }
+    SUBCASE("after it has found one") {
+        std::atomic<bool> once{false};
+        network.after([&](std::string_view what) {
+            if (what == "candidate" && !once.exchange(true)) take();
+        });
+    }
+    // The waiter may have been served between the two, by its own client; then it is no
+    // candidate.
+    const auto failed = kind_of([&] { static_cast<void>(term->step_down(to)); });
+    if (taken) {
+        CHECK(failed == errc::lock_lost);
+        CHECK(usurper.locks().inspect("office")->token == taken->token());
+        CHECK(taken->held());
+        CHECK_NOTHROW(taken->release());
+    }
+    CHECK(waiting.leads());
 }
 
-TEST_CASE("after a lost reply a leader has stepped down once, and knows for whom") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        candidate leader{database, "leader", 0, &network};
-        candidate early{database, "early"};
-        candidate late{database, "late"};
-        auto term = leader.office().try_campaign();
-        REQUIRE(term);
-        early.campaign();
-        late.campaign();
-        const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        const std::string_view last = postgresql ? "hand_over_to" : "commit";
-        std::atomic<bool> once{false};
-        SUBCASE("the reply is lost") {
-            network.after([&](std::string_view what) {
-                if (what == last && !once.exchange(true)) interception::lose_reply();
-            });
-        }
-        SUBCASE("the request is lost") {
-            network.before([&](std::string_view what) {
-                if (what == last && !once.exchange(true)) interception::refuse_to_send();
-            });
-        }
-        CHECK(term->step_down(session_of(leader.office(), "late")));
-        CHECK(once);
-        CHECK(late.leads());
-        CHECK_FALSE(early.leads(30ms));
+ROWLOCK_SIMULATED_CASE("after a lost reply a leader has stepped down once, and knows for whom",
+                       database) {
+    interception network;
+    candidate leader{database, "leader", 0, &network};
+    candidate early{database, "early"};
+    candidate late{database, "late"};
+    auto term = leader.office().try_campaign();
+    REQUIRE(term);
+    early.campaign();
+    late.campaign();
+    const bool postgresql = database.speaks() == sql::dialect::postgresql;
+    const std::string_view last = postgresql ? "hand_over_to" : "commit";
+    std::atomic<bool> once{false};
+    SUBCASE("the reply is lost") {
+        network.after([&](std::string_view what) {
+            if (what == last && !once.exchange(true)) interception::lose_reply();
+        });
     }
+    SUBCASE("the request is lost") {
+        network.before([&](std::string_view what) {
+            if (what == last && !once.exchange(true)) interception::refuse_to_send();
+        });
+    }
+    CHECK(term->step_down(session_of(leader.office(), "late")));
+    CHECK(once);
+    CHECK(late.leads());
+    CHECK_FALSE(early.leads(30ms));
 }
 
 TEST_CASE("a leader changes its value, as long as it leads") {
@@ -429,35 +426,32 @@ TEST_CASE("an observer sees each leader, its value, and that there is none") {
     }
 }
 
-TEST_CASE("a stop, the end of the client and a bad connection end an observer's wait") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        auto observer = std::make_unique<client>(network.wrap(database.source()),
-                                                 database.options({.retry = {.attempts = 1}}));
-        auto changes = observer->watch("office", {.poll_interval = 10ms});
-        REQUIRE(changes.next());
-        std::stop_source stop;
-        auto waiting =
-            std::async(std::launch::async, [&] { return changes.next(stop.get_token()); });
-        CHECK(waiting.wait_for(30ms) == std::future_status::timeout);
-        stop.request_stop();
-        CHECK_FALSE(waiting.get().has_value());
+ROWLOCK_SIMULATED_CASE("a stop, the end of the client and a bad connection end an observer's wait",
+                       database) {
+    interception network;
+    auto observer = std::make_unique<client>(network.wrap(database.source()),
+                                             database.options({.retry = {.attempts = 1}}));
+    auto changes = observer->watch("office", {.poll_interval = 10ms});
+    REQUIRE(changes.next());
+    std::stop_source stop;
+    auto waiting = std::async(std::launch::async, [&] { return changes.next(stop.get_token()); });
+    CHECK(waiting.wait_for(30ms) == std::future_status::timeout);
+    stop.request_stop();
+    CHECK_FALSE(waiting.get().has_value());
 
-        network.before([](std::string_view what) {
-            if (what == "inspect") interception::refuse_to_send();
-        });
-        CHECK(kind_of([&] { static_cast<void>(changes.next()); }) == errc::database_unreachable);
-        network.before({});
-        CHECK_FALSE(changes.next_for(30ms).has_value());  // it goes on
+    network.before([](std::string_view what) {
+        if (what == "inspect") interception::refuse_to_send();
+    });
+    CHECK(kind_of([&] { static_cast<void>(changes.next()); }) == errc::database_unreachable);
+    network.before({});
+    CHECK_FALSE(changes.next_for(30ms).has_value());  // it goes on
 
-        auto abandoned = std::async(std::launch::async, [&] {
-            return kind_of([&] { static_cast<void>(changes.next()); });
-        });
-        CHECK(abandoned.wait_for(30ms) == std::future_status::timeout);
-        observer.reset();
-        CHECK(abandoned.get() == errc::lock_lost);
-        CHECK(kind_of([&] { static_cast<void>(changes.next()); }) == errc::lock_lost);
-    }
+    auto abandoned = std::async(
+        std::launch::async, [&] { return kind_of([&] { static_cast<void>(changes.next()); }); });
+    CHECK(abandoned.wait_for(30ms) == std::future_status::timeout);
+    observer.reset();
+    CHECK(abandoned.get() == errc::lock_lost);
+    CHECK(kind_of([&] { static_cast<void>(changes.next()); }) == errc::lock_lost);
 }
 
 TEST_CASE("a watch shows the holders of any lock, and no change twice") {
@@ -515,52 +509,50 @@ TEST_CASE("a watch shows no change when the holder extends its lease; control: a
     }
 }
 
-TEST_CASE("lead() campaigns again after a loss, and ends with the work or a stop") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.watchful()};
-        client other{database.source(), database.options()};
-        election office{locks, "office", {.value = "a"}};
-        std::vector<fencing_token> terms;
-        CHECK(office.lead({}, [&](leadership& term) {
-            terms.push_back(term.term());
-            if (terms.size() > 1) return;
-            REQUIRE(other.force_release("office"));
-            REQUIRE(eventually([&] { return !term.held(); }));
-        }));
-        REQUIRE(terms.size() == 2);
-        CHECK(terms[1] > terms[0]);
-        CHECK_FALSE(office.leader().has_value());
+ROWLOCK_SIMULATED_CASE("lead() campaigns again after a loss, and ends with the work or a stop",
+                       database) {
+    client locks{database.source(), database.watchful()};
+    client other{database.source(), database.options()};
+    election office{locks, "office", {.value = "a"}};
+    std::vector<fencing_token> terms;
+    CHECK(office.lead({}, [&](leadership& term) {
+        terms.push_back(term.term());
+        if (terms.size() > 1) return;
+        REQUIRE(other.force_release("office"));
+        REQUIRE(eventually([&] { return !term.held(); }));
+    }));
+    REQUIRE(terms.size() == 2);
+    CHECK(terms[1] > terms[0]);
+    CHECK_FALSE(office.leader().has_value());
 
-        CHECK_THROWS_AS(office.lead({}, [](leadership&) { throw std::runtime_error{"no paper"}; }),
-                        std::runtime_error);
-        CHECK(eventually([&] { return !office.leader().has_value(); }));
+    CHECK_THROWS_AS(office.lead({}, [](leadership&) { throw std::runtime_error{"no paper"}; }),
+                    std::runtime_error);
+    CHECK(eventually([&] { return !office.leader().has_value(); }));
 
-        std::stop_source stop;
-        const auto held = other.acquire("office");
-        auto waiting = std::async(
-            std::launch::async, [&] { return office.lead(stop.get_token(), [](leadership&) {}); });
-        CHECK(eventually([&] { return entries(database) == 1; }));
-        stop.request_stop();
-        CHECK_FALSE(waiting.get());
-    }
+    std::stop_source stop;
+    const auto held = other.acquire("office");
+    auto waiting = std::async(std::launch::async,
+                              [&] { return office.lead(stop.get_token(), [](leadership&) {}); });
+    CHECK(eventually([&] { return entries(database) == 1; }));
+    stop.request_stop();
+    CHECK_FALSE(waiting.get());
 }
 
-TEST_CASE("a candidate for several locks at once is not handed one of them") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        candidate leader{database, "leader"};
-        client several{database.source(), sleepy(database)};
-        auto term = leader.office().try_campaign();
-        REQUIRE(term);
-        auto waiting = std::async(std::launch::async, [&] {
-            return several.try_acquire_all_for({"office", "other"}, 20s, {.note = "both"});
-        });
-        REQUIRE(eventually([&] { return entries(database) == 2; }));
-        CHECK(leader.office().candidates().empty());
-        term->step_down();
-        const auto both = waiting.get();
-        REQUIRE(both);
-        CHECK(both->held());
-    }
+ROWLOCK_SIMULATED_CASE("a candidate for several locks at once is not handed one of them",
+                       database) {
+    candidate leader{database, "leader"};
+    client several{database.source(), sleepy(database)};
+    auto term = leader.office().try_campaign();
+    REQUIRE(term);
+    auto waiting = std::async(std::launch::async, [&] {
+        return several.try_acquire_all_for({"office", "other"}, 20s, {.note = "both"});
+    });
+    REQUIRE(eventually([&] { return entries(database) == 2; }));
+    CHECK(leader.office().candidates().empty());
+    term->step_down();
+    const auto both = waiting.get();
+    REQUIRE(both);
+    CHECK(both->held());
 }
 
 TEST_CASE("values and priorities out of range are refused") {
@@ -579,32 +571,30 @@ TEST_CASE("values and priorities out of range are refused") {
     CHECK_FALSE(refused({.value = std::string(1000, 'x'), .priority = 1000}));
 }
 
-TEST_CASE("what fails after an election costs the term, not the candidacy") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client other{database.source(), database.options()};
-        client locks{network.wrap(database.source()),
-                     database.watchful({.retry = {.attempts = 1, .max_backoff = 20ms}})};
-        election office{locks, "office", {.value = "a"}};
-        std::atomic<int> times{0};
-        SUBCASE("the candidates cannot be read") {
-            network.before([&](std::string_view what) {
-                if (what == "candidate" && ++times <= 2) interception::refuse_to_send();
-            });
-        }
-        SUBCASE("the lease is taken by force meanwhile") {
-            network.before([&](std::string_view what) {
-                if (what != "candidate" || ++times > 1) return;
-                REQUIRE(other.force_release("office"));
-                REQUIRE(eventually([&] { return locks.stats().lost == 1; }));
-            });
-        }
-        const auto term = office.try_campaign_for(20s);
-        CHECK(times >= 2);
-        REQUIRE(term);
-        CHECK(term->held());
-        CHECK(office.leader()->term == term->term());
+ROWLOCK_SIMULATED_CASE("what fails after an election costs the term, not the candidacy", database) {
+    interception network;
+    client other{database.source(), database.options()};
+    client locks{network.wrap(database.source()),
+                 database.watchful({.retry = {.attempts = 1, .max_backoff = 20ms}})};
+    election office{locks, "office", {.value = "a"}};
+    std::atomic<int> times{0};
+    SUBCASE("the candidates cannot be read") {
+        network.before([&](std::string_view what) {
+            if (what == "candidate" && ++times <= 2) interception::refuse_to_send();
+        });
     }
+    SUBCASE("the lease is taken by force meanwhile") {
+        network.before([&](std::string_view what) {
+            if (what != "candidate" || ++times > 1) return;
+            REQUIRE(other.force_release("office"));
+            REQUIRE(eventually([&] { return locks.stats().lost == 1; }));
+        });
+    }
+    const auto term = office.try_campaign_for(20s);
+    CHECK(times >= 2);
+    REQUIRE(term);
+    CHECK(term->held());
+    CHECK(office.leader()->term == term->term());
 }
 
 TEST_CASE("a single attempt that cannot read the candidates fails and keeps nothing") {
@@ -621,21 +611,20 @@ TEST_CASE("a single attempt that cannot read the candidates fails and keeps noth
     }
 }
 
-TEST_CASE("a leader that steps down while the candidates cannot be read leads no more") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        candidate leader{database, "leader", 0, &network};
-        candidate waiting{database, "waiting"};
-        auto term = leader.office().try_campaign();
-        REQUIRE(term);
-        waiting.campaign();
-        network.before([](std::string_view what) {
-            if (what == "candidate") throw error{errc::access_denied, "made by the test"};
-        });
-        CHECK_NOTHROW(term->step_down());
-        CHECK_FALSE(term->held());
-        CHECK(waiting.leads());
-    }
+ROWLOCK_SIMULATED_CASE("a leader that steps down while the candidates cannot be read leads no more",
+                       database) {
+    interception network;
+    candidate leader{database, "leader", 0, &network};
+    candidate waiting{database, "waiting"};
+    auto term = leader.office().try_campaign();
+    REQUIRE(term);
+    waiting.campaign();
+    network.before([](std::string_view what) {
+        if (what == "candidate") throw error{errc::access_denied, "made by the test"};
+    });
+    CHECK_NOTHROW(term->step_down());
+    CHECK_FALSE(term->held());
+    CHECK(waiting.leads());
 }
 
 TEST_CASE("an observer sees a new term of the same grant, and no term that falls") {
@@ -666,21 +655,19 @@ TEST_CASE("an observer sees a new term of the same grant, and no term that falls
     }
 }
 
-TEST_CASE("work that finds leadership lost by an error leads again") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.watchful()};
-        client other{database.source(), database.options()};
-        election office{locks, "office"};
-        int terms = 0;
-        CHECK(office.lead({}, [&](leadership& term) {
-            if (++terms > 1) return;
-            REQUIRE(other.force_release("office"));
-            REQUIRE(eventually([&] { return !term.held(); }));
-            term.proclaim("late");  // throws
-        }));
-        CHECK(terms == 2);
-        CHECK(kind_of([&] {
-                  office.lead({}, [](leadership&) { throw error{errc::lock_lost, "another"}; });
-              }) == errc::lock_lost);
-    }
+ROWLOCK_SIMULATED_CASE("work that finds leadership lost by an error leads again", database) {
+    client locks{database.source(), database.watchful()};
+    client other{database.source(), database.options()};
+    election office{locks, "office"};
+    int terms = 0;
+    CHECK(office.lead({}, [&](leadership& term) {
+        if (++terms > 1) return;
+        REQUIRE(other.force_release("office"));
+        REQUIRE(eventually([&] { return !term.held(); }));
+        term.proclaim("late");  // throws
+    }));
+    CHECK(terms == 2);
+    CHECK(kind_of([&] {
+              office.lead({}, [](leadership&) { throw error{errc::lock_lost, "another"}; });
+          }) == errc::lock_lost);
 }

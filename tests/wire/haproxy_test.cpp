@@ -27,7 +27,7 @@ TEST_CASE("idle connections that a proxy cuts cost neither a lease nor a queue e
         const auto proxy = support::haproxy::start(database.url(), 700ms);
         if (!proxy) return;
         const auto source = database.at(proxy->url());
-        const auto options = database.options({.ttl = 30s, .heartbeat = 3s});
+        const auto options = database.options({.ttl = 30s, .heartbeat = 1500ms});
         client holder{source, options};
         client second{source, options};
         client third{source, options};
@@ -39,7 +39,8 @@ TEST_CASE("idle connections that a proxy cuts cost neither a lease nor a queue e
             std::launch::async, [&] { return third.try_acquire_for("behind a proxy", 2min); });
         REQUIRE(eventually([&] { return holder.waiters("behind a proxy").size() == 2; }));
         // The proxy has cut the connections that were idle between two heartbeats.
-        REQUIRE(eventually([&] { return holder.stats().heartbeats >= 3; }, 60s));
+        const auto before = holder.stats().heartbeats;
+        REQUIRE(eventually([&] { return holder.stats().heartbeats >= before + 2; }, 60s));
         CHECK(holder.stats().reconnects > 0);
         CHECK(held.held());
         CHECK(holder.waiters("behind a proxy").size() == 2);
@@ -57,14 +58,14 @@ TEST_CASE("idle connections that a proxy cuts cost neither a lease nor a queue e
 }
 
 TEST_CASE("a proxy that switches to another server costs the leases, and the events say why") {
-    for (const auto which : {support::server::postgresql, support::server::mariadb}) {
+    const auto check = [](support::server which) {
         CAPTURE(which == support::server::postgresql);
         auto first = support::own_server::start(which);
         const auto second = support::own_server::start(
             which, {.arguments = which == support::server::mariadb
                                      ? std::vector<std::string>{"--server-id=2"}
                                      : std::vector<std::string>{}});
-        if (!first || !second) continue;
+        if (!first || !second) return;
         migrate(open(first->url()));
         migrate(open(second->url()));
         // The users differ, and the proxy forwards the client's.
@@ -82,18 +83,23 @@ TEST_CASE("a proxy that switches to another server costs the leases, and the eve
                         soon());
         }
         std::atomic<bool> server_changed{false};
-        client holder{open(proxy->url()),
-                      {.ttl = 1min, .heartbeat = 2s, .on_event = [&](const event& what) {
-                           if (what.kind == event_kind::lease_lost &&
-                               what.reason == loss_reason::server_changed) {
-                               server_changed = true;
-                           }
-                       }}};
+        client holder{
+            open(proxy->url()),
+            {.ttl = 1min, .heartbeat = 500ms, .margin = 1s, .on_event = [&](const event& what) {
+                 if (what.kind == event_kind::lease_lost &&
+                     what.reason == loss_reason::server_changed) {
+                     server_changed = true;
+                 }
+             }}};
         const auto held = holder.acquire("led astray");
         first->stop();
         REQUIRE(eventually([&] { return !held.held(); }, 60s));
         CHECK(eventually([&] { return server_changed.load(); }));
         // The client goes on at the other server.
         CHECK(holder.try_acquire_for("led astray", 20s));
-    }
+    };
+    // Servers take seconds to start.
+    auto aside = std::async(std::launch::async, check, support::server::mariadb);
+    check(support::server::postgresql);
+    aside.get();
 }

@@ -234,75 +234,72 @@ ROWLOCK_SIMULATED_CASE(
     CHECK(fresh.held());
 }
 
-TEST_CASE("a lost session that had waiters and no holder is ended at once") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client holder{database.source(), database.options()};
-        auto impatient = database.options(long_margin);
-        impatient.when_cut_off = when_cut_off::fail;
-        client waiter{network.wrap(database.source()), impatient};
-        client other{database.source(), database.options({.poll_interval = 10ms})};
-        auto job = holder.acquire("job");
-        auto waiting = std::async(std::launch::async, [&] {
-            return kind_of([&] { static_cast<void>(acquire_soon(waiter, "job")); });
-        });
-        REQUIRE(enters_or_ends(database, waiting, "rowlock_waiter"));
-        {
-            outage now{network};
-            now.begin();
-            CHECK(waiting.get() == errc::lock_lost);
-        }
-        job.release();
-        CHECK(passes_within(other, "job", early));
-    }
-}
-
-TEST_CASE("a client that takes over its own lost leases waits for their holders") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        auto options = database.options(long_margin);
-        options.owner = "me";
-        client locks{network.wrap(database.source()), options};
-        std::optional<lease> held{locks.acquire("job")};
+ROWLOCK_SIMULATED_CASE("a lost session that had waiters and no holder is ended at once", database) {
+    interception network;
+    client holder{database.source(), database.options()};
+    auto impatient = database.options(long_margin);
+    impatient.when_cut_off = when_cut_off::fail;
+    client waiter{network.wrap(database.source()), impatient};
+    client other{database.source(), database.options({.poll_interval = 10ms})};
+    auto job = holder.acquire("job");
+    auto waiting = std::async(std::launch::async, [&] {
+        return kind_of([&] { static_cast<void>(acquire_soon(waiter, "job")); });
+    });
+    REQUIRE(enters_or_ends(database, waiting, "rowlock_waiter"));
+    {
         outage now{network};
         now.begin();
-        now.end_with(held->lost());
-        REQUIRE(now.over());
-        CHECK(kind_of([&] { static_cast<void>(locks.reclaim()); }) == errc::lock_lost);
-        held.reset();
-        CHECK(reclaims_early(locks));
+        CHECK(waiting.get() == errc::lock_lost);
     }
+    job.release();
+    CHECK(passes_within(other, "job", early));
 }
 
-TEST_CASE("a client whose session is lost during a reclaim waits for the holders of that session") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        auto options = database.options(long_margin);
-        options.owner = "me";
-        client locks{network.wrap(database.source()), options};
-        std::optional<lease> held;
-        std::stop_token lost;
-        std::atomic<bool> away{false};
-        std::atomic<bool> during{false};
-        network.before([&](std::string_view what) {
-            if (away && what == "heartbeat") interception::refuse_to_send();
-            if (what != "predecessors" || during.exchange(true)) return;
-            away = true;
-            CHECK(eventually([&] { return lost.stop_requested(); }));
-            away = false;
-            interception::refuse_to_send();
-        });
-        // A machine that stalls may lose the session before the reclaim reads: then once more.
-        for (int tries = 0; tries < 10 && !during; ++tries) {
-            held.reset();
-            held.emplace(locks.acquire("job"));
-            lost = held->lost();
-            CHECK(kind_of([&] { static_cast<void>(locks.reclaim()); }) == errc::lock_lost);
-        }
-        CHECK(during);
+ROWLOCK_SIMULATED_CASE("a client that takes over its own lost leases waits for their holders",
+                       database) {
+    interception network;
+    auto options = database.options(long_margin);
+    options.owner = "me";
+    client locks{network.wrap(database.source()), options};
+    std::optional<lease> held{locks.acquire("job")};
+    outage now{network};
+    now.begin();
+    now.end_with(held->lost());
+    REQUIRE(now.over());
+    CHECK(kind_of([&] { static_cast<void>(locks.reclaim()); }) == errc::lock_lost);
+    held.reset();
+    CHECK(reclaims_early(locks));
+}
+
+ROWLOCK_SIMULATED_CASE(
+    "a client whose session is lost during a reclaim waits for the holders of that session",
+    database) {
+    interception network;
+    auto options = database.options(long_margin);
+    options.owner = "me";
+    client locks{network.wrap(database.source()), options};
+    std::optional<lease> held;
+    std::stop_token lost;
+    std::atomic<bool> away{false};
+    std::atomic<bool> during{false};
+    network.before([&](std::string_view what) {
+        if (away && what == "heartbeat") interception::refuse_to_send();
+        if (what != "predecessors" || during.exchange(true)) return;
+        away = true;
+        CHECK(eventually([&] { return lost.stop_requested(); }));
+        away = false;
+        interception::refuse_to_send();
+    });
+    // A machine that stalls may lose the session before the reclaim reads: then once more.
+    for (int tries = 0; tries < 10 && !during; ++tries) {
         held.reset();
-        CHECK(reclaims_early(locks));
+        held.emplace(locks.acquire("job"));
+        lost = held->lost();
+        CHECK(kind_of([&] { static_cast<void>(locks.reclaim()); }) == errc::lock_lost);
     }
+    CHECK(during);
+    held.reset();
+    CHECK(reclaims_early(locks));
 }
 
 TEST_CASE("leases lost to another server keep their margin there") {
@@ -323,20 +320,18 @@ TEST_CASE("leases lost to another server keep their margin there") {
     }
 }
 
-TEST_CASE("a destroyed client ends its lost sessions at once") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        std::optional<client> locks{std::in_place, network.wrap(database.source()),
-                                    database.options(long_margin)};
-        client other{database.source(), database.options({.poll_interval = 10ms})};
-        const auto lease = locks->acquire("job");
-        outage now{network};
-        now.begin();
-        now.end_with(lease.lost());
-        REQUIRE(now.over());
-        locks.reset();
-        CHECK(passes_within(other, "job", early));
-    }
+ROWLOCK_SIMULATED_CASE("a destroyed client ends its lost sessions at once", database) {
+    interception network;
+    std::optional<client> locks{std::in_place, network.wrap(database.source()),
+                                database.options(long_margin)};
+    client other{database.source(), database.options({.poll_interval = 10ms})};
+    const auto lease = locks->acquire("job");
+    outage now{network};
+    now.begin();
+    now.end_with(lease.lost());
+    REQUIRE(now.over());
+    locks.reset();
+    CHECK(passes_within(other, "job", early));
 }
 
 TEST_CASE("a holder believes a margin less than its own deadline, of a short one a sixth less") {

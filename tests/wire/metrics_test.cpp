@@ -95,24 +95,22 @@ TEST_CASE("each acquire is measured by mode and outcome, each hold once") {
     }
 }
 
-TEST_CASE("losses are counted by reason, and their sum is stats().lost") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
-        client operators{database.source(), database.options()};
-        auto one = locks.acquire("one");
-        const auto two = locks.acquire("two");
-        CHECK(losses(locks, loss_reason::forced_release) == 0);  // before the first, too
-        REQUIRE(operators.force_release("one"));
-        REQUIRE(operators.request_release("two", two.token()));
-        REQUIRE(eventually([&] { return !one.held() && !two.held(); }));
-        REQUIRE(eventually([&] { return locks.stats().lost == 2; }));
-        CHECK(losses(locks, loss_reason::forced_release) == 1);
-        CHECK(losses(locks, loss_reason::release_requested) == 1);
-        CHECK(losses(locks, loss_reason::session_ended) == 0);
-        CHECK(holds(locks) == 2);
-        CHECK(kind_of([&] { one.release(); }) == errc::lock_lost);
-        CHECK(holds(locks) == 2);  // not once more
-    }
+ROWLOCK_SIMULATED_CASE("losses are counted by reason, and their sum is stats().lost", database) {
+    client locks{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
+    client operators{database.source(), database.options()};
+    auto one = locks.acquire("one");
+    const auto two = locks.acquire("two");
+    CHECK(losses(locks, loss_reason::forced_release) == 0);  // before the first, too
+    REQUIRE(operators.force_release("one"));
+    REQUIRE(operators.request_release("two", two.token()));
+    REQUIRE(eventually([&] { return !one.held() && !two.held(); }));
+    REQUIRE(eventually([&] { return locks.stats().lost == 2; }));
+    CHECK(losses(locks, loss_reason::forced_release) == 1);
+    CHECK(losses(locks, loss_reason::release_requested) == 1);
+    CHECK(losses(locks, loss_reason::session_ended) == 0);
+    CHECK(holds(locks) == 2);
+    CHECK(kind_of([&] { one.release(); }) == errc::lock_lost);
+    CHECK(holds(locks) == 2);  // not once more
 }
 
 TEST_CASE("a hold lasts from the grant to its release or loss, by the client's clock") {

@@ -160,38 +160,37 @@ TEST_CASE("waiters behind a request for several locks are served when it release
     }
 }
 
-TEST_CASE("names are refused that no call could serve, and locks that the thread holds") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options()};
-        const auto refused = [&](names wanted) {
-            return kind_of([&] { static_cast<void>(locks.try_acquire_all(std::move(wanted))); });
-        };
-        CHECK(refused({}) == errc::invalid_options);
-        CHECK(refused({"a", "b", "a"}) == errc::invalid_options);
-        names many;
-        for (int i = 0; i < 17; ++i) many.emplace_back("name " + std::to_string(i));
-        CHECK(refused(many) == errc::invalid_options);
-        many.pop_back();
-        auto sixteen = locks.try_acquire_all(many);
-        REQUIRE(sixteen);
-        CHECK(sixteen->size() == 16);
-        sixteen->release();
-        CHECK(held(database) == 0);
+ROWLOCK_SIMULATED_CASE(
+    "names are refused that no call could serve, and locks that the thread holds", database) {
+    client locks{database.source(), database.options()};
+    const auto refused = [&](names wanted) {
+        return kind_of([&] { static_cast<void>(locks.try_acquire_all(std::move(wanted))); });
+    };
+    CHECK(refused({}) == errc::invalid_options);
+    CHECK(refused({"a", "b", "a"}) == errc::invalid_options);
+    names many;
+    for (int i = 0; i < 17; ++i) many.emplace_back("name " + std::to_string(i));
+    CHECK(refused(many) == errc::invalid_options);
+    many.pop_back();
+    auto sixteen = locks.try_acquire_all(many);
+    REQUIRE(sixteen);
+    CHECK(sixteen->size() == 16);
+    sixteen->release();
+    CHECK(held(database) == 0);
 
-        const auto one = locks.acquire("a");
-        CHECK(refused({"a", "b"}) == errc::would_deadlock);
-        CHECK(refused({"a"}) == errc::would_deadlock);
-        // Another thread may release that lease; so may this one, before it asks.
-        std::jthread{[&] { CHECK(refused({"a", "b"}) == errc{}); }}.join();
-        CHECK(locks.acquire_all({"b", "c"}).held());
-        auto single = locks.acquire_all({"d"});
-        CHECK(single.size() == 1);
-        CHECK(single.held());
-        multi_lease none;
-        CHECK_FALSE(none.held());
-        CHECK(none.size() == 0);
-        CHECK_NOTHROW(none.release());
-    }
+    const auto one = locks.acquire("a");
+    CHECK(refused({"a", "b"}) == errc::would_deadlock);
+    CHECK(refused({"a"}) == errc::would_deadlock);
+    // Another thread may release that lease; so may this one, before it asks.
+    std::jthread{[&] { CHECK(refused({"a", "b"}) == errc{}); }}.join();
+    CHECK(locks.acquire_all({"b", "c"}).held());
+    auto single = locks.acquire_all({"d"});
+    CHECK(single.size() == 1);
+    CHECK(single.held());
+    multi_lease none;
+    CHECK_FALSE(none.held());
+    CHECK(none.size() == 0);
+    CHECK_NOTHROW(none.release());
 }
 
 ROWLOCK_SIMULATED_CASE(
@@ -341,45 +340,42 @@ ROWLOCK_SIMULATED_CASE(
     CHECK(held(database) == 2);
 }
 
-TEST_CASE("a request for several locks outlives the end of its session") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const support::protocol_connection hand{database};
-        hand.open(session_id{1});
-        REQUIRE(hand.try_acquire("b", session_id{1}, grant_id{12}));
-        client locks{database.source(), database.watchful()};
-        auto waiting = waits_for(locks, {"a", "b"});
-        REQUIRE(eventually([&] { return entries(database) == 2; }));
-        const auto old = database.number("select max(session) from rowlock_waiter");
-        hand.end(session_id{old});
-        REQUIRE(eventually([&] {
-            return database.number("select count(*) from rowlock_waiter where session <> " +
-                                   std::to_string(old)) == 2;
-        }));
-        REQUIRE(hand.free("b", session_id{1}, grant_id{12}));
-        CHECK(waiting.get());
-    }
+ROWLOCK_SIMULATED_CASE("a request for several locks outlives the end of its session", database) {
+    const support::protocol_connection hand{database};
+    hand.open(session_id{1});
+    REQUIRE(hand.try_acquire("b", session_id{1}, grant_id{12}));
+    client locks{database.source(), database.watchful()};
+    auto waiting = waits_for(locks, {"a", "b"});
+    REQUIRE(eventually([&] { return entries(database) == 2; }));
+    const auto old = database.number("select max(session) from rowlock_waiter");
+    hand.end(session_id{old});
+    REQUIRE(eventually([&] {
+        return database.number("select count(*) from rowlock_waiter where session <> " +
+                               std::to_string(old)) == 2;
+    }));
+    REQUIRE(hand.free("b", session_id{1}, grant_id{12}));
+    CHECK(waiting.get());
 }
 
-TEST_CASE("the loss of one of several locks is the loss of all, and the others are released") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.watchful()};
-        client other{database.source(), database.options()};
-        auto all = locks.acquire_all({"a", "b"});
-        REQUIRE(other.force_release("b"));
-        const auto lost = all.lost();
-        REQUIRE(eventually([&] { return lost.stop_requested(); }));
-        CHECK_FALSE(all.held());
-        CHECK(all["a"].held());
-        CHECK_FALSE(all["b"].held());
-        CHECK(kind_of([&] { all.release(); }) == errc::lock_lost);
-        CHECK(held(database) == 0);
-        // Taken apart, each lease is released by itself.
-        auto apart = locks.acquire_all({"a", "b"}).split();
-        REQUIRE(apart.size() == 2);
-        apart.front().release();
-        CHECK(apart.back().held());
-        CHECK(held(database) == 1);
-    }
+ROWLOCK_SIMULATED_CASE(
+    "the loss of one of several locks is the loss of all, and the others are released", database) {
+    client locks{database.source(), database.watchful()};
+    client other{database.source(), database.options()};
+    auto all = locks.acquire_all({"a", "b"});
+    REQUIRE(other.force_release("b"));
+    const auto lost = all.lost();
+    REQUIRE(eventually([&] { return lost.stop_requested(); }));
+    CHECK_FALSE(all.held());
+    CHECK(all["a"].held());
+    CHECK_FALSE(all["b"].held());
+    CHECK(kind_of([&] { all.release(); }) == errc::lock_lost);
+    CHECK(held(database) == 0);
+    // Taken apart, each lease is released by itself.
+    auto apart = locks.acquire_all({"a", "b"}).split();
+    REQUIRE(apart.size() == 2);
+    apart.front().release();
+    CHECK(apart.back().held());
+    CHECK(held(database) == 1);
 }
 
 TEST_CASE("a transaction commits only while all of several locks are held") {
@@ -438,63 +434,60 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a thread that holds a lock and waits behind a request for several gives way") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client several{database.source(), database.options()};
-        client nested{database.source(), database.options()};
-        auto b = nested.acquire("b");
-        auto all = waits_for(several, {"a", "b"});
-        REQUIRE(eventually([&] { return entries(database) == 2; }));
-        // "a" is free, but waited for by a request that waits for us.
-        CHECK(kind_of([&] { static_cast<void>(nested.acquire("a")); }) == errc::deadlock);
-        b.release();
-        CHECK(all.get());
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a thread that holds a lock and waits behind a request for several gives way", database) {
+    client several{database.source(), database.options()};
+    client nested{database.source(), database.options()};
+    auto b = nested.acquire("b");
+    auto all = waits_for(several, {"a", "b"});
+    REQUIRE(eventually([&] { return entries(database) == 2; }));
+    // "a" is free, but waited for by a request that waits for us.
+    CHECK(kind_of([&] { static_cast<void>(nested.acquire("a")); }) == errc::deadlock);
+    b.release();
+    CHECK(all.get());
 }
 
-TEST_CASE("of two threads that hold a lock each and ask for several, one gives way") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client one{database.source(), database.options()};
-        client two{database.source(), database.options()};
-        std::atomic<int> deadlocks{0};
-        std::atomic<int> granted{0};
-        std::barrier both{2};
-        const auto work = [&](client& locks, const char* own, const char* other) {
-            auto first = std::make_optional(locks.acquire(own));
-            both.arrive_and_wait();
-            try {
-                const auto rest = locks.acquire_all({other, "c"});
-                ++granted;
-            } catch (const error& failure) {
-                if (failure.kind() != errc::deadlock) throw;
-                ++deadlocks;
-            }
-            first.reset();
-        };
-        {
-            std::jthread a{[&] { work(one, "a", "b"); }};
-            std::jthread b{[&] { work(two, "b", "a"); }};
+ROWLOCK_SIMULATED_CASE("of two threads that hold a lock each and ask for several, one gives way",
+                       database) {
+    client one{database.source(), database.options()};
+    client two{database.source(), database.options()};
+    std::atomic<int> deadlocks{0};
+    std::atomic<int> granted{0};
+    std::barrier both{2};
+    const auto work = [&](client& locks, const char* own, const char* other) {
+        auto first = std::make_optional(locks.acquire(own));
+        both.arrive_and_wait();
+        try {
+            const auto rest = locks.acquire_all({other, "c"});
+            ++granted;
+        } catch (const error& failure) {
+            if (failure.kind() != errc::deadlock) throw;
+            ++deadlocks;
         }
-        CHECK(deadlocks == 1);
-        CHECK(granted == 1);
-        CHECK(eventually([&] { return entries(database) == 0; }));
+        first.reset();
+    };
+    {
+        std::jthread a{[&] { work(one, "a", "b"); }};
+        std::jthread b{[&] { work(two, "b", "a"); }};
     }
+    CHECK(deadlocks == 1);
+    CHECK(granted == 1);
+    CHECK(eventually([&] { return entries(database) == 0; }));
 }
 
-TEST_CASE("a destroyed client fails its waiters for several locks, and leaves no entry") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options()};
-        const auto b = holder.acquire("b");
-        auto locks = std::make_unique<client>(database.source(), database.options());
-        auto waiting = std::async(std::launch::async, [&at = *locks] {
-            return kind_of([&] { static_cast<void>(at.acquire_all({"a", "b"})); });
-        });
-        REQUIRE(eventually([&] { return entries(database) == 2; }));
-        locks.reset();
-        CHECK(waiting.get() == errc::lock_lost);
-        CHECK(entries(database) == 0);
-        CHECK(holder.try_acquire("a"));
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a destroyed client fails its waiters for several locks, and leaves no entry", database) {
+    client holder{database.source(), database.options()};
+    const auto b = holder.acquire("b");
+    auto locks = std::make_unique<client>(database.source(), database.options());
+    auto waiting = std::async(std::launch::async, [&at = *locks] {
+        return kind_of([&] { static_cast<void>(at.acquire_all({"a", "b"})); });
+    });
+    REQUIRE(eventually([&] { return entries(database) == 2; }));
+    locks.reset();
+    CHECK(waiting.get() == errc::lock_lost);
+    CHECK(entries(database) == 0);
+    CHECK(holder.try_acquire("a"));
 }
 
 ROWLOCK_SIMULATED_CASE(
@@ -542,29 +535,28 @@ ROWLOCK_SIMULATED_CASE(
     }
 }
 
-TEST_CASE("grants of several locks that come too late for their own deadline are given back") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        network.transactions = true;
-        client locks{network.wrap(database.source()), database.options()};
-        const support::protocol_connection hand{database};
-        hand.open(session_id{1});
-        REQUIRE(hand.try_acquire("b", session_id{1}, grant_id{12}));
-        auto waiting = std::async(std::launch::async, [&] {
-            return kind_of([&] {
-                static_cast<void>(locks.acquire_all({"a", "b"}, {.max_duration = 10ms}));
-            });
+ROWLOCK_SIMULATED_CASE(
+    "grants of several locks that come too late for their own deadline are given back", database) {
+    interception network;
+    network.transactions = true;
+    client locks{network.wrap(database.source()), database.options()};
+    const support::protocol_connection hand{database};
+    hand.open(session_id{1});
+    REQUIRE(hand.try_acquire("b", session_id{1}, grant_id{12}));
+    auto waiting = std::async(std::launch::async, [&] {
+        return kind_of([&] {
+            static_cast<void>(locks.acquire_all({"a", "b"}, {.max_duration = 10ms}));
         });
-        REQUIRE(eventually([&] { return entries(database) == 2; }));
-        const std::string_view writes =
-            database.speaks() == sql::dialect::postgresql ? "multi_take" : "commit";
-        network.after([&](std::string_view what) {
-            if (what == writes || what == "transaction") std::this_thread::sleep_for(30ms);
-        });
-        REQUIRE(hand.free("b", session_id{1}, grant_id{12}));
-        CHECK(waiting.get() == errc::timed_out);
-        CHECK(eventually([&] { return entries(database) == 0; }));
-    }
+    });
+    REQUIRE(eventually([&] { return entries(database) == 2; }));
+    const std::string_view writes =
+        database.speaks() == sql::dialect::postgresql ? "multi_take" : "commit";
+    network.after([&](std::string_view what) {
+        if (what == writes || what == "transaction") std::this_thread::sleep_for(30ms);
+    });
+    REQUIRE(hand.free("b", session_id{1}, grant_id{12}));
+    CHECK(waiting.get() == errc::timed_out);
+    CHECK(eventually([&] { return entries(database) == 0; }));
 }
 
 TEST_CASE(

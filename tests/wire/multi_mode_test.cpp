@@ -189,78 +189,76 @@ TEST_CASE("readers behind a request for several modes enter with it, writers aft
     }
 }
 
-TEST_CASE("modes are refused that no call could serve, and locks that the thread holds") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options()};
-        const auto refused = [&](const modes& wanted) {
-            return kind_of([&] { static_cast<void>(try_acquire_all(locks, wanted)); });
-        };
-        CHECK(refused({}) == errc::invalid_options);
-        CHECK(refused({{"a", shared}, {"b"}, {"a", exclusive}}) == errc::invalid_options);
-        modes many;
-        for (int i = 0; i < 17; ++i) many.push_back({"name " + std::to_string(i), shared});
-        CHECK(refused(many) == errc::invalid_options);
-        many.pop_back();
-        auto sixteen = try_acquire_all(locks, many);
-        REQUIRE(sixteen);
-        CHECK(sixteen->size() == 16);
-        sixteen->release();
-        CHECK(held(database) == 0);
+ROWLOCK_SIMULATED_CASE(
+    "modes are refused that no call could serve, and locks that the thread holds", database) {
+    client locks{database.source(), database.options()};
+    const auto refused = [&](const modes& wanted) {
+        return kind_of([&] { static_cast<void>(try_acquire_all(locks, wanted)); });
+    };
+    CHECK(refused({}) == errc::invalid_options);
+    CHECK(refused({{"a", shared}, {"b"}, {"a", exclusive}}) == errc::invalid_options);
+    modes many;
+    for (int i = 0; i < 17; ++i) many.push_back({"name " + std::to_string(i), shared});
+    CHECK(refused(many) == errc::invalid_options);
+    many.pop_back();
+    auto sixteen = try_acquire_all(locks, many);
+    REQUIRE(sixteen);
+    CHECK(sixteen->size() == 16);
+    sixteen->release();
+    CHECK(held(database) == 0);
 
-        {
-            const auto one = shared_mutex{locks, "a"}.acquire(shared);
-            CHECK(refused({{"a", shared}, {"b"}}) == errc::would_deadlock);
-            CHECK(refused({{"a", shared}}) == errc::would_deadlock);
-            CHECK(refused({{"a", exclusive}}) == errc::would_deadlock);
-            // Another thread may release that; so may this one, before it asks.
-            std::jthread{[&] { CHECK(refused({{"a", shared}, {"b"}}) == errc{}); }}.join();
-        }
-        shared_mutex read{locks, "r"};
-        read.lock_shared();
-        CHECK(refused({{"r", shared}, {"b"}}) == errc::would_deadlock);
-        read.unlock_shared();
-        CHECK(refused({{"r", shared}, {"b"}}) == errc{});
-        locks.acquire("lease").release();
-        CHECK(refused({{"b"}, {"lease", shared}}) == errc::invalid_options);
-        semaphore{locks, "semaphore"}.set_capacity(3);
-        CHECK(refused({{"b"}, {"semaphore", shared}}) == errc::invalid_options);
-        auto single = acquire_all(locks, {{"d", upgradeable}});
-        CHECK(single.size() == 1);
-        CHECK(single["d"].mode() == upgradeable);
-        multi_mode_lease none;
-        CHECK_FALSE(none.held());
-        CHECK(none.size() == 0);
-        CHECK_NOTHROW(none.release());
+    {
+        const auto one = shared_mutex{locks, "a"}.acquire(shared);
+        CHECK(refused({{"a", shared}, {"b"}}) == errc::would_deadlock);
+        CHECK(refused({{"a", shared}}) == errc::would_deadlock);
+        CHECK(refused({{"a", exclusive}}) == errc::would_deadlock);
+        // Another thread may release that; so may this one, before it asks.
+        std::jthread{[&] { CHECK(refused({{"a", shared}, {"b"}}) == errc{}); }}.join();
     }
+    shared_mutex read{locks, "r"};
+    read.lock_shared();
+    CHECK(refused({{"r", shared}, {"b"}}) == errc::would_deadlock);
+    read.unlock_shared();
+    CHECK(refused({{"r", shared}, {"b"}}) == errc{});
+    locks.acquire("lease").release();
+    CHECK(refused({{"b"}, {"lease", shared}}) == errc::invalid_options);
+    semaphore{locks, "semaphore"}.set_capacity(3);
+    CHECK(refused({{"b"}, {"semaphore", shared}}) == errc::invalid_options);
+    auto single = acquire_all(locks, {{"d", upgradeable}});
+    CHECK(single.size() == 1);
+    CHECK(single["d"].mode() == upgradeable);
+    multi_mode_lease none;
+    CHECK_FALSE(none.held());
+    CHECK(none.size() == 0);
+    CHECK_NOTHROW(none.release());
 }
 
-TEST_CASE("a wait for several modes ends with its time limit or a stop, and leaves no entry") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options()};
-        client waiter{database.source(), database.options()};
-        client behind{database.source(), sleepy(database)};
-        const auto b = shared_mutex{holder, "b"}.acquire(exclusive);
-        const auto waiting_reader = [&] {
-            return std::async(std::launch::async, [&] {
-                return shared_mutex{behind, "a"}.try_acquire_for(shared, support::patience).value();
-            });
-        };
-        const modes wanted{{"a", exclusive}, {"b", shared}};
-        std::stop_source stop;
-        auto waiting = std::async(std::launch::async, [&] {
-            return try_acquire_all_for(waiter, wanted, 20s, stop.get_token());
+ROWLOCK_SIMULATED_CASE(
+    "a wait for several modes ends with its time limit or a stop, and leaves no entry", database) {
+    client holder{database.source(), database.options()};
+    client waiter{database.source(), database.options()};
+    client behind{database.source(), sleepy(database)};
+    const auto b = shared_mutex{holder, "b"}.acquire(exclusive);
+    const auto waiting_reader = [&] {
+        return std::async(std::launch::async, [&] {
+            return shared_mutex{behind, "a"}.try_acquire_for(shared, support::patience).value();
         });
-        REQUIRE(eventually([&] { return entries(database) == 2; }));
-        auto reader = waiting_reader();
-        REQUIRE(eventually([&] { return entries(database) == 3; }));
-        stop.request_stop();
-        CHECK_FALSE(waiting.get());
-        // Its entry kept the reader waiting.
-        CHECK(reader.get().held());
-        CHECK_FALSE(try_acquire_all_for(waiter, wanted, 30ms));
-        CHECK(eventually([&] { return entries(database) == 0; }));
-        CHECK_FALSE(acquire_all(waiter, wanted, stop.get_token()));
-    }
+    };
+    const modes wanted{{"a", exclusive}, {"b", shared}};
+    std::stop_source stop;
+    auto waiting = std::async(std::launch::async, [&] {
+        return try_acquire_all_for(waiter, wanted, 20s, stop.get_token());
+    });
+    REQUIRE(eventually([&] { return entries(database) == 2; }));
+    auto reader = waiting_reader();
+    REQUIRE(eventually([&] { return entries(database) == 3; }));
+    stop.request_stop();
+    CHECK_FALSE(waiting.get());
+    // Its entry kept the reader waiting.
+    CHECK(reader.get().held());
+    CHECK_FALSE(try_acquire_all_for(waiter, wanted, 30ms));
+    CHECK(eventually([&] { return entries(database) == 0; }));
+    CHECK_FALSE(acquire_all(waiter, wanted, stop.get_token()));
 }
 
 ROWLOCK_SIMULATED_CASE("after a lost reply all modes are held once, or none of them", database) {
@@ -364,23 +362,21 @@ ROWLOCK_SIMULATED_CASE(
     CHECK(held(database) == 2);
 }
 
-TEST_CASE("a request for several modes outlives the end of its session") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const support::protocol_connection hand{database};
-        client other{database.source(), database.options()};
-        auto b = shared_mutex{other, "b"}.acquire(exclusive);
-        client locks{database.source(), database.watchful()};
-        auto waiting = waits_for(locks, {{"a", shared}, {"b", shared}});
-        REQUIRE(eventually([&] { return entries(database) == 2; }));
-        const auto old = database.number("select max(session) from rowlock_permit_waiter");
-        hand.end(session_id{old});
-        REQUIRE(eventually([&] {
-            return database.number("select count(*) from rowlock_permit_waiter where session <> " +
-                                   std::to_string(old)) == 2;
-        }));
-        b.release();
-        CHECK(waiting.get());
-    }
+ROWLOCK_SIMULATED_CASE("a request for several modes outlives the end of its session", database) {
+    const support::protocol_connection hand{database};
+    client other{database.source(), database.options()};
+    auto b = shared_mutex{other, "b"}.acquire(exclusive);
+    client locks{database.source(), database.watchful()};
+    auto waiting = waits_for(locks, {{"a", shared}, {"b", shared}});
+    REQUIRE(eventually([&] { return entries(database) == 2; }));
+    const auto old = database.number("select max(session) from rowlock_permit_waiter");
+    hand.end(session_id{old});
+    REQUIRE(eventually([&] {
+        return database.number("select count(*) from rowlock_permit_waiter where session <> " +
+                               std::to_string(old)) == 2;
+    }));
+    b.release();
+    CHECK(waiting.get());
 }
 
 ROWLOCK_SIMULATED_CASE("modes that dead clients hold are taken back for a request for several",
@@ -488,20 +484,19 @@ ROWLOCK_SIMULATED_CASE("a client takes modes of a dead client back by one thread
     network.before({});
 }
 
-TEST_CASE("the loss of one of several modes is the loss of all, and the others are released") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.watchful()};
-        client other{database.source(), database.options()};
-        auto all = acquire_all(locks, {{"a", shared}, {"b", exclusive}});
-        REQUIRE(shared_mutex{other, "b"}.force_release(all["b"].token()));
-        const auto lost = all.lost();
-        REQUIRE(eventually([&] { return lost.stop_requested(); }));
-        CHECK_FALSE(all.held());
-        CHECK(all["a"].held());
-        CHECK_FALSE(all["b"].held());
-        CHECK(kind_of([&] { all.release(); }) == errc::lock_lost);
-        CHECK(eventually([&] { return held(database) == 0; }));
-    }
+ROWLOCK_SIMULATED_CASE(
+    "the loss of one of several modes is the loss of all, and the others are released", database) {
+    client locks{database.source(), database.watchful()};
+    client other{database.source(), database.options()};
+    auto all = acquire_all(locks, {{"a", shared}, {"b", exclusive}});
+    REQUIRE(shared_mutex{other, "b"}.force_release(all["b"].token()));
+    const auto lost = all.lost();
+    REQUIRE(eventually([&] { return lost.stop_requested(); }));
+    CHECK_FALSE(all.held());
+    CHECK(all["a"].held());
+    CHECK_FALSE(all["b"].held());
+    CHECK(kind_of([&] { all.release(); }) == errc::lock_lost);
+    CHECK(eventually([&] { return held(database) == 0; }));
 }
 
 TEST_CASE("taken apart, each mode is upgraded, downgraded and released by itself") {

@@ -82,19 +82,18 @@ TEST_CASE("a mutex works with the standard guards and excludes other clients") {
     }
 }
 
-TEST_CASE("two clients that lock the same two mutexes in opposite order both get through") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const auto work = [&](const char* first, const char* second) {
-            client locks{database.source(), database.options({.poll_interval = 10ms})};
-            rowlock::mutex a{locks, first};
-            rowlock::mutex b{locks, second};
-            for (int i = 0; i < 5; ++i) const std::scoped_lock both{a, b};
-        };
-        auto forth = std::async(std::launch::async, work, "1", "2");
-        auto back = std::async(std::launch::async, work, "2", "1");
-        CHECK_NOTHROW(forth.get());
-        CHECK_NOTHROW(back.get());
-    }
+ROWLOCK_SIMULATED_CASE(
+    "two clients that lock the same two mutexes in opposite order both get through", database) {
+    const auto work = [&](const char* first, const char* second) {
+        client locks{database.source(), database.options({.poll_interval = 10ms})};
+        rowlock::mutex a{locks, first};
+        rowlock::mutex b{locks, second};
+        for (int i = 0; i < 5; ++i) const std::scoped_lock both{a, b};
+    };
+    auto forth = std::async(std::launch::async, work, "1", "2");
+    auto back = std::async(std::launch::async, work, "2", "1");
+    CHECK_NOTHROW(forth.get());
+    CHECK_NOTHROW(back.get());
 }
 
 TEST_CASE("two mutex objects of one name in one client exclude each other") {
@@ -145,206 +144,193 @@ void wait_until_stopped(support::lock_database& database) {
 
 }  // namespace
 
-TEST_CASE("a stop ends every wait of a mutex, and nothing is locked") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        wait_until_stopped<rowlock::mutex>(database);
-        wait_until_stopped<recursive_mutex>(database);
-    }
+ROWLOCK_SIMULATED_CASE("a stop ends every wait of a mutex, and nothing is locked", database) {
+    wait_until_stopped<rowlock::mutex>(database);
+    wait_until_stopped<recursive_mutex>(database);
 }
 
-TEST_CASE("a mutex whose wait may be stopped is locked once it is free") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options()};
-        client other{database.source(), database.options()};
-        std::stop_source stop;
-        rowlock::mutex lock{locks, "job"};
-        REQUIRE(lock.lock(stop.get_token()));
-        CHECK_FALSE(free_for(other, "job"));
-        lock.unlock();
-        recursive_mutex again{locks, "job"};
-        REQUIRE(again.lock(stop.get_token()));
-        stop.request_stop();
-        CHECK(again.lock(stop.get_token()));  // held already: there is no wait to stop
-        CHECK(again.depth() == 2);
-        again.unlock();
-        again.unlock();
-        CHECK(free_for(other, "job"));
-    }
+ROWLOCK_SIMULATED_CASE("a mutex whose wait may be stopped is locked once it is free", database) {
+    client locks{database.source(), database.options()};
+    client other{database.source(), database.options()};
+    std::stop_source stop;
+    rowlock::mutex lock{locks, "job"};
+    REQUIRE(lock.lock(stop.get_token()));
+    CHECK_FALSE(free_for(other, "job"));
+    lock.unlock();
+    recursive_mutex again{locks, "job"};
+    REQUIRE(again.lock(stop.get_token()));
+    stop.request_stop();
+    CHECK(again.lock(stop.get_token()));  // held already: there is no wait to stop
+    CHECK(again.depth() == 2);
+    again.unlock();
+    again.unlock();
+    CHECK(free_for(other, "job"));
 }
 
-TEST_CASE("a mutex tells the thread that holds it how long the lock remains without a heartbeat") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options()};
-        rowlock::mutex lock{locks, "job", {.max_duration = 15s}};
-        recursive_mutex again{locks, "other job"};
+ROWLOCK_SIMULATED_CASE(
+    "a mutex tells the thread that holds it how long the lock remains without a heartbeat",
+    database) {
+    client locks{database.source(), database.options()};
+    rowlock::mutex lock{locks, "job", {.max_duration = 15s}};
+    recursive_mutex again{locks, "other job"};
+    CHECK(lock.remaining() == 0ms);
+    CHECK(again.remaining() == 0ms);
+    lock.lock();
+    again.lock();
+    CHECK(lock.remaining() > 0ms);
+    CHECK(lock.remaining() <= 15s);
+    CHECK(again.remaining() > 15s);
+    std::async(std::launch::async, [&] {
         CHECK(lock.remaining() == 0ms);
         CHECK(again.remaining() == 0ms);
-        lock.lock();
-        again.lock();
-        CHECK(lock.remaining() > 0ms);
-        CHECK(lock.remaining() <= 15s);
-        CHECK(again.remaining() > 15s);
-        std::async(std::launch::async, [&] {
-            CHECK(lock.remaining() == 0ms);
-            CHECK(again.remaining() == 0ms);
-        }).get();
-        lock.unlock();
-        again.unlock();
-        CHECK(lock.remaining() == 0ms);
-        CHECK(again.remaining() == 0ms);
-    }
+    }).get();
+    lock.unlock();
+    again.unlock();
+    CHECK(lock.remaining() == 0ms);
+    CHECK(again.remaining() == 0ms);
 }
 
-TEST_CASE("a thread that locks a second mutex of the same name is refused, not left waiting") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        support::interception watched;
-        client locks{watched.wrap(database.source()), database.options()};
-        client other{database.source(), database.options()};
-        rowlock::mutex a{locks, "job"};
-        rowlock::mutex b{locks, "job"};
-        rowlock::recursive_mutex again{locks, "job"};
-        a.lock();
-        const int before = watched.statements;
-        CHECK(kind_of([&] { b.lock(); }) == errc::would_deadlock);
-        CHECK(kind_of([&] { static_cast<void>(b.try_lock_for(20ms)); }) == errc::would_deadlock);
-        CHECK(kind_of([&] { again.lock(); }) == errc::would_deadlock);
-        CHECK_FALSE(b.try_lock());
-        CHECK_FALSE(again.try_lock());
-        CHECK(watched.statements == before);
-        // Another client, another name and another thread wait for the lock as usual.
-        rowlock::mutex abroad{other, "job"};
-        CHECK_FALSE(abroad.try_lock_for(20ms));
-        rowlock::mutex beside{locks, "other job"};
-        CHECK(beside.try_lock());
-        auto waiting = std::async(std::launch::async, [&] { return b.try_lock_for(20ms); });
-        CHECK_FALSE(waiting.get());
-        auto next = std::async(std::launch::async, [&] {
-            b.lock();
-            b.unlock();
-        });
-        a.unlock();
-        next.get();
-        again.lock();
-        CHECK(kind_of([&] { a.lock(); }) == errc::would_deadlock);
-        again.unlock();
-        CHECK(a.try_lock());
-    }
-}
-
-TEST_CASE(
-    "a thread that acquires a lease which it holds waits for it, which is not reported as a "
-    "deadlock") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.poll_interval = 20ms})};
-        auto held = locks.acquire("job");
-        CHECK_FALSE(locks.try_acquire_for("job", 400ms));
-        CHECK(locks.stats().deadlocks == 0);
-        auto other = std::async(std::launch::async, [&] {
-            CHECK(eventually([&] { return locks.stats().waiting == 1; }));
-            held.release();
-        });
-        CHECK(locks.try_acquire_for("job", 20s));
-        other.get();
-    }
-}
-
-TEST_CASE("a thread that lost a lock may lock it by another mutex object") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.watchful()};
-        client other{database.source(), database.options()};
-        rowlock::mutex a{locks, "job"};
-        a.lock();
-        CHECK(other.force_release("job"));
-        REQUIRE(eventually([&] { return !a.held(); }));
-        rowlock::mutex b{locks, "job"};
-        CHECK(b.try_lock_for(20s));
-        CHECK(b.held());
-        CHECK_FALSE(a.held());
-        a.unlock();
-        CHECK(b.held());
-    }
-}
-
-TEST_CASE("errors of a mutex's caller are reported") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        std::atomic<int> failures{0};
-        client locks{database.source(), database.options({.on_event = [&](const event& what) {
-                         if (what.kind == event_kind::unlock_failed) ++failures;
-                     }})};
-        client other{database.source(), database.options()};
-        rowlock::mutex lock{locks, "job"};
-
-        CHECK(kind_of([&] { lock.release(); }) == errc::not_owner);
-        lock.lock();
-        CHECK(kind_of([&] { lock.lock(); }) == errc::would_deadlock);
-        CHECK(kind_of([&] { static_cast<void>(lock.try_lock_for(1s)); }) == errc::would_deadlock);
-        CHECK_FALSE(lock.try_lock());
-        std::async(std::launch::async, [&] {
-            CHECK(kind_of([&] { lock.release(); }) == errc::not_owner);
-            lock.unlock();
-        }).get();
-        CHECK(eventually([&] { return failures == 1; }));
-        CHECK(lock.held());
-        CHECK_FALSE(free_for(other, "job"));
-
-        CHECK(other.force_release("job"));
-        CHECK(kind_of([&] { lock.release(); }) == errc::lock_lost);
-        CHECK(kind_of([&] { lock.release(); }) == errc::not_owner);
-        lock.unlock();
-        CHECK(eventually([&] { return failures == 2; }));
-        CHECK(lock.try_lock());
-        lock.unlock();
-    }
-}
-
-TEST_CASE("a recursive mutex counts holds of a thread without round trips") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        support::interception counted;
-        client locks{counted.wrap(database.source()), database.options()};
-        client other{database.source(), database.options()};
-        recursive_mutex a{locks, "job"};
-        recursive_mutex b{locks, "job"};  // the same hold
-        a.lock();
-        const auto token = a.token();
-        counted.statements = 0;
+ROWLOCK_SIMULATED_CASE(
+    "a thread that locks a second mutex of the same name is refused, not left waiting", database) {
+    support::interception watched;
+    client locks{watched.wrap(database.source()), database.options()};
+    client other{database.source(), database.options()};
+    rowlock::mutex a{locks, "job"};
+    rowlock::mutex b{locks, "job"};
+    rowlock::recursive_mutex again{locks, "job"};
+    a.lock();
+    const int before = watched.statements;
+    CHECK(kind_of([&] { b.lock(); }) == errc::would_deadlock);
+    CHECK(kind_of([&] { static_cast<void>(b.try_lock_for(20ms)); }) == errc::would_deadlock);
+    CHECK(kind_of([&] { again.lock(); }) == errc::would_deadlock);
+    CHECK_FALSE(b.try_lock());
+    CHECK_FALSE(again.try_lock());
+    CHECK(watched.statements == before);
+    // Another client, another name and another thread wait for the lock as usual.
+    rowlock::mutex abroad{other, "job"};
+    CHECK_FALSE(abroad.try_lock_for(20ms));
+    rowlock::mutex beside{locks, "other job"};
+    CHECK(beside.try_lock());
+    auto waiting = std::async(std::launch::async, [&] { return b.try_lock_for(20ms); });
+    CHECK_FALSE(waiting.get());
+    auto next = std::async(std::launch::async, [&] {
         b.lock();
-        CHECK(a.try_lock());
-        CHECK(b.try_lock_for(1s));
-        CHECK(a.depth() == 4);
-        CHECK(b.token() == token);
-        for (int i = 0; i < 3; ++i) a.unlock();
-        CHECK(counted.statements == 0);
-        CHECK(a.depth() == 1);
-        CHECK_FALSE(free_for(other, "job"));
-        std::async(std::launch::async, [&] {
-            CHECK(a.depth() == 0);
-            CHECK_FALSE(a.try_lock());
-            CHECK(kind_of([&] { a.release(); }) == errc::not_owner);
-        }).get();
-        b.release();
-        CHECK(counted.statements == 1);
-        CHECK(free_for(other, "job"));
-        CHECK(kind_of([&] { a.release(); }) == errc::not_owner);
-    }
+        b.unlock();
+    });
+    a.unlock();
+    next.get();
+    again.lock();
+    CHECK(kind_of([&] { a.lock(); }) == errc::would_deadlock);
+    again.unlock();
+    CHECK(a.try_lock());
 }
 
-TEST_CASE("re-entry after the lease was lost fails, and the lock can be started over") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.watchful()};
-        client other{database.source(), database.options()};
-        recursive_mutex lock{locks, "job"};
-        lock.lock();
-        lock.lock();
-        CHECK(other.force_release("job"));
-        CHECK(eventually([&] { return !lock.held(); }));
-        CHECK(kind_of([&] { lock.lock(); }) == errc::lock_lost);
-        CHECK(kind_of([&] { static_cast<void>(lock.try_lock()); }) == errc::lock_lost);
-        lock.release();  // one of two holds: no statement is sent
-        CHECK(kind_of([&] { lock.release(); }) == errc::lock_lost);
-        lock.lock();
-        CHECK(lock.held());
+ROWLOCK_SIMULATED_CASE(
+    "a thread that acquires a lease which it holds waits for it, which is not reported as a "
+    "deadlock",
+    database) {
+    client locks{database.source(), database.options({.poll_interval = 20ms})};
+    auto held = locks.acquire("job");
+    CHECK_FALSE(locks.try_acquire_for("job", 400ms));
+    CHECK(locks.stats().deadlocks == 0);
+    auto other = std::async(std::launch::async, [&] {
+        CHECK(eventually([&] { return locks.stats().waiting == 1; }));
+        held.release();
+    });
+    CHECK(locks.try_acquire_for("job", 20s));
+    other.get();
+}
+
+ROWLOCK_SIMULATED_CASE("a thread that lost a lock may lock it by another mutex object", database) {
+    client locks{database.source(), database.watchful()};
+    client other{database.source(), database.options()};
+    rowlock::mutex a{locks, "job"};
+    a.lock();
+    CHECK(other.force_release("job"));
+    REQUIRE(eventually([&] { return !a.held(); }));
+    rowlock::mutex b{locks, "job"};
+    CHECK(b.try_lock_for(20s));
+    CHECK(b.held());
+    CHECK_FALSE(a.held());
+    a.unlock();
+    CHECK(b.held());
+}
+
+ROWLOCK_SIMULATED_CASE("errors of a mutex's caller are reported", database) {
+    std::atomic<int> failures{0};
+    client locks{database.source(), database.options({.on_event = [&](const event& what) {
+                     if (what.kind == event_kind::unlock_failed) ++failures;
+                 }})};
+    client other{database.source(), database.options()};
+    rowlock::mutex lock{locks, "job"};
+
+    CHECK(kind_of([&] { lock.release(); }) == errc::not_owner);
+    lock.lock();
+    CHECK(kind_of([&] { lock.lock(); }) == errc::would_deadlock);
+    CHECK(kind_of([&] { static_cast<void>(lock.try_lock_for(1s)); }) == errc::would_deadlock);
+    CHECK_FALSE(lock.try_lock());
+    std::async(std::launch::async, [&] {
+        CHECK(kind_of([&] { lock.release(); }) == errc::not_owner);
         lock.unlock();
-    }
+    }).get();
+    CHECK(eventually([&] { return failures == 1; }));
+    CHECK(lock.held());
+    CHECK_FALSE(free_for(other, "job"));
+
+    CHECK(other.force_release("job"));
+    CHECK(kind_of([&] { lock.release(); }) == errc::lock_lost);
+    CHECK(kind_of([&] { lock.release(); }) == errc::not_owner);
+    lock.unlock();
+    CHECK(eventually([&] { return failures == 2; }));
+    CHECK(lock.try_lock());
+    lock.unlock();
+}
+
+ROWLOCK_SIMULATED_CASE("a recursive mutex counts holds of a thread without round trips", database) {
+    support::interception counted;
+    client locks{counted.wrap(database.source()), database.options()};
+    client other{database.source(), database.options()};
+    recursive_mutex a{locks, "job"};
+    recursive_mutex b{locks, "job"};  // the same hold
+    a.lock();
+    const auto token = a.token();
+    counted.statements = 0;
+    b.lock();
+    CHECK(a.try_lock());
+    CHECK(b.try_lock_for(1s));
+    CHECK(a.depth() == 4);
+    CHECK(b.token() == token);
+    for (int i = 0; i < 3; ++i) a.unlock();
+    CHECK(counted.statements == 0);
+    CHECK(a.depth() == 1);
+    CHECK_FALSE(free_for(other, "job"));
+    std::async(std::launch::async, [&] {
+        CHECK(a.depth() == 0);
+        CHECK_FALSE(a.try_lock());
+        CHECK(kind_of([&] { a.release(); }) == errc::not_owner);
+    }).get();
+    b.release();
+    CHECK(counted.statements == 1);
+    CHECK(free_for(other, "job"));
+    CHECK(kind_of([&] { a.release(); }) == errc::not_owner);
+}
+
+ROWLOCK_SIMULATED_CASE("re-entry after the lease was lost fails, and the lock can be started over",
+                       database) {
+    client locks{database.source(), database.watchful()};
+    client other{database.source(), database.options()};
+    recursive_mutex lock{locks, "job"};
+    lock.lock();
+    lock.lock();
+    CHECK(other.force_release("job"));
+    CHECK(eventually([&] { return !lock.held(); }));
+    CHECK(kind_of([&] { lock.lock(); }) == errc::lock_lost);
+    CHECK(kind_of([&] { static_cast<void>(lock.try_lock()); }) == errc::lock_lost);
+    lock.release();  // one of two holds: no statement is sent
+    CHECK(kind_of([&] { lock.release(); }) == errc::lock_lost);
+    lock.lock();
+    CHECK(lock.held());
+    lock.unlock();
 }
 
 TEST_CASE("threads of several clients count together under a mutex and a recursive mutex") {

@@ -85,57 +85,55 @@ retry_policy impatient() {
 
 }  // namespace
 
-TEST_CASE(
-    "a waiter whose session was ended goes to the end of the queue, and an event reports it") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options()};
-        auto held = holder.acquire("job");
-        listener heard;
-        client first{database.source(),
-                     database.watchful({.owner = "first", .on_event = heard.callback()})};
-        client second{database.source(), database.options()};
-        auto one = std::async(std::launch::async, [&] { return acquire_soon(first, "job"); });
-        REQUIRE(places(database, 1));
-        auto two = std::async(std::launch::async, [&] { return acquire_soon(second, "job"); });
-        REQUIRE(places(database, 2));
-        end_session_of(database, "first");
-        REQUIRE(eventually([&] { return first.stats().queued == 2; }));
-        CHECK(eventually([&] { return heard.entries_lost == 1; }));
-        held.release();
-        auto next = two.get();
-        CHECK(next.held());
-        CHECK(one.wait_for(0s) == std::future_status::timeout);
-        next.release();
-        CHECK(one.get().held());
-        CHECK(first.stats().sessions == 2);
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a waiter whose session was ended goes to the end of the queue, and an event reports it",
+    database) {
+    client holder{database.source(), database.options()};
+    auto held = holder.acquire("job");
+    listener heard;
+    client first{database.source(),
+                 database.watchful({.owner = "first", .on_event = heard.callback()})};
+    client second{database.source(), database.options()};
+    auto one = std::async(std::launch::async, [&] { return acquire_soon(first, "job"); });
+    REQUIRE(places(database, 1));
+    auto two = std::async(std::launch::async, [&] { return acquire_soon(second, "job"); });
+    REQUIRE(places(database, 2));
+    end_session_of(database, "first");
+    REQUIRE(eventually([&] { return first.stats().queued == 2; }));
+    CHECK(eventually([&] { return heard.entries_lost == 1; }));
+    held.release();
+    auto next = two.get();
+    CHECK(next.held());
+    CHECK(one.wait_for(0s) == std::future_status::timeout);
+    next.release();
+    CHECK(one.get().held());
+    CHECK(first.stats().sessions == 2);
 }
 
-TEST_CASE(
+ROWLOCK_SIMULATED_CASE(
     "a waiter whose session was ended fails with when_cut_off::fail, or if it holds another "
-    "lease") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options()};
-        auto held = holder.acquire("job");
-        const auto wait_until_ended = [&](client& waiter, bool holds) {
-            auto waiting = std::async(std::launch::async, [&] {
-                std::optional<lease> other;
-                if (holds) other.emplace(waiter.acquire("other"));
-                return kind_of([&] { static_cast<void>(acquire_soon(waiter, "job")); });
-            });
-            REQUIRE(places(database, 1));
-            end_session_of(database, "waiter");
-            CHECK(waiting.get() == errc::lock_lost);
-        };
-        SUBCASE("when_cut_off::fail") {
-            client waiter{database.source(), database.watchful({.when_cut_off = when_cut_off::fail,
-                                                                .owner = "waiter"})};
-            wait_until_ended(waiter, false);
-        }
-        SUBCASE("its thread holds another lease") {
-            client waiter{database.source(), database.watchful({.owner = "waiter"})};
-            wait_until_ended(waiter, true);
-        }
+    "lease",
+    database) {
+    client holder{database.source(), database.options()};
+    auto held = holder.acquire("job");
+    const auto wait_until_ended = [&](client& waiter, bool holds) {
+        auto waiting = std::async(std::launch::async, [&] {
+            std::optional<lease> other;
+            if (holds) other.emplace(waiter.acquire("other"));
+            return kind_of([&] { static_cast<void>(acquire_soon(waiter, "job")); });
+        });
+        REQUIRE(places(database, 1));
+        end_session_of(database, "waiter");
+        CHECK(waiting.get() == errc::lock_lost);
+    };
+    SUBCASE("when_cut_off::fail") {
+        client waiter{database.source(),
+                      database.watchful({.when_cut_off = when_cut_off::fail, .owner = "waiter"})};
+        wait_until_ended(waiter, false);
+    }
+    SUBCASE("its thread holds another lease") {
+        client waiter{database.source(), database.watchful({.owner = "waiter"})};
+        wait_until_ended(waiter, true);
     }
 }
 

@@ -119,22 +119,21 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a run that fails, or dies, does not count: the next scheduler runs") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client one{database.source(), database.options()};
-        CHECK_THROWS_AS(run_once(one, "job", {.period = "1"},
-                                 [](const lease&) { throw std::runtime_error{"no paper"}; }),
-                        std::runtime_error);
-        CHECK(held(database) == 0);
-        {
-            auto begun = periodic_run::begin(one, "job", {.period = "1"});
-            REQUIRE(begun.run);
-            CHECK(begun.run->lease().token().value() > 0);
-        }
-        client two{database.source(), database.options()};
-        CHECK(runs(two, {.period = "1"}) == outcome::begun);
-        CHECK(runs(one, {.period = "1"}) == outcome::done);
+ROWLOCK_SIMULATED_CASE("a run that fails, or dies, does not count: the next scheduler runs",
+                       database) {
+    client one{database.source(), database.options()};
+    CHECK_THROWS_AS(run_once(one, "job", {.period = "1"},
+                             [](const lease&) { throw std::runtime_error{"no paper"}; }),
+                    std::runtime_error);
+    CHECK(held(database) == 0);
+    {
+        auto begun = periodic_run::begin(one, "job", {.period = "1"});
+        REQUIRE(begun.run);
+        CHECK(begun.run->lease().token().value() > 0);
     }
+    client two{database.source(), database.options()};
+    CHECK(runs(two, {.period = "1"}) == outcome::begun);
+    CHECK(runs(one, {.period = "1"}) == outcome::done);
 }
 
 TEST_CASE("what is recorded of runs is shown") {
@@ -213,15 +212,14 @@ ROWLOCK_SIMULATED_CASE(
     CHECK(runs(one, {}) == outcome::begun);  // it rests only if it says so
 }
 
-TEST_CASE("a wait goes on through the rest, and the run begins when that is over") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client one{database.source(), database.options()};
-        // The rest counts from the beginning of the first run, which comes later than this.
-        const auto start = std::chrono::steady_clock::now();
-        CHECK(runs(one, {.at_least = 200ms}) == outcome::begun);
-        CHECK(runs(one, {.wait = 20s}) == outcome::begun);
-        CHECK(std::chrono::steady_clock::now() - start > 150ms);
-    }
+ROWLOCK_SIMULATED_CASE("a wait goes on through the rest, and the run begins when that is over",
+                       database) {
+    client one{database.source(), database.options()};
+    // The rest counts from the beginning of the first run, which comes later than this.
+    const auto start = std::chrono::steady_clock::now();
+    CHECK(runs(one, {.at_least = 200ms}) == outcome::begun);
+    CHECK(runs(one, {.wait = 20s}) == outcome::begun);
+    CHECK(std::chrono::steady_clock::now() - start > 150ms);
 }
 
 TEST_CASE("no run begins if one finished recently") {
@@ -237,68 +235,65 @@ TEST_CASE("no run begins if one finished recently") {
     }
 }
 
-TEST_CASE("after a run that did not finish the next waits for lock_delay, once") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client one{database.source(), database.options()};
-        const periodic_options careful{.lock_delay = 1h};
-        CHECK(runs(one, careful) == outcome::begun);
-        CHECK(runs(one, careful) == outcome::begun);
-        CHECK(begins(one, careful) == outcome::begun);  // it dies
-        CHECK(begins(one, careful) == outcome::resting);
-        CHECK(begins(one, {}) == outcome::resting);
-        let_time_pass(database, "not_before");
-        CHECK(runs(one, careful) == outcome::begun);
-        CHECK(runs(one, careful) == outcome::begun);
-        // It runs beside the rest of the one that died, and does not shorten it.
-        CHECK(begins(one, {.at_least = 2h}) == outcome::begun);
-        const auto seen = periodic_run::begin(one, "job", careful);
-        CHECK(seen.outcome == outcome::resting);
-        CHECK(seen.rest > 119min);
-        database.run("update rowlock_run set not_before = null");
-        CHECK(runs(one, careful) == outcome::begun);
-    }
+ROWLOCK_SIMULATED_CASE("after a run that did not finish the next waits for lock_delay, once",
+                       database) {
+    client one{database.source(), database.options()};
+    const periodic_options careful{.lock_delay = 1h};
+    CHECK(runs(one, careful) == outcome::begun);
+    CHECK(runs(one, careful) == outcome::begun);
+    CHECK(begins(one, careful) == outcome::begun);  // it dies
+    CHECK(begins(one, careful) == outcome::resting);
+    CHECK(begins(one, {}) == outcome::resting);
+    let_time_pass(database, "not_before");
+    CHECK(runs(one, careful) == outcome::begun);
+    CHECK(runs(one, careful) == outcome::begun);
+    // It runs beside the rest of the one that died, and does not shorten it.
+    CHECK(begins(one, {.at_least = 2h}) == outcome::begun);
+    const auto seen = periodic_run::begin(one, "job", careful);
+    CHECK(seen.outcome == outcome::resting);
+    CHECK(seen.rest > 119min);
+    database.run("update rowlock_run set not_before = null");
+    CHECK(runs(one, careful) == outcome::begun);
 }
 
-TEST_CASE("after a lost reply a run has begun once, and its end is recorded") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client one{network.wrap(database.source()), database.options()};
-        CHECK(runs(one, {.period = "0"}) == outcome::begun);
-        const std::array<std::string_view, 4> statements{"begin_run", "commit", "finish_run",
-                                                         "run_record"};
-        int period = 0;
-        for (const auto statement : statements) {
-            std::atomic<bool> once{false};
-            network.after([&](std::string_view what) {
-                if (what == statement && !once.exchange(true)) interception::lose_reply();
-            });
-            const auto name = std::to_string(++period);
-            CHECK(runs(one, {.period = name, .at_least = 1ms, .wait = 20s}) == outcome::begun);
-            CHECK(once);
-            CHECK(runs(one, {.period = name}) == outcome::done);
-        }
-    }
-}
-
-TEST_CASE("a run counts as held once its call returns it, and not while its record is read") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client one{network.wrap(database.source()), database.options()};
-        std::atomic<int> reads{0};
-        std::atomic<int> early{0};
+ROWLOCK_SIMULATED_CASE("after a lost reply a run has begun once, and its end is recorded",
+                       database) {
+    interception network;
+    client one{network.wrap(database.source()), database.options()};
+    CHECK(runs(one, {.period = "0"}) == outcome::begun);
+    const std::array<std::string_view, 4> statements{"begin_run", "commit", "finish_run",
+                                                     "run_record"};
+    int period = 0;
+    for (const auto statement : statements) {
+        std::atomic<bool> once{false};
         network.after([&](std::string_view what) {
-            if (what != "run_record") return;
-            ++reads;
-            if (one.holds("job")) ++early;
+            if (what == statement && !once.exchange(true)) interception::lose_reply();
         });
-        auto begun = periodic_run::begin(one, "job", {.period = "1"});
-        REQUIRE(begun.run);
-        CHECK(one.holds("job"));
-        begun.run->finish();
-        CHECK(begins(one, {.period = "1"}) == outcome::done);
-        CHECK(reads >= 2);
-        CHECK(early == 0);
+        const auto name = std::to_string(++period);
+        CHECK(runs(one, {.period = name, .at_least = 1ms, .wait = 20s}) == outcome::begun);
+        CHECK(once);
+        CHECK(runs(one, {.period = name}) == outcome::done);
     }
+}
+
+ROWLOCK_SIMULATED_CASE(
+    "a run counts as held once its call returns it, and not while its record is read", database) {
+    interception network;
+    client one{network.wrap(database.source()), database.options()};
+    std::atomic<int> reads{0};
+    std::atomic<int> early{0};
+    network.after([&](std::string_view what) {
+        if (what != "run_record") return;
+        ++reads;
+        if (one.holds("job")) ++early;
+    });
+    auto begun = periodic_run::begin(one, "job", {.period = "1"});
+    REQUIRE(begun.run);
+    CHECK(one.holds("job"));
+    begun.run->finish();
+    CHECK(begins(one, {.period = "1"}) == outcome::done);
+    CHECK(reads >= 2);
+    CHECK(early == 0);
 }
 
 TEST_CASE("a run whose lease was broken does not begin, and does not end another") {
@@ -387,19 +382,17 @@ TEST_CASE("a run whose lease was broken does not begin, and does not end another
     }
 }
 
-TEST_CASE("a client that is destroyed ends a wait for the end of a rest") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        auto one = std::make_unique<client>(database.source(), database.options());
-        CHECK(runs(*one, {.at_least = 1h}) == outcome::begun);
-        const auto looked = one->stats().released;
-        auto waiting = std::async(std::launch::async, [&at = *one] {
-            return kind_of([&] { static_cast<void>(begins(at, {.wait = std::nullopt})); });
-        });
-        CHECK(eventually([&] { return one->stats().released > looked; }));
-        CHECK(waiting.wait_for(100ms) == std::future_status::timeout);
-        one.reset();
-        CHECK(waiting.wait_for(20s) == std::future_status::ready);
-    }
+ROWLOCK_SIMULATED_CASE("a client that is destroyed ends a wait for the end of a rest", database) {
+    auto one = std::make_unique<client>(database.source(), database.options());
+    CHECK(runs(*one, {.at_least = 1h}) == outcome::begun);
+    const auto looked = one->stats().released;
+    auto waiting = std::async(std::launch::async, [&at = *one] {
+        return kind_of([&] { static_cast<void>(begins(at, {.wait = std::nullopt})); });
+    });
+    CHECK(eventually([&] { return one->stats().released > looked; }));
+    CHECK(waiting.wait_for(100ms) == std::future_status::timeout);
+    one.reset();
+    CHECK(waiting.wait_for(20s) == std::future_status::ready);
 }
 
 TEST_CASE("schedulers whose clocks differ by twenty minutes run each of a thousand days once") {

@@ -300,26 +300,25 @@ ROWLOCK_SIMULATED_CASE(
 }
 
 // Then the request moves no deadline.
-TEST_CASE(
-    "a hold whose own deadline comes before its session's end is not extended past a request") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options({.ttl = 60s, .heartbeat = 20s})};
-        client other{database.source(), database.options()};
-        semaphore theirs{holder, "api"};
-        semaphore ours{other, "api"};
-        theirs.set_capacity(1);
-        auto held = theirs.acquire(1, {.max_duration = 20s});
-        held.extend(25s);
-        const auto left = ours.request_release(held.token());
-        REQUIRE(left);
-        CHECK(*left <= 25s);
-        CHECK(kind_of([&] { held.extend(40s); }) == errc::lock_lost);
-        CHECK(kind_of([&] { held.extend(40s); }) == errc::lock_lost);
-        const auto after = ours.holders();
-        REQUIRE(after.size() == 1);
-        CHECK(after[0].who.remaining <= *left);
-        CHECK(eventually([&] { return held.lost().stop_requested(); }));
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a hold whose own deadline comes before its session's end is not extended past a request",
+    database) {
+    client holder{database.source(), database.options({.ttl = 60s, .heartbeat = 20s})};
+    client other{database.source(), database.options()};
+    semaphore theirs{holder, "api"};
+    semaphore ours{other, "api"};
+    theirs.set_capacity(1);
+    auto held = theirs.acquire(1, {.max_duration = 20s});
+    held.extend(25s);
+    const auto left = ours.request_release(held.token());
+    REQUIRE(left);
+    CHECK(*left <= 25s);
+    CHECK(kind_of([&] { held.extend(40s); }) == errc::lock_lost);
+    CHECK(kind_of([&] { held.extend(40s); }) == errc::lock_lost);
+    const auto after = ours.holders();
+    REQUIRE(after.size() == 1);
+    CHECK(after[0].who.remaining <= *left);
+    CHECK(eventually([&] { return held.lost().stop_requested(); }));
 }
 
 TEST_CASE(
@@ -390,60 +389,59 @@ TEST_CASE("a fence fails once the permits were taken, and one that was there fir
     }
 }
 
-TEST_CASE("a release that comes before the permits are taken is not undone, and counted once") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options(patient())};
-        semaphore theirs{holder, "api"};
-        theirs.set_capacity(2);
-        std::optional<permits> held{theirs.acquire(2)};
-        const auto token = held->token();
-        std::optional<permits> next;
-        interception network;
-        network.after([&](std::string_view name) {
-            if (name != "hold_to_end" || !held) return;
-            held->release();
-            held.reset();
-            next = theirs.acquire();
-        });
-        client other{network.wrap(database.source()), database.options()};
-        semaphore ours{other, "api"};
-        SUBCASE("force_release") {
-            CHECK_FALSE(ours.force_release(token));
-        }
-        SUBCASE("request_release") {
-            CHECK_FALSE(ours.request_release(token));
-        }
-        REQUIRE(next);
-        CHECK(next->held());
-        CHECK(ours.inspect()->used == 1);
-        CHECK(counts(database));
+ROWLOCK_SIMULATED_CASE(
+    "a release that comes before the permits are taken is not undone, and counted once", database) {
+    client holder{database.source(), database.options(patient())};
+    semaphore theirs{holder, "api"};
+    theirs.set_capacity(2);
+    std::optional<permits> held{theirs.acquire(2)};
+    const auto token = held->token();
+    std::optional<permits> next;
+    interception network;
+    network.after([&](std::string_view name) {
+        if (name != "hold_to_end" || !held) return;
+        held->release();
+        held.reset();
+        next = theirs.acquire();
+    });
+    client other{network.wrap(database.source()), database.options()};
+    semaphore ours{other, "api"};
+    SUBCASE("force_release") {
+        CHECK_FALSE(ours.force_release(token));
     }
+    SUBCASE("request_release") {
+        CHECK_FALSE(ours.request_release(token));
+    }
+    REQUIRE(next);
+    CHECK(next->held());
+    CHECK(ours.inspect()->used == 1);
+    CHECK(counts(database));
 }
 
-TEST_CASE("a forced release whose reply was lost is repeated, and leaves the next holder alone") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options(patient())};
-        semaphore theirs{holder, "api"};
-        theirs.set_capacity(1);
-        const auto held = theirs.acquire();
-        const auto before = held.token();
-        std::optional<permits> next;
-        client third{database.source(), database.options({.ttl = 20s})};
-        semaphore thirds{third, "api"};
-        interception network;
-        network.after([&](std::string_view name) {
-            if (name != "commit" || next) return;
-            next = thirds.try_acquire_for(1, 10s);  // it sweeps what is over
-            interception::lose_reply();
-        });
-        client other{network.wrap(database.source()), database.options()};
-        semaphore ours{other, "api"};
-        CHECK(ours.force_release(before));
-        REQUIRE(next);
-        CHECK(next->held());
-        CHECK(ours.inspect()->used == 1);
-        CHECK(counts(database));
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a forced release whose reply was lost is repeated, and leaves the next holder alone",
+    database) {
+    client holder{database.source(), database.options(patient())};
+    semaphore theirs{holder, "api"};
+    theirs.set_capacity(1);
+    const auto held = theirs.acquire();
+    const auto before = held.token();
+    std::optional<permits> next;
+    client third{database.source(), database.options({.ttl = 20s})};
+    semaphore thirds{third, "api"};
+    interception network;
+    network.after([&](std::string_view name) {
+        if (name != "commit" || next) return;
+        next = thirds.try_acquire_for(1, 10s);  // it sweeps what is over
+        interception::lose_reply();
+    });
+    client other{network.wrap(database.source()), database.options()};
+    semaphore ours{other, "api"};
+    CHECK(ours.force_release(before));
+    REQUIRE(next);
+    CHECK(next->held());
+    CHECK(ours.inspect()->used == 1);
+    CHECK(counts(database));
 }
 
 TEST_CASE("two forced releases of one grant end it once") {

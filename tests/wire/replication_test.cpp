@@ -1,8 +1,7 @@
-// Roles of whole servers: a synchronous standby that does not answer, for which all commits wait,
-// and a primary that is made read-only. Run alone.
+// Roles of whole servers of the test's own: a synchronous standby that does not answer, for which
+// all commits wait, and a primary that is made read-only.
 
 #include "support/failure.hpp"
-#include "support/lock_database.hpp"
 #include "support/own_server.hpp"
 #include "support/tcp_relay.hpp"
 #include "support/unhurried.hpp"
@@ -16,11 +15,14 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace rowlock;
@@ -130,14 +132,17 @@ public:
         static_cast<void>(made->acquire("open a session"));
         return made;
     }
-    /// Lets heartbeats of a client pass, until `done` or for a minute of its clock.
+    /// Lets heartbeats of clients pass, until `done` or for a minute of their clock.
     template <typename Done>
-    bool after_heartbeats(const client& whose, const Done& done) const {
+    bool after_heartbeats(const std::vector<const client*>& whose, const Done& done) const {
         for (int beat = 0; beat < 12; ++beat) {
             if (done()) return true;
-            const auto before = whose.stats().heartbeats;
+            std::vector<std::uint64_t> before;
+            for (const auto* each : whose) before.push_back(each->stats().heartbeats);
             clock->advance(5s);
-            REQUIRE(eventually([&] { return whose.stats().heartbeats > before; }));
+            for (std::size_t i = 0; i < whose.size(); ++i) {
+                REQUIRE(eventually([&] { return whose[i]->stats().heartbeats > before[i]; }));
+            }
         }
         return done();
     }
@@ -157,28 +162,29 @@ private:
 /// Makes the server read-only, as a fail-over tool does with a former primary.
 class made_read_only {
 public:
-    explicit made_read_only(support::lock_database& database) : database_{database} {
-        database_.run("set global read_only = 1");
+    explicit made_read_only(const sql::connection_source& source) : admin_{source.connect(soon())} {
+        admin_->query("set global read_only = 1", soon());
     }
-    ~made_read_only() { database_.run("set global read_only = 0"); }
+    ~made_read_only() { admin_->query("set global read_only = 0", soon()); }
     made_read_only(const made_read_only&) = delete;
     made_read_only& operator=(const made_read_only&) = delete;
 
 private:
-    support::lock_database& database_;
+    const std::unique_ptr<sql::connection> admin_;
 };
 
 }  // namespace
 
 TEST_CASE(
     "an advisory lock is lost when its server is no longer the primary, and is not granted there") {
-    support::lock_database database{support::backend::mariadb};
-    if (!database.there()) return;
-    advisory_client locks{database.source(), {.check_period = 100ms, .statement_timeout = 10s}};
+    const auto server = support::own_server::start(support::server::mariadb);
+    if (!server) return;
+    const auto source = open(server->url());
+    advisory_client locks{source, {.check_period = 100ms, .statement_timeout = 10s}};
     const auto held = locks.try_lock("job");
     REQUIRE(held);
     {
-        const made_read_only demoted{database};
+        const made_read_only demoted{source};
         CHECK(eventually([&] { return !held->held(); }));
         CHECK(support::kind_of([&] { static_cast<void>(locks.try_lock("job")); }) ==
               errc::read_only);
@@ -188,16 +194,15 @@ TEST_CASE(
 
 // shows: fault-unconfirmed-commit
 TEST_CASE("a grant without a synchronous standby's confirmation is not reported as granted") {
-    support::lock_database database{support::backend::postgresql};
-    if (!database.there()) return;
+    const auto server = support::own_server::start(support::server::postgresql);
+    if (!server) return;
+    const own_tables tables{*server};
     // The server says it by a warning, which the role may not want to hear.
-    const std::string separator = database.url().find('?') == std::string::npos ? "?" : "&";
-    const auto source =
-        database.at(database.url() + separator + "options=-c%20client_min_messages%3Derror");
-    client locks{source, database.options({.statement_timeout = 700ms})};
+    const auto source = open(server->url() + "?options=-c%20client_min_messages%3Derror");
+    client locks{source, {.statement_timeout = 700ms}};
     const auto held = locks.acquire("held before");
     {
-        const missing_standby gone{database.source()};
+        const missing_standby gone{tables.source};
         errc failed{};
         // It is committed on the primary, where readers see it held. On a machine that stalls an
         // attempt may end before its commit.
@@ -208,7 +213,7 @@ TEST_CASE("a grant without a synchronous standby's confirmation is not reported 
                 }
             });
             if (kind != errc{}) failed = kind;
-            return database.number(
+            return tables.number(
                        "select count(*) from rowlock_lease where name = 'job' and session is not "
                        "null") == 1;
         }));
@@ -276,40 +281,70 @@ TEST_CASE("nothing of a call that failed stays, however late its commit is seen"
          .committed = party + "'counted'",
          .stays = true},
     };
-    for (const auto& [what, call, counts, committed, stays] : calls) {
-        CAPTURE(what);
-        const auto locks = tables.slow_client();
-        std::optional<stopped_process> hangs;
-        pid_t process = 0;
-        {
-            missing_standby gone{tables.source};
-            tables.relay.refuse(true);  // neither a cancel arrives nor a second attempt
-            bool succeeded = false;
-            auto failed = std::async(std::launch::async,
-                                     [&] { return kind_of([&] { succeeded = call(*locks); }); });
-            REQUIRE(eventually([&] {
-                const auto waiting = gone.waiting();
-                process = waiting.empty() ? 0 : waiting.front();
-                return process != 0;
+    // All at once, each by a client of its own: the time limits pass together.
+    std::vector<std::unique_ptr<client>> clients;
+    std::vector<const client*> all;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+        clients.push_back(tables.slow_client());
+        all.push_back(clients.back().get());
+    }
+    std::vector<pid_t> waiting;
+    std::vector<std::unique_ptr<stopped_process>> hang;
+    {
+        missing_standby gone{tables.source};
+        tables.relay.refuse(true);  // neither a cancel arrives nor a second attempt
+        std::vector<std::future<std::pair<errc, bool>>> told;
+        for (std::size_t i = 0; i < calls.size(); ++i) {
+            told.push_back(std::async(std::launch::async, [&, i] {
+                bool succeeded = false;
+                const auto kind = kind_of([&] { succeeded = calls[i].call(*clients[i]); });
+                return std::pair{kind, succeeded};
             }));
-            const auto told = failed.get();
-            CHECK_FALSE(succeeded);
-            if (stays) CHECK(told == errc::outcome_unknown);
-            hangs.emplace(process);
-            tables.relay.refuse(false);
         }
-        // All limits pass, and all other commits are confirmed.
-        tables.after_heartbeats(*locks, [] { return false; });
-        if (!committed.empty()) CHECK(tables.number(committed) == 0);
-        hangs.reset();
         REQUIRE(eventually([&] {
-            return tables.number(
-                       "select count(*) from pg_stat_activity where wait_event = "
-                       "'SyncRep' and pid = " +
-                       std::to_string(process)) == 0 &&
-                   (committed.empty() || tables.number(committed) == 1);
+            waiting = gone.waiting();
+            return waiting.size() == calls.size();
         }));
-        CHECK(tables.after_heartbeats(*locks, [&] { return tables.number(counts) == 0; }) != stays);
+        for (std::size_t i = 0; i < calls.size(); ++i) {
+            CAPTURE(calls[i].what);
+            const auto [kind, succeeded] = told[i].get();
+            CHECK_FALSE(succeeded);
+            if (calls[i].stays) CHECK(kind == errc::outcome_unknown);
+        }
+        for (const auto process : waiting) {
+            hang.push_back(std::make_unique<stopped_process>(process));
+        }
+        tables.relay.refuse(false);
+    }
+    // All limits pass, and all other commits are confirmed.
+    tables.after_heartbeats(all, [] { return false; });
+    for (const auto& each : calls) {
+        CAPTURE(each.what);
+        if (!each.committed.empty()) CHECK(tables.number(each.committed) == 0);
+    }
+    hang.clear();
+    for (const auto& each : calls) {
+        CAPTURE(each.what);
+        REQUIRE(eventually(
+            [&] { return each.committed.empty() || tables.number(each.committed) == 1; }));
+    }
+    std::string still;
+    for (const auto process : waiting)
+        still += (still.empty() ? "" : ", ") + std::to_string(process);
+    REQUIRE(eventually([&] {
+        return tables.number(
+                   "select count(*) from pg_stat_activity where wait_event = 'SyncRep' "
+                   "and pid in (" +
+                   still + ")") == 0;
+    }));
+    tables.after_heartbeats(all, [&] {
+        return std::all_of(calls.begin(), calls.end(), [&](const row& each) {
+            return each.stays || tables.number(each.counts) == 0;
+        });
+    });
+    for (const auto& each : calls) {
+        CAPTURE(each.what);
+        CHECK((tables.number(each.counts) == 0) != each.stays);
     }
     CHECK(held.held());
 }
@@ -319,34 +354,38 @@ TEST_CASE("an arrival without a synchronous standby's confirmation is not report
     const auto server = support::own_server::start(support::server::postgresql);
     if (!server) return;
     own_tables tables{*server};
+    // Two: a client whose statements stay opens no more than some connections.
     const auto locks = tables.slow_client();
+    const auto more = tables.slow_client();
     client other{tables.source, no_heartbeats};
-    latch gate{*locks, "gate"};
-    latch last{*locks, "last"};
-    double_barrier step{*locks, "step", 1};
-    REQUIRE(gate.begin(9));
+    latch joined{*locks, "joined"};
+    latch arrived{*locks, "arrived"};
+    latch counted{*locks, "counted"};
+    latch last{*more, "last"};
+    double_barrier step{*more, "step", 1};
+    for (auto* each : {&joined, &arrived, &counted}) REQUIRE(each->begin(9));
     REQUIRE(last.begin(1));
-    auto mine = gate.join();
+    auto mine = arrived.join();
     {
         const missing_standby gone{tables.source};
-        const auto unknown = errc::outcome_unknown;
-        // Each waits for its time limit; those of other names beside each other.
+        // Each waits for its time limit; of other names, so beside each other.
+        std::vector<std::future<errc>> told;
         const auto aside = [&](auto call) {
-            return std::async(std::launch::async, [call] { return kind_of(call); });
+            told.push_back(std::async(std::launch::async, [call] { return kind_of(call); }));
         };
-        auto begins = aside([&] { static_cast<void>(latch{*locks, "new"}.begin(1)); });
-        auto counts = aside([&] { last.count_down(); });
-        auto enters = aside([&] { static_cast<void>(step.enter()); });
-        CHECK(kind_of([&] { static_cast<void>(gate.join()); }) == unknown);
-        CHECK(kind_of([&] { mine.arrive(); }) == unknown);
-        CHECK(kind_of([&] { gate.count_down(); }) == unknown);
-        CHECK(begins.get() == unknown);
-        CHECK(counts.get() == unknown);
-        CHECK(enters.get() == unknown);
+        aside([&] { static_cast<void>(latch{*more, "new"}.begin(1)); });
+        aside([&] { static_cast<void>(joined.join()); });
+        aside([&] { mine.arrive(); });
+        aside([&] { counted.count_down(); });
+        aside([&] { last.count_down(); });
+        aside([&] { static_cast<void>(step.enter()); });
+        for (auto& each : told) CHECK(each.get() == errc::outcome_unknown);
     }
     CHECK_NOTHROW(mine.arrive());
-    CHECK(gate.inspect()->arrived == 2);
-    CHECK(tables.after_heartbeats(*locks, [&] { return gate.inspect()->registered == 0; }));
+    CHECK(arrived.inspect()->arrived == 1);
+    CHECK(counted.inspect()->arrived == 1);
+    CHECK(tables.after_heartbeats({locks.get(), more.get()},
+                                  [&] { return joined.inspect()->registered == 0; }));
     CHECK(latch{other, "last"}.inspect()->state == latch_state::open);
     CHECK(step.enter().generation() > 0);
 }

@@ -67,21 +67,20 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a holder that destroys its requested lease hands the lock to the waiter") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
-        client other{database.source(), database.options({.ttl = 20s})};
-        std::optional<lease> held{holder.acquire("job")};
-        std::optional<lease> served;
-        std::jthread waiting{[&] { served = other.try_acquire_for("job", support::patience); }};
-        REQUIRE(eventually([&] { return other.waiters("job").size() == 1; }));
-        REQUIRE(other.request_release("job", held->token()));
-        REQUIRE(eventually([&] { return !held->held(); }));
-        held.reset();
-        waiting.join();
-        REQUIRE(served);
-        CHECK(served->held());
-    }
+ROWLOCK_SIMULATED_CASE("a holder that destroys its requested lease hands the lock to the waiter",
+                       database) {
+    client holder{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
+    client other{database.source(), database.options({.ttl = 20s})};
+    std::optional<lease> held{holder.acquire("job")};
+    std::optional<lease> served;
+    std::jthread waiting{[&] { served = other.try_acquire_for("job", support::patience); }};
+    REQUIRE(eventually([&] { return other.waiters("job").size() == 1; }));
+    REQUIRE(other.request_release("job", held->token()));
+    REQUIRE(eventually([&] { return !held->held(); }));
+    held.reset();
+    waiting.join();
+    REQUIRE(served);
+    CHECK(served->held());
 }
 
 TEST_CASE("a request is for one grant, and may be repeated") {
@@ -155,31 +154,30 @@ TEST_CASE("a holder that is asked to release within a time works on, and learns 
     }
 }
 
-TEST_CASE("a shorter request replaces a longer one, and one without a time ends the lease") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
-        client asking{database.source(), database.options()};
-        const auto lease = holder.acquire("job");
-        const auto first =
-            asking.request_release("job", lease.token(), {.within = 1h, .reason = "first"});
-        REQUIRE(first);
-        CHECK(*first > 50min);
-        REQUIRE(eventually([&] { return lease.release_requested().stop_requested(); }));
-        const auto second =
-            asking.request_release("job", lease.token(), {.within = 2h, .reason = "second"});
-        REQUIRE(second);
-        CHECK(*second <= *first);
-        CHECK(eventually([&] { return lease.release_request()->reason == "second"; }));
-        CHECK(lease.held());
-        const auto third =
-            asking.request_release("job", lease.token(), {.within = 10min, .reason = "third"});
-        REQUIRE(third);
-        CHECK(*third <= 10min);
-        CHECK(eventually([&] { return lease.release_request()->reason == "third"; }));
-        CHECK(lease.held());
-        REQUIRE(asking.request_release("job", lease.token()));
-        CHECK(eventually([&] { return !lease.held(); }));
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a shorter request replaces a longer one, and one without a time ends the lease", database) {
+    client holder{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
+    client asking{database.source(), database.options()};
+    const auto lease = holder.acquire("job");
+    const auto first =
+        asking.request_release("job", lease.token(), {.within = 1h, .reason = "first"});
+    REQUIRE(first);
+    CHECK(*first > 50min);
+    REQUIRE(eventually([&] { return lease.release_requested().stop_requested(); }));
+    const auto second =
+        asking.request_release("job", lease.token(), {.within = 2h, .reason = "second"});
+    REQUIRE(second);
+    CHECK(*second <= *first);
+    CHECK(eventually([&] { return lease.release_request()->reason == "second"; }));
+    CHECK(lease.held());
+    const auto third =
+        asking.request_release("job", lease.token(), {.within = 10min, .reason = "third"});
+    REQUIRE(third);
+    CHECK(*third <= 10min);
+    CHECK(eventually([&] { return lease.release_request()->reason == "third"; }));
+    CHECK(lease.held());
+    REQUIRE(asking.request_release("job", lease.token()));
+    CHECK(eventually([&] { return !lease.held(); }));
 }
 
 ROWLOCK_SIMULATED_CASE("holders of permits and modes are asked for them within a time, each alone",

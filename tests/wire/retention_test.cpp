@@ -181,61 +181,59 @@ TEST_CASE("a mutex and a recursive_mutex lock what their client retains, without
     }
 }
 
-TEST_CASE("a try by another thread of the client that uses its retained lease fails at once") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()), keeping(database)};
-        client other{database.source(), plain(database)};
-        until_kept(locks, "job");
-        auto held = locks.acquire("job");
-        std::atomic<int> sent{0};
-        network.before([&](std::string_view) { ++sent; });
-        const auto tries = [&] {
-            return std::async(std::launch::async, [&] { return locks.try_acquire("job"); });
-        };
-        const auto busy = locks.stats().busy;
-        for (int i = 0; i < 200; ++i) REQUIRE_FALSE(tries().get());
-        CHECK(sent < 20);  // heartbeats
-        CHECK(locks.stats().busy == busy + 200);
-        CHECK(locks.stats().recalls == 0);
-        held.release();
-        CHECK(is_kept(locks, "job"));
-        // Another client recalls it: the lease is not kept any more, and a try asks the database.
-        held = locks.acquire("job");
-        CHECK_FALSE(other.try_acquire("job"));
-        CHECK(eventually([&] { return locks.stats().recalls == 1; }));
-        const int before = sent;
-        CHECK_FALSE(tries().get());
-        CHECK(sent > before);
-        held.release();
-        CHECK(eventually([&] { return other.try_acquire("job").has_value(); }));
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a try by another thread of the client that uses its retained lease fails at once", database) {
+    interception network;
+    client locks{network.wrap(database.source()), keeping(database)};
+    client other{database.source(), plain(database)};
+    until_kept(locks, "job");
+    auto held = locks.acquire("job");
+    std::atomic<int> sent{0};
+    network.before([&](std::string_view) { ++sent; });
+    const auto tries = [&] {
+        return std::async(std::launch::async, [&] { return locks.try_acquire("job"); });
+    };
+    const auto busy = locks.stats().busy;
+    for (int i = 0; i < 200; ++i) REQUIRE_FALSE(tries().get());
+    CHECK(sent < 20);  // heartbeats
+    CHECK(locks.stats().busy == busy + 200);
+    CHECK(locks.stats().recalls == 0);
+    held.release();
+    CHECK(is_kept(locks, "job"));
+    // Another client recalls it: the lease is not kept any more, and a try asks the database.
+    held = locks.acquire("job");
+    CHECK_FALSE(other.try_acquire("job"));
+    CHECK(eventually([&] { return locks.stats().recalls == 1; }));
+    const int before = sent;
+    CHECK_FALSE(tries().get());
+    CHECK(sent > before);
+    held.release();
+    CHECK(eventually([&] { return other.try_acquire("job").has_value(); }));
 }
 
-TEST_CASE("a try finds a retained lease free although a thread that has lost it still uses it") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        auto options = keeping(database);
-        options.heartbeat = 100ms;
-        client locks{database.source(), options};
-        until_kept(locks, "job");
-        const auto local = locks.stats().local_grants;
-        const auto held = locks.acquire("job");
-        REQUIRE(locks.stats().local_grants == local + 1);
-        const auto is_free = [&] {
-            return std::async(std::launch::async,
-                              [&] { return locks.try_acquire("job").has_value(); })
-                .get();
-        };
-        REQUIRE_FALSE(is_free());
-        SUBCASE("with its session") {
-            end_sessions(database);
-            CHECK(eventually(is_free, before_its_time));
-            CHECK(eventually([&] { return !held.held(); }));
-        }
-        SUBCASE("since its own client freed it") {
-            REQUIRE(locks.force_release("job"));
-            CHECK(is_free());
-        }
+ROWLOCK_SIMULATED_CASE(
+    "a try finds a retained lease free although a thread that has lost it still uses it",
+    database) {
+    auto options = keeping(database);
+    options.heartbeat = 100ms;
+    client locks{database.source(), options};
+    until_kept(locks, "job");
+    const auto local = locks.stats().local_grants;
+    const auto held = locks.acquire("job");
+    REQUIRE(locks.stats().local_grants == local + 1);
+    const auto is_free = [&] {
+        return std::async(std::launch::async, [&] { return locks.try_acquire("job").has_value(); })
+            .get();
+    };
+    REQUIRE_FALSE(is_free());
+    SUBCASE("with its session") {
+        end_sessions(database);
+        CHECK(eventually(is_free, before_its_time));
+        CHECK(eventually([&] { return !held.held(); }));
+    }
+    SUBCASE("since its own client freed it") {
+        REQUIRE(locks.force_release("job"));
+        CHECK(is_free());
     }
 }
 
@@ -265,22 +263,20 @@ TEST_CASE("tries by another thread do not end the retention of a lease, whenever
     }
 }
 
-TEST_CASE("a client retains at most as many leases as `names` allows") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        auto options = keeping(database);
-        options.retain->names = 1;
-        client locks{database.source(), options};
-        until_kept(locks, "one");
-        for (int i = 0; i < 20; ++i) locks.acquire("another").release();
-        CHECK_FALSE(is_kept(locks, "another"));
-        CHECK(is_kept(locks, "one"));
-        client other{database.source(), plain(database)};
-        other.acquire("one").release();  // recalls it: there is room again soon
-        CHECK(eventually([&] {
-            locks.acquire("another").release();
-            return is_kept(locks, "another");
-        }));
-    }
+ROWLOCK_SIMULATED_CASE("a client retains at most as many leases as `names` allows", database) {
+    auto options = keeping(database);
+    options.retain->names = 1;
+    client locks{database.source(), options};
+    until_kept(locks, "one");
+    for (int i = 0; i < 20; ++i) locks.acquire("another").release();
+    CHECK_FALSE(is_kept(locks, "another"));
+    CHECK(is_kept(locks, "one"));
+    client other{database.source(), plain(database)};
+    other.acquire("one").release();  // recalls it: there is room again soon
+    CHECK(eventually([&] {
+        locks.acquire("another").release();
+        return is_kept(locks, "another");
+    }));
 }
 
 TEST_CASE("a client without `retain` retains nothing (control)") {
@@ -480,24 +476,22 @@ TEST_CASE("a retained lease in use is released by force, and its client's next g
     }
 }
 
-TEST_CASE("a client detects that the token of a lease that it keeps idle was lowered") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        for (const char* lowered : {"0", "1"}) {
-            CAPTURE(lowered);
-            auto options = keeping(database);
-            options.heartbeat = 100ms;
-            client locks{database.source(), options};
-            const auto last = until_kept(locks, "job");
-            const auto reserved = row_token(database, "job");
-            database.run("update rowlock_lease set token = " + std::string{lowered});
-            CHECK(eventually([&] {
-                return database.number("select floor from rowlock_token_floor") >= reserved;
-            }));
-            client other{database.source(), plain(database)};
-            const auto next = other.acquire("job");
-            CHECK(next.token().value() > last);
-            CHECK(next.token().value() > reserved);
-        }
+ROWLOCK_SIMULATED_CASE("a client detects that the token of a lease that it keeps idle was lowered",
+                       database) {
+    for (const char* lowered : {"0", "1"}) {
+        CAPTURE(lowered);
+        auto options = keeping(database);
+        options.heartbeat = 100ms;
+        client locks{database.source(), options};
+        const auto last = until_kept(locks, "job");
+        const auto reserved = row_token(database, "job");
+        database.run("update rowlock_lease set token = " + std::string{lowered});
+        CHECK(eventually(
+            [&] { return database.number("select floor from rowlock_token_floor") >= reserved; }));
+        client other{database.source(), plain(database)};
+        const auto next = other.acquire("job");
+        CHECK(next.token().value() > last);
+        CHECK(next.token().value() > reserved);
     }
 }
 
@@ -542,32 +536,31 @@ TEST_CASE("a lost recall delays another client by no more than `longest`") {
     }
 }
 
-TEST_CASE(
+ROWLOCK_SIMULATED_CASE(
     "a client that vanishes with a retained lease blocks others for its ttl, and repeats no "
-    "token") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()), keeping(database)};
-        client other{database.source(), plain(database)};
-        until_kept(locks, "job");
-        const auto last = locks.acquire("job").token().value();
-        const auto session = other.inspect("job")->holder->session;
-        SUBCASE("the tokens are in its row") {
-            expire(database, session);
-            const auto held = other.acquire("job");
-            CHECK(held.token().value() > last);
-        }
-        SUBCASE("were they not, another client would get one of them (control)") {
-            // A heartbeat that finds the row so would mend it.
-            network.before([](std::string_view what) {
-                if (what == "lift_floor") interception::refuse_to_send();
-            });
-            database.run("update rowlock_lease set token = 1 where name = 'job'");
-            expire(database, session);
-            const auto held = other.acquire("job");
-            CHECK(held.token().value() <= last);
-            network.before({});
-        }
+    "token",
+    database) {
+    interception network;
+    client locks{network.wrap(database.source()), keeping(database)};
+    client other{database.source(), plain(database)};
+    until_kept(locks, "job");
+    const auto last = locks.acquire("job").token().value();
+    const auto session = other.inspect("job")->holder->session;
+    SUBCASE("the tokens are in its row") {
+        expire(database, session);
+        const auto held = other.acquire("job");
+        CHECK(held.token().value() > last);
+    }
+    SUBCASE("were they not, another client would get one of them (control)") {
+        // A heartbeat that finds the row so would mend it.
+        network.before([](std::string_view what) {
+            if (what == "lift_floor") interception::refuse_to_send();
+        });
+        database.run("update rowlock_lease set token = 1 where name = 'job'");
+        expire(database, session);
+        const auto held = other.acquire("job");
+        CHECK(held.token().value() <= last);
+        network.before({});
     }
 }
 
@@ -590,53 +583,51 @@ TEST_CASE("a ticket that comes before the tokens are reserved gets the lease") {
     }
 }
 
-TEST_CASE(
-    "a recall that comes before the reply of the statement that reserves tokens is not lost") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()), keeping(database)};
-        client other{database.source(), plain(database)};
-        std::optional<waiting_acquire> call;
-        network.after([&](std::string_view what) {
-            if (what != "retain" || call) return;
-            call.emplace(other, "job");
-            REQUIRE(eventually([&] { return locks.stats().recalls == 1; }));
-        });
-        for (int i = 0; i < 20 && !call; ++i) static_cast<void>(locks.acquire("job"));
-        REQUIRE(call);
-        CHECK(call->has_it());
-        CHECK(locks.stats().local_grants == 0);
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a recall that comes before the reply of the statement that reserves tokens is not lost",
+    database) {
+    interception network;
+    client locks{network.wrap(database.source()), keeping(database)};
+    client other{database.source(), plain(database)};
+    std::optional<waiting_acquire> call;
+    network.after([&](std::string_view what) {
+        if (what != "retain" || call) return;
+        call.emplace(other, "job");
+        REQUIRE(eventually([&] { return locks.stats().recalls == 1; }));
+    });
+    for (int i = 0; i < 20 && !call; ++i) static_cast<void>(locks.acquire("job"));
+    REQUIRE(call);
+    CHECK(call->has_it());
+    CHECK(locks.stats().local_grants == 0);
 }
 
-TEST_CASE("a lost reply of the statement that reserves tokens leaves the lease free") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()), keeping(database)};
-        client other{database.source(), plain(database)};
-        std::atomic<int> lost{0};
-        SUBCASE("it was carried out") {
-            network.after([&](std::string_view what) {
-                if (what == "retain" && lost++ == 0) interception::lose_reply();
-            });
-        }
-        SUBCASE("it was not") {
-            network.before([&](std::string_view what) {
-                if (what == "retain" && lost++ == 0) interception::refuse_to_send();
-            });
-        }
-        std::int64_t last = 0;
-        for (int i = 0; i < 20 && lost == 0; ++i) {
-            auto held = locks.acquire("job");
-            last = held.token().value();
-            held.release();
-        }
-        REQUIRE(lost == 1);
-        CHECK(locks.stats().local_grants == 0);
-        std::optional<lease> taken;
-        REQUIRE(eventually([&] { return (taken = other.try_acquire("job")).has_value(); }));
-        CHECK(taken->token().value() > last);
+ROWLOCK_SIMULATED_CASE("a lost reply of the statement that reserves tokens leaves the lease free",
+                       database) {
+    interception network;
+    client locks{network.wrap(database.source()), keeping(database)};
+    client other{database.source(), plain(database)};
+    std::atomic<int> lost{0};
+    SUBCASE("it was carried out") {
+        network.after([&](std::string_view what) {
+            if (what == "retain" && lost++ == 0) interception::lose_reply();
+        });
     }
+    SUBCASE("it was not") {
+        network.before([&](std::string_view what) {
+            if (what == "retain" && lost++ == 0) interception::refuse_to_send();
+        });
+    }
+    std::int64_t last = 0;
+    for (int i = 0; i < 20 && lost == 0; ++i) {
+        auto held = locks.acquire("job");
+        last = held.token().value();
+        held.release();
+    }
+    REQUIRE(lost == 1);
+    CHECK(locks.stats().local_grants == 0);
+    std::optional<lease> taken;
+    REQUIRE(eventually([&] { return (taken = other.try_acquire("job")).has_value(); }));
+    CHECK(taken->token().value() > last);
 }
 
 TEST_CASE("a fenced lease is not retained, and a fence of a released one is refused") {
@@ -728,47 +719,45 @@ TEST_CASE("a retained lease whose release is asked for is given back") {
     }
 }
 
-TEST_CASE("a retained lease that is asked for at once is granted locally no more") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        auto options = keeping(database);
-        options.heartbeat = 100ms;
-        client locks{database.source(), options};
-        client other{database.source(), plain(database)};
-        until_kept(locks, "job");
-        std::jthread busy;
-        SUBCASE("while it is idle") {}
-        SUBCASE("while threads take it again and again") {
-            busy = std::jthread{[&](const std::stop_token& stop) {
-                while (!stop.stop_requested()) static_cast<void>(locks.try_acquire("job"));
-            }};
-        }
-        const auto seen = other.inspect("job");
-        REQUIRE(seen);
-        const auto asked = other.request_release("job", seen->token);
-        // Not if it has a later grant by now: then there is nothing to show.
-        if (asked) {
-            const auto session = seen->holder->session;
-            CHECK(eventually([&] {
-                const auto now = other.inspect("job");
-                return !now->holder || now->token != seen->token || !now->holder->retained ||
-                       now->holder->session != session;
-            }));
-        }
+ROWLOCK_SIMULATED_CASE("a retained lease that is asked for at once is granted locally no more",
+                       database) {
+    auto options = keeping(database);
+    options.heartbeat = 100ms;
+    client locks{database.source(), options};
+    client other{database.source(), plain(database)};
+    until_kept(locks, "job");
+    std::jthread busy;
+    SUBCASE("while it is idle") {}
+    SUBCASE("while threads take it again and again") {
+        busy = std::jthread{[&](const std::stop_token& stop) {
+            while (!stop.stop_requested()) static_cast<void>(locks.try_acquire("job"));
+        }};
+    }
+    const auto seen = other.inspect("job");
+    REQUIRE(seen);
+    const auto asked = other.request_release("job", seen->token);
+    // Not if it has a later grant by now: then there is nothing to show.
+    if (asked) {
+        const auto session = seen->holder->session;
+        CHECK(eventually([&] {
+            const auto now = other.inspect("job");
+            return !now->holder || now->token != seen->token || !now->holder->retained ||
+                   now->holder->session != session;
+        }));
     }
 }
 
-TEST_CASE("a lease is retained again after a retention that ended with its session") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        auto options = keeping(database);
-        options.heartbeat = 100ms;
-        client locks{database.source(), options};
-        until_kept(locks, "job");
-        auto held = locks.acquire("job");
-        end_sessions(database);
-        REQUIRE(eventually([&] { return held.lost().stop_requested(); }));
-        CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
-        until_kept(locks, "job");
-    }
+ROWLOCK_SIMULATED_CASE("a lease is retained again after a retention that ended with its session",
+                       database) {
+    auto options = keeping(database);
+    options.heartbeat = 100ms;
+    client locks{database.source(), options};
+    until_kept(locks, "job");
+    auto held = locks.acquire("job");
+    end_sessions(database);
+    REQUIRE(eventually([&] { return held.lost().stop_requested(); }));
+    CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
+    until_kept(locks, "job");
 }
 
 TEST_CASE("a fence of a local grant is refused in a transaction that began before the grant") {
@@ -973,24 +962,23 @@ TEST_CASE("a call that waits for several leases recalls those that another clien
     }
 }
 
-TEST_CASE("a session that is over takes its retained leases along, and reports no loss") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        support::event_log events;
-        auto options = keeping(database);
-        options.heartbeat = 100ms;
-        options.on_event = events.callback();
-        client locks{database.source(), options};
-        const auto last = until_kept(locks, "job");
-        end_sessions(database);
-        REQUIRE(eventually([&] {
-            return events.has(event_kind::session_ended) || locks.stats().sessions == 2 ||
-                   (static_cast<void>(locks.try_acquire("x")), false);
-        }));
-        const auto held = locks.acquire("job");
-        CHECK(held.held());
-        CHECK(held.token().value() > last);
-        CHECK(locks.stats().lost == 0);
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a session that is over takes its retained leases along, and reports no loss", database) {
+    support::event_log events;
+    auto options = keeping(database);
+    options.heartbeat = 100ms;
+    options.on_event = events.callback();
+    client locks{database.source(), options};
+    const auto last = until_kept(locks, "job");
+    end_sessions(database);
+    REQUIRE(eventually([&] {
+        return events.has(event_kind::session_ended) || locks.stats().sessions == 2 ||
+               (static_cast<void>(locks.try_acquire("x")), false);
+    }));
+    const auto held = locks.acquire("job");
+    CHECK(held.held());
+    CHECK(held.token().value() > last);
+    CHECK(locks.stats().lost == 0);
 }
 
 TEST_CASE("a client takes a lease that it retains together with others") {
@@ -1080,37 +1068,36 @@ ROWLOCK_SIMULATED_CASE(
     CHECK(holds() == 1);  // control
 }
 
-TEST_CASE("a call does not wait beyond its time for a lease that its client gives back") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()), keeping(database, 300ms)};
-        until_kept(locks, "job");
-        const auto self = std::this_thread::get_id();
-        std::atomic<bool> begun{false};
-        std::atomic<bool> let_go{false};
-        std::atomic<int> ours{0};
-        network.before([&](std::string_view what) {
-            if (std::this_thread::get_id() == self) {
-                ++ours;
-            } else if (what.starts_with("release")) {
-                begun = true;
-                support::eventually([&] { return let_go.load(); });
-            }
-        });
-        const auto begins = [&] {
-            // In a stall its time was over before.
-            const bool over = !begun && !is_kept(locks, "job");
-            if (over) static_cast<void>(locks.try_acquire_for("job", 20ms));
-            return begun.load();
-        };
-        REQUIRE(eventually(begins));
-        ours = 0;
-        CHECK_FALSE(locks.try_acquire_for("job", 20ms));
-        CHECK(ours == 0);  // no attempt after the limit
-        let_go = true;
-        CHECK(locks.try_acquire_for("job", support::patience));
-        network.before({});
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a call does not wait beyond its time for a lease that its client gives back", database) {
+    interception network;
+    client locks{network.wrap(database.source()), keeping(database, 300ms)};
+    until_kept(locks, "job");
+    const auto self = std::this_thread::get_id();
+    std::atomic<bool> begun{false};
+    std::atomic<bool> let_go{false};
+    std::atomic<int> ours{0};
+    network.before([&](std::string_view what) {
+        if (std::this_thread::get_id() == self) {
+            ++ours;
+        } else if (what.starts_with("release")) {
+            begun = true;
+            support::eventually([&] { return let_go.load(); });
+        }
+    });
+    const auto begins = [&] {
+        // In a stall its time was over before.
+        const bool over = !begun && !is_kept(locks, "job");
+        if (over) static_cast<void>(locks.try_acquire_for("job", 20ms));
+        return begun.load();
+    };
+    REQUIRE(eventually(begins));
+    ours = 0;
+    CHECK_FALSE(locks.try_acquire_for("job", 20ms));
+    CHECK(ours == 0);  // no attempt after the limit
+    let_go = true;
+    CHECK(locks.try_acquire_for("job", support::patience));
+    network.before({});
 }
 
 TEST_CASE("a client that retains leases ends in time although their table is locked") {
@@ -1201,43 +1188,43 @@ ROWLOCK_SIMULATED_CASE("a retained lease whose holder was lost makes room for ot
     }));
 }
 
-TEST_CASE("each retained lease is looked at for waiters some time after its tokens were reserved") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        using clock = std::chrono::steady_clock;
-        interception network;
-        client locks{network.wrap(database.source()), keeping(database)};
-        until_kept(locks, "job");  // the thread runs by now
-        std::mutex mutex;
-        clock::time_point latest_look{};
-        clock::time_point latest_reserve{};
-        network.before([&](std::string_view what) {
+ROWLOCK_SIMULATED_CASE(
+    "each retained lease is looked at for waiters some time after its tokens were reserved",
+    database) {
+    using clock = std::chrono::steady_clock;
+    interception network;
+    client locks{network.wrap(database.source()), keeping(database)};
+    until_kept(locks, "job");  // the thread runs by now
+    std::mutex mutex;
+    clock::time_point latest_look{};
+    clock::time_point latest_reserve{};
+    network.before([&](std::string_view what) {
+        const std::lock_guard lock{mutex};
+        if (what == "names_with_waiters") latest_look = clock::now();
+    });
+    network.after([&](std::string_view what) {
+        const std::lock_guard lock{mutex};
+        if (what == "retain") latest_reserve = clock::now();
+    });
+    for (int i = 0; i < 10; ++i) {
+        const auto name = [&](char which) { return which + std::to_string(i); };
+        for (const char which : {'a', 'b'}) locks.acquire(name(which)).release();
+        locks.acquire(name('a')).release();
+        const auto first = [&] {
             const std::lock_guard lock{mutex};
-            if (what == "names_with_waiters") latest_look = clock::now();
-        });
-        network.after([&](std::string_view what) {
-            const std::lock_guard lock{mutex};
-            if (what == "retain") latest_reserve = clock::now();
-        });
-        for (int i = 0; i < 10; ++i) {
-            const auto name = [&](char which) { return which + std::to_string(i); };
-            for (const char which : {'a', 'b'}) locks.acquire(name(which)).release();
-            locks.acquire(name('a')).release();
-            const auto first = [&] {
+            return latest_reserve;
+        }();
+        std::this_thread::sleep_until(first + 4ms);
+        locks.acquire(name('b')).release();
+        CHECK(eventually(
+            [&] {
                 const std::lock_guard lock{mutex};
-                return latest_reserve;
-            }();
-            std::this_thread::sleep_until(first + 4ms);
-            locks.acquire(name('b')).release();
-            CHECK(eventually(
-                [&] {
-                    const std::lock_guard lock{mutex};
-                    return latest_look >= latest_reserve + 5ms - 1ms;
-                },
-                before_its_time));
-        }
-        network.before({});
-        network.after({});
+                return latest_look >= latest_reserve + 5ms - 1ms;
+            },
+            before_its_time));
     }
+    network.before({});
+    network.after({});
 }
 
 TEST_CASE("threads of two retaining clients and a plain one exclude each other, and tokens rise") {

@@ -173,37 +173,37 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a partial release whose reply was lost gives back once, and a lost hold gives nothing") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()), database.options()};
-        client other{database.source(), database.options()};
-        semaphore api{locks, "api"};
-        semaphore same{other, "api"};
-        api.set_capacity(5);
-        auto held = api.acquire(5);
-        std::atomic<bool> lost{false}, shrunk{false};
-        const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        network.after([&](std::string_view what) {
-            shrunk = shrunk || what.starts_with("shrink_permit");
-            if (shrunk && (postgresql || what == "commit") && !lost.exchange(true)) {
-                interception::lose_reply();
-            }
-        });
-        held.release(2);
-        REQUIRE(lost);
-        network.after({});
-        CHECK(held.count() == 3);
-        CHECK(used(api, 3));
-        auto taken = same.acquire(2);  // no more are free
-        CHECK_FALSE(same.try_acquire());
+ROWLOCK_SIMULATED_CASE(
+    "a partial release whose reply was lost gives back once, and a lost hold gives nothing",
+    database) {
+    interception network;
+    client locks{network.wrap(database.source()), database.options()};
+    client other{database.source(), database.options()};
+    semaphore api{locks, "api"};
+    semaphore same{other, "api"};
+    api.set_capacity(5);
+    auto held = api.acquire(5);
+    std::atomic<bool> lost{false}, shrunk{false};
+    const bool postgresql = database.speaks() == sql::dialect::postgresql;
+    network.after([&](std::string_view what) {
+        shrunk = shrunk || what.starts_with("shrink_permit");
+        if (shrunk && (postgresql || what == "commit") && !lost.exchange(true)) {
+            interception::lose_reply();
+        }
+    });
+    held.release(2);
+    REQUIRE(lost);
+    network.after({});
+    CHECK(held.count() == 3);
+    CHECK(used(api, 3));
+    auto taken = same.acquire(2);  // no more are free
+    CHECK_FALSE(same.try_acquire());
 
-        // Its own permits alone come back, whatever it says of them.
-        REQUIRE(same.force_release(held.token()));
-        CHECK(kind_of([&] { held.release(1); }) == errc::lock_lost);
-        CHECK(used(same, 2));
-        CHECK(counts(database));
-    }
+    // Its own permits alone come back, whatever it says of them.
+    REQUIRE(same.force_release(held.token()));
+    CHECK(kind_of([&] { held.release(1); }) == errc::lock_lost);
+    CHECK(used(same, 2));
+    CHECK(counts(database));
 }
 
 ROWLOCK_SIMULATED_CASE(
@@ -305,26 +305,23 @@ TEST_CASE("a large request is served before smaller ones behind it, over clients
     }
 }
 
-TEST_CASE("a waiter for permits that gives up lets the next one through") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.poll_interval = 1min})};
-        client others{database.source(), database.options({.poll_interval = 1min})};
-        semaphore api{locks, "api"};
-        semaphore same{others, "api"};
-        api.set_capacity(3);
-        auto held = api.acquire(2);
-        std::stop_source stop;
-        auto large =
-            std::async(std::launch::async, [&] { return same.acquire(3, stop.get_token()); });
-        const support::at_end stops{[&] { stop.request_stop(); }};
-        REQUIRE(entries(database, 1));
-        auto small = waits(api, 1);
-        REQUIRE(entries(database, 2));
-        stop.request_stop();
-        CHECK_FALSE(large.get().has_value());
-        CHECK(small.get().held());
-        CHECK(counts(database));
-    }
+ROWLOCK_SIMULATED_CASE("a waiter for permits that gives up lets the next one through", database) {
+    client locks{database.source(), database.options({.poll_interval = 1min})};
+    client others{database.source(), database.options({.poll_interval = 1min})};
+    semaphore api{locks, "api"};
+    semaphore same{others, "api"};
+    api.set_capacity(3);
+    auto held = api.acquire(2);
+    std::stop_source stop;
+    auto large = std::async(std::launch::async, [&] { return same.acquire(3, stop.get_token()); });
+    const support::at_end stops{[&] { stop.request_stop(); }};
+    REQUIRE(entries(database, 1));
+    auto small = waits(api, 1);
+    REQUIRE(entries(database, 2));
+    stop.request_stop();
+    CHECK_FALSE(large.get().has_value());
+    CHECK(small.get().held());
+    CHECK(counts(database));
 }
 
 TEST_CASE("a larger capacity serves waiters at once, a smaller one disturbs no holder") {
@@ -351,21 +348,19 @@ TEST_CASE("a larger capacity serves waiters at once, a smaller one disturbs no h
     }
 }
 
-TEST_CASE("a destroyed client hands its permits to a waiter at once") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        auto locks = std::make_unique<client>(database.source(), database.options());
-        client others{database.source(), database.options({.poll_interval = 1min})};
-        semaphore api{*locks, "api"};
-        semaphore same{others, "api"};
-        api.set_capacity(2);
-        auto held = api.acquire(2);
-        auto waiting = waits(same, 2);
-        REQUIRE(entries(database, 1));
-        locks.reset();
-        CHECK_FALSE(held.held());
-        CHECK(waiting.get().held());
-        CHECK(counts(database));
-    }
+ROWLOCK_SIMULATED_CASE("a destroyed client hands its permits to a waiter at once", database) {
+    auto locks = std::make_unique<client>(database.source(), database.options());
+    client others{database.source(), database.options({.poll_interval = 1min})};
+    semaphore api{*locks, "api"};
+    semaphore same{others, "api"};
+    api.set_capacity(2);
+    auto held = api.acquire(2);
+    auto waiting = waits(same, 2);
+    REQUIRE(entries(database, 1));
+    locks.reset();
+    CHECK_FALSE(held.held());
+    CHECK(waiting.get().held());
+    CHECK(counts(database));
 }
 
 ROWLOCK_SIMULATED_CASE(
@@ -502,70 +497,68 @@ ROWLOCK_SIMULATED_CASE("a hold of permits ends at its own deadline, and a waiter
     CHECK(counts(database));
 }
 
-TEST_CASE("permits whose reply was lost are found, and those given back meanwhile are not kept") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()),
-                     database.options({.ttl = 1min, .heartbeat = 1s})};
-        semaphore api{locks, "api"};
-        api.set_capacity(3);
-        // Behind the commit: on PostgreSQL the take, elsewhere the end of the transaction.
-        std::atomic<bool> took{false};
-        std::atomic<bool> lost{false};
-        network.after([&](std::string_view what) {
-            took = took || what == "take_permits";
-            const bool commits = database.speaks() == sql::dialect::postgresql
-                                     ? what == "take_permits"
-                                     : took && what == "commit";
-            if (commits && !lost.exchange(true)) interception::lose_reply();
-        });
-        auto held = api.acquire(2);
-        REQUIRE(lost);
-        CHECK(held.held());
-        CHECK(api.inspect().value().used == 2);
-        CHECK(locks.stats().unknown_outcomes == 1);
+ROWLOCK_SIMULATED_CASE(
+    "permits whose reply was lost are found, and those given back meanwhile are not kept",
+    database) {
+    interception network;
+    client locks{network.wrap(database.source()), database.options({.ttl = 1min, .heartbeat = 1s})};
+    semaphore api{locks, "api"};
+    api.set_capacity(3);
+    // Behind the commit: on PostgreSQL the take, elsewhere the end of the transaction.
+    std::atomic<bool> took{false};
+    std::atomic<bool> lost{false};
+    network.after([&](std::string_view what) {
+        took = took || what == "take_permits";
+        const bool commits = database.speaks() == sql::dialect::postgresql
+                                 ? what == "take_permits"
+                                 : took && what == "commit";
+        if (commits && !lost.exchange(true)) interception::lose_reply();
+    });
+    auto held = api.acquire(2);
+    REQUIRE(lost);
+    CHECK(held.held());
+    CHECK(api.inspect().value().used == 2);
+    CHECK(locks.stats().unknown_outcomes == 1);
 
-        lost = false;
-        std::atomic<bool> given{false};
-        network.after([&](std::string_view what) {
-            given = given || gives(what);
-            const bool commits = database.speaks() == sql::dialect::postgresql
-                                     ? what == "give_permits"
-                                     : given && what == "commit";
-            if (commits && !lost.exchange(true)) interception::lose_reply();
-        });
-        held.release();
-        REQUIRE(lost);
-        CHECK(used(api, 0));
-        network.after({});
-        CHECK(counts(database));
-        CHECK(eventually([&] { return locks.stats().held == 0 && locks.stats().unresolved == 0; }));
-    }
+    lost = false;
+    std::atomic<bool> given{false};
+    network.after([&](std::string_view what) {
+        given = given || gives(what);
+        const bool commits = database.speaks() == sql::dialect::postgresql
+                                 ? what == "give_permits"
+                                 : given && what == "commit";
+        if (commits && !lost.exchange(true)) interception::lose_reply();
+    });
+    held.release();
+    REQUIRE(lost);
+    CHECK(used(api, 0));
+    network.after({});
+    CHECK(counts(database));
+    CHECK(eventually([&] { return locks.stats().held == 0 && locks.stats().unresolved == 0; }));
 }
 
-TEST_CASE("an enqueue for permits whose reply was lost leaves no permits behind") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{database.source(), database.options()};
-        client slow{network.wrap(database.source()), database.watchful()};
-        semaphore api{locks, "api"};
-        semaphore same{slow, "api"};
-        api.set_capacity(1);
-        auto held = api.acquire();
-        std::atomic<bool> lost{false};
-        network.after([&](std::string_view what) {
-            if (what == "enqueue_for_permits" && !lost.exchange(true)) interception::lose_reply();
-        });
-        auto waiting = waits(same, 1);
-        REQUIRE(eventually([&] { return lost.load(); }));
-        held.release();
-        auto got = waiting.get();
-        CHECK(got.held());
-        got.release();
-        CHECK(used(api, 0));
-        CHECK(entries(database, 0));
-        CHECK(counts(database));
-    }
+ROWLOCK_SIMULATED_CASE("an enqueue for permits whose reply was lost leaves no permits behind",
+                       database) {
+    interception network;
+    client locks{database.source(), database.options()};
+    client slow{network.wrap(database.source()), database.watchful()};
+    semaphore api{locks, "api"};
+    semaphore same{slow, "api"};
+    api.set_capacity(1);
+    auto held = api.acquire();
+    std::atomic<bool> lost{false};
+    network.after([&](std::string_view what) {
+        if (what == "enqueue_for_permits" && !lost.exchange(true)) interception::lose_reply();
+    });
+    auto waiting = waits(same, 1);
+    REQUIRE(eventually([&] { return lost.load(); }));
+    held.release();
+    auto got = waiting.get();
+    CHECK(got.held());
+    got.release();
+    CHECK(used(api, 0));
+    CHECK(entries(database, 0));
+    CHECK(counts(database));
 }
 
 ROWLOCK_SIMULATED_CASE("a holder learns that its permits were taken by hand", database) {
@@ -582,26 +575,25 @@ ROWLOCK_SIMULATED_CASE("a holder learns that its permits were taken by hand", da
     CHECK(api.available() == 1);
 }
 
-TEST_CASE("permits of our session that no part of the client holds are given back") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        support::event_log log;
-        client locks{database.source(), database.watchful({.on_event = log.callback()})};
-        semaphore api{locks, "api"};
-        api.set_capacity(3);
-        const auto held = api.acquire();
-        const std::string now =
-            database.speaks() == sql::dialect::postgresql ? "clock_timestamp()" : "1";
-        database.run("update rowlock_semaphore set used = 3");
-        database.run(
-            "insert into rowlock_permit (name, grant_id, session, permits, token, acquired_at) "
-            "select 'api', 77, session, 2, 99, " +
-            now + " from rowlock_permit");
-        // A raised revision asks for a comparison.
-        database.run("update rowlock_session set revision = revision + 1");
-        CHECK(used(api, 1));
-        CHECK(held.held());
-        CHECK(eventually([&] { return log.has(event_kind::resolved); }));
-    }
+ROWLOCK_SIMULATED_CASE("permits of our session that no part of the client holds are given back",
+                       database) {
+    support::event_log log;
+    client locks{database.source(), database.watchful({.on_event = log.callback()})};
+    semaphore api{locks, "api"};
+    api.set_capacity(3);
+    const auto held = api.acquire();
+    const std::string now =
+        database.speaks() == sql::dialect::postgresql ? "clock_timestamp()" : "1";
+    database.run("update rowlock_semaphore set used = 3");
+    database.run(
+        "insert into rowlock_permit (name, grant_id, session, permits, token, acquired_at) "
+        "select 'api', 77, session, 2, 99, " +
+        now + " from rowlock_permit");
+    // A raised revision asks for a comparison.
+    database.run("update rowlock_session set revision = revision + 1");
+    CHECK(used(api, 1));
+    CHECK(held.held());
+    CHECK(eventually([&] { return log.has(event_kind::resolved); }));
 }
 
 TEST_CASE("permits are never more than there are, whatever clients do at once") {

@@ -136,35 +136,34 @@ TEST_CASE("readers share the lock, a writer has it alone, over clients") {
     }
 }
 
-TEST_CASE("a hold is a lease: it ends with its object, and a second release does nothing") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        two_clients two{database};
-        auto first = two.here.acquire(shared, {.note = "a report"});
-        CHECK(first.held());
-        CHECK(first.name() == "page");
-        CHECK(first.mode() == shared);
-        CHECK(first.remaining() > 0ms);
-        CHECK(two.there.holders().at(0).who.note == "a report");
-        auto second = two.there.try_acquire(upgradeable);
-        REQUIRE(second.has_value());
-        CHECK(second->token() > first.token());
-        first.release();
-        CHECK_FALSE(first.held());
-        first.release();
-        { const auto moved = std::move(*second); }
-        CHECK(is_free(two.here));
-        CHECK(kind_of([&] { first.upgrade(); }) == errc::not_owner);
-        mode_lease none;
-        CHECK_FALSE(none.held());
-        CHECK(none.name().empty());
-        CHECK(kind_of([&] { none.downgrade(shared); }) == errc::not_owner);
-        none.release();
-        std::stop_source stop;
-        stop.request_stop();
-        const auto held = two.here.acquire(exclusive);
-        CHECK_FALSE(two.there.acquire(shared, stop.get_token()).has_value());
-        CHECK(counts(database));
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a hold is a lease: it ends with its object, and a second release does nothing", database) {
+    two_clients two{database};
+    auto first = two.here.acquire(shared, {.note = "a report"});
+    CHECK(first.held());
+    CHECK(first.name() == "page");
+    CHECK(first.mode() == shared);
+    CHECK(first.remaining() > 0ms);
+    CHECK(two.there.holders().at(0).who.note == "a report");
+    auto second = two.there.try_acquire(upgradeable);
+    REQUIRE(second.has_value());
+    CHECK(second->token() > first.token());
+    first.release();
+    CHECK_FALSE(first.held());
+    first.release();
+    { const auto moved = std::move(*second); }
+    CHECK(is_free(two.here));
+    CHECK(kind_of([&] { first.upgrade(); }) == errc::not_owner);
+    mode_lease none;
+    CHECK_FALSE(none.held());
+    CHECK(none.name().empty());
+    CHECK(kind_of([&] { none.downgrade(shared); }) == errc::not_owner);
+    none.release();
+    std::stop_source stop;
+    stop.request_stop();
+    const auto held = two.here.acquire(exclusive);
+    CHECK_FALSE(two.there.acquire(shared, stop.get_token()).has_value());
+    CHECK(counts(database));
 }
 
 TEST_CASE("a waiting writer is woken by the last reader, and is not overtaken by new ones") {
@@ -231,55 +230,53 @@ TEST_CASE("an upgrade waits for the readers alone, and the writers in line wait 
     }
 }
 
-TEST_CASE("an upgrade that runs out of time, or is stopped, leaves the hold as it was") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        two_clients two{database};
-        auto held = two.here.acquire(upgradeable);
-        const auto reads = two.there.acquire(shared);
-        CHECK_FALSE(held.try_upgrade_for(100ms));
-        CHECK(held.held());
-        CHECK(held.mode() == upgradeable);
-        std::stop_source stop;
-        auto stopped =
-            std::async(std::launch::async, [&] { return held.upgrade(stop.get_token()); });
-        const support::at_end stops{[&] { stop.request_stop(); }};
-        REQUIRE(entries(database, 1));
-        auto waiting = waits(two.there, shared);
-        REQUIRE(entries(database, 2));
-        stop.request_stop();
-        CHECK_FALSE(stopped.get());
-        CHECK(waiting.get().held());  // the entry of the upgrade stood before it
-        CHECK(held.held());
-        CHECK(counts(database));
-    }
+ROWLOCK_SIMULATED_CASE("an upgrade that runs out of time, or is stopped, leaves the hold as it was",
+                       database) {
+    two_clients two{database};
+    auto held = two.here.acquire(upgradeable);
+    const auto reads = two.there.acquire(shared);
+    CHECK_FALSE(held.try_upgrade_for(100ms));
+    CHECK(held.held());
+    CHECK(held.mode() == upgradeable);
+    std::stop_source stop;
+    auto stopped = std::async(std::launch::async, [&] { return held.upgrade(stop.get_token()); });
+    const support::at_end stops{[&] { stop.request_stop(); }};
+    REQUIRE(entries(database, 1));
+    auto waiting = waits(two.there, shared);
+    REQUIRE(entries(database, 2));
+    stop.request_stop();
+    CHECK_FALSE(stopped.get());
+    CHECK(waiting.get().held());  // the entry of the upgrade stood before it
+    CHECK(held.held());
+    CHECK(counts(database));
 }
 
-TEST_CASE("every timed call of a shared_mutex and its holds gets a free mode, and ends in time") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        using clock = std::chrono::steady_clock;
-        two_clients two{database};
-        REQUIRE(two.here.try_lock_upgrade_for(10s));
-        REQUIRE(two.there.try_lock_shared_until(clock::now() + 10s));
-        CHECK_FALSE(two.here.try_upgrade_for(20ms));
-        two.there.unlock_shared();
-        REQUIRE(two.here.try_upgrade_for(10s));
-        CHECK_FALSE(two.there.try_lock_for(20ms));
-        CHECK_FALSE(two.there.try_lock_until(clock::now() + 20ms));
-        CHECK_FALSE(two.there.try_lock_shared_for(20ms));
-        CHECK_FALSE(two.there.try_lock_shared_until(clock::now() + 20ms));
-        CHECK_FALSE(two.there.try_lock_upgrade_for(20ms));
-        CHECK_FALSE(two.there.try_lock_upgrade_until(clock::now() + 20ms));
-        two.here.unlock();
-        REQUIRE(two.there.try_lock_upgrade_until(clock::now() + 10s));
-        two.there.unlock_upgrade();
-        auto held = two.here.acquire(upgradeable);
-        {
-            const auto reads = two.there.acquire(shared);
-            CHECK_FALSE(held.try_upgrade_until(clock::now() + 20ms));
-        }
-        CHECK(held.try_upgrade_until(clock::now() + 10s));
-        CHECK(counts(database));
+ROWLOCK_SIMULATED_CASE(
+    "every timed call of a shared_mutex and its holds gets a free mode, and ends in time",
+    database) {
+    using clock = std::chrono::steady_clock;
+    two_clients two{database};
+    REQUIRE(two.here.try_lock_upgrade_for(10s));
+    REQUIRE(two.there.try_lock_shared_until(clock::now() + 10s));
+    CHECK_FALSE(two.here.try_upgrade_for(20ms));
+    two.there.unlock_shared();
+    REQUIRE(two.here.try_upgrade_for(10s));
+    CHECK_FALSE(two.there.try_lock_for(20ms));
+    CHECK_FALSE(two.there.try_lock_until(clock::now() + 20ms));
+    CHECK_FALSE(two.there.try_lock_shared_for(20ms));
+    CHECK_FALSE(two.there.try_lock_shared_until(clock::now() + 20ms));
+    CHECK_FALSE(two.there.try_lock_upgrade_for(20ms));
+    CHECK_FALSE(two.there.try_lock_upgrade_until(clock::now() + 20ms));
+    two.here.unlock();
+    REQUIRE(two.there.try_lock_upgrade_until(clock::now() + 10s));
+    two.there.unlock_upgrade();
+    auto held = two.here.acquire(upgradeable);
+    {
+        const auto reads = two.there.acquire(shared);
+        CHECK_FALSE(held.try_upgrade_until(clock::now() + 20ms));
     }
+    CHECK(held.try_upgrade_until(clock::now() + 10s));
+    CHECK(counts(database));
 }
 
 TEST_CASE("two readers cannot wait for each other's end: an upgrade of a shared hold is refused") {
@@ -329,118 +326,115 @@ TEST_CASE("a downgrade lets readers in, and no writer between") {
     }
 }
 
-TEST_CASE("a thread locks it once, and shared as often as it likes") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        two_clients two{database};
-        shared_mutex again{two.first, "page"};  // the same lock for this thread
-        two.here.lock_shared();
-        again.lock_shared();
-        CHECK(two.there.inspect().value().shared == 1);
-        CHECK(kind_of([&] { two.here.lock(); }) == errc::would_deadlock);
-        CHECK(kind_of([&] { again.lock_upgrade(); }) == errc::would_deadlock);
-        CHECK_FALSE(two.here.try_lock());
-        // Also while a writer waits: it would wait for this thread, and this thread for it.
-        auto writes = waits(two.there, exclusive);
-        REQUIRE(entries(database, 1));
-        two.here.lock_shared();
-        two.here.unlock_shared();
-        again.unlock_shared();
-        CHECK(two.here.held());
-        two.here.unlock_shared();
-        CHECK_FALSE(again.held());
-        writes.get().release();
+ROWLOCK_SIMULATED_CASE("a thread locks it once, and shared as often as it likes", database) {
+    two_clients two{database};
+    shared_mutex again{two.first, "page"};  // the same lock for this thread
+    two.here.lock_shared();
+    again.lock_shared();
+    CHECK(two.there.inspect().value().shared == 1);
+    CHECK(kind_of([&] { two.here.lock(); }) == errc::would_deadlock);
+    CHECK(kind_of([&] { again.lock_upgrade(); }) == errc::would_deadlock);
+    CHECK_FALSE(two.here.try_lock());
+    // Also while a writer waits: it would wait for this thread, and this thread for it.
+    auto writes = waits(two.there, exclusive);
+    REQUIRE(entries(database, 1));
+    two.here.lock_shared();
+    two.here.unlock_shared();
+    again.unlock_shared();
+    CHECK(two.here.held());
+    two.here.unlock_shared();
+    CHECK_FALSE(again.held());
+    writes.get().release();
 
-        two.here.lock();
-        CHECK(kind_of([&] { two.here.lock(); }) == errc::would_deadlock);
-        two.here.lock_shared();
-        two.here.unlock();  // a downgrade
-        CHECK(two.here.mode() == shared);
-        CHECK(two.there.try_lock_shared());
-        two.there.unlock_shared();
-        two.here.unlock_shared();
+    two.here.lock();
+    CHECK(kind_of([&] { two.here.lock(); }) == errc::would_deadlock);
+    two.here.lock_shared();
+    two.here.unlock();  // a downgrade
+    CHECK(two.here.mode() == shared);
+    CHECK(two.there.try_lock_shared());
+    two.there.unlock_shared();
+    two.here.unlock_shared();
 
-        two.here.lock_upgrade();
-        two.here.upgrade();
-        CHECK(two.here.mode() == exclusive);
-        two.here.downgrade(upgradeable);
-        CHECK(two.here.try_upgrade());
-        two.here.unlock();
-        CHECK_FALSE(two.here.held());
-        two.here.lock_shared();
-        CHECK(two.here.try_upgrade());
-        two.here.downgrade(shared);
-        two.here.unlock_shared();
-        CHECK(kind_of([&] { two.here.upgrade(); }) == errc::not_owner);
-        CHECK(kind_of([&] { two.here.downgrade(shared); }) == errc::not_owner);
-        CHECK(is_free(two.here));
-        CHECK(counts(database));
-    }
+    two.here.lock_upgrade();
+    two.here.upgrade();
+    CHECK(two.here.mode() == exclusive);
+    two.here.downgrade(upgradeable);
+    CHECK(two.here.try_upgrade());
+    two.here.unlock();
+    CHECK_FALSE(two.here.held());
+    two.here.lock_shared();
+    CHECK(two.here.try_upgrade());
+    two.here.downgrade(shared);
+    two.here.unlock_shared();
+    CHECK(kind_of([&] { two.here.upgrade(); }) == errc::not_owner);
+    CHECK(kind_of([&] { two.here.downgrade(shared); }) == errc::not_owner);
+    CHECK(is_free(two.here));
+    CHECK(counts(database));
 }
 
-TEST_CASE("threads of a client that read at the same time share a grant while that is young") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options()};
-        client others{database.source(), database.options()};
-        shared_mutex there{others, "page"};
-        const auto readers = [&] { return there.inspect().value().shared; };
-        {
-            shared_mutex here{locks, "page", {.reader_linger = 1min}};
-            here.lock_shared();
-            elsewhere([&] {
-                CHECK(here.try_lock_shared());
-                CHECK(here.held());
-                CHECK(readers() == 1);
-                // It has not the only permit of its client.
-                CHECK_FALSE(here.try_upgrade());
-                CHECK(kind_of([&] { here.upgrade(); }) == errc::would_deadlock);
-                CHECK(here.held());
-                here.unlock_shared();
-            });
+ROWLOCK_SIMULATED_CASE(
+    "threads of a client that read at the same time share a grant while that is young", database) {
+    client locks{database.source(), database.options()};
+    client others{database.source(), database.options()};
+    shared_mutex there{others, "page"};
+    const auto readers = [&] { return there.inspect().value().shared; };
+    {
+        shared_mutex here{locks, "page", {.reader_linger = 1min}};
+        here.lock_shared();
+        elsewhere([&] {
+            CHECK(here.try_lock_shared());
             CHECK(here.held());
             CHECK(readers() == 1);
-            CHECK(here.try_upgrade());  // alone again
-            CHECK_FALSE(elsewhere([&] { return here.try_lock_shared(); }));
-            here.unlock();
-            CHECK(is_free(there));
-
-            // The threads that come while one of them asks wait for its grant.
-            auto writes = there.acquire(exclusive);
-            std::atomic<int> inside{0};
-            std::vector<std::future<void>> all;
-            for (int i = 0; i < 5; ++i) {
-                all.push_back(std::async(std::launch::async, [&] {
-                    const std::shared_lock reads{here};
-                    ++inside;
-                    CHECK(eventually([&] { return inside == 5; }));
-                    CHECK(readers() == 1);
-                }));
-            }
-            REQUIRE(entries(database, 1));
-            writes.release();
-            for (auto& each : all) each.get();
-            CHECK(is_free(there));
-        }
-        for (const auto linger : {0ms, 1ms}) {
-            shared_mutex here{locks, "page", {.reader_linger = linger}};
-            const std::shared_lock reads{here};
-            std::this_thread::sleep_for(2 * linger);  // it is not young any more
-            elsewhere([&] {
-                const std::shared_lock also{here};
-                CHECK(readers() == 2);
-            });
-            // So a waiting writer is not overtaken by threads of the readers' client.
-            auto writes = waits(there, exclusive);
-            REQUIRE(entries(database, 1));
-            CHECK_FALSE(elsewhere([&] { return here.try_lock_shared(); }));
+            // It has not the only permit of its client.
+            CHECK_FALSE(here.try_upgrade());
+            CHECK(kind_of([&] { here.upgrade(); }) == errc::would_deadlock);
+            CHECK(here.held());
             here.unlock_shared();
-            writes.get().release();
-            here.lock_shared();
+        });
+        CHECK(here.held());
+        CHECK(readers() == 1);
+        CHECK(here.try_upgrade());  // alone again
+        CHECK_FALSE(elsewhere([&] { return here.try_lock_shared(); }));
+        here.unlock();
+        CHECK(is_free(there));
+
+        // The threads that come while one of them asks wait for its grant.
+        auto writes = there.acquire(exclusive);
+        std::atomic<int> inside{0};
+        std::vector<std::future<void>> all;
+        for (int i = 0; i < 5; ++i) {
+            all.push_back(std::async(std::launch::async, [&] {
+                const std::shared_lock reads{here};
+                ++inside;
+                CHECK(eventually([&] { return inside == 5; }));
+                CHECK(readers() == 1);
+            }));
         }
-        CHECK(kind_of([&] {
-                  const shared_mutex page{locks, "page", {.reader_linger = -1ms}};
-              }) == errc::invalid_options);
-        CHECK(counts(database));
+        REQUIRE(entries(database, 1));
+        writes.release();
+        for (auto& each : all) each.get();
+        CHECK(is_free(there));
     }
+    for (const auto linger : {0ms, 1ms}) {
+        shared_mutex here{locks, "page", {.reader_linger = linger}};
+        const std::shared_lock reads{here};
+        std::this_thread::sleep_for(2 * linger);  // it is not young any more
+        elsewhere([&] {
+            const std::shared_lock also{here};
+            CHECK(readers() == 2);
+        });
+        // So a waiting writer is not overtaken by threads of the readers' client.
+        auto writes = waits(there, exclusive);
+        REQUIRE(entries(database, 1));
+        CHECK_FALSE(elsewhere([&] { return here.try_lock_shared(); }));
+        here.unlock_shared();
+        writes.get().release();
+        here.lock_shared();
+    }
+    CHECK(kind_of([&] {
+              const shared_mutex page{locks, "page", {.reader_linger = -1ms}};
+          }) == errc::invalid_options);
+    CHECK(counts(database));
 }
 
 ROWLOCK_SIMULATED_CASE("a grant that threads share is lost to all of them", database) {
@@ -512,24 +506,23 @@ ROWLOCK_SIMULATED_CASE(
     }
 }
 
-TEST_CASE("an upgrade whose hold is lost meanwhile fails, and leaves nothing behind") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        two_clients two{database};
-        client locks{database.source(), database.watchful()};
-        shared_mutex here{locks, "page"};
-        const auto reads = two.there.acquire(shared);
-        auto held = here.acquire(upgradeable);
-        auto upgrades =
-            std::async(std::launch::async, [&] { return kind_of([&] { held.upgrade(); }); });
-        REQUIRE(entries(database, 1));
-        database.run("update rowlock_session set ended = " +
-                     std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
-                     " where id = (select session from rowlock_permit where permits > 1)");
-        CHECK(upgrades.get() == errc::lock_lost);
-        CHECK_FALSE(held.held());
-        CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
-        CHECK(eventually([&] { return two.there.try_acquire(upgradeable).has_value(); }));
-    }
+ROWLOCK_SIMULATED_CASE("an upgrade whose hold is lost meanwhile fails, and leaves nothing behind",
+                       database) {
+    two_clients two{database};
+    client locks{database.source(), database.watchful()};
+    shared_mutex here{locks, "page"};
+    const auto reads = two.there.acquire(shared);
+    auto held = here.acquire(upgradeable);
+    auto upgrades =
+        std::async(std::launch::async, [&] { return kind_of([&] { held.upgrade(); }); });
+    REQUIRE(entries(database, 1));
+    database.run("update rowlock_session set ended = " +
+                 std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
+                 " where id = (select session from rowlock_permit where permits > 1)");
+    CHECK(upgrades.get() == errc::lock_lost);
+    CHECK_FALSE(held.held());
+    CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
+    CHECK(eventually([&] { return two.there.try_acquire(upgradeable).has_value(); }));
 }
 
 ROWLOCK_SIMULATED_CASE("lost() of an upgraded hold tells that either grant was taken by hand",
@@ -566,37 +559,35 @@ ROWLOCK_SIMULATED_CASE("a hold that lost a part is lost for good, and no upgrade
     CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
 }
 
-TEST_CASE("a downgrade that finds what the upgrade brought gone is a loss of the whole hold") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 1min})};
-        shared_mutex page{locks, "page"};
-        auto held = page.acquire(upgradeable);
-        held.upgrade();
-        database.run("delete from rowlock_permit where permits = 999999999");
-        CHECK(kind_of([&] { held.downgrade(upgradeable); }) == errc::lock_lost);
-        CHECK_FALSE(held.held());
-        CHECK(eventually([&] { return held.lost().stop_requested(); }));
-        CHECK(kind_of([&] { held.upgrade(); }) == errc::lock_lost);
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a downgrade that finds what the upgrade brought gone is a loss of the whole hold", database) {
+    client locks{database.source(), database.options({.ttl = 1min})};
+    shared_mutex page{locks, "page"};
+    auto held = page.acquire(upgradeable);
+    held.upgrade();
+    database.run("delete from rowlock_permit where permits = 999999999");
+    CHECK(kind_of([&] { held.downgrade(upgradeable); }) == errc::lock_lost);
+    CHECK_FALSE(held.held());
+    CHECK(eventually([&] { return held.lost().stop_requested(); }));
+    CHECK(kind_of([&] { held.upgrade(); }) == errc::lock_lost);
 }
 
-TEST_CASE("a thread that reads by another thread's grant learns of its loss in a wait") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.watchful()};
-        client others{database.source(), database.options()};
-        shared_mutex page{locks, "page", {.reader_linger = 1min}};
-        const auto job = others.acquire("job");
-        const std::shared_lock reads{page};
-        auto waiting = std::async(std::launch::async, [&] {
-            const std::shared_lock also{page};
-            return kind_of([&] { (void)locks.try_acquire_for("job", patience); });
-        });
-        REQUIRE(eventually([&] { return !others.waiters("job").empty(); }));
-        database.run("update rowlock_session set ended = " +
-                     std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
-                     " where id = (select session from rowlock_permit)");
-        CHECK(waiting.get() == errc::lock_lost);
-    }
+ROWLOCK_SIMULATED_CASE("a thread that reads by another thread's grant learns of its loss in a wait",
+                       database) {
+    client locks{database.source(), database.watchful()};
+    client others{database.source(), database.options()};
+    shared_mutex page{locks, "page", {.reader_linger = 1min}};
+    const auto job = others.acquire("job");
+    const std::shared_lock reads{page};
+    auto waiting = std::async(std::launch::async, [&] {
+        const std::shared_lock also{page};
+        return kind_of([&] { (void)locks.try_acquire_for("job", patience); });
+    });
+    REQUIRE(eventually([&] { return !others.waiters("job").empty(); }));
+    database.run("update rowlock_session set ended = " +
+                 std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
+                 " where id = (select session from rowlock_permit)");
+    CHECK(waiting.get() == errc::lock_lost);
 }
 
 ROWLOCK_SIMULATED_CASE("what an upgrade brings ends by itself, too", database) {
@@ -617,85 +608,80 @@ ROWLOCK_SIMULATED_CASE("what an upgrade brings ends by itself, too", database) {
     CHECK(counts(database));
 }
 
-TEST_CASE("a downgrade that fails leaves a hold of the weaker mode, which goes on from there") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()),
-                     database.options({.ttl = 20s, .retry = {.attempts = 2}})};
-        client others{database.source(), database.options()};
-        shared_mutex here{locks, "page"};
-        shared_mutex there{others, "page"};
-        for (const auto next : {upgradeable, shared}) {
-            CAPTURE(to_string(next));
-            here.lock();
-            network.before([](std::string_view what) {
-                if (what.starts_with("shrink_permit")) {
-                    throw error{errc::timed_out, "the row is locked"};
-                }
-            });
-            CHECK(kind_of([&] { here.downgrade(next); }) == errc::timed_out);
-            CHECK(here.mode() == next);
-            CHECK(here.held());
-            CHECK(there.inspect().value().exclusive);  // as the database still has it
-            network.before({});
-            if (next == upgradeable) {
-                CHECK(here.try_upgrade());  // first the downgrade is made good
-                here.downgrade(shared);
+ROWLOCK_SIMULATED_CASE(
+    "a downgrade that fails leaves a hold of the weaker mode, which goes on from there", database) {
+    interception network;
+    client locks{network.wrap(database.source()),
+                 database.options({.ttl = 20s, .retry = {.attempts = 2}})};
+    client others{database.source(), database.options()};
+    shared_mutex here{locks, "page"};
+    shared_mutex there{others, "page"};
+    for (const auto next : {upgradeable, shared}) {
+        CAPTURE(to_string(next));
+        here.lock();
+        network.before([](std::string_view what) {
+            if (what.starts_with("shrink_permit")) {
+                throw error{errc::timed_out, "the row is locked"};
             }
-            CHECK(eventually([&] {
-                here.downgrade(shared);
-                return there.try_lock_shared();
-            }));
-            there.unlock_shared();
-            here.unlock_shared();
-            CHECK_FALSE(here.held());
-            CHECK(is_free(there));
-        }
-        CHECK(counts(database));
-    }
-}
-
-TEST_CASE("a thread can unlock what it lost while it downgraded") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.watchful()};
-        shared_mutex page{locks, "page"};
-        page.lock();
-        database.run("delete from rowlock_permit");
-        CHECK(kind_of([&] { page.downgrade(shared); }) == errc::lock_lost);
-        page.mode() == shared ? page.unlock_shared() : page.unlock();
-        CHECK_FALSE(page.mode().has_value());
-        (void)reap(database.source());
-        CHECK(eventually([&] { return page.try_lock(); }));
-        page.unlock();
-    }
-}
-
-TEST_CASE("a downgrade whose reply was lost is done once") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()), database.options({.ttl = 1min})};
-        client others{database.source(), database.options()};
-        shared_mutex here{locks, "page"};
-        shared_mutex there{others, "page"};
-        auto held = here.acquire(exclusive);
-        std::atomic<bool> shrunk{false};
-        std::atomic<bool> lost{false};
-        network.after([&](std::string_view what) {
-            shrunk = shrunk || what == "shrink_permit" || what == "shrink_permits";
-            const bool commits = database.speaks() == sql::dialect::postgresql
-                                     ? what == "shrink_permits"
-                                     : shrunk && what == "commit";
-            if (commits && !lost.exchange(true)) interception::lose_reply();
         });
-        held.downgrade(shared);
-        REQUIRE(lost);
-        CHECK(held.held());
-        CHECK(there.inspect().value().shared == 1);
-        CHECK(there.try_acquire(shared).has_value());
-        held.release();
+        CHECK(kind_of([&] { here.downgrade(next); }) == errc::timed_out);
+        CHECK(here.mode() == next);
+        CHECK(here.held());
+        CHECK(there.inspect().value().exclusive);  // as the database still has it
+        network.before({});
+        if (next == upgradeable) {
+            CHECK(here.try_upgrade());  // first the downgrade is made good
+            here.downgrade(shared);
+        }
+        CHECK(eventually([&] {
+            here.downgrade(shared);
+            return there.try_lock_shared();
+        }));
+        there.unlock_shared();
+        here.unlock_shared();
+        CHECK_FALSE(here.held());
         CHECK(is_free(there));
-        CHECK(counts(database));
     }
+    CHECK(counts(database));
+}
+
+ROWLOCK_SIMULATED_CASE("a thread can unlock what it lost while it downgraded", database) {
+    client locks{database.source(), database.watchful()};
+    shared_mutex page{locks, "page"};
+    page.lock();
+    database.run("delete from rowlock_permit");
+    CHECK(kind_of([&] { page.downgrade(shared); }) == errc::lock_lost);
+    page.mode() == shared ? page.unlock_shared() : page.unlock();
+    CHECK_FALSE(page.mode().has_value());
+    (void)reap(database.source());
+    CHECK(eventually([&] { return page.try_lock(); }));
+    page.unlock();
+}
+
+ROWLOCK_SIMULATED_CASE("a downgrade whose reply was lost is done once", database) {
+    interception network;
+    client locks{network.wrap(database.source()), database.options({.ttl = 1min})};
+    client others{database.source(), database.options()};
+    shared_mutex here{locks, "page"};
+    shared_mutex there{others, "page"};
+    auto held = here.acquire(exclusive);
+    std::atomic<bool> shrunk{false};
+    std::atomic<bool> lost{false};
+    network.after([&](std::string_view what) {
+        shrunk = shrunk || what == "shrink_permit" || what == "shrink_permits";
+        const bool commits = database.speaks() == sql::dialect::postgresql
+                                 ? what == "shrink_permits"
+                                 : shrunk && what == "commit";
+        if (commits && !lost.exchange(true)) interception::lose_reply();
+    });
+    held.downgrade(shared);
+    REQUIRE(lost);
+    CHECK(held.held());
+    CHECK(there.inspect().value().shared == 1);
+    CHECK(there.try_acquire(shared).has_value());
+    held.release();
+    CHECK(is_free(there));
+    CHECK(counts(database));
 }
 
 TEST_CASE("the name of a semaphore is refused, and the other way round") {

@@ -1,12 +1,12 @@
 // client_options::single_connection: calls, waiting and heartbeats on one connection.
 
-#include "support/server_address.hpp"
 #include "coordination/wakeup/hint.hpp"
 #include "support/failure.hpp"
 #include "support/hints.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/queues.hpp"
+#include "support/server_address.hpp"
 #include "support/tcp_relay.hpp"
 #include <rowlock/rowlock.hpp>
 #include <rowlock/sql/forwarding_connection.hpp>
@@ -83,9 +83,11 @@ int connections_used(support::lock_database& database, bool single) {
     auto held = holder.acquire("job");
     const auto count = std::make_shared<counted>();
     {
-        client one{counting(database.source(), count),
-                   // A heartbeat that is late by a quarter of its period opens a second connection.
-                   database.options({.ttl = 24s, .heartbeat = 2s, .single_connection = single})};
+        client one{
+            counting(database.source(), count),
+            // A heartbeat that is late by a quarter of its period opens a second connection.
+            database.options(
+                {.ttl = 24s, .heartbeat = single ? 1000ms : 200ms, .single_connection = single})};
         auto waiting = std::async(std::launch::async, [&] { return acquire_soon(one, "job"); });
         REQUIRE(places(database, 1));
         REQUIRE(eventually([&] { return one.stats().heartbeats >= 1; }));
@@ -142,9 +144,8 @@ TEST_CASE("a waiter with a single connection is woken by PostgreSQL, and by its 
 
 TEST_CASE("a locked row delays no heartbeat on a single connection") {
     ROWLOCK_FOR_A_CLIENT(database) {
-        client locks{
-            database.source(),
-            database.options({.ttl = 10s, .heartbeat = 1100ms, .single_connection = true})};
+        client locks{database.source(),
+                     database.options({.ttl = 4s, .heartbeat = 500ms, .single_connection = true})};
         locks.acquire("row").release();
         const auto held = locks.acquire("job");
         auto& other = database.admin();
@@ -179,7 +180,7 @@ TEST_CASE("a single connection that stalls costs no lease: the heartbeat opens a
         address.host = "127.0.0.1";
         address.port = link.port();
         client locks{database.at(address.url()), database.options({.ttl = 15s,
-                                                                   .heartbeat = 1s,
+                                                                   .heartbeat = 500ms,
                                                                    .statement_timeout = 20s,
                                                                    .single_connection = true})};
         const auto held = locks.acquire("job");
@@ -222,7 +223,7 @@ public:
         : address_{contract::address_of(support::server::postgresql)},
           link{address_.port},
           locks{database.at(through_link()), database.options({.ttl = 60s,
-                                                               .heartbeat = 1s,
+                                                               .heartbeat = 500ms,
                                                                .poll_interval = 60s,
                                                                .wake_ups = wakeup_mode::database,
                                                                .statement_timeout = 30s,
@@ -379,10 +380,11 @@ TEST_CASE("a holder that has waited is notified of a request after its single co
 TEST_CASE("calls on a single connection cause no heartbeats where the heartbeat listens") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
         support::interception network;
-        client locks{
-            network.wrap(database.source()),
-            database.options(
-                {.ttl = 60s, .wake_ups = wakeup_mode::database, .single_connection = true})};
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 60s,
+                                       .wake_ups = wakeup_mode::database,
+                                       .single_connection = true,
+                                       .retry = {.attempts = 1}})};
         const auto held = locks.acquire("job");
         await_listener(database);
         // The client looks for the lost grant with each heartbeat until no late statement can make
@@ -395,7 +397,7 @@ TEST_CASE("calls on a single connection cause no heartbeats where the heartbeat 
         network.before({});
         CHECK(locks.stats().unresolved == 1);
         const auto beats = locks.stats().heartbeats;
-        const auto until = steady::now() + 2s;
+        const auto until = steady::now() + 1s;
         while (steady::now() < until) {
             CHECK(locks.inspect("job"));  // another use of the connection
             std::this_thread::sleep_for(1ms);

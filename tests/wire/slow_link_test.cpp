@@ -1,9 +1,10 @@
-// Clients far away from their database: a relay delays every packet, and loses some.
+// Clients far away from their database. What the client decides is shown with statements that take
+// as long, and what a driver sends through a relay that delays every packet.
 
-#include "support/server_address.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/queues.hpp"
+#include "support/server_address.hpp"
 #include "support/tcp_relay.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
@@ -16,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -34,6 +36,7 @@ namespace {
 constexpr milliseconds round_trip = 600ms;
 constexpr milliseconds ttl = 10 * round_trip;
 constexpr milliseconds less_far = 100ms;
+constexpr milliseconds near = 50ms;
 
 contract::server_address server_of(const support::lock_database& database) {
     return contract::address_of(database.speaks() == sql::dialect::postgresql
@@ -44,21 +47,16 @@ contract::server_address server_of(const support::lock_database& database) {
 /// A slow link to the database's server.
 class far_away {
 public:
-    explicit far_away(const support::lock_database& database, double loss = 0, unsigned seed = 1)
+    explicit far_away(const support::lock_database& database, milliseconds time = less_far)
         : relay_{server_of(database).port}, tables_{database.source().tables()} {
         auto address = server_of(database);
         address.host = "127.0.0.1";
         address.port = relay_.port();
         url_ = address.url();
-        become(round_trip, loss, seed);
-    }
-    void become(milliseconds time, double loss = 0, unsigned seed = 1) {
-        relay_.become({.round_trip = time, .loss = loss, .resend = time + 200ms, .seed = seed});
+        relay_.become({.round_trip = time, .loss = 0, .resend = time + 200ms, .seed = 1});
     }
 
     [[nodiscard]] sql::connection_source source() const { return open(url_).with_tables(tables_); }
-    [[nodiscard]] const std::string& url() const { return url_; }
-    [[nodiscard]] tcp_relay& relay() { return relay_; }
 
 private:
     tcp_relay relay_;
@@ -84,10 +82,46 @@ interception::hook not_from_here(std::string_view wanted,
     };
 }
 
+/// Makes each packet take half of a round trip, and one that is lost the time until it is resent.
+class slow_network {
+public:
+    slow_network(double loss, unsigned seed) : lost_{loss}, random_{seed} {
+        network_.before([this](std::string_view what) {
+            pass(what == "connect" ? round_trips_of_a_login : 1);
+        });
+        network_.after([this](std::string_view) { pass(1); });
+    }
+    [[nodiscard]] sql::connection_source to(const sql::connection_source& source) {
+        return network_.wrap(source);
+    }
+
+private:
+    /// Greeting, user, challenge, proof.
+    static constexpr int round_trips_of_a_login = 4;
+
+    void pass(int times) {
+        milliseconds time{0};
+        {
+            const std::lock_guard lock{mutex_};
+            for (int i = 0; i < 2 * times - 1; ++i) {
+                time += round_trip / 2;
+                if (lost_(random_)) time += round_trip + 200ms;
+            }
+        }
+        std::this_thread::sleep_for(time);
+    }
+
+    std::mutex mutex_;
+    std::bernoulli_distribution lost_;
+    std::mt19937 random_;
+    interception network_;
+};
+
 fate hold_for(support::lock_database& database, milliseconds time, milliseconds its_ttl,
               double loss, unsigned seed) {
-    far_away link{database, loss, seed};
-    client locks{link.source(), database.options({.ttl = its_ttl, .statement_timeout = 20s})};
+    slow_network link{loss, seed};
+    client locks{link.to(database.source()),
+                 database.options({.ttl = its_ttl, .statement_timeout = 20s})};
     const auto job = locks.acquire("job-" + std::to_string(seed));
     std::this_thread::sleep_for(time);
     const auto seen = locks.stats();
@@ -99,8 +133,6 @@ fate hold_for(support::lock_database& database, milliseconds time, milliseconds 
 steady::duration hand_over(support::lock_database& database) {
     far_away here{database};
     far_away there{database};
-    here.become(less_far);
-    there.become(less_far);
     const auto options = [&] {
         return database.options(
             {.ttl = 30s, .wake_ups = wakeup_mode::database, .statement_timeout = 20s});
@@ -127,30 +159,55 @@ steady::duration hand_over(support::lock_database& database) {
 }  // namespace
 
 // shows: promise-5
-TEST_CASE("a ttl of ten round trips holds its leases, with and without lost packets") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        std::vector<std::future<fate>> all;
-        unsigned seed = 0;
-        for (const milliseconds its_ttl : {ttl, 2 * ttl}) {
-            for (const double loss : {0.0, 0.05, 0.05}) {
-                ++seed;
-                all.push_back(std::async(std::launch::async, [&database, its_ttl, loss, seed] {
-                    // A machine that stalls may cost one of several a lease, but hardly each.
-                    auto became = hold_for(database, 14s, its_ttl, loss, seed);
-                    for (int again = 0; again < 2 && became.lost > 0; ++again) {
-                        became = hold_for(database, 14s, its_ttl, loss, seed);
-                    }
-                    return became;
-                }));
-            }
+ROWLOCK_SIMULATED_CASE("a ttl of ten round trips holds its leases, with and without lost packets",
+                       database) {
+    std::vector<std::future<fate>> all;
+    unsigned seed = 0;
+    for (const milliseconds its_ttl : {ttl, 2 * ttl}) {
+        for (const double loss : {0.0, 0.05, 0.05}) {
+            ++seed;
+            all.push_back(std::async(std::launch::async, [&database, its_ttl, loss, seed] {
+                // A machine that stalls may cost one of several a lease, but hardly each.
+                auto became = hold_for(database, 14s, its_ttl, loss, seed);
+                for (int again = 0; again < 2 && became.lost > 0; ++again) {
+                    became = hold_for(database, 14s, its_ttl, loss, seed);
+                }
+                return became;
+            }));
         }
-        for (auto& each : all) {
-            const auto became = each.get();
-            CHECK(became.lost == 0);
-            CHECK(became.sessions == 1);
-            CHECK(became.heartbeats >= 3);
-            CHECK(became.held);
-        }
+    }
+    for (auto& each : all) {
+        const auto became = each.get();
+        CHECK(became.lost == 0);
+        CHECK(became.sessions == 1);
+        CHECK(became.heartbeats >= 3);
+        CHECK(became.held);
+    }
+}
+
+// shows: promise-5
+ROWLOCK_SIMULATED_CASE("control: a ttl of three round trips holds no lease", database) {
+    CHECK(hold_for(database, 14s, 3 * round_trip, 0, 1).lost > 0);
+}
+
+// shows: promise-5
+TEST_CASE("a heartbeat takes one round trip") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const far_away link{database, near};
+        client locks{link.source(),
+                     database.options(
+                         {.ttl = 60s, .heartbeat = 10ms, .margin = 1s, .statement_timeout = 20s})};
+        const auto job = locks.acquire("job");
+        // Its own connection is there, and has prepared the statement.
+        REQUIRE(eventually([&] { return locks.stats().heartbeats >= 5; }));
+        const auto time_of_four = [&] {
+            const auto first = locks.stats().heartbeats;
+            const auto start = steady::now();
+            CHECK(eventually([&] { return locks.stats().heartbeats >= first + 5; }));
+            return steady::now() - start;  // of four at least, and a part of one
+        };
+        constexpr auto two_each = 4 * 2 * near;
+        CHECK(support::at_best(two_each, time_of_four) < two_each);
     }
 }
 
@@ -239,24 +296,24 @@ TEST_CASE("a forced release is known while the heartbeat's own connection is bei
 
 TEST_CASE("the client warns of a ttl that is too short for the link, and names a sufficient one") {
     ROWLOCK_FOR_A_CLIENT(database) {
-        for (const bool is_short : {true, false}) {
+        const auto check_warning = [&](bool is_short) {
             CAPTURE(is_short);
             interception network;
             std::mutex mutex;
             std::vector<std::string> warnings;
             client locks{network.wrap(database.source()),
-                         database.options({.ttl = is_short ? 6s : 30s,
-                                           .heartbeat = is_short ? 2s : 0s,
-                                           .margin = is_short ? 2s : 0s,
+                         database.options({.ttl = is_short ? 3s : 30s,
+                                           .heartbeat = is_short ? 1s : 0s,
+                                           .margin = is_short ? 1s : 0s,
                                            .on_event = [&](const event& what) {
                                                if (what.kind != event_kind::ttl_short) return;
                                                const std::lock_guard lock{mutex};
                                                warnings.push_back(what.message);
                                            }})};
             network.before([](std::string_view what) {
-                if (what == "connect") std::this_thread::sleep_for(2100ms);
+                if (what == "connect") std::this_thread::sleep_for(1050ms);
             });
-            const auto job = locks.acquire("job");
+            const auto job = locks.acquire(is_short ? "job" : "another job");
             REQUIRE(eventually([&] { return locks.stats().connections >= 2; }));
             const auto seen = [&] {
                 const std::lock_guard lock{mutex};
@@ -272,7 +329,10 @@ TEST_CASE("the client warns of a ttl that is too short for the link, and names a
             } else {
                 CHECK(seen() == 0);
             }
-        }
+        };
+        auto aside = std::async(std::launch::async, check_warning, false);
+        check_warning(true);
+        aside.get();
     }
 }
 

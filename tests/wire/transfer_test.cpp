@@ -93,71 +93,67 @@ TEST_CASE("an offered lease passes to the client that adopts it, past all waiter
     }
 }
 
-TEST_CASE("an offer that is over is not adopted") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client taker{database.source(), database.options()};
-        auto giver = std::make_unique<client>(database.source(), database.options());
-        {
-            auto given = giver->acquire("job");
-            const auto offer = given.offer();
-            given.release();
-            CHECK_FALSE(taker.is_locked("job"));
-            CHECK_FALSE(taker.adopt(offer));
-            for (int more = 0; more < 2; ++more) giver->acquire("job").release();
-            auto next = giver->acquire("job");
-            CHECK_FALSE(taker.adopt(offer));
-            // Nor does an offer of one grant stand for a later one.
-            auto mixed = next.offer();
-            mixed.token = offer.token;
-            CHECK_FALSE(taker.adopt(mixed));
-            mixed = next.offer();
-            mixed.grant_id = offer.grant_id;
-            CHECK_FALSE(taker.adopt(mixed));
-        }
-        {
-            auto given = giver->acquire("job");
-            const auto offer = given.offer();
-            CHECK(taker.force_release("job"));
-            CHECK_FALSE(taker.adopt(offer));
-        }
-        {
-            auto given = giver->acquire("job");
-            const auto offer = given.offer();
-            client other{database.source(), database.options()};
-            const auto taken = other.adopt(offer);
-            REQUIRE(taken);
-            CHECK_FALSE(taker.adopt(offer));
-            CHECK_FALSE(giver->adopt(offer));
-            CHECK(taken->held());
-        }
+ROWLOCK_SIMULATED_CASE("an offer that is over is not adopted", database) {
+    client taker{database.source(), database.options()};
+    auto giver = std::make_unique<client>(database.source(), database.options());
+    {
         auto given = giver->acquire("job");
         const auto offer = given.offer();
-        giver.reset();
+        given.release();
+        CHECK_FALSE(taker.is_locked("job"));
         CHECK_FALSE(taker.adopt(offer));
-        CHECK(given.lost().stop_requested());
-        CHECK(kind_of([&] { static_cast<void>(given.offer()); }) == errc::lock_lost);
+        for (int more = 0; more < 2; ++more) giver->acquire("job").release();
+        auto next = giver->acquire("job");
+        CHECK_FALSE(taker.adopt(offer));
+        // Nor does an offer of one grant stand for a later one.
+        auto mixed = next.offer();
+        mixed.token = offer.token;
+        CHECK_FALSE(taker.adopt(mixed));
+        mixed = next.offer();
+        mixed.grant_id = offer.grant_id;
+        CHECK_FALSE(taker.adopt(mixed));
     }
+    {
+        auto given = giver->acquire("job");
+        const auto offer = given.offer();
+        CHECK(taker.force_release("job"));
+        CHECK_FALSE(taker.adopt(offer));
+    }
+    {
+        auto given = giver->acquire("job");
+        const auto offer = given.offer();
+        client other{database.source(), database.options()};
+        const auto taken = other.adopt(offer);
+        REQUIRE(taken);
+        CHECK_FALSE(taker.adopt(offer));
+        CHECK_FALSE(giver->adopt(offer));
+        CHECK(taken->held());
+    }
+    auto given = giver->acquire("job");
+    const auto offer = given.offer();
+    giver.reset();
+    CHECK_FALSE(taker.adopt(offer));
+    CHECK(given.lost().stop_requested());
+    CHECK(kind_of([&] { static_cast<void>(given.offer()); }) == errc::lock_lost);
 }
 
-TEST_CASE("only a lease that is held can be offered") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
-        lease none;
-        CHECK(kind_of([&] { static_cast<void>(none.offer()); }) == errc::not_owner);
-        auto held = locks.acquire("job");
-        held.release();
-        CHECK(kind_of([&] { static_cast<void>(held.offer()); }) == errc::not_owner);
-        auto lost = locks.acquire("job");
-        CHECK(locks.force_release("job"));
-        REQUIRE(eventually([&] { return !lost.held(); }));
-        CHECK(kind_of([&] { static_cast<void>(lost.offer()); }) == errc::lock_lost);
+ROWLOCK_SIMULATED_CASE("only a lease that is held can be offered", database) {
+    client locks{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
+    lease none;
+    CHECK(kind_of([&] { static_cast<void>(none.offer()); }) == errc::not_owner);
+    auto held = locks.acquire("job");
+    held.release();
+    CHECK(kind_of([&] { static_cast<void>(held.offer()); }) == errc::not_owner);
+    auto lost = locks.acquire("job");
+    CHECK(locks.force_release("job"));
+    REQUIRE(eventually([&] { return !lost.held(); }));
+    CHECK(kind_of([&] { static_cast<void>(lost.offer()); }) == errc::lock_lost);
 
-        for (const auto& offer :
-             {lease_offer{}, lease_offer{.name = "job", .session = session_id{1}},
-              lease_offer{.name = "job", .session = session_id{1}, .grant_id = grant_id{2}}}) {
-            const auto why = kind_of([&] { static_cast<void>(locks.adopt(offer)); });
-            CHECK((why == errc::invalid_options || why == errc::invalid_name));
-        }
+    for (const auto& offer :
+         {lease_offer{}, lease_offer{.name = "job", .session = session_id{1}},
+          lease_offer{.name = "job", .session = session_id{1}, .grant_id = grant_id{2}}}) {
+        const auto why = kind_of([&] { static_cast<void>(locks.adopt(offer)); });
+        CHECK((why == errc::invalid_options || why == errc::invalid_name));
     }
 }
 
@@ -277,35 +273,35 @@ TEST_CASE("of two clients that adopt one offer at the same moment one has it") {
     }
 }
 
-TEST_CASE("a lease goes to and fro, though its first holder has not learnt that it was adopted") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const auto slow = [&] {
-            return database.options(
-                {.ttl = 1h, .heartbeat = 20min, .margin = 5min, .wake_ups = wakeup_mode::polling});
-        };
-        client here{database.source(), slow()};
-        client there{database.source(), slow()};
-        auto first = here.acquire("job");
-        auto second = there.adopt(first.offer());
-        REQUIRE(second);
-        auto third = here.adopt(second->offer());
-        REQUIRE(third);
-        CHECK(third->held());
-        CHECK(third->token() > second->token());
-        // A release of the first grant that arrives late.
-        const auto db = database.connect();
-        CHECK_FALSE(
-            database.protocol().release(*db, "job", first.session_id(), first.grant_id(), soon()));
-        first.release();
-        second.reset();
-        CHECK(third->held());
-        CHECK(there.is_locked("job"));
-        // The next heartbeats of the first holder.
-        client observer{database.source(), database.options()};
-        CHECK_FALSE(observer.try_acquire("job"));
-        third->release();
-        CHECK(observer.try_acquire("job"));
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a lease goes to and fro, though its first holder has not learnt that it was adopted",
+    database) {
+    const auto slow = [&] {
+        return database.options(
+            {.ttl = 1h, .heartbeat = 20min, .margin = 5min, .wake_ups = wakeup_mode::polling});
+    };
+    client here{database.source(), slow()};
+    client there{database.source(), slow()};
+    auto first = here.acquire("job");
+    auto second = there.adopt(first.offer());
+    REQUIRE(second);
+    auto third = here.adopt(second->offer());
+    REQUIRE(third);
+    CHECK(third->held());
+    CHECK(third->token() > second->token());
+    // A release of the first grant that arrives late.
+    const auto db = database.connect();
+    CHECK_FALSE(
+        database.protocol().release(*db, "job", first.session_id(), first.grant_id(), soon()));
+    first.release();
+    second.reset();
+    CHECK(third->held());
+    CHECK(there.is_locked("job"));
+    // The next heartbeats of the first holder.
+    client observer{database.source(), database.options()};
+    CHECK_FALSE(observer.try_acquire("job"));
+    third->release();
+    CHECK(observer.try_acquire("job"));
 }
 
 TEST_CASE("a giver whose session ends before the adoption gives nothing") {
@@ -333,36 +329,34 @@ TEST_CASE("a giver whose session ends before the adoption gives nothing") {
     }
 }
 
-TEST_CASE("an adoption whose reply was lost is found, and one that stays unknown is undone") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client giver{database.source(), database.options()};
-        client taker{network.wrap(database.source()),
-                     database.options({.ttl = 20s, .heartbeat = 100ms})};
-        static_cast<void>(taker.acquire("open a session"));
-        auto given = giver.acquire("job");
-        auto offer = given.offer();
-        bool lost = false;
-        network.after([&](std::string_view what) {
-            if (what == "commit" && !std::exchange(lost, true)) interception::lose_reply();
-        });
-        auto taken = taker.adopt(offer);
-        REQUIRE(taken);
-        CHECK(lost);
-        CHECK(taken->held());
-        CHECK(taken->token().value() ==
-              database.number("select token from rowlock_lease where name = 'job'"));
+ROWLOCK_SIMULATED_CASE(
+    "an adoption whose reply was lost is found, and one that stays unknown is undone", database) {
+    interception network;
+    client giver{database.source(), database.options()};
+    client taker{network.wrap(database.source()),
+                 database.options({.ttl = 20s, .heartbeat = 100ms})};
+    static_cast<void>(taker.acquire("open a session"));
+    auto given = giver.acquire("job");
+    auto offer = given.offer();
+    bool lost = false;
+    network.after([&](std::string_view what) {
+        if (what == "commit" && !std::exchange(lost, true)) interception::lose_reply();
+    });
+    auto taken = taker.adopt(offer);
+    REQUIRE(taken);
+    CHECK(lost);
+    CHECK(taken->held());
+    CHECK(taken->token().value() ==
+          database.number("select token from rowlock_lease where name = 'job'"));
 
-        offer = taken->offer();
-        client last{network.wrap(database.source()),
-                    database.options({.ttl = 20s, .heartbeat = 100ms, .retry = {.attempts = 3}})};
-        static_cast<void>(last.acquire("open another session"));
-        REQUIRE(
-            support::cut_off_after_commit(network, [&] { static_cast<void>(last.adopt(offer)); }));
-        // Its heartbeat gives the row back.
-        CHECK(eventually([&] { return !giver.is_locked("job"); }));
-        CHECK(giver.try_acquire("job"));
-    }
+    offer = taken->offer();
+    client last{network.wrap(database.source()),
+                database.options({.ttl = 20s, .heartbeat = 100ms, .retry = {.attempts = 3}})};
+    static_cast<void>(last.acquire("open another session"));
+    REQUIRE(support::cut_off_after_commit(network, [&] { static_cast<void>(last.adopt(offer)); }));
+    // Its heartbeat gives the row back.
+    CHECK(eventually([&] { return !giver.is_locked("job"); }));
+    CHECK(giver.try_acquire("job"));
 }
 
 // shows: promise-17
@@ -405,20 +399,19 @@ ROWLOCK_SIMULATED_CASE(
     }
 }
 
-TEST_CASE("a request for the release of an offered lease goes with it to the next holder") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client giver{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
-        client taker{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
-        auto given = giver.acquire("job");
-        const auto offer = given.offer();
-        REQUIRE(taker.request_release("job", given.token(), {.within = 30s, .reason = "a deploy"}));
-        const auto taken = taker.adopt(offer);
-        REQUIRE(taken);
-        CHECK(taken->remaining() <= 30s);
-        REQUIRE(taken->release_request());
-        CHECK(taken->release_request()->reason == "a deploy");
-        CHECK(eventually([&] { return taken->release_requested().stop_requested(); }));
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a request for the release of an offered lease goes with it to the next holder", database) {
+    client giver{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
+    client taker{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
+    auto given = giver.acquire("job");
+    const auto offer = given.offer();
+    REQUIRE(taker.request_release("job", given.token(), {.within = 30s, .reason = "a deploy"}));
+    const auto taken = taker.adopt(offer);
+    REQUIRE(taken);
+    CHECK(taken->remaining() <= 30s);
+    REQUIRE(taken->release_request());
+    CHECK(taken->release_request()->reason == "a deploy");
+    CHECK(eventually([&] { return taken->release_requested().stop_requested(); }));
 }
 
 TEST_CASE("an offered lease that was asked for at once is over, for its giver and for others") {
