@@ -621,7 +621,7 @@ TEST_CASE("no commit of another process is missed") {
         const char* parameters;
         int commits;
     };
-    for (const run& each : {run{"?synchronous=normal", 2000}, run{"?synchronous=full", 300}}) {
+    for (const run& each : {run{"?synchronous=normal", 800}, run{"?synchronous=full", 150}}) {
         const std::string mode = each.parameters;
         CAPTURE(mode);
         const std::string path = fresh_file();

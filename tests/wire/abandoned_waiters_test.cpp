@@ -217,25 +217,24 @@ TEST_CASE("a lease granted to a thread that stopped waiting goes on after one mo
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         for (const bool another_waits : {false, true}) {
             CAPTURE(another_waits);
-            support::lock_database fresh{database.which()};
-            client holder{fresh.source(), fresh.options()};
-            client other{fresh.source(), fresh.options({.poll_interval = 10s})};
+            client holder{database.source(), database.options()};
+            client other{database.source(), database.options({.poll_interval = 10s})};
             interception network;
-            client slow{network.wrap(fresh.source()),
-                        fresh.options({.ttl = 60s, .poll_interval = 1min})};
+            client slow{network.wrap(database.source()),
+                        database.options({.ttl = 60s, .poll_interval = 1min})};
             auto job = holder.acquire("job");
             cancel_held_up cancel{network};
             CHECK_FALSE(slow.try_acquire("job"));  // opens its session
-            wait_and_give_up(fresh, slow);
+            wait_and_give_up(database, slow);
             REQUIRE(eventually([&] { return cancel.reached->load(); }));
             std::future<lease> waiting;
             if (another_waits) {
                 waiting = std::async(std::launch::async,
                                      [&] { return support::acquire_soon(other, "job"); });
-                REQUIRE(support::places(fresh, 2));
+                REQUIRE(support::places(database, 2));
             }
             job.release();
-            REQUIRE(served_to_ttl_60s(fresh));
+            REQUIRE(served_to_ttl_60s(database));
             if (!another_waits) CHECK_FALSE(other.try_acquire("job"));
             cancel.go.set_value();
             if (another_waits) {
@@ -254,15 +253,18 @@ TEST_CASE("a lease granted to a thread that stopped waiting goes on after one mo
 }
 
 TEST_CASE("a grant that comes after its caller has left counts as held by no thread") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         for (const auto& kind :
              {leases(), permits_of_one(), modes(lock_mode::shared), modes(lock_mode::exclusive)}) {
             CAPTURE(std::string{kind.what});
-            support::lock_database fresh{database.which()};
-            client holder{fresh.source(), fresh.options()};
+            // A name is that of one kind of lock.
+            for (const char* table : {"permit", "semaphore", "lease"}) {
+                database.run(std::string{"delete from rowlock_"} + table);
+            }
+            client holder{database.source(), database.options()};
             interception network;
-            client leaving{network.wrap(fresh.source()),
-                           fresh.options({.ttl = 60s, .poll_interval = 1min})};
+            client leaving{network.wrap(database.source()),
+                           database.options({.ttl = 60s, .poll_interval = 1min})};
             const auto release = kind.hold(holder);
             loop_held_up loop{network};
             std::stop_source stop;
@@ -366,26 +368,26 @@ TEST_CASE("a waiter whose limit has passed is skipped by the hand-over and by th
             for (const bool limited : {true, false}) {
                 CAPTURE(polled);
                 CAPTURE(limited);
-                support::lock_database fresh{database.which()};
-                client holder{fresh.source(), fresh.options()};
-                client other{fresh.source(), fresh.options({.poll_interval = 50ms})};
+                client holder{database.source(), database.options()};
+                client other{database.source(), database.options({.poll_interval = 50ms})};
                 interception network;
-                client gone{network.wrap(fresh.source()),
-                            fresh.options({.ttl = 60s, .poll_interval = 1min})};
+                client gone{network.wrap(database.source()),
+                            database.options({.ttl = 60s, .poll_interval = 1min})};
                 auto job = holder.acquire("job");
                 cancel_held_up cancel{network};
                 CHECK_FALSE(gone.try_acquire("job"));  // opens its session
                 // Its loop cannot delete the entry.
-                wait_and_give_up(fresh, gone);
-                REQUIRE(fresh.number(limited_entries) == 1);
-                fresh.run(limited ? pass_limits : "update rowlock_waiter set waits_until = null");
+                wait_and_give_up(database, gone);
+                REQUIRE(database.number(limited_entries) == 1);
+                database.run(limited ? pass_limits
+                                     : "update rowlock_waiter set waits_until = null");
                 auto waiting = std::async(std::launch::async,
                                           [&] { return support::acquire_soon(other, "job"); });
-                REQUIRE(support::places(fresh, 2));
+                REQUIRE(support::places(database, 2));
                 REQUIRE(eventually([&] { return other.stats().polls > 0; }));
                 const auto before = job.token();
                 if (polled) {
-                    fresh.run("update rowlock_lease set session = null, grant_id = null");
+                    database.run("update rowlock_lease set session = null, grant_id = null");
                 } else {
                     job.release();
                 }
@@ -395,11 +397,11 @@ TEST_CASE("a waiter whose limit has passed is skipped by the hand-over and by th
                     CHECK(next.held());
                     cancel.go.set_value();
                 } else {
-                    CHECK(served_to_ttl_60s(fresh));
+                    CHECK(served_to_ttl_60s(database));
                     cancel.go.set_value();
                     CHECK(waiting.get().token().value() > before.value() + 1);
                 }
-                CHECK(support::places(fresh, 0));
+                CHECK(support::places(database, 0));
                 network.before({});
             }
         }

@@ -24,7 +24,7 @@ using support::threads_of_this_process;
 using steady = std::chrono::steady_clock;
 
 TEST_CASE("500 threads are stopped at once, and leave no queue entry behind") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         client holder{database.source(), database.options()};
         client waiter{database.source(), database.options({.ttl = 60s, .poll_interval = 10s})};
         const auto lease = holder.acquire("job");
@@ -92,7 +92,7 @@ TEST_CASE("2000 waits with random short limits leave neither a queue entry nor a
 }
 
 TEST_CASE("a thousand waiting threads use a few connections and share each poll") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+    ROWLOCK_FOR_A_CLIENT(database) {
         const bool server = database.speaks() != sql::dialect::sqlite;
         client holder{database.source(), database.options({.ttl = 60s, .statement_timeout = 1min})};
         const auto options =

@@ -254,7 +254,7 @@ TEST_CASE("a failed allocation between a client's construction and destruction k
                 auto other = locks.try_acquire(name + "/2");
                 if (held) held->release();
             },
-            {}, {}, database.which() == support::backend::sqlite ? 1 : 5);
+            {}, {}, database.which() == support::backend::sqlite ? 1 : 11);
         CHECK(last > 50);
         // Sessions that could not be ended expire.
         client next{database.source(), patient(database)};

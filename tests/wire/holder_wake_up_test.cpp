@@ -371,28 +371,28 @@ ROWLOCK_SIMULATED_CASE("control: a holder without wake-ups learns of it with its
     CHECK(steady::now() - start > 1900ms);  // half of it, on a slow link
 }
 
-TEST_CASE("a wake-up that precedes the grant which it concerns is followed by checks with pauses") {
-    ROWLOCK_FOR_A_CLIENT(database) {
-        interception network;
-        auto options = by_datagram(database, {.heartbeat = 2s, .statement_timeout = 20s});
-        client holder{network.wrap(database.source()), options};
-        const auto other = holder.acquire("other");
-        await_heartbeat(database, holder);
-        std::atomic<int> heartbeats{0};
-        network.before([&](std::string_view what) { heartbeats += what == "heartbeat" ? 1 : 0; });
-        network.after([&](std::string_view what) {
-            if (what != "acquire" && what != "insert_lease") return;
-            // The lease's row has a deadline, and the caller does not have the grant yet.
-            database.run("update rowlock_session set revision = revision + 1");
-            std::this_thread::sleep_for(3500ms);
-        });
-        const auto held = holder.acquire("job", {.max_duration = 30s});
-        // Several of both kinds of heartbeat in a period. Without pauses there are thousands.
-        CHECK(heartbeats < 100);
-        CHECK(heartbeats > 2);
-        CHECK(other.held());
-        CHECK(held.held());
-    }
+ROWLOCK_SIMULATED_CASE(
+    "a wake-up that precedes the grant which it concerns is followed by checks with pauses",
+    database) {
+    interception network;
+    auto options = by_datagram(database, {.heartbeat = 2s, .statement_timeout = 20s});
+    client holder{network.wrap(database.source()), options};
+    const auto other = holder.acquire("other");
+    await_heartbeat(database, holder);
+    std::atomic<int> heartbeats{0};
+    network.before([&](std::string_view what) { heartbeats += what == "heartbeat" ? 1 : 0; });
+    network.after([&](std::string_view what) {
+        if (what != "acquire" && what != "insert_lease") return;
+        // The lease's row has a deadline, and the caller does not have the grant yet.
+        database.run("update rowlock_session set revision = revision + 1");
+        std::this_thread::sleep_for(3500ms);
+    });
+    const auto held = holder.acquire("job", {.max_duration = 30s});
+    // Several of both kinds of heartbeat in a period. Without pauses there are thousands.
+    CHECK(heartbeats < 100);
+    CHECK(heartbeats > 2);
+    CHECK(other.held());
+    CHECK(held.held());
 }
 
 TEST_CASE("a program that knows all but the tables causes no statement of a holder") {

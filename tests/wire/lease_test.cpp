@@ -243,7 +243,7 @@ TEST_CASE("a waiter gets the lock soon after its release, within its time limit,
 
 // shows: promise-2
 TEST_CASE("a holder that vanished is replaced after its ttl, with a greater token") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client vanishing{network.wrap(database.source()), database.options({.ttl = 600ms})};
         client next{database.source(), database.options({.poll_interval = 1min})};

@@ -345,7 +345,7 @@ TEST_CASE("a holder believes a margin less than its own deadline, of a short one
 
 TEST_CASE("a lease with its own deadline goes to the next holder at that deadline, not before") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        constexpr auto max_duration = 1800ms;
+        constexpr auto max_duration = 900ms;
         client locks{database.source(), database.options()};
         client other{database.source(), database.options({.poll_interval = 10ms})};
         (void)locks.acquire("warm up");

@@ -401,7 +401,7 @@ TEST_CASE(
     "threads that ask for the same locks in opposite orders neither wait forever nor overlap") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         constexpr int many = 6;
-        constexpr int turns = 8;
+        constexpr int turns = 4;
         std::vector<std::unique_ptr<client>> clients;
         for (int i = 0; i < 2; ++i) {
             clients.push_back(std::make_unique<client>(database.source(), database.options()));

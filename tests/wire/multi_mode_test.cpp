@@ -538,7 +538,7 @@ TEST_CASE("a transaction commits only while all of several modes are held") {
 TEST_CASE("threads that ask for modes in opposite orders neither wait forever nor overlap") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         constexpr std::size_t many = 6;
-        constexpr int turns = 10;
+        constexpr int turns = 5;
         std::vector<std::unique_ptr<client>> clients;
         for (int i = 0; i < 2; ++i) {
             clients.push_back(std::make_unique<client>(database.source(), database.options()));

@@ -395,20 +395,19 @@ ROWLOCK_SIMULATED_CASE("a client that is destroyed ends a wait for the end of a 
     CHECK(waiting.wait_for(20s) == std::future_status::ready);
 }
 
-TEST_CASE("schedulers whose clocks differ by twenty minutes run each of a thousand days once") {
+ROWLOCK_SIMULATED_CASE(
+    "schedulers whose clocks differ by twenty minutes run each of a thousand days once", database) {
     constexpr std::int64_t days = 1'000;
-    ROWLOCK_FOR_A_CLIENT(database) {
-        const std::array clients{std::make_unique<client>(database.source(), database.options()),
-                                 std::make_unique<client>(database.source(), database.options())};
-        std::int64_t asked = 0;
-        const auto done = days_of(days, [&](int who, const std::string& day) {
-            ++asked;
-            return runs(*clients[static_cast<std::size_t>(who)], {.period = day}) == outcome::begun;
-        });
-        CHECK(done.size() == static_cast<std::size_t>(days));
-        CHECK(asked > 2 * days);  // summer time ended in the night: they asked again
-        for (const auto& [day, count] : done) CHECK(count == 1);
-    }
+    const std::array clients{std::make_unique<client>(database.source(), database.options()),
+                             std::make_unique<client>(database.source(), database.options())};
+    std::int64_t asked = 0;
+    const auto done = days_of(days, [&](int who, const std::string& day) {
+        ++asked;
+        return runs(*clients[static_cast<std::size_t>(who)], {.period = day}) == outcome::begun;
+    });
+    CHECK(done.size() == static_cast<std::size_t>(days));
+    CHECK(asked > 2 * days);  // summer time ended in the night: they asked again
+    for (const auto& [day, count] : done) CHECK(count == 1);
     // By their clocks alone, under a lock that excludes them, they run twice.
     std::array<std::string, 2> last;
     const auto twice = days_of(days, [&](int who, const std::string& day) {

@@ -36,6 +36,16 @@ std::vector<support::server> servers() {
     return {support::server::postgresql, support::server::mariadb};
 }
 
+/// Runs a case on all of them at the same time: they take seconds to start and to recover.
+template <typename Action>
+void on_each_at_once(const Action& action) {
+    std::vector<std::future<void>> all;
+    for (const auto which : servers()) {
+        all.push_back(std::async(std::launch::async, [&action, which] { action(which); }));
+    }
+    for (auto& each : all) each.get();
+}
+
 std::string to_string(support::server which) {
     return which == support::server::postgresql ? "postgresql" : "mariadb";
 }
@@ -94,7 +104,7 @@ std::string standby_first(const replicated_pair& pair) {
 
 // shows: fail-over
 TEST_CASE("after the promotion of a standby that lagged all leases are lost and no token repeats") {
-    for (const auto which : servers()) {
+    on_each_at_once([](support::server which) {
         CAPTURE(to_string(which));
         const auto pair = replicated_pair::start(which, replicated_pair::commits::asynchronous);
         if (!pair) return;
@@ -149,12 +159,12 @@ TEST_CASE("after the promotion of a standby that lagged all leases are lost and 
         CHECK(server_of(pair->standby_url()) != before);
         client blind_too{blind_source, quick};
         CHECK(use(blind_too, "job", 1) <= greatest_blind);
-    }
+    });
 }
 
 // shows: fail-over
 TEST_CASE("a crash and a restart of the server are not a change of servers") {
-    for (const auto which : servers()) {
+    on_each_at_once([](support::server which) {
         CAPTURE(to_string(which));
         const auto server = support::own_server::start(which);
         if (!server) return;
@@ -170,7 +180,7 @@ TEST_CASE("a crash and a restart of the server are not a change of servers") {
         CHECK(server_of(server->url()) == before);
         CHECK_FALSE(locks.try_acquire("job"));
         CHECK(floor_of(server->url()) == 0);
-    }
+    });
 }
 
 TEST_CASE(

@@ -599,7 +599,7 @@ ROWLOCK_SIMULATED_CASE("permits of our session that no part of the client holds 
 TEST_CASE("permits are never more than there are, whatever clients do at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         constexpr int capacity = 5;
-        constexpr int turns = 25;
+        constexpr int turns = 12;
         std::array<std::unique_ptr<client>, 3> clients;
         for (auto& each : clients) {
             each = std::make_unique<client>(database.source(), database.options());

@@ -784,7 +784,7 @@ TEST_CASE("permits are fenced in the caller's transaction") {
 TEST_CASE("readers and writers at random: never a writer beside another holder") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         constexpr int threads = 3;
-        constexpr int turns = 12;
+        constexpr int turns = 6;
         std::atomic<int> readers{0};
         std::atomic<int> owners{0};  // upgradeable or exclusive
         std::atomic<int> writers{0};

@@ -499,7 +499,7 @@ TEST_CASE("a renewed lease is not taken by a client that judged it over by its o
             const auto in_time = [&] {
                 name = "job " + std::to_string(++tries);
                 const auto token = holder.on().acquire(name, session_id{10}, grant_id{tries},
-                                                       {.deadline_us = 1'500'000});
+                                                       {.deadline_us = 500'000});
                 REQUIRE(token.what == protocol::attempt::outcome::granted);
                 db.query("begin", soon());
                 if (renews) {
@@ -521,7 +521,7 @@ TEST_CASE("a renewed lease is not taken by a client that judged it over by its o
                 return true;
             };
             REQUIRE(eventually(in_time));
-            std::this_thread::sleep_for(1600ms);  // the old deadline passes
+            std::this_thread::sleep_for(600ms);  // the old deadline passes
             std::optional<std::int64_t> taken;
             std::jthread other{[&] { taken = waiter.try_acquire(name, grant_id{1'000}); }};
             CHECK(support::somebody_waits_for_a_row(database));
