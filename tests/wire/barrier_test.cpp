@@ -299,40 +299,39 @@ TEST_CASE("parties of a double barrier begin together, and end together") {
     }
 }
 
-TEST_CASE("an entry whose time is up is taken back, unless the barrier opened at that moment") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()), database.options()};
-        client other{database.source(), database.options()};
-        double_barrier here{locks, "step", 2};
-        double_barrier there{other, "step", 2};
-        CHECK_FALSE(here.enter_for(10ms));
-        CHECK(here.inspect()->entered == 0);
-        CHECK(here.inspect()->state == barrier_state::filling);
+ROWLOCK_SIMULATED_CASE(
+    "an entry whose time is up is taken back, unless the barrier opened at that moment", database) {
+    interception network;
+    client locks{network.wrap(database.source()), database.options()};
+    client other{database.source(), database.options()};
+    double_barrier here{locks, "step", 2};
+    double_barrier there{other, "step", 2};
+    CHECK_FALSE(here.enter_for(10ms));
+    CHECK(here.inspect()->entered == 0);
+    CHECK(here.inspect()->state == barrier_state::filling);
 
-        // Forced: the last one enters between the last look and the withdrawal.
-        std::optional<barrier_party> last;
-        bool entered = false;
-        bool done = false;
-        network.before([&](std::string_view what) {
-            entered = entered || what == "insert_party";
-            const bool withdraws = entered && what.starts_with("begin");
-            if (!withdraws || std::exchange(done, true)) return;
-            last = there.enter_for(20s);
-        });
-        auto mine = here.enter_for(10ms);
-        network.before({});
-        REQUIRE(done);
-        REQUIRE(last);
-        REQUIRE(mine);
-        CHECK(mine->generation() == last->generation());
-        CHECK_FALSE(last->leave_for(10ms));
-        mine->leave();
-        CHECK(last->leave_for(20s));
+    // Forced: the last one enters between the last look and the withdrawal.
+    std::optional<barrier_party> last;
+    bool entered = false;
+    bool done = false;
+    network.before([&](std::string_view what) {
+        entered = entered || what == "insert_party";
+        const bool withdraws = entered && what.starts_with("begin");
+        if (!withdraws || std::exchange(done, true)) return;
+        last = there.enter_for(20s);
+    });
+    auto mine = here.enter_for(10ms);
+    network.before({});
+    REQUIRE(done);
+    REQUIRE(last);
+    REQUIRE(mine);
+    CHECK(mine->generation() == last->generation());
+    CHECK_FALSE(last->leave_for(10ms));
+    mine->leave();
+    CHECK(last->leave_for(20s));
 
-        // Another begins the next generation.
-        CHECK_FALSE(there.enter_for(10ms));
-    }
+    // Another begins the next generation.
+    CHECK_FALSE(there.enter_for(10ms));
 }
 
 ROWLOCK_SIMULATED_CASE(
@@ -567,44 +566,42 @@ TEST_CASE("in a forked child the objects of the parent are inert") {
     }
 }
 
-TEST_CASE("what does not fit a name, or was begun otherwise, is refused") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options()};
-        REQUIRE(latch{locks, "gate"}.begin(2));
-        double_barrier wrong{locks, "gate", 2};
-        CHECK(kind_of([&] { static_cast<void>(wrong.enter()); }) == errc::invalid_options);
-        CHECK(kind_of([&] { static_cast<void>(wrong.inspect()); }) == errc::invalid_options);
-        CHECK(kind_of([&] { static_cast<void>(wrong.reset()); }) == errc::invalid_options);
+ROWLOCK_SIMULATED_CASE("what does not fit a name, or was begun otherwise, is refused", database) {
+    client locks{database.source(), database.options()};
+    REQUIRE(latch{locks, "gate"}.begin(2));
+    double_barrier wrong{locks, "gate", 2};
+    CHECK(kind_of([&] { static_cast<void>(wrong.enter()); }) == errc::invalid_options);
+    CHECK(kind_of([&] { static_cast<void>(wrong.inspect()); }) == errc::invalid_options);
+    CHECK(kind_of([&] { static_cast<void>(wrong.reset()); }) == errc::invalid_options);
 
-        client other{database.source(), database.options()};
-        double_barrier three{other, "step", 3};
-        std::optional<barrier_party> first;
-        std::jthread waits{[&](const std::stop_token& stop) { first = three.enter(stop); }};
-        REQUIRE(eventually([&] {
-            const auto seen = three.inspect();
-            return seen && seen->entered == 1;
-        }));
-        for (auto otherwise : {double_barrier{locks, "step", 2},
-                               double_barrier{locks, "step", 3, {.on_loss = party_loss::counts}}}) {
-            CHECK(kind_of([&] { static_cast<void>(otherwise.enter()); }) == errc::invalid_options);
-        }
-        CHECK(three.inspect()->entered == 1);
-        waits.request_stop();
-        waits.join();
-        CHECK_FALSE(first);
-        // Once no party of other terms waits, new ones hold.
-        CHECK_FALSE(double_barrier{locks, "step", 2}.enter_for(10ms));
-        CHECK(three.inspect()->parties == 2);
+    client other{database.source(), database.options()};
+    double_barrier three{other, "step", 3};
+    std::optional<barrier_party> first;
+    std::jthread waits{[&](const std::stop_token& stop) { first = three.enter(stop); }};
+    REQUIRE(eventually([&] {
+        const auto seen = three.inspect();
+        return seen && seen->entered == 1;
+    }));
+    for (auto otherwise : {double_barrier{locks, "step", 2},
+                           double_barrier{locks, "step", 3, {.on_loss = party_loss::counts}}}) {
+        CHECK(kind_of([&] { static_cast<void>(otherwise.enter()); }) == errc::invalid_options);
+    }
+    CHECK(three.inspect()->entered == 1);
+    waits.request_stop();
+    waits.join();
+    CHECK_FALSE(first);
+    // Once no party of other terms waits, new ones hold.
+    CHECK_FALSE(double_barrier{locks, "step", 2}.enter_for(10ms));
+    CHECK(three.inspect()->parties == 2);
 
-        latch not_one{locks, "step"};
-        CHECK(kind_of([&] { static_cast<void>(not_one.begin(1)); }) == errc::invalid_options);
-        CHECK(kind_of([&] { static_cast<void>(not_one.join()); }) == errc::invalid_options);
-        CHECK(kind_of([&] { not_one.count_down(); }) == errc::invalid_options);
-        latch gate{locks, "gate"};
-        for (const std::int64_t count : {0, -1, 1'000'001}) {
-            CHECK(kind_of([&] { static_cast<void>(gate.begin(count)); }) == errc::invalid_options);
-            CHECK(kind_of([&] { double_barrier{locks, "step", count}; }) == errc::invalid_options);
-        }
+    latch not_one{locks, "step"};
+    CHECK(kind_of([&] { static_cast<void>(not_one.begin(1)); }) == errc::invalid_options);
+    CHECK(kind_of([&] { static_cast<void>(not_one.join()); }) == errc::invalid_options);
+    CHECK(kind_of([&] { not_one.count_down(); }) == errc::invalid_options);
+    latch gate{locks, "gate"};
+    for (const std::int64_t count : {0, -1, 1'000'001}) {
+        CHECK(kind_of([&] { static_cast<void>(gate.begin(count)); }) == errc::invalid_options);
+        CHECK(kind_of([&] { double_barrier{locks, "step", count}; }) == errc::invalid_options);
     }
 }
 

@@ -133,7 +133,7 @@ TEST_CASE("a lease whose extension may have been committed is fenced and extende
             interception network;
             client holder{
                 network.wrap(database.source()),
-                database.options({.ttl = 60s, .heartbeat = 50ms, .retry = {.attempts = 1}})};
+                database.options({.ttl = 60s, .heartbeat = 20ms, .retry = {.attempts = 1}})};
             client other{database.source(), database.options(patient())};
             auto held = holder.acquire("job", {.max_duration = 20s});
             std::atomic<bool> cut{true};
@@ -276,31 +276,30 @@ ROWLOCK_SIMULATED_CASE("a request at once outlives an extension whose answer com
 }
 
 // shows: promise-9
-TEST_CASE("an extended lease goes to the next in its queue when it is released") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options(patient())};
-        client first{database.source(), database.options(patient())};
-        client second{database.source(), database.options(patient())};
-        auto held = holder.acquire("job");
-        const auto token = held.token();
-        auto one = std::async(std::launch::async,
-                              [&] { return first.acquire("job", {.max_duration = 30s}); });
-        REQUIRE(eventually([&] { return holder.waiters("job").size() == 1; }));
-        auto two = std::async(std::launch::async, [&] { return second.acquire("job"); });
-        REQUIRE(eventually([&] { return holder.waiters("job").size() == 2; }));
-        held.release();
-        auto extended = one.get();
-        CHECK(extended.token() > token);
-        extended.extend(1h);
-        CHECK_FALSE(holder.try_acquire("job"));
-        extended.extend(2h);
-        CHECK(extended.held());
-        const auto before = extended.token();
-        extended.release();
-        const auto last = two.get();
-        CHECK(last.held());
-        CHECK(last.token() > before);
-    }
+ROWLOCK_SIMULATED_CASE("an extended lease goes to the next in its queue when it is released",
+                       database) {
+    client holder{database.source(), database.options(patient())};
+    client first{database.source(), database.options(patient())};
+    client second{database.source(), database.options(patient())};
+    auto held = holder.acquire("job");
+    const auto token = held.token();
+    auto one =
+        std::async(std::launch::async, [&] { return first.acquire("job", {.max_duration = 30s}); });
+    REQUIRE(eventually([&] { return holder.waiters("job").size() == 1; }));
+    auto two = std::async(std::launch::async, [&] { return second.acquire("job"); });
+    REQUIRE(eventually([&] { return holder.waiters("job").size() == 2; }));
+    held.release();
+    auto extended = one.get();
+    CHECK(extended.token() > token);
+    extended.extend(1h);
+    CHECK_FALSE(holder.try_acquire("job"));
+    extended.extend(2h);
+    CHECK(extended.held());
+    const auto before = extended.token();
+    extended.release();
+    const auto last = two.get();
+    CHECK(last.held());
+    CHECK(last.token() > before);
 }
 
 TEST_CASE("an extension leaves the time of the acquisition, which max_hold counts from") {

@@ -137,27 +137,24 @@ TEST_CASE("a waiter for several locks gets them when the last of them is release
     }
 }
 
-TEST_CASE("waiters behind a request for several locks are served when it releases them") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client holder{database.source(), database.options()};
-        client several{database.source(), sleepy(database)};
-        client single{database.source(), sleepy(database)};
-        auto b = holder.acquire("b");
-        auto all = waits_for(several, {"a", "b"});
-        REQUIRE(eventually([&] { return entries(database) == 2; }));
-        auto one =
-            std::async(std::launch::async, [&] { return support::acquire_soon(single, "a"); });
-        auto two =
-            std::async(std::launch::async, [&] { return support::acquire_soon(single, "b"); });
-        REQUIRE(eventually([&] { return entries(database) == 4; }));
-        b.release();
-        auto got = all.get();
-        REQUIRE(got);
-        CHECK(one.wait_for(20ms) == std::future_status::timeout);
-        got->release();
-        CHECK(one.get().token() > got->leases()[0].token());
-        CHECK(two.get().token() > got->leases()[1].token());
-    }
+ROWLOCK_SIMULATED_CASE(
+    "waiters behind a request for several locks are served when it releases them", database) {
+    client holder{database.source(), database.options()};
+    client several{database.source(), sleepy(database)};
+    client single{database.source(), sleepy(database)};
+    auto b = holder.acquire("b");
+    auto all = waits_for(several, {"a", "b"});
+    REQUIRE(eventually([&] { return entries(database) == 2; }));
+    auto one = std::async(std::launch::async, [&] { return support::acquire_soon(single, "a"); });
+    auto two = std::async(std::launch::async, [&] { return support::acquire_soon(single, "b"); });
+    REQUIRE(eventually([&] { return entries(database) == 4; }));
+    b.release();
+    auto got = all.get();
+    REQUIRE(got);
+    CHECK(one.wait_for(20ms) == std::future_status::timeout);
+    got->release();
+    CHECK(one.get().token() > got->leases()[0].token());
+    CHECK(two.get().token() > got->leases()[1].token());
 }
 
 ROWLOCK_SIMULATED_CASE(
@@ -221,27 +218,26 @@ ROWLOCK_SIMULATED_CASE(
     CHECK(waiter.stats().acquired == 0);
 }
 
-TEST_CASE("barging takes several locks past those who wait, and waits in no queue") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options()};
-        const support::protocol_connection hand{database};
-        hand.open(session_id{1});
-        hand.enqueue("a", session_id{1}, grant_id{11});
-        CHECK_FALSE(locks.try_acquire_all({"a", "b"}));
-        CHECK(locks.try_acquire_all({"a", "b"}, {.queueing = queueing::barging}));
-        // The release serves the waiter; a barging one tries again and again.
-        REQUIRE(eventually([&] { return hand.served("a", session_id{1}, grant_id{11}); }));
-        auto waiting = std::async(std::launch::async, [&] {
-            return locks.try_acquire_all_for({"a", "b"}, support::patience,
-                                             {.queueing = queueing::barging});
-        });
-        CHECK(waiting.wait_for(50ms) == std::future_status::timeout);
-        CHECK(entries(database) == 0);
-        CHECK(hand.release("a", session_id{1}, grant_id{11}).freed);
-        const auto all = waiting.get();
-        REQUIRE(all);
-        CHECK(all->held());
-    }
+ROWLOCK_SIMULATED_CASE("barging takes several locks past those who wait, and waits in no queue",
+                       database) {
+    client locks{database.source(), database.options()};
+    const support::protocol_connection hand{database};
+    hand.open(session_id{1});
+    hand.enqueue("a", session_id{1}, grant_id{11});
+    CHECK_FALSE(locks.try_acquire_all({"a", "b"}));
+    CHECK(locks.try_acquire_all({"a", "b"}, {.queueing = queueing::barging}));
+    // The release serves the waiter; a barging one tries again and again.
+    REQUIRE(eventually([&] { return hand.served("a", session_id{1}, grant_id{11}); }));
+    auto waiting = std::async(std::launch::async, [&] {
+        return locks.try_acquire_all_for({"a", "b"}, support::patience,
+                                         {.queueing = queueing::barging});
+    });
+    CHECK(waiting.wait_for(50ms) == std::future_status::timeout);
+    CHECK(entries(database) == 0);
+    CHECK(hand.release("a", session_id{1}, grant_id{11}).freed);
+    const auto all = waiting.get();
+    REQUIRE(all);
+    CHECK(all->held());
 }
 
 ROWLOCK_SIMULATED_CASE("after a lost reply all locks are held once, or none of them", database) {

@@ -499,21 +499,20 @@ ROWLOCK_SIMULATED_CASE(
     CHECK(eventually([&] { return held(database) == 0; }));
 }
 
-TEST_CASE("taken apart, each mode is upgraded, downgraded and released by itself") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options()};
-        client other{database.source(), database.options()};
-        auto apart = acquire_all(locks, {{"a", upgradeable}, {"b", exclusive}}).split();
-        REQUIRE(apart.size() == 2);
-        apart[0].upgrade();
-        CHECK(apart[0].mode() == exclusive);
-        CHECK_FALSE(try_acquire_all(other, {{"a", shared}, {"c", shared}}));
-        apart[1].downgrade(shared);
-        CHECK(try_acquire_all(other, {{"b", shared}, {"c", shared}}));
-        apart[0].release();
-        CHECK(apart[1].held());
-        CHECK(try_acquire_all(other, {{"a", exclusive}, {"b", shared}}));
-    }
+ROWLOCK_SIMULATED_CASE("taken apart, each mode is upgraded, downgraded and released by itself",
+                       database) {
+    client locks{database.source(), database.options()};
+    client other{database.source(), database.options()};
+    auto apart = acquire_all(locks, {{"a", upgradeable}, {"b", exclusive}}).split();
+    REQUIRE(apart.size() == 2);
+    apart[0].upgrade();
+    CHECK(apart[0].mode() == exclusive);
+    CHECK_FALSE(try_acquire_all(other, {{"a", shared}, {"c", shared}}));
+    apart[1].downgrade(shared);
+    CHECK(try_acquire_all(other, {{"b", shared}, {"c", shared}}));
+    apart[0].release();
+    CHECK(apart[1].held());
+    CHECK(try_acquire_all(other, {{"a", exclusive}, {"b", shared}}));
 }
 
 TEST_CASE("a transaction commits only while all of several modes are held") {

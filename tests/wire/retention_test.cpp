@@ -239,7 +239,7 @@ ROWLOCK_SIMULATED_CASE(
 
 TEST_CASE("tries by another thread do not end the retention of a lease, whenever they come") {
     ROWLOCK_FOR_A_CLIENT(database) {
-        client locks{database.source(), keeping(database, 4s)};
+        client locks{database.source(), keeping(database, 2s)};
         until_kept(locks, "job");
         std::atomic<bool> over{false};
         auto pairs = std::async(std::launch::async, [&] {
@@ -247,7 +247,7 @@ TEST_CASE("tries by another thread do not end the retention of a lease, whenever
                 if (auto held = locks.try_acquire("job")) held->release();
             }
         });
-        const auto end = std::chrono::steady_clock::now() + 6s;  // three renewals
+        const auto end = std::chrono::steady_clock::now() + 3s;  // three renewals
         int vain = 0;
         while (std::chrono::steady_clock::now() < end) {
             if (!locks.try_acquire("job")) ++vain;

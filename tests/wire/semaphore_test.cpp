@@ -279,30 +279,29 @@ TEST_CASE("permits that are given back wake a waiter of another client, without 
     }
 }
 
-TEST_CASE("a large request is served before smaller ones behind it, over clients") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        client locks{database.source(), database.options()};
-        client others{database.source(), database.options()};
-        semaphore api{locks, "api"};
-        semaphore same{others, "api"};
-        api.set_capacity(4);
-        auto one = api.acquire(1);
-        auto three = api.acquire(3);
-        auto large = waits(same, 4);
-        REQUIRE(entries(database, 1));
-        auto small = waits(api, 1);
-        REQUIRE(entries(database, 2));
-        three.release();
-        CHECK_FALSE(same.try_acquire().has_value());  // no newcomer passes either
-        CHECK(small.wait_for(300ms) == std::future_status::timeout);
-        one.release();
-        auto got = large.get();
-        CHECK(got.count() == 4);
-        CHECK(small.wait_for(0s) == std::future_status::timeout);
-        got.release();
-        CHECK(small.get().token() > got.token());
-        CHECK(counts(database));
-    }
+ROWLOCK_SIMULATED_CASE("a large request is served before smaller ones behind it, over clients",
+                       database) {
+    client locks{database.source(), database.options()};
+    client others{database.source(), database.options()};
+    semaphore api{locks, "api"};
+    semaphore same{others, "api"};
+    api.set_capacity(4);
+    auto one = api.acquire(1);
+    auto three = api.acquire(3);
+    auto large = waits(same, 4);
+    REQUIRE(entries(database, 1));
+    auto small = waits(api, 1);
+    REQUIRE(entries(database, 2));
+    three.release();
+    CHECK_FALSE(same.try_acquire().has_value());  // no newcomer passes either
+    CHECK(small.wait_for(300ms) == std::future_status::timeout);
+    one.release();
+    auto got = large.get();
+    CHECK(got.count() == 4);
+    CHECK(small.wait_for(0s) == std::future_status::timeout);
+    got.release();
+    CHECK(small.get().token() > got.token());
+    CHECK(counts(database));
 }
 
 ROWLOCK_SIMULATED_CASE("a waiter for permits that gives up lets the next one through", database) {
