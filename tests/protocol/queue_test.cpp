@@ -4,6 +4,7 @@
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
 #include "support/sanitized.hpp"
+#include <rowlock/driver/postgresql.hpp>
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -135,6 +136,34 @@ TEST_CASE("a lease without waiters is released, and another session's is not") {
         CHECK(done.next.has_value() == (database.speaks() != sql::dialect::mysql));
         if (!done.next) CHECK(grant_id_of(hand.grant_next("job")) == grant_id{22});
         CHECK(hand.served("job", session_id{2}, grant_id{22}).has_value());
+    }
+}
+
+TEST_CASE("PostgreSQL: a release waits for the disk behind a transaction pooler, and only there") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
+        for (const bool pooled : {true, false}) {
+            CAPTURE(pooled);
+            const session_id self{pooled ? 1 : 2};
+            const protocol_connection hand{
+                postgresql::open(database.url(), {.transaction_pooler = pooled})
+                    .with_tables(database.source().tables())};
+            hand.open(self);
+            hand.run("set synchronous_commit = on");
+            for (const char* name : {"job", "other"}) {
+                REQUIRE(hand.try_acquire(name, self, grant_id{10}));
+            }
+            hand.run("begin");
+            CHECK_FALSE(
+                hand.leases().release(hand.db(), "job", session_id{3}, grant_id{10}, soon()));
+            CHECK_FALSE(hand.leases().release(hand.db(), "job", self, grant_id{11}, soon()));
+            CHECK(hand.leases().release(hand.db(), "job", self, grant_id{10}, soon()));
+            CHECK((hand.db().query("show synchronous_commit", soon()).text(0, 0) == "on") ==
+                  pooled);
+            hand.run("commit");
+            CHECK(database.number("select count(*) from rowlock_lease where session is null") == 1);
+            CHECK(hand.free("other", self, grant_id{10}));
+            hand.end(self);
+        }
     }
 }
 

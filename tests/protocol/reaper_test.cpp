@@ -5,6 +5,7 @@
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/protocol_session.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -254,6 +255,31 @@ TEST_CASE("expired sessions are ended, their leases freed, and unreferenced rows
         CHECK(lease.held());
         CHECK(locks.stats().sessions == 1);
         CHECK(reap(database.source(), options) == reap_report{});
+    }
+}
+
+TEST_CASE("an ended session is kept while a lease names it, as one whose row was locked") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const support::protocol_connection hand{database};
+        for (const std::int64_t session : {1, 2, 3}) hand.open(session_id{session});
+        REQUIRE(hand.try_acquire("job", session_id{3}, grant_id{10}));
+        for (const std::int64_t session : {1, 2}) hand.end(session_id{session});
+        support::interception network;
+        bool named = false;
+        // A round that frees the leases of ended sessions does not wait for locked rows.
+        network.before([&](std::string_view what) {
+            if (what != "ended_holders" || std::exchange(named, true)) return;
+            database.run("update rowlock_lease set session = 1");
+        });
+        reap(network.wrap(database.source()), database.reaping(1h, 10min));
+        network.before({});
+        REQUIRE(named);
+        CHECK(database.number("select count(*) from rowlock_session where id = 1") == 1);
+        CHECK(database.number("select count(*) from rowlock_session where id = 2") == 0);
+        CHECK(database.number("select count(*) from rowlock_session where id = 3") == 1);
+        reap(database.source(), database.reaping(1h, 10min));
+        CHECK(database.number("select count(*) from rowlock_session") == 1);
+        CHECK(database.number("select count(*) from rowlock_lease where session is null") == 1);
     }
 }
 

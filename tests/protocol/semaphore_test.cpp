@@ -3,6 +3,7 @@
 // shows: promise-12
 
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "overview/overview.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -267,6 +268,94 @@ TEST_CASE("the permits of a dead session come back, and it is given none") {
         }
         CHECK(database.number("select count(*) from rowlock_permit_waiter") == 0);
         CHECK_FALSE(api.protocol().delete_entries_of(api.db(), two, soon()));
+        CHECK(api.counts());
+    }
+}
+
+TEST_CASE("the permits that dead holders keep are counted for people, name by name") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const permits_of_api api{database};
+        api.open();
+        for (const char* name : {"api", "other"}) api.set(20, name);
+        const auto take = [&](const char* name, session_id session, std::int64_t grant,
+                              std::int64_t count) {
+            auto request = permits_of_api::of(session, grant, count);
+            request.name = name;
+            REQUIRE(api.protocol().acquire(api.db(), request, soon()).what == outcome::granted);
+        };
+        take("api", one, 10, 2);
+        take("api", one, 11, 3);
+        take("api", two, 12, 5);
+        take("api", two, 13, 7);
+        take("other", one, 14, 1);
+        const auto dead = [&](std::int64_t most) {
+            return overview::read_expired_permits(api.db(), database.statements(), most, soon());
+        };
+        CHECK(dead(10).empty());
+        database.run("update rowlock_permit set deadline = " + now_of(database) +
+                     " where grant_id = 12");
+        database.run("update rowlock_session set expires_at = opened_at where id = 1");
+        using overview::kind;
+        CHECK(dead(10) == overview::expired_permits{{{kind::semaphore, "api"}, 2 + 3 + 5},
+                                                    {{kind::semaphore, "other"}, 1}});
+        CHECK(dead(1) == overview::expired_permits{{{kind::semaphore, "api"}, 2 + 3 + 5}});
+        api.hand().end(one);
+        CHECK(dead(10).size() == 2);  // until somebody takes them back
+        static_cast<void>(api.sweep());
+        CHECK(dead(10) == overview::expired_permits{{{kind::semaphore, "other"}, 1}});
+    }
+}
+
+TEST_CASE("holds of a predecessor move to its successor with new tokens, but for those that end") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const permits_of_api api{database};
+        api.open();
+        api.set(20);
+        api.set(20, "other");
+        const auto stranger = session_id{3};
+        api.hand().open(stranger, {.owner = "another owner"});
+        REQUIRE(api.took(one, 10, 2));
+        REQUIRE(api.took(one, 11, 3));
+        REQUIRE(api.took(one, 12));
+        REQUIRE(api.took(one, 13));
+        REQUIRE(api.took(stranger, 14));
+        const auto before = api.take(two, 15).token;
+        const auto other_token = [&] {
+            return database.number("select token from rowlock_semaphore where name = 'other'");
+        };
+        const auto of_other = other_token();
+        database.run("update rowlock_permit set deadline = " + now_of(database) +
+                     " where grant_id = 12");
+        database.run("update rowlock_permit set requested = 1 where grant_id = 13");
+        const auto ended = api.hand().leases().reclaim(
+            api.db(), "owner", two,
+            [&](session_id predecessor) {
+                api.protocol().reclaim(api.db(), predecessor, two, soon());
+            },
+            soon());
+        REQUIRE(ended);
+        CHECK(*ended == std::vector{one});
+        const auto holds_of = [&](session_id session) {
+            ids grants;
+            for (const auto& each : api.protocol().permits_of(api.db(), session, soon())) {
+                grants.push_back(static_cast<std::int64_t>(each.grant_id));
+            }
+            std::ranges::sort(grants);
+            return grants;
+        };
+        CHECK(holds_of(two) == ids{10, 11, 15});
+        CHECK(holds_of(stranger) == ids{14});
+        const auto token_of = [&](int grant) {
+            return database.number("select token from rowlock_permit where grant_id = " +
+                                   std::to_string(grant));
+        };
+        CHECK(token_of(10) > before);
+        CHECK(token_of(11) > token_of(10));
+        CHECK(token_of(14) < before);
+        CHECK(token_of(15) == before);
+        CHECK(database.number("select token from rowlock_semaphore where name = 'api'") >=
+              token_of(11));
+        CHECK(other_token() == of_other);
         CHECK(api.counts());
     }
 }
