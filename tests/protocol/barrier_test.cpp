@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 using namespace rowlock;
 using namespace std::chrono_literals;
@@ -112,5 +113,59 @@ TEST_CASE("a round that is over is deleted with its parties when it is old, and 
         // A later round of that name has another number.
         CHECK(barriers.is_past(hand.db(), "meeting", 2, soon()));
         CHECK(enter("meeting", 31) == 3);
+    }
+}
+
+TEST_CASE("the expired sessions of a round's parties are named, of those that are needed alive") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const protocol_connection hand{database};
+        const protocol::barrier_protocol barriers{database.statements()};
+        constexpr session_id alive{1}, expired{2}, ended{3}, gone_home{4}, elsewhere{5};
+        for (const auto session : {alive, expired, ended, gone_home, elsewhere}) hand.open(session);
+        const protocol::round_terms terms{.kind = barrier_kind::double_barrier, .size = 9};
+        const auto enter = [&](const std::string& name, session_id session) {
+            const grant_id party{static_cast<std::int64_t>(session)};
+            REQUIRE(barriers.enter(hand.db(), name, terms, party, session, soon()).what ==
+                    protocol::joining::outcome::joined);
+        };
+        for (const auto session : {alive, expired, ended, gone_home}) enter("meeting", session);
+        enter("another", elsewhere);
+        REQUIRE_FALSE(barriers.withdraw(hand.db(), {"meeting", 0, grant_id{4}}, soon()));
+        hand.end(ended);
+        database.run("update rowlock_session set expires_at = opened_at where id in (2, 3, 4, 5)");
+        const auto seen = barriers.look(hand.db(), "meeting", 1, soon());
+        REQUIRE(seen);
+        const auto named = [&](std::int64_t generation) {
+            return barriers.expired_parties(hand.db(), "meeting", generation,
+                                            seen->round.harmless(), soon());
+        };
+        CHECK(named(1) == std::vector{expired});
+        CHECK(named(2).empty());
+    }
+}
+
+TEST_CASE("a round that a call began is the same round for its repetition, and no other's") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const protocol_connection hand{database};
+        const protocol::barrier_protocol barriers{database.statements()};
+        hand.open(session_id{1});
+        const auto begin = [&](const std::string& name, std::int64_t by, bool again) {
+            return barriers.begin(hand.db(), name, {.kind = barrier_kind::latch, .size = 2},
+                                  grant_id{by}, again, soon());
+        };
+        using outcome = protocol::joining::outcome;
+        REQUIRE(begin("other", 11, false).what == outcome::joined);
+        REQUIRE(barriers.reset(hand.db(), "other", 1, soon()));
+        const auto first = begin("start", 11, false);
+        REQUIRE(first.what == outcome::joined);
+        CHECK(first.seen.generation == 1);
+        const auto repeated = begin("start", 11, true);
+        CHECK(repeated.what == outcome::joined);
+        CHECK(repeated.seen.generation == 1);
+        CHECK(begin("start", 12, true).what == outcome::no_round);
+        // Also when it has ended since: a call begins one round at most.
+        REQUIRE(barriers.reset(hand.db(), "start", 1, soon()));
+        CHECK(begin("start", 11, true).seen.generation == 1);
+        CHECK(begin("start", 12, false).seen.generation == 2);
     }
 }

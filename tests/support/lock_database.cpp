@@ -116,10 +116,8 @@ bool is_chosen(backend which) {
 
 std::vector<backend> for_a_client() {
     using enum backend;
-    if (simulation != nullptr) return {};
-    if (wanted_driver() == "soci") return {};
-    if (mysql_alone()) return {mariadb};
-    if (wanted_driver() == "every") return {sqlite, postgresql, mariadb};
+    if (wanted_driver() == "every") return for_simulation();
+    if (simulation != nullptr || mysql_alone() || wanted_driver() == "soci") return {};
     return {postgresql};
 }
 
@@ -127,6 +125,7 @@ std::vector<backend> for_simulation() {
     using enum backend;
     if (simulation != nullptr) return {simulated};
     if (wanted_driver() != "every") return {};
+    if (mysql_alone()) return {mariadb};
     return {sqlite, postgresql, mariadb};
 }
 

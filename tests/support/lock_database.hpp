@@ -32,7 +32,7 @@ enum class backend : unsigned char {
 [[nodiscard]] bool is_chosen(backend which);
 
 /// Where a decision of the client is shown that is the same everywhere, and takes seconds: on
-/// PostgreSQL, with ROWLOCK_TEST_DRIVER=every on each native driver; in a run for MySQL on that.
+/// PostgreSQL, with ROWLOCK_TEST_DRIVER=every on each native driver.
 [[nodiscard]] std::vector<backend> for_a_client();
 
 /// Where ROWLOCK_SIMULATED_CASE runs: in simulated time, with ROWLOCK_TEST_DRIVER=every on each

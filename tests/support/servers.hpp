@@ -15,7 +15,7 @@ enum class server : unsigned char { postgresql, mariadb };
 [[nodiscard]] bool mysql_alone();
 
 /// Which drivers this run is for (ROWLOCK_TEST_DRIVER): "" by default, "soci" for SOCI's back ends
-/// alone, "every" for each native driver also where one stands for all.
+/// alone, "every" for each native driver, or MySQL's, also where one stands for all.
 [[nodiscard]] std::string_view wanted_driver();
 
 /// The URL of `which` over TCP, or nullopt if there is none: the running test case then counts as

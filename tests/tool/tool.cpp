@@ -230,8 +230,9 @@ std::vector<std::unique_ptr<tables>> all_tables(tables_wanted made) {
 }
 
 std::vector<std::unique_ptr<tables>> for_the_tool() {
-    if (support::wanted_driver() == "every" || support::mysql_alone()) return all_tables();
+    if (support::wanted_driver() == "every") return all_tables();
     std::vector<std::unique_ptr<tables>> one;
+    if (support::mysql_alone()) return one;
     if (auto its = server_tables(support::server::postgresql)) one.push_back(std::move(its));
     return one;
 }
