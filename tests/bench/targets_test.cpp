@@ -1,5 +1,5 @@
-#include "tool/tool.hpp"
 #include "support/waits.hpp"
+#include "tool/tool.hpp"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

@@ -1,10 +1,10 @@
 // Groups of MySQL Group Replication: three members, with one primary and with three.
 
-#include "tool/tool.hpp"
 #include "sql/server_facts.hpp"
 #include "support/failure.hpp"
 #include "support/mysql_group.hpp"
 #include "support/waits.hpp"
+#include "tool/tool.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 

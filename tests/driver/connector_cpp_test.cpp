@@ -1,8 +1,8 @@
 // What the Connector/C++ driver promises beyond the contract of every driver.
-#include "support/server_address.hpp"
 #include "driver/own_socket.hpp"
 #include "support/sanitized.hpp"
 #include "support/scripted_mysql.hpp"
+#include "support/server_address.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_listener.hpp"
 #include "support/this_process.hpp"

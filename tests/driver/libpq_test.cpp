@@ -1,6 +1,6 @@
 // The promises of the libpq driver beyond the contract of every driver.
-#include "support/server_address.hpp"
 #include "driver/tcp_limits.hpp"
+#include "support/server_address.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_listener.hpp"
 #include "support/tcp_relay.hpp"

@@ -2,10 +2,10 @@
 #include "coordination/wakeup/mysql_wait.hpp"
 
 #include "driver/driver_fixtures.hpp"
-#include "support/server_address.hpp"
 #include "sql/server_facts.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
+#include "support/server_address.hpp"
 #include "support/waits.hpp"
 #include <rowlock/driver/mysql.hpp>
 #include <rowlock/error.hpp>

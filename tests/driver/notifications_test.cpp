@@ -1,12 +1,12 @@
 // The promises of include/rowlock/sql/notifications.hpp, on each kind of connection that its
 // database can wake.
 #include "driver/driver_fixtures.hpp"
-#include "support/server_address.hpp"
 #include "driver/sqlite_path.hpp"
 #include "sql/listening.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include "support/pgbouncer.hpp"
+#include "support/server_address.hpp"
 #include "support/waits.hpp"
 #include <rowlock/driver/postgresql.hpp>
 #include <rowlock/driver/sqlite.hpp>

@@ -1,7 +1,7 @@
 #include "driver/soci_fixtures.hpp"
 
-#include "support/server_address.hpp"
 #include "driver/sqlite_path.hpp"
+#include "support/server_address.hpp"
 #include <rowlock/driver/soci.hpp>
 
 #include <soci/soci.h>

@@ -1,9 +1,9 @@
 // The promises of the SOCI driver beyond the contract of every driver.
-#include "support/server_address.hpp"
 #include "driver/soci_fixtures.hpp"
 #include "driver/sqlite_path.hpp"
 #include "driver/tcp_limits.hpp"
 #include "support/failure.hpp"
+#include "support/server_address.hpp"
 #include "support/tcp_relay.hpp"
 #include "support/waits.hpp"
 #include <rowlock/driver/soci.hpp>

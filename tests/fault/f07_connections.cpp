@@ -1,10 +1,10 @@
 // F7 and F8: connections that the server kills, and networks that drop everything.
 
-#include "support/server_address.hpp"
 #include "fault/frame.hpp"
 #include "stress/history.hpp"
 #include "support/failure.hpp"
 #include "support/queues.hpp"
+#include "support/server_address.hpp"
 #include "support/shop.hpp"
 #include "support/tcp_relay.hpp"
 #include "support/this_process.hpp"

@@ -1,12 +1,12 @@
 // F9 and F10: the server has executed a statement, and its answer never arrives.
 
-#include "support/server_address.hpp"
 #include "fault/frame.hpp"
 #include "stress/crew.hpp"
 #include "stress/recorded.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/queues.hpp"
+#include "support/server_address.hpp"
 #include "support/tcp_relay.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/open.hpp>

@@ -1,11 +1,11 @@
 // F11, F12 and F36: servers that stop, crash, or are killed, and come back.
 
-#include "tool/tool.hpp"
 #include "fault/frame.hpp"
 #include "fault/users.hpp"
 #include "support/interception.hpp"
 #include "support/own_server.hpp"
 #include "support/queues.hpp"
+#include "tool/tool.hpp"
 #include <rowlock/migrations.hpp>
 #include <rowlock/open.hpp>
 

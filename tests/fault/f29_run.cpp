@@ -1,8 +1,8 @@
 // F29: `rowlock run` and its processes under signals.
 
+#include "fault/frame.hpp"
 #include "tool/stubborn_run.hpp"
 #include "tool/tool.hpp"
-#include "fault/frame.hpp"
 
 #include <csignal>
 #include <string>

@@ -2,12 +2,12 @@
 // The holder has the whole margin to stop: here a command that ignores SIGTERM, under `rowlock
 // run`.
 
-#include "tool/tool.hpp"
-#include "support/server_address.hpp"
 #include "fault/frame.hpp"
 #include "support/protocols.hpp"
+#include "support/server_address.hpp"
 #include "support/tcp_relay.hpp"
 #include "support/waits.hpp"
+#include "tool/tool.hpp"
 #include <rowlock/open.hpp>
 
 #include <algorithm>

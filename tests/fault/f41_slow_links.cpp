@@ -1,8 +1,8 @@
 // F41: clients far away from their database, whose packets are delayed and sometimes lost.
 
-#include "support/server_address.hpp"
 #include "fault/frame.hpp"
 #include "support/queues.hpp"
+#include "support/server_address.hpp"
 #include "support/tcp_relay.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/open.hpp>

@@ -1,10 +1,10 @@
 // F43: an outage much longer than a ttl, and a restarted server after it.
 
-#include "tool/tool.hpp"
 #include "fault/frame.hpp"
 #include "support/failure.hpp"
 #include "support/own_server.hpp"
 #include "support/queues.hpp"
+#include "tool/tool.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/migrations.hpp>
 #include <rowlock/open.hpp>

@@ -1,7 +1,6 @@
 // On MySQL and MariaDB a transaction that is sent as one text hands a lease over. These tests
 // interrupt it at each point, and compare it with the same transaction sent statement by statement.
 
-#include "support/server_address.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
 #include "coordination/wakeup/mailbox.hpp"
 #include "coordination/wakeup/mysql_wait.hpp"
@@ -11,6 +10,7 @@
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/queues.hpp"
+#include "support/server_address.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_relay.hpp"
 #include <rowlock/open.hpp>

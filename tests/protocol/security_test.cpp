@@ -1,9 +1,9 @@
 // Hostile text and hostile programs, on every database through every driver.
 
-#include "support/server_address.hpp"
 #include "coordination/protocol/queue/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
+#include "support/server_address.hpp"
 #include "support/tcp_relay.hpp"
 #include <rowlock/history.hpp>
 #include <rowlock/open.hpp>

@@ -4,10 +4,10 @@
 //   tool_stress_test [--seconds=N] [--seed=N] [doctest's options]
 // shows: promise-12, promise-13
 
-#include "tool/tool.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "stress/board.hpp"
 #include "stress/run_length.hpp"
+#include "tool/tool.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/semaphore.hpp>
 

@@ -1,7 +1,7 @@
 #include "support/standby.hpp"
 
-#include "support/server_address.hpp"
 #include "support/lock_database.hpp"
+#include "support/server_address.hpp"
 #include "support/servers.hpp"
 #include <rowlock/driver/postgresql.hpp>
 

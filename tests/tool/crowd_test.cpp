@@ -1,8 +1,8 @@
 // Many `rowlock run` on a server with few connections, and waiting through an outage.
 
-#include "tool/tool.hpp"
 #include "support/own_server.hpp"
 #include "support/waits.hpp"
+#include "tool/tool.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/open.hpp>
 

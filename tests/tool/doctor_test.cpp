@@ -1,7 +1,7 @@
-#include "tool/tool.hpp"
 #include "support/own_server.hpp"
 #include "support/pgbouncer.hpp"
 #include "support/tcp_listener.hpp"
+#include "tool/tool.hpp"
 #include <rowlock/migrations.hpp>
 #include <rowlock/open.hpp>
 

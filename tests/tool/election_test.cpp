@@ -1,8 +1,8 @@
 // `rowlock elect` and `rowlock observe`: a command that runs as the leader, and who leads.
 
-#include "tool/tool.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_relay.hpp"
+#include "tool/tool.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/election.hpp>
 #include <rowlock/open.hpp>

@@ -1,8 +1,8 @@
 // Commands on a Galera node.
 
-#include "tool/tool.hpp"
 #include "support/galera_node.hpp"
 #include "support/waits.hpp"
+#include "tool/tool.hpp"
 #include <rowlock/open.hpp>
 
 #include <doctest/doctest.h>

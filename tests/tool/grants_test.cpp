@@ -1,8 +1,8 @@
 // `rowlock acquire`, `renew` and `release`: a lease for a shell script.
 
-#include "tool/tool.hpp"
 #include "support/tcp_relay.hpp"
 #include "support/waits.hpp"
+#include "tool/tool.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/open.hpp>
 

@@ -1,9 +1,9 @@
 // `rowlock metrics`: what it measures, the file that it replaces, the rights that it needs.
 // tests/tool/monitoring_test.cpp has promtool's view of it.
 
+#include "support/tcp_listener.hpp"
 #include "tool/tool.hpp"
 #include "tool/watcher.hpp"
-#include "support/tcp_listener.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 

@@ -1,8 +1,8 @@
 // The files of monitoring/ and docs/metrics.md, against the table of metrics and promtool, the tool
 // of Prometheus that checks them.
 
-#include "tool/tool.hpp"
 #include "metrics/table.hpp"
+#include "tool/tool.hpp"
 #include <rowlock/rowlock.hpp>
 #include <rowlock/testing.hpp>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "tool/tool.hpp"
 #include "support/waits.hpp"
+#include "tool/tool.hpp"
 #include <rowlock/open.hpp>
 
 #include <unistd.h>

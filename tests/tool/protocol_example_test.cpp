@@ -1,7 +1,7 @@
 // examples/protocol/lease.py, a client of docs/protocol.md in Python, beside rowlock's clients.
 
-#include "tool/tool.hpp"
 #include "support/queues.hpp"
+#include "tool/tool.hpp"
 #include <rowlock/migrations.hpp>
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>

@@ -1,8 +1,8 @@
 // Queues of the tool: its commands wait in them, and show them.
 
+#include "support/waits.hpp"
 #include "tool/stop_between_writes.hpp"
 #include "tool/tool.hpp"
-#include "support/waits.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/open.hpp>
 

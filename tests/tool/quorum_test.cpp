@@ -1,8 +1,8 @@
 // `rowlock quorum`, and the example of a quorum lock, on three servers.
 
 // shows: promise-20
-#include "tool/tool.hpp"
 #include "support/own_server.hpp"
+#include "tool/tool.hpp"
 #include <rowlock/migrations.hpp>
 #include <rowlock/open.hpp>
 #include <rowlock/quorum.hpp>

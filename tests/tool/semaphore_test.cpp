@@ -1,7 +1,7 @@
 // `rowlock semaphore`: set, show, ls; and a limit that is new.
 
-#include "tool/tool.hpp"
 #include "support/waits.hpp"
+#include "tool/tool.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/semaphore.hpp>
 

@@ -1,7 +1,6 @@
 // Nothing rests on a default of the server: each setting is made hostile where an administrator may
 // change it, and everything works as before, with names of any script.
 
-#include "tool/tool.hpp"
 #include "overview/past.hpp"
 #include "support/event_log.hpp"
 #include "support/failure.hpp"
@@ -9,6 +8,7 @@
 #include "support/own_server.hpp"
 #include "support/servers.hpp"
 #include "support/waits.hpp"
+#include "tool/tool.hpp"
 #include <rowlock/driver/postgresql.hpp>
 #include <rowlock/driver/soci.hpp>
 #include <rowlock/history.hpp>

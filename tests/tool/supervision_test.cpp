@@ -1,11 +1,11 @@
 // The command after the loss of the lease, of `rowlock` itself or of its supervisor.
 
+#include "support/tcp_relay.hpp"
+#include "support/waits.hpp"
 #include "tool/open_transaction.hpp"
 #include "tool/stop_between_writes.hpp"
 #include "tool/stubborn_run.hpp"
 #include "tool/tool.hpp"
-#include "support/tcp_relay.hpp"
-#include "support/waits.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/open.hpp>
 

@@ -1,7 +1,7 @@
 // `rowlock top` and `rowlock ls` on a terminal: in tmux, whose screen the test reads.
 
-#include "tool/screen.hpp"
 #include "cli/table.hpp"
+#include "tool/screen.hpp"
 #include "tool/tool.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/lock_name.hpp>

@@ -1,8 +1,8 @@
 // Mistakes of new users: each gives one clear line and the right exit code, and leaves nothing
 // half-done.
 
-#include "tool/tool.hpp"
 #include "support/tcp_listener.hpp"
+#include "tool/tool.hpp"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

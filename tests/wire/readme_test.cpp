@@ -64,8 +64,8 @@ std::string between(const std::string& text, const std::string& begin, const std
 
 TEST_CASE("README.md and choose.md show the code that is compiled here") {
     const auto shown = between(read("README.md"), "```cpp\n", "```");
-    const auto compiled = between(read("tests/wire/readme_test.cpp"),
-                                  "// README: from here\n", "// README: to");
+    const auto compiled =
+        between(read("tests/wire/readme_test.cpp"), "// README: from here\n", "// README: to");
     CHECK_FALSE(shown.empty());
     CHECK(shown == compiled);
     const auto limit = between(read("docs/choose.md"), "```cpp\n", "```");
