@@ -5,10 +5,12 @@
 #include <rowlock/driver/sqlite.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/sql/connection.hpp>
+#include <rowlock/sql/notifications.hpp>
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -19,6 +21,7 @@ struct sqlite3;
 namespace rowlock::sim {
 
 class database;
+struct file;
 
 /// The database's side of a connection.
 struct server_session {
@@ -30,6 +33,8 @@ struct server_session {
     int descriptor = -1;  ///< readable when others have changed the file; -1: nobody listens
     bool wants_changes = true;
     bool has_changes = false;
+    std::set<std::string> channels{};  ///< to which it listens, where the server notifies
+    std::vector<sql::notification> messages{};
 };
 
 /// A statement on its way, at work, or answered. It lives on when its caller has given up.
@@ -56,21 +61,27 @@ struct request {
 
 /// A database in memory that simulated clients reach over simulated connections. Each statement is
 /// run by the product's own driver (sqlite::connection_ref) at one moment of true time; one that
-/// finds the file locked waits for the end of a transaction. Its clock is the true time.
+/// finds the file locked waits for the end of a transaction. Its clock is the true time. Several
+/// databases know nothing of each other.
 ///
 /// memdb has no WAL: readers wait for an open transaction that has written. In WAL they would read
 /// the state before it, as they do here if they come earlier.
 class database {
 public:
     /// With the product's tables, all rows of earlier simulations gone.
-    database();
+    /// @param its_identity of the server that it is to be; empty: it is a file
+    explicit database(std::string its_identity = {});
     ~database();
     database(const database&) = delete;
     database& operator=(const database&) = delete;
 
     /// Connections of the node whose thread connects.
     [[nodiscard]] sql::connection_source source();
+    std::string identity;
     weather sky{};
+    /// Nodes whose statements are neither lost nor late, and fail at once while nothing arrives.
+    /// For those that wait long for an answer: their transaction locks the whole file meanwhile.
+    std::set<int> spared{};
     i64 clock_step = 0;  ///< by which the database's clock was set
     /// What that clock shows: microseconds since 1970.
     [[nodiscard]] i64 clock() const;
@@ -86,6 +97,14 @@ public:
     /// cases.
     std::function<bool(const request&)> refuses{};
 
+    /// Keeps what it knows now for set_back(). False while a transaction has locked it.
+    bool save();
+    /// Another server takes its place, which knows what was saved: connections end, and no session
+    /// of the former server lives.
+    void set_back(std::string its_identity);
+    /// Ends all connections: what was not committed is gone.
+    void crash();
+
     /// The connections of a killed node, a moment later.
     void close_connections_of(int node_id);
     [[nodiscard]] u64 statements() const noexcept { return statements_; }
@@ -93,20 +112,33 @@ public:
     /// @name For connections
     /// @{
     [[nodiscard]] std::shared_ptr<server_session> open_session(int node_id);
+    /// Calls this at a true time, unless the database is gone by then.
+    void at(i64 true_time, std::function<void()> call) const;
+    void after(i64 delay, std::function<void()> call) const;
     void close(const std::shared_ptr<server_session>& which);
     /// At the moment of its arrival.
     void run(const std::shared_ptr<request>& what);
+    /// A lease was granted by the statement that runs: its session is notified with the commit.
+    struct grant {
+        i64 session = 0, grant_id = 0, token = 0;
+    };
+    void granted(const grant& what) const;
     /// @}
 
 private:
+    void end(server_session& session);
     void answer(const std::shared_ptr<request>& what);
     void wait_for_lock(const std::shared_ptr<request>& what);
     void lock_freed();
     void tell_of_change(const server_session& by);
+    void notify_of_grants();
 
-    sqlite3* oracle_handle_ = nullptr;
+    const std::shared_ptr<char> alive_ = std::make_shared<char>();
+    file& file_;
+    bool saved_ = false;
     std::vector<std::shared_ptr<server_session>> sessions_;
     std::vector<std::shared_ptr<request>> locked_out_;
+    mutable std::vector<grant> granted_{};
     u64 statements_ = 0;
 };
 

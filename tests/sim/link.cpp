@@ -3,11 +3,13 @@
 #include "driver/refusal.hpp"
 #include "pollable.hpp"
 #include "scheduler.hpp"
+#include "test_dialect.hpp"
 #include <rowlock/sql/notifications.hpp>
 
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,9 +23,13 @@ public:
     link(database& to, std::shared_ptr<server_session> session)
         : to_{to}, session_{std::move(session)} {}
     ~link() override {
+        for (const auto& each : posted_) {
+            const auto failure = driver::broken();
+            each.on_answer(nullptr, &failure);
+        }
         // No message: the other end sees it a moment later.
-        world->after(world->draws.between(10 * us, 200 * us),
-                     [&to = to_, session = session_] { to.close(session); });
+        to_.after(world->draws.between(10 * us, 200 * us),
+                  [&to = to_, session = session_] { to.close(session); });
     }
 
     [[nodiscard]] sql::dialect speaks() const noexcept override { return sql::dialect::sqlite; }
@@ -32,27 +38,45 @@ public:
     [[nodiscard]] std::uint64_t round_trips() const noexcept override { return round_trips_; }
     [[nodiscard]] sql::notifications* notifications() noexcept override { return this; }
 
+    /// As the product's drivers: unless there are traits that ask for it.
+    [[nodiscard]] std::int64_t announced_process() const noexcept override {
+        return presented().notifies ? 1 : 0;
+    }
+
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) override {
-        auto made = std::make_shared<request>();
-        made->prepared = &shared_statement(what);
-        made->name = name_of(what.text());
-        made->texts.reserve(parameters.size());
-        for (const auto& parameter : parameters) {
-            if (parameter.type() == sql::value::kind::text) {
-                made->texts.emplace_back(parameter.text());
-                made->parameters.emplace_back(std::string_view{made->texts.back()});
-            } else {
-                made->parameters.push_back(parameter);
-            }
-        }
-        return call(made, writes(what.text()), until);
+        return call(request_of(what, parameters), writes(what.text()), until);
     }
     sql::result query(std::string_view text, sql::deadline until) override {
         auto made = std::make_shared<request>();
         made->text = text;
         made->name = name_of(text);
         return call(made, writes(text), until);
+    }
+
+    /// The next call waits for the answer before it sends anything.
+    bool post(const sql::statement& what, std::span<const sql::value> parameters,
+              sql::deadline until, sql::posted_answer on_answer) override {
+        const bool possible = presented().pipelines && alive_ && !session_->closed &&
+                              state_ == sql::transaction_state::none;
+        if (!possible) return false;
+        const auto made = request_of(what, parameters);
+        posted_.push_back({made, send(made, until), std::move(on_answer)});
+        return true;
+    }
+    void drain(sql::deadline until) override {
+        while (!posted_.empty()) {
+            auto first = std::move(posted_.front());
+            posted_.pop_front();
+            first.on_its_way.end = std::min(first.on_its_way.end, local_end(until));
+            try {
+                const auto rows = receive(first.made, first.on_its_way);
+                first.on_answer(&rows, nullptr);
+            } catch (const error& failure) {
+                first.on_answer(nullptr, &failure);
+                if (!alive_) throw;
+            }
+        }
     }
 
 private:
@@ -79,13 +103,46 @@ private:
         return time;
     }
 
+    /// A request that was sent: how long its answer is waited for, and how that may end.
+    struct journey {
+        i64 end = 0;
+        bool sent = false, reported = false;
+    };
+    struct posted {
+        std::shared_ptr<request> made;
+        journey on_its_way;
+        sql::posted_answer on_answer;
+    };
+
+    static i64 local_end(sql::deadline until) {
+        return world->here().truth(until.time_since_epoch().count());
+    }
+
+    static std::shared_ptr<request> request_of(const sql::statement& what,
+                                               std::span<const sql::value> parameters) {
+        auto made = std::make_shared<request>();
+        made->prepared = &shared_statement(what);
+        made->name = name_of(what.text());
+        made->texts.reserve(parameters.size());
+        for (const auto& parameter : parameters) {
+            if (parameter.type() == sql::value::kind::text) {
+                made->texts.emplace_back(parameter.text());
+                made->parameters.emplace_back(std::string_view{made->texts.back()});
+            } else {
+                made->parameters.push_back(parameter);
+            }
+        }
+        return made;
+    }
+
     sql::result call(const std::shared_ptr<request>& made, bool writing, sql::deadline until) {
         auto& draws = world->draws;
         const auto& sky = to_.sky;
-        const i64 limit = world->here().truth(until.time_since_epoch().count());
+        if (!posted_.empty()) drain(until);
+        const i64 limit = local_end(until);
         if (!alive_) throw driver::already_dead();
         if (world->now() >= limit) throw driver::too_late();
-        if (draws.chance(sky.cut)) {
+        if (draws.chance(sky.cut) || session_->closed) {
             world->log("  " + made->name + ": the connection was cut");
             alive_ = false;
             to_.close(session_);
@@ -106,24 +163,43 @@ private:
             world->log("  " + made->name + ": refused");
             throw error{errc::timed_out, "made by the test"};
         }
+        return receive(made, send(made, until));
+    }
+
+    journey send(const std::shared_ptr<request>& made, sql::deadline until) {
+        auto& draws = world->draws;
+        const auto& sky = to_.sky;
+        const i64 limit = local_end(until);
+        made->on = session_;
+        made->node = world->here().id;
+        made->thread = world->current();
         made->sent = world->now();
         made->give_up_at = limit;
         made->reply_delay = way_of_answer();
         i64 arrives = world->now() + way();
-        const bool sent = sky.reaches(made->node) && !draws.chance(sky.lost_request);
-        if (draws.chance(sky.lost_reply)) {
+        journey one;
+        const bool spared = to_.spared.contains(made->node);
+        one.sent = sky.reaches(made->node) && (spared || !draws.chance(sky.lost_request));
+        if (!spared && draws.chance(sky.lost_reply)) {
             made->answers = false;
             made->closes_after = true;
-        } else if (draws.chance(sky.late)) {
+        } else if (!spared && draws.chance(sky.late)) {
             arrives += draws.skewed(0, sky.late_max);
             made->give_up_at = forever;
         }
-        if (sent) world->at(arrives, [&to = to_, made] { to.run(made); });
+        // After what was sent before it.
+        arrives = std::max(arrives, latest_arrival_ + 1);
+        latest_arrival_ = arrives;
+        if (one.sent) to_.at(arrives, [&to = to_, made] { to.run(made); });
         // The kernel reports a broken connection soon, or never.
-        const bool reported = (!sent || !made->answers) && draws.chance(0.7);
-        const i64 end = reported ? std::min(limit, arrives + way()) : limit;
-        while (!made->done && world->now() < end) world->block(made.get(), end);
-        if (!made->done) give_up(made, sent, reported);
+        one.reported = (!one.sent || !made->answers) && (spared || draws.chance(0.7));
+        one.end = one.reported ? std::min(limit, arrives + way()) : limit;
+        return one;
+    }
+
+    sql::result receive(const std::shared_ptr<request>& made, const journey& of) {
+        while (!made->done && world->now() < of.end) world->block(made.get(), of.end);
+        if (!made->done) give_up(made, of.sent, of.reported);
         if (world->prints != nullptr) {
             world->log("  " + made->name + ": answered after " +
                        std::to_string((world->now() - made->sent) / us) + " us");
@@ -143,17 +219,28 @@ private:
         throw reported ? driver::broken() : driver::unanswered();
     }
 
-    void listen(std::string_view, sql::deadline) override {
+    /// One round trip where the server notifies.
+    void listen(std::string_view channel, sql::deadline until) override {
         if (!alive_) throw driver::already_dead();
         if (session_->descriptor < 0) session_->descriptor = new_pollable();
+        if (!presented().notifies) return;
+        static_cast<void>(query("select 1", until));
+        session_->channels.emplace(channel);
     }
     [[nodiscard]] int descriptor() const noexcept override { return session_->descriptor; }
     std::vector<sql::notification> take() override {
         if (!alive_) throw driver::already_dead();
         if (session_->descriptor < 0) return {};
         find_pollable(session_->descriptor)->readable = false;
-        if (!std::exchange(session_->has_changes, false)) return {};
-        return {sql::notification{}};
+        if (!presented().notifies) {
+            if (!std::exchange(session_->has_changes, false)) return {};
+            return {sql::notification{}};
+        }
+        if (session_->closed) {
+            alive_ = false;
+            throw driver::already_dead();
+        }
+        return std::exchange(session_->messages, {});
     }
     void want_changes(bool wanted) override {
         if (session_->descriptor < 0 || session_->wants_changes == wanted) return;
@@ -167,6 +254,8 @@ private:
     bool alive_ = true;
     sql::transaction_state state_ = sql::transaction_state::none;
     std::uint64_t round_trips_ = 0;
+    i64 latest_arrival_ = 0;
+    std::deque<posted> posted_{};
 };
 
 }  // namespace

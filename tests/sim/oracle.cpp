@@ -28,6 +28,8 @@ std::string_view to_string(violation kind) noexcept {
             return "meeting";
         case violation::successor:
             return "successor";
+        case violation::limit:
+            return "limit";
         case violation::deaf:
             return "deaf";
         case violation::taken_over:
@@ -92,8 +94,45 @@ oracle::handle oracle::enter(belief made) {
         }
         last = std::max(last, made.token);
     }
+    const std::string name = made.name;
     beliefs_.push_back(std::move(made));
+    if (const auto limit = limits_.find(name); limit != limits_.end()) {
+        scheduler_.after(limit->second.length + enforced_within_,
+                         [this, name] { look_at_limit(name); });
+    }
     return std::prev(beliefs_.end());
+}
+
+void oracle::limited(const std::string& name, i64 longest) {
+    limits_[name] = {.length = longest, .known_at = scheduler_.now()};
+    scheduler_.after(longest + enforced_within_, [this, name] { look_at_limit(name); });
+}
+
+void oracle::look_at_limit(const std::string& name) {
+    const auto limit = limits_.find(name);
+    if (enforced_within_ == 0 || limit == limits_.end()) return;
+    const auto& [length, known_at] = limit->second;
+    for (const auto& one : beliefs_) {
+        const i64 began = std::max(one.since, known_at);
+        if (one.name != name || scheduler_.now() < began + length + enforced_within_) continue;
+        if (!one.steady || !ask(one)) continue;
+        fail(violation::limit, name + ": n" + std::to_string(one.where->id) + " holds token " +
+                                   std::to_string(one.token) + " since " +
+                                   std::to_string((scheduler_.now() - one.since) / us) +
+                                   " us; the limit is " + std::to_string(length / us) + " us");
+    }
+}
+
+void oracle::affirms(handle which) {
+    if (which->lost_at != forever) fail(violation::revival, which->name);
+    for (auto other = beliefs_.begin(); other != beliefs_.end(); ++other) {
+        if (other == which || other->name != which->name || !ask(*other)) continue;
+        if (other->weight + which->weight <= which->capacity) continue;
+        fail(violation::exclusion, which->name + ": n" + std::to_string(which->where->id) +
+                                       "'s token " + std::to_string(which->token) +
+                                       " is held, and n" + std::to_string(other->where->id) +
+                                       "'s token " + std::to_string(other->token));
+    }
 }
 
 bool oracle::is_forced(const belief& of) const {

@@ -26,6 +26,7 @@ enum class violation : unsigned char {
     repeated,    ///< two runs of one period finish
     meeting,     ///< a latch or a barrier opens early, or late, or has two answers
     successor,   ///< another candidate leads than the one that was chosen
+    limit,       ///< a hold outlasts the limit of its name
     deaf,        ///< a holder believes in a hold long after it was taken by force
     taken_over,  ///< a client that came back did not get all that it had
     outdated,    ///< a watch does not show a change
@@ -71,6 +72,8 @@ public:
     using handle = std::list<belief>::iterator;
     handle enter(belief made);
     void leave(handle which) { beliefs_.erase(which); }
+    /// Its thread has just found it held.
+    void affirms(handle which);
     void killed(const node& process);
     void stopped(const node& process);  ///< or stalled
     /// @}
@@ -94,6 +97,17 @@ public:
     /// The answer to a heartbeat that was sent then: this process knows of all that was taken
     /// before.
     void beats(int node_id, i64 sent);
+    /// @}
+
+    /// @name Limits of holds
+    ///
+    /// While a reaper is always there and nothing else goes wrong.
+    /// @{
+    /// @param time after its limit at which a hold is over; 0: nothing enforces it any more
+    void enforces(i64 time) { enforced_within_ = time; }
+    /// A call begins that changes the limit: whether it has is not known yet.
+    void changes_limit(const std::string& name) { limits_.erase(name); }
+    void limited(const std::string& name, i64 longest);
     /// @}
 
     /// @name Elections
@@ -157,6 +171,7 @@ private:
 
     [[nodiscard]] bool ask(const belief& of);
     void require_known(const forced& which, const belief& of);
+    void look_at_limit(const std::string& name);
     [[nodiscard]] calls& calls_of(const node& process, const std::string& name) {
         return calls_[{process.id, name}];
     }
@@ -168,7 +183,12 @@ private:
     std::map<std::string, i64> tokens_;
     std::list<forced> forced_;
     std::list<std::pair<i64, forced>> taken_;  ///< with the time by which it was
-    std::map<i64, i64> chosen_, leaders_;      ///< sessions, by term
+    struct longest_hold {
+        i64 length = 0, known_at = 0;
+    };
+    std::map<std::string, longest_hold> limits_;
+    i64 enforced_within_ = 0;
+    std::map<i64, i64> chosen_, leaders_;  ///< sessions, by term
     std::set<std::string> periods_;
     std::map<std::pair<int, std::string>, calls> calls_;
     u64 last_call_ = 0;

@@ -32,8 +32,12 @@ std::size_t pick(random& dice, std::initializer_list<u64> weights) {
 class drawer {
 public:
     drawer(u64 seed, climate kind, const item_set& without)
-        : climate_{kind}, without_{without}, dice_{random{seed}.next() ^ 0x5eed} {
+        : climate_{kind},
+          without_{without},
+          dice_{random{seed}.next() ^ 0x5eed},
+          server_dice_{random{seed}.next() ^ 0x5e4fe4} {
         if (climate_ == climate::mixed && dice_.chance(0.1)) climate_ = climate::slow_answers;
+        if (climate_ == climate::mixed && server_dice_.chance(0.08)) climate_ = climate::calm;
     }
 
     plan draw() {
@@ -44,6 +48,7 @@ public:
         drift_ = climate_ == climate::calm || dice_.chance(0.5) ? 0 : 0.02;
         stalls_ = is_mixed && dice_.chance(0.3);
         plan_.heals_at = dice_.between(1, 6) * plan_.ttl / 2;
+        if (climate_ == climate::calm && server_dice_.chance(0.6)) enforce_limits();
         one_host_ = dice_.chance(0.6);
         const i64 count = dice_.between(2, 6);
         for (i64 i = 0; i < count; ++i) {
@@ -52,6 +57,7 @@ public:
             if (stays) plan_.processes.push_back(std::move(drawn));
         }
         if (climate_ != climate::calm) draw_faults();
+        draw_server();
         plan_.items = last_;
         return std::move(plan_);
     }
@@ -330,9 +336,79 @@ private:
         add(std::move(drawn), stays);
     }
 
+    /// Where nothing else goes wrong, a limit has its bound.
+    void enforce_limits() {
+        plan_.enforces_within = server_dice_.between(50, 400) * ms;
+        plan_.heals_at = server_dice_.between(3, 10) * second;
+        works_long_ = 0.7;
+        limits_ = std::max<u64>(limits_, 2);
+    }
+
+    // --- what the database is ------------------------------------------------------------------
+
+    /// Half of the databases are files; some servers are beside a quorum's.
+    void draw_server() {
+        auto& dice = server_dice_;
+        if (dice.chance(0.5)) return;
+        plan_.database = {.is_server = true,
+                          .many_writers = dice.chance(0.7),
+                          .proves_writers = dice.chance(0.5),
+                          .pipelines = dice.chance(0.5),
+                          .notifies = dice.chance(0.5)};
+        if (plan_.database.pipelines) {
+            for (auto& one : plan_.processes) releases_later(one);
+            for (auto& one : plan_.faults) {
+                if (one.successor) releases_later(*one.successor);
+            }
+        }
+        if (dice.chance(0.25)) draw_quorum();
+    }
+
+    void releases_later(process& of) {
+        if (server_dice_.chance(0.7)) of.options.releasing = release_mode::pipelined;
+    }
+
+    void draw_quorum() {
+        auto& dice = server_dice_;
+        constexpr std::size_t most_processes = 4;
+        plan_.members = 3;
+        if (plan_.processes.size() > most_processes) plan_.processes.resize(most_processes);
+        for (auto& one : plan_.processes) mix_in_quorum(one);
+        for (auto& one : plan_.faults) {
+            one.members = dice.below(8);
+            if (one.successor) mix_in_quorum(*one.successor);
+        }
+        if (climate_ == climate::calm) return;
+        constexpr std::array kinds{fault_kind::member_down, fault_kind::member_crash,
+                                   fault_kind::member_back};
+        for (u64 i = dice.below(6); i > 0; --i) {
+            const bool stays = keeps();
+            const auto kind = kinds[pick(dice, {2, 1, 3})];
+            const i64 when = dice.between(10 * ms, plan_.heals_at);
+            const i64 lasts = dice.skewed(1 * ms, 2 * plan_.ttl);
+            add({.kind = kind, .when = when, .lasts = lasts, .victim = dice.next()}, stays);
+        }
+    }
+
+    void mix_in_quorum(process& of) {
+        auto& dice = server_dice_;
+        for (auto& one : of.users) {
+            for (auto& each : one.operations) {
+                if (each.kind > hold_kind::quorum || !dice.chance(0.8)) continue;
+                each.kind = hold_kind::quorum;
+                each.names.resize(1);
+                each.fences = false;
+                if (each.how == manner::barging) each.how = manner::for_a_time;
+                if (each.how == manner::limited) each.how = manner::patient;
+                if (each.end != ending::destructor) each.end = ending::release;
+            }
+        }
+    }
+
     climate climate_;
     const item_set& without_;
     random dice_;
+    random server_dice_;  ///< so that the same seed does the same on a file, and on a server
     plan plan_;
     item last_ = 0;
 

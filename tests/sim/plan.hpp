@@ -36,6 +36,7 @@ enum class hold_kind : unsigned char {
     office,         ///< of an election
     run,            ///< once in a period
     offered_lease,  ///< of another process, or thread
+    quorum,         ///< a lock over the members of a quorum
     latch,          ///< begins it if it is over, counts down or is a party, and waits
     barrier,        ///< enters and leaves
     request,        ///< that a holder gives its hold up
@@ -108,6 +109,11 @@ enum class fault_kind : unsigned char {
     down,        ///< the database answers nobody, for `lasts`
     clock_back,  ///< the database's clock is set back by `lasts`
     change,      ///< the weather is another from here on
+
+    // Of a member of the quorum, by `victim`.
+    member_down,   ///< answers nobody, for `lasts`
+    member_crash,  ///< ends its connections, and rolls back
+    member_back,   ///< is replaced by a server that knows what it knew `lasts` before
 };
 
 enum class hazard_kind : unsigned char {
@@ -139,6 +145,16 @@ struct fault {
     u64 victim = 0;  ///< of the processes that live then, by this number modulo theirs
     std::optional<process> successor{};
     std::vector<hazard> hazards{};
+    u64 members = 0;  ///< bits: the members of a quorum that meet the same as the database
+};
+
+/// What the database is to the client: nothing of this for a file.
+struct server_traits {
+    bool is_server = false;       ///< it has a link, and an identity
+    bool many_writers = false;    ///< batches, pools and waits as where rows are locked
+    bool proves_writers = false;  ///< a datagram that proves a secret is believed at once
+    bool pipelines = false;       ///< a release is sent, and its answer read later
+    bool notifies = false;        ///< clients listen, and are told of their grants
 };
 
 /// All that is chosen before a simulation runs. What is random while it runs (the schedule, the
@@ -150,7 +166,10 @@ struct plan {
     i64 permits = 3;            ///< the capacity of the semaphore
     i64 parties = 2;            ///< of a latch, and of a double barrier
     bool losses_count = false;  ///< of their parties
-    i64 heals_at = 0;           ///< from then on nothing goes wrong, and holds are short
+    server_traits database{};
+    i64 members = 0;          ///< of a quorum; 0: there is none
+    i64 enforces_within = 0;  ///< between two rounds of a reaper that is always there; 0: none is
+    i64 heals_at = 0;         ///< from then on nothing goes wrong, and holds are short
     std::vector<process> processes{};
     std::vector<fault> faults{};
     item items = 0;  ///< how many there are, those left out included

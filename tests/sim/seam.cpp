@@ -138,6 +138,14 @@ void set_number(std::thread* handle, u64 number) {
     std::memcpy(static_cast<void*>(handle), &number, sizeof number);
 }
 
+/// How many static variables of functions the thread is making. It does not give way meanwhile: a
+/// seed does the same whether it is the first to make them or not.
+thread_local int statics_being_made = 0;
+
+void give_way_at(double chance) {
+    if (world != nullptr && statics_being_made == 0) world->give_way_at(chance);
+}
+
 random& draws() {
     static random outside{42};
     return world != nullptr ? world->draws : outside;
@@ -159,17 +167,17 @@ extern "C" {
 // --- mutexes and condition variables -------------------------------------------------------------
 
 int __wrap_pthread_mutex_lock(pthread_mutex_t* what) {
-    if (world != nullptr) world->give_way_at(world->how.switch_at_lock);
+    if (world != nullptr) give_way_at(world->how.switch_at_lock);
     lock(simulated(what));
     return 0;
 }
 int __wrap_pthread_mutex_trylock(pthread_mutex_t* what) {
-    if (world != nullptr) world->give_way_at(world->how.switch_at_lock);
+    if (world != nullptr) give_way_at(world->how.switch_at_lock);
     return try_lock(simulated(what)) ? 0 : EBUSY;
 }
 int __wrap_pthread_mutex_unlock(pthread_mutex_t* what) {
     unlock(simulated(what));
-    if (world != nullptr) world->give_way_at(world->how.switch_at_unlock);
+    if (world != nullptr) give_way_at(world->how.switch_at_unlock);
     return 0;
 }
 
@@ -242,15 +250,18 @@ int __wrap___cxa_guard_acquire(unsigned char* guard) {
     while (guard[0] == 0 && guard[1] != 0) world->block(guard, forever);
     if (guard[0] != 0) return 0;
     guard[1] = 1;
+    ++statics_being_made;
     return 1;
 }
 void __wrap___cxa_guard_release(unsigned char* guard) {
     guard[0] = 1;
     guard[1] = 0;
+    --statics_being_made;
     if (world != nullptr) world->wake_all(guard);
 }
 void __wrap___cxa_guard_abort(unsigned char* guard) {
     guard[1] = 0;
+    --statics_being_made;
     if (world != nullptr) world->wake_all(guard);
 }
 

@@ -9,11 +9,13 @@
 #include "scheduler.hpp"
 #include "support/lock_database.hpp"
 #include "support/progress.hpp"
+#include "test_dialect.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/single_threaded.h>
 
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -24,21 +26,28 @@ using namespace rowlock;
 using sim::second;
 using sim::u64;
 
-std::optional<sim::database> tables;
+int open_databases = 0;
 
-sql::connection_source open_tables() {
-    if (tables) throw std::logic_error{"a simulated case has one database at a time"};
-    tables.emplace();
-    return tables->source();
-}
-
-void close_tables() {
+void close_tables(sim::database* which) {
     // Connections close a moment after their clients.
     sim::world->sleep_until(sim::world->now() + second);
-    tables.reset();
+    delete which;
+    if (--open_databases == 0) sim::present_sqlite();
 }
 
-constexpr support::simulated_world simulated{&open_tables, &close_tables};
+support::simulated_database open_tables(bool is_server) {
+    static int servers = 0;
+    if (open_databases > 0 && sim::presented().has_server != is_server) {
+        throw std::logic_error{"the databases of a simulated case are all servers, or all files"};
+    }
+    if (is_server) sim::present_server();
+    ++open_databases;
+    const std::string identity = is_server ? "server " + std::to_string(++servers) : "";
+    const std::shared_ptr<sim::database> made{new sim::database{identity}, &close_tables};
+    return {made->source(), made};
+}
+
+constexpr support::simulated_world simulated{&open_tables};
 
 /// The chosen cases, one after the other.
 int run(int argc, char** argv, u64 seed) {

@@ -5,14 +5,18 @@
 
 #include "database.hpp"
 #include "mailbox.hpp"
+#include "members.hpp"
 #include "pollable.hpp"
+#include "test_dialect.hpp"
 #include "user_thread.hpp"
 #include "wall_clock.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -41,7 +45,9 @@ public:
         mail = {};
         forget_pollables();
         close_mailboxes(-1);
-        database_ = std::make_unique<sim::database>();
+        present(chosen.database);
+        database_ = std::make_unique<sim::database>(chosen.database.is_server ? "the server" : "");
+        members_ = std::make_unique<sim::members>(chosen.members);
         database_->on_answer = [this](const request& what, const sql::result& rows) {
             if (rows.affected() == 1 && what.name == "heartbeat") {
                 oracle_.beats(what.node, what.sent);
@@ -54,9 +60,12 @@ public:
 
     outcome go() {
         make_semaphore();
+        if (members_->any()) found();
+        if (chosen().enforces_within > 0) enforce();
         heals_at_ = scheduler_.now() + chosen().heals_at;
         for (const auto& process : chosen().processes) start(process, {});
         for (const auto& fault : chosen().faults) {
+            members_->prepare(fault);
             scheduler_.after(fault.when, [this, &fault] {
                 if (!healed()) happen(fault);
             });
@@ -105,6 +114,65 @@ private:
         run_until_idle(60 * second, "the first client does not end");
     }
 
+    static void present(const server_traits& of) {
+        present_sqlite();
+        if (!of.is_server) return;
+        auto& shown = presented();
+        shown.has_server = true;
+        shown.one_writer = !of.many_writers;
+        shown.secrets_prove_writers = of.proves_writers;
+        shown.pipelines = of.pipelines;
+        shown.notifies = of.notifies;
+    }
+
+    void found() {
+        ++running_;
+        const auto code = [this] {
+            found_quorum(members_->sources(), milliseconds{chosen().ttl / ms});
+            --running_;
+        };
+        scheduler_.spawn(scheduler_.add_node(0, 1, second), code, "founder");
+        run_until_idle(60 * second, "the quorum is not founded");
+    }
+
+    /// A process whose reaper is there until the end.
+    void enforce() {
+        ++running_;
+        auto code = [this] {
+            client_options options;
+            options.ttl = milliseconds{chosen().ttl / ms};
+            options.reaper.emplace().interval = milliseconds{chosen().enforces_within / ms};
+            client locks{database_->source(), options};
+            static_cast<void>(locks.try_acquire("enforcer"));
+            constexpr i64 of_a_round = 100 * ms;
+            oracle_.enforces(chosen().enforces_within + of_a_round + chosen().ttl);
+            while (!healed_) scheduler_.sleep_until(scheduler_.now() + 20 * ms);
+            --running_;
+        };
+        scheduler_.spawn(scheduler_.add_node(0, 1, second), std::move(code), "enforcer");
+    }
+
+    /// As an operator does, who repeats what fails.
+    void readmit(std::size_t position) {
+        operates_ = true;
+        auto& home = scheduler_.add_node(0, 1, second);
+        for (const auto& each : members_->all()) each->spared.insert(home.id);
+        const auto code = [this, position] {
+            while (!members_->votes(position)) {
+                try {
+                    readmit_member(members_->sources(), position);
+                } catch (const error& failure) {
+                    scheduler_.log(std::string{"a readmission failed: "} + failure.what());
+                }
+                scheduler_.sleep_until(scheduler_.now() + 50 * ms);
+            }
+            scheduler_.log("member " + number(static_cast<i64>(position) + 1) + " votes again");
+            members_->readmitted();
+            operates_ = false;
+        };
+        scheduler_.spawn(home, code, "operator");
+    }
+
     /// @param owner of the process in whose place it starts; empty: of none
     void start(process planned, const std::string& owner) {
         const bool takes_over = !owner.empty() && planned.takes_over;
@@ -134,11 +202,14 @@ private:
                 for (const auto& name : mode_names()) {
                     modes.push_back(std::make_unique<shared_mutex>(locks, name));
                 }
-                if (takes_over) take_over(*this, home, locks, modes, planned);
+                std::optional<quorum_client> quorum;
+                if (members_->any()) quorum.emplace(members_->sources(), of_member(planned));
+                const clients all{locks, modes, quorum ? &*quorum : nullptr};
+                if (takes_over) take_over(*this, home, all, planned);
                 std::vector<std::thread> threads;
                 for (const auto& user : planned.users) {
-                    threads.emplace_back([this, &home, &locks, &modes, &planned, &user] {
-                        work(*this, home, locks, modes, planned, user);
+                    threads.emplace_back([this, &home, &all, &planned, &user] {
+                        work(*this, home, all, planned, user);
                     });
                 }
                 for (auto& thread : threads) thread.join();
@@ -151,6 +222,13 @@ private:
             --running_;
         };
         scheduler_.spawn(home, main, "main");
+    }
+
+    static quorum_options of_member(const process& planned) {
+        quorum_options options{.member = planned.options};
+        options.member.owner.clear();
+        options.member.retain.reset();
+        return options;
     }
 
     [[nodiscard]] std::vector<std::string> lease_names() const {
@@ -175,15 +253,20 @@ private:
     }
 
     void happen(const fault& what) {
-        auto& sky = database_->sky;
         switch (what.kind) {
             case fault_kind::change:
                 return change_weather(what);
             case fault_kind::down:
                 scheduler_.log("FAULT the database answers nobody");
-                sky.down = true;
-                scheduler_.after(what.lasts, [&sky] { sky.down = false; });
+                at_some(what, [](weather& of) { of.down = true; });
+                scheduler_.after(what.lasts, [this, &what] {
+                    at_some(what, [](weather& of) { of.down = false; });
+                });
                 return;
+            case fault_kind::member_down:
+            case fault_kind::member_crash:
+            case fault_kind::member_back:
+                return members_->happen(what, [this](std::size_t which) { readmit(which); });
             case fault_kind::clock_back:
                 scheduler_.log("FAULT the database's clock is set back by " +
                                number(what.lasts / us) + " us");
@@ -201,8 +284,14 @@ private:
         if (what.kind == fault_kind::kill) return kill(*process, what);
         ++sum().cut_offs;
         scheduler_.log("FAULT n" + number(process->id) + " is cut off");
-        sky.cut_off.insert(process->id);
-        scheduler_.after(what.lasts, [&sky, id = process->id] { sky.cut_off.erase(id); });
+        at_some(what, [id = process->id](weather& of) { of.cut_off.insert(id); });
+        scheduler_.after(what.lasts, [this, &what, id = process->id] {
+            at_some(what, [id](weather& of) { of.cut_off.erase(id); });
+        });
+    }
+
+    void at_some(const fault& what, const std::function<void(weather&)>& call) {
+        members_->at_some(*database_, what.members, call);
     }
 
     void pause(node& process, i64 lasts) {
@@ -225,6 +314,7 @@ private:
         meetings_.killed(process);
         scheduler_.kill(process);
         database_->close_connections_of(process.id);
+        for (const auto& each : members_->all()) each->close_connections_of(process.id);
         close_mailboxes(process.id);
         const auto found = std::ranges::find(working_, &process, &working::first);
         const std::string owner = found->second->options.owner;
@@ -234,17 +324,19 @@ private:
     }
 
     void change_weather(const fault& what) {
-        auto& sky = database_->sky;
-        const auto cut_off = std::move(sky.cut_off);
-        sky = {.down = sky.down, .cut_off = cut_off};
+        at_some(what, [](weather& of) {
+            const auto cut_off = std::move(of.cut_off);
+            of = {.down = of.down, .cut_off = cut_off};
+        });
         mail = {};
-        for (const auto& one : what.hazards) apply(one);
+        for (const auto& one : what.hazards) {
+            at_some(what, [this, &one](weather& of) { apply(one, of); });
+        }
         scheduler_.log("FAULT " + number(static_cast<i64>(what.hazards.size())) +
                        " hazards from here on");
     }
 
-    void apply(const hazard& one) {
-        auto& sky = database_->sky;
+    void apply(const hazard& one, weather& sky) {
         switch (one.kind) {
             case hazard_kind::slow:
                 sky.slow = one.chance;
@@ -292,7 +384,9 @@ private:
         if (healed_) return;
         scheduler_.log("HEALED");
         healed_ = true;
+        oracle_.enforces(0);
         database_->sky = {};
+        members_->heal();
         mail = {};
         for (const auto& process : scheduler_.nodes()) {
             process->stall = 0;
@@ -305,7 +399,15 @@ private:
     void look_at_the_end() {
         heal();
         // By then all sessions of the dead have expired. A timer, or the time would stand still.
-        const i64 later = scheduler_.now() + longest_wait(chosen());
+        i64 later = scheduler_.now() + longest_wait(chosen());
+        while (operates_) {
+            later = scheduler_.now() + 300 * second;
+            if (!scheduler_.run([this] { return !operates_; }, later)) {
+                oracle_.fail(violation::wait, "a readmission does not end");
+                return;
+            }
+            later = scheduler_.now() + longest_wait(chosen());
+        }
         scheduler_.at(later, [] {});
         static_cast<void>(scheduler_.run([&] { return scheduler_.now() >= later; }, later + 1));
         meetings_.end();
@@ -332,10 +434,17 @@ private:
                      what + ": " + number(count) + " instead of " + number(expected));
     }
 
+    /// But for the operator's, whose ttl is longer.
     i64 live_sessions() {
-        return database_->ask_number(
-            "select count(*) from rowlock_session where ended = 0 and expires_at > " +
-            number(database_->clock()));
+        const auto of = [this](sim::database& one) {
+            return one.ask_number(
+                "select count(*) from rowlock_session where ended = 0 and "
+                "expires_at > " +
+                number(one.clock()) + " and ttl_us <= " + number(2 * chosen().ttl / us));
+        };
+        i64 sum = of(*database_);
+        for (const auto& each : members_->all()) sum += of(*each);
+        return sum;
     }
 
     /// Whatever became of the others, a new client gets each lock soon.
@@ -358,6 +467,13 @@ private:
                 shared_mutex modes{locks, name};
                 expect(name, modes.try_acquire_for(lock_mode::exclusive, soon).has_value());
             }
+            if (members_->any()) {
+                quorum_client quorum{members_->sources(), {.member = options}};
+                for (const auto& name : lease_names()) {
+                    const auto of = quorum_name(name);
+                    expect(of, quorum.try_acquire_for(of, soon).has_value());
+                }
+            }
             semaphore permits{locks, semaphore_name};
             expect(semaphore_name, permits.try_acquire_for(chosen().permits, soon).has_value());
         } catch (const error& failure) {
@@ -370,7 +486,9 @@ private:
     sim::oracle oracle_;
     sim::meetings meetings_;
     std::unique_ptr<sim::database> database_;
-    int running_ = 0;  ///< main threads that have not ended
+    std::unique_ptr<sim::members> members_;
+    bool operates_ = false;  ///< somebody readmits a member
+    int running_ = 0;        ///< main threads that have not ended
     std::deque<process> started_{};
     using working = std::pair<node*, const process*>;
     std::vector<working> working_{};  ///< processes that have neither ended nor been killed

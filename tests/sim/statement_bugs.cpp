@@ -29,6 +29,7 @@ constexpr statement_bug bugs[] = {
     {"force_in_silence", "bump_revision", "revision + 1", "revision + 0"},
     {"choice_ignored", "candidate", "w.session = coalesce($2, w.session)",
      "coalesce($2, w.session) is not null"},
+    {"limit_comes_late", "overdue_leases", ">= p.max_hold_us", ">= 20 * p.max_hold_us"},
     {"permits_returned_short", "return_permits", "used - $2", "used - min($2, 1)"},
 };
 

@@ -37,8 +37,13 @@ void sleep(i64 time) {
 
 class user_thread {
 public:
-    user_thread(scene& in, node& home, client& locks, shared_mutexes& modes, const process& of)
-        : scene_{in}, home_{home}, locks_{locks}, modes_{modes}, process_{&of} {}
+    user_thread(scene& in, node& home, const clients& with, const process& of)
+        : scene_{in},
+          home_{home},
+          locks_{with.locks},
+          modes_{with.modes},
+          quorum_{with.quorum},
+          process_{&of} {}
 
     void run(const user& planned) {
         const auto place = &planned - process_->users.data();
@@ -111,6 +116,9 @@ private:
                 case hold_kind::offered_lease:
                     with(adopt());
                     break;
+                case hold_kind::quorum:
+                    with(acquire_quorum());
+                    break;
                 default:
                     break;
             }
@@ -167,6 +175,8 @@ private:
                 duration_ = scene_.offers().back().duration;
                 scene_.offers().pop_back();
                 return {offer_.name};
+            case hold_kind::quorum:
+                return {quorum_name(what_->names.front())};
             default:
                 return what_->names;
         }
@@ -176,7 +186,9 @@ private:
         return what_->kind >= hold_kind::request && what_->kind <= hold_kind::limit;
     }
 
+    /// A client tells nothing of quorum locks.
     void check_holds() {
+        if (what_->kind == hold_kind::quorum) return;
         for (const auto& name : names_) {
             judge().check_holds(home_, name, [&] { return locks_.holds(name); });
         }
@@ -293,7 +305,10 @@ private:
         std::optional<milliseconds> limit;
         if (what_->stops) limit = rounded(what_->max_duration);
         log("limits");
+        judge().changes_limit(names_.front());
         locks_.set_max_hold(names_.front(), limit);
+        judge().changes_limit(names_.front());  // another may have begun since
+        if (limit) judge().limited(names_.front(), what_->max_duration);
     }
 
     /// Whoever leads next is told so by its own call.
@@ -465,6 +480,7 @@ private:
         const bool adopts = what_->kind == hold_kind::offered_lease;
         switch (adopts ? manner::once : what_->how) {
             case manner::once:
+                limit += what_->kind == hold_kind::quorum ? what_->patience : 0;
                 limit += (options.retry.total + options.retry.max_backoff).count() * ms;
                 break;
             case manner::for_a_time:
@@ -550,6 +566,11 @@ private:
             return of.try_acquire_for(what_->permits, rounded(what_->patience));
         }
         return of.acquire(what_->permits, options);
+    }
+
+    std::optional<quorum_lease> acquire_quorum() {
+        if (what_->how == manner::patient) return quorum_->acquire(names_.front());
+        return quorum_->try_acquire_for(names_.front(), rounded(what_->patience));
     }
 
     std::optional<lease> adopt() { return locks_.adopt(offer_); }
@@ -773,6 +794,30 @@ private:
                     judge().fail(violation::partial, held.name() + " is not locked any more");
                 }
             });
+    }
+
+    /// What is asked of a quorum lock may wait, so the oracle asks lost(), which is late only where
+    /// the process was stopped or stalled. There its own thread's questions count.
+    struct asked_quorum {
+        const quorum_lease& of;
+        user_thread& by;
+        oracle::handle belief;
+        [[nodiscard]] std::stop_token lost() const { return of.lost(); }
+        [[nodiscard]] bool held() const {
+            const i64 before = by.time().now();
+            const bool answer = of.held();
+            if (answer && by.time().now() == before) by.judge().affirms(belief);
+            return answer;
+        }
+    };
+
+    void use(const quorum_lease& held) {
+        auto made = belief_in(held);
+        made.held = [this, lost = held.lost()] {
+            return scene_.steady(home_) && !lost.stop_requested();
+        };
+        const auto entered = enter(std::move(made));
+        work(asked_quorum{held, *this, entered}, {entered}, {});
     }
 
     void use(const term& held) {
@@ -1036,6 +1081,7 @@ private:
     node& home_;
     client& locks_;
     shared_mutexes& modes_;
+    quorum_client* quorum_;
     const process* process_;
     const operation* what_ = nullptr;
     std::vector<std::string> names_{};
@@ -1047,13 +1093,12 @@ private:
 
 }  // namespace
 
-void work(scene& in, node& home, client& locks, shared_mutexes& modes, const process& of,
-          const user& planned) {
-    user_thread{in, home, locks, modes, of}.run(planned);
+void work(scene& in, node& home, const clients& with, const process& of, const user& planned) {
+    user_thread{in, home, with, of}.run(planned);
 }
 
-void take_over(scene& in, node& home, client& locks, shared_mutexes& modes, const process& of) {
-    user_thread{in, home, locks, modes, of}.take_over();
+void take_over(scene& in, node& home, const clients& with, const process& of) {
+    user_thread{in, home, with, of}.take_over();
 }
 
 }  // namespace rowlock::sim

@@ -8,6 +8,7 @@
 #include "simulation.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/lease_offer.hpp>
+#include <rowlock/quorum.hpp>
 #include <rowlock/shared_mutex.hpp>
 
 #include <memory>
@@ -21,6 +22,10 @@ constexpr auto* election_name = "office";
 constexpr auto* run_name = "run";
 constexpr auto* latch_name = "latch";
 constexpr auto* barrier_name = "barrier";
+/// The quorum lock beside the lease of that name.
+inline std::string quorum_name(const std::string& of) {
+    return "quorum-" + of;
+}
 /// The shared_mutex beside the lease of that name.
 inline std::string mode_name(const std::string& of) {
     return "modes-" + of;
@@ -64,13 +69,19 @@ private:
 /// One for each name, in each client: its threads share their holds.
 using shared_mutexes = std::vector<std::unique_ptr<shared_mutex>>;
 
+/// What the threads of a simulated process share.
+struct clients {
+    client& locks;
+    shared_mutexes& modes;
+    quorum_client* quorum = nullptr;  ///< if there is one
+};
+
 /// A thread of a simulated process: does what is planned for it, tells the oracle what it
 /// believes, and ends soon after everything has healed.
-void work(scene& in, node& home, client& locks, shared_mutexes& modes, const process& of,
-          const user& planned);
+void work(scene& in, node& home, const clients& with, const process& of, const user& planned);
 
 /// The main thread of a process that starts in the place of one that died: takes over what that
 /// one held, works under it, and gives it back.
-void take_over(scene& in, node& home, client& locks, shared_mutexes& modes, const process& of);
+void take_over(scene& in, node& home, const clients& with, const process& of);
 
 }  // namespace rowlock::sim

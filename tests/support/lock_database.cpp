@@ -56,6 +56,7 @@ std::string url_of_backend(backend which, const std::string& folder) {
         case backend::soci_mariadb:
             return url_of(server::mariadb).value_or("");
         case backend::simulated:
+        case backend::simulated_server:
             break;
     }
     return {};
@@ -91,6 +92,7 @@ const char* to_string(backend which) {
         case backend::soci_mariadb:
             return mysql_alone() ? "MySQL through SOCI" : "MariaDB through SOCI";
         case backend::simulated:
+        case backend::simulated_server:
             return "simulated time";
     }
     return "?";
@@ -109,6 +111,7 @@ bool is_chosen(backend which) {
         case backend::soci_mariadb:
             return soci;
         case backend::simulated:
+        case backend::simulated_server:
             return false;
     }
     return true;
@@ -130,8 +133,10 @@ std::vector<backend> for_simulation() {
 }
 
 lock_database::lock_database(backend which) : which_{which} {
-    if (which == backend::simulated) {
-        source_ = simulation->open();
+    if (which == backend::simulated || which == backend::simulated_server) {
+        auto opened = simulation->open(which == backend::simulated_server);
+        simulated_ = std::move(opened.tables);
+        source_ = std::move(opened.source);
         prefix_ = source_->tables().prefix;
     } else {
         prefix_ = fresh_prefix();
@@ -147,8 +152,8 @@ lock_database::lock_database(backend which) : which_{which} {
 
 lock_database::~lock_database() {
     admin_.reset();
-    if (which_ == backend::simulated) {
-        simulation->close();
+    if (simulated_) {
+        simulated_.reset();
     } else if (source_) {
         try {
             migrate(*source_, {}, 0);

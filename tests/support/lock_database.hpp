@@ -22,7 +22,8 @@ enum class backend : unsigned char {
     soci_sqlite,
     soci_postgresql,
     soci_mariadb,
-    simulated,  ///< SQLite in memory, in simulated time: in the program of tests/sim alone
+    simulated,         ///< SQLite in memory, in simulated time: in the program of tests/sim alone
+    simulated_server,  ///< the same, as a server with an identity: may be a member of a quorum
 };
 
 [[nodiscard]] const char* to_string(backend which);
@@ -39,10 +40,15 @@ enum class backend : unsigned char {
 /// native driver.
 [[nodiscard]] std::vector<backend> for_simulation();
 
-/// What backend::simulated stands for: at most one database at a time.
+/// One of simulated_world::open().
+struct simulated_database {
+    rowlock::sql::connection_source source;
+    std::shared_ptr<void> tables;  ///< until its end
+};
+/// What backend::simulated stands for.
 struct simulated_world {
-    rowlock::sql::connection_source (*open)();  ///< with the tables, and no row of earlier ones
-    void (*close)();
+    /// With the tables, and no row of earlier ones. Those of a case are all servers, or all files.
+    simulated_database (*open)(bool is_server);
 };
 /// The suite of the cases that run in it.
 constexpr const char* simulated_cases = "simulated";
@@ -112,6 +118,7 @@ private:
     std::string prefix_;
     std::string folder_;
     std::string url_;
+    std::shared_ptr<void> simulated_;
     std::optional<rowlock::sql::connection_source> source_;
     std::optional<protocols> protocols_;
     std::unique_ptr<rowlock::sql::connection> admin_;

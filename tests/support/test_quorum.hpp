@@ -13,7 +13,7 @@
 
 namespace support {
 
-/// Members of a quorum on the test servers. Several share one server here, which found_quorum()
+/// Members of a quorum on the test servers. Several share one server there, which found_quorum()
 /// refuses; so their rows are written by hand. Each member's statements can be intercepted.
 class test_quorum {
 public:
@@ -32,6 +32,7 @@ public:
 
     [[nodiscard]] static std::vector<backend> members() {
         using enum backend;
+        if (simulation != nullptr) return {simulated_server, simulated_server, simulated_server};
         if (mysql_alone()) return {mariadb, mariadb, mariadb};
         return {postgresql, mariadb, postgresql};
     }
@@ -88,6 +89,18 @@ private:
 };
 
 }  // namespace support
+
+/// As ROWLOCK_SIMULATED_CASE: a case about what the client of a quorum decides, or about its times.
+#define ROWLOCK_SIMULATED_QUORUM_CASE(sentence, quorum) \
+    ROWLOCK_SIMULATED_QUORUM_CASE_(DOCTEST_ANONYMOUS(simulated_case_), sentence, quorum)
+#define ROWLOCK_SIMULATED_QUORUM_CASE_(body, sentence, quorum)                   \
+    static void body(support::test_quorum& quorum);                              \
+    DOCTEST_TEST_CASE(sentence* doctest::test_suite(support::simulated_cases)) { \
+        if (support::for_simulation().empty()) return;                           \
+        support::test_quorum quorum{support::test_quorum::members()};            \
+        if (quorum.there()) body(quorum);                                        \
+    }                                                                            \
+    static void body(support::test_quorum& quorum)
 
 /// Three members on PostgreSQL and MariaDB, or on MySQL.
 #define ROWLOCK_FOR_A_QUORUM(quorum) \

@@ -164,67 +164,64 @@ TEST_CASE("a waiter for a quorum lock gets it after the release, with a greater 
     }
 }
 
-TEST_CASE("a stop ends the wait for a quorum lock, and nothing stays behind") {
-    ROWLOCK_FOR_A_QUORUM(quorum) {
-        quorum_client first{quorum.sources(), quorum.options(patient())};
-        quorum_client second{quorum.sources(), quorum.options(patient())};
-        const auto held = first.acquire("job");
-        client observer{quorum.member(0).source(), quorum.member(0).options()};
-        std::jthread waiter{
-            [&](const std::stop_token& stop) { CHECK_FALSE(second.acquire("job", stop)); }};
-        REQUIRE(eventually([&] { return observer.waiters("job").size() == 1; }));
-        waiter.request_stop();
-        waiter.join();
-        for (std::size_t member = 0; member < 3; ++member) {
-            CHECK(eventually([&] {
-                return quorum.member(member).number("select count(*) from rowlock_waiter") == 0;
-            }));
-        }
+ROWLOCK_SIMULATED_QUORUM_CASE("a stop ends the wait for a quorum lock, and nothing stays behind",
+                              quorum) {
+    quorum_client first{quorum.sources(), quorum.options(patient())};
+    quorum_client second{quorum.sources(), quorum.options(patient())};
+    const auto held = first.acquire("job");
+    client observer{quorum.member(0).source(), quorum.member(0).options()};
+    std::jthread waiter{
+        [&](const std::stop_token& stop) { CHECK_FALSE(second.acquire("job", stop)); }};
+    REQUIRE(eventually([&] { return observer.waiters("job").size() == 1; }));
+    waiter.request_stop();
+    waiter.join();
+    for (std::size_t member = 0; member < 3; ++member) {
+        CHECK(eventually([&] {
+            return quorum.member(member).number("select count(*) from rowlock_waiter") == 0;
+        }));
     }
 }
 
-TEST_CASE("a quorum lock works without one of its members, and counts it again when it is back") {
-    ROWLOCK_FOR_A_QUORUM(quorum) {
-        quorum_client locks{quorum.sources(), quorum.options({.ttl = 8s, .heartbeat = 300ms})};
-        auto held = locks.acquire("job");
-        REQUIRE(eventually([&] { return held.counted() == 3; }));
-        for (std::size_t away = 0; away < 3; ++away) {
-            cut(quorum, away);
-            CHECK(eventually([&] { return held.counted() == 2; }));
-            CHECK(held.held());
-            const auto token = held.token();
-            held.release();
-            held = locks.acquire("job");
-            CHECK(held.counted() == 2);
-            CHECK(held.token() > token);
-            mend(quorum, away);
-            CHECK(eventually([&] { return held.counted() == 3; }));
-            CHECK(held.held());
-        }
+ROWLOCK_SIMULATED_QUORUM_CASE(
+    "a quorum lock works without one of its members, and counts it again when it is back", quorum) {
+    quorum_client locks{quorum.sources(), quorum.options({.ttl = 8s, .heartbeat = 300ms})};
+    auto held = locks.acquire("job");
+    REQUIRE(eventually([&] { return held.counted() == 3; }));
+    for (std::size_t away = 0; away < 3; ++away) {
+        cut(quorum, away);
+        CHECK(eventually([&] { return held.counted() == 2; }));
+        CHECK(held.held());
+        const auto token = held.token();
+        held.release();
+        held = locks.acquire("job");
+        CHECK(held.counted() == 2);
+        CHECK(held.token() > token);
+        mend(quorum, away);
+        CHECK(eventually([&] { return held.counted() == 3; }));
+        CHECK(held.held());
     }
 }
 
-TEST_CASE("a quorum lock is lost without a majority, in time, and does not come back") {
-    ROWLOCK_FOR_A_QUORUM(quorum) {
-        quorum_client locks{quorum.sources(), quorum.options({.ttl = 8s, .heartbeat = 300ms})};
-        const auto held = locks.acquire("job");
-        REQUIRE(eventually([&] { return held.counted() == 3; }));
-        std::atomic<bool> heard{false};
-        const std::stop_callback callback{held.lost(), [&] { heard = true; }};
-        const auto began = std::chrono::steady_clock::now();
-        cut(quorum, 0);
-        cut(quorum, 2);
-        CHECK(eventually([&] { return !held.held(); }));
-        CHECK(std::chrono::steady_clock::now() - began < 14s);
-        CHECK(eventually([&] { return heard.load(); }));
-        CHECK_FALSE(locks.try_acquire_for("job", 300ms));
-        mend(quorum, 0);
-        mend(quorum, 2);
-        const auto again = locks.acquire("job");
-        CHECK(again.held());
-        CHECK(again.token() > held.token());
-        CHECK_FALSE(held.held());
-    }
+ROWLOCK_SIMULATED_QUORUM_CASE(
+    "a quorum lock is lost without a majority, in time, and does not come back", quorum) {
+    quorum_client locks{quorum.sources(), quorum.options({.ttl = 8s, .heartbeat = 300ms})};
+    const auto held = locks.acquire("job");
+    REQUIRE(eventually([&] { return held.counted() == 3; }));
+    std::atomic<bool> heard{false};
+    const std::stop_callback callback{held.lost(), [&] { heard = true; }};
+    const auto began = std::chrono::steady_clock::now();
+    cut(quorum, 0);
+    cut(quorum, 2);
+    CHECK(eventually([&] { return !held.held(); }));
+    CHECK(std::chrono::steady_clock::now() - began < 14s);
+    CHECK(eventually([&] { return heard.load(); }));
+    CHECK_FALSE(locks.try_acquire_for("job", 300ms));
+    mend(quorum, 0);
+    mend(quorum, 2);
+    const auto again = locks.acquire("job");
+    CHECK(again.held());
+    CHECK(again.token() > held.token());
+    CHECK_FALSE(held.held());
 }
 
 TEST_CASE("what is left of a quorum lock is never more than its ttl, whenever its time ends") {
@@ -248,55 +245,53 @@ TEST_CASE("what is left of a quorum lock is never more than its ttl, whenever it
     }
 }
 
-TEST_CASE("a member whose lease was broken is counted again; two broken ones end the hold") {
-    ROWLOCK_FOR_A_QUORUM(quorum) {
-        quorum_client locks{quorum.sources(), quorum.options({.ttl = 20s, .heartbeat = 300ms})};
-        const auto held = locks.acquire("job");
-        REQUIRE(eventually([&] { return held.counted() == 3; }));
-        client first{quorum.member(0).source(), quorum.member(0).options()};
-        client second{quorum.member(1).source(), quorum.member(1).options()};
-        CHECK(first.force_release("job"));
-        CHECK(eventually([&] { return first.is_locked("job") && held.counted() == 3; }));
-        CHECK(held.held());
-        // Others are in line there before this client asks again.
-        std::optional<lease> taken, also_taken;
-        std::jthread thief{[&] { taken = first.try_acquire_for("job", 15s); }};
-        std::jthread other{[&] { also_taken = second.try_acquire_for("job", 15s); }};
-        REQUIRE(eventually(
-            [&] { return first.waiters("job").size() == 1 && second.waiters("job").size() == 1; }));
-        CHECK(first.force_release("job"));
-        CHECK(second.force_release("job"));
-        CHECK(eventually([&] { return !held.held(); }));
-        CHECK(eventually([&] { return held.lost().stop_requested(); }));
-    }
+ROWLOCK_SIMULATED_QUORUM_CASE(
+    "a member whose lease was broken is counted again; two broken ones end the hold", quorum) {
+    quorum_client locks{quorum.sources(), quorum.options({.ttl = 20s, .heartbeat = 300ms})};
+    const auto held = locks.acquire("job");
+    REQUIRE(eventually([&] { return held.counted() == 3; }));
+    client first{quorum.member(0).source(), quorum.member(0).options()};
+    client second{quorum.member(1).source(), quorum.member(1).options()};
+    CHECK(first.force_release("job"));
+    CHECK(eventually([&] { return first.is_locked("job") && held.counted() == 3; }));
+    CHECK(held.held());
+    // Others are in line there before this client asks again.
+    std::optional<lease> taken, also_taken;
+    std::jthread thief{[&] { taken = first.try_acquire_for("job", 15s); }};
+    std::jthread other{[&] { also_taken = second.try_acquire_for("job", 15s); }};
+    REQUIRE(eventually(
+        [&] { return first.waiters("job").size() == 1 && second.waiters("job").size() == 1; }));
+    CHECK(first.force_release("job"));
+    CHECK(second.force_release("job"));
+    CHECK(eventually([&] { return !held.held(); }));
+    CHECK(eventually([&] { return held.lost().stop_requested(); }));
 }
 
-TEST_CASE("minorities give way: clients that each hold one member end with one holder") {
-    ROWLOCK_FOR_A_QUORUM(quorum) {
-        std::vector<std::unique_ptr<quorum_client>> clients;
-        for (int i = 0; i < 3; ++i) {
-            clients.push_back(std::make_unique<quorum_client>(
-                quorum.sources(), quorum.options({.ttl = 6s, .heartbeat = 300ms})));
-        }
-        // Each client asks another member first: the others' answers are held back.
-        std::atomic<int> inside{0};
-        std::atomic<int> overlaps{0};
-        std::atomic<int> served{0};
-        std::vector<std::jthread> threads;
-        for (auto& each : clients) {
-            threads.emplace_back([&, locks = each.get()] {
-                for (int i = 0; i < 10; ++i) {
-                    const auto held = locks->acquire("job");
-                    if (++inside > 1) ++overlaps;
-                    --inside;
-                    ++served;
-                }
-            });
-        }
-        threads.clear();
-        CHECK(served == 30);
-        CHECK(overlaps == 0);
+ROWLOCK_SIMULATED_QUORUM_CASE(
+    "minorities give way: clients that each hold one member end with one holder", quorum) {
+    std::vector<std::unique_ptr<quorum_client>> clients;
+    for (int i = 0; i < 3; ++i) {
+        clients.push_back(std::make_unique<quorum_client>(
+            quorum.sources(), quorum.options({.ttl = 6s, .heartbeat = 300ms})));
     }
+    // Each client asks another member first: the others' answers are held back.
+    std::atomic<int> inside{0};
+    std::atomic<int> overlaps{0};
+    std::atomic<int> served{0};
+    std::vector<std::jthread> threads;
+    for (auto& each : clients) {
+        threads.emplace_back([&, locks = each.get()] {
+            for (int i = 0; i < 10; ++i) {
+                const auto held = locks->acquire("job");
+                if (++inside > 1) ++overlaps;
+                --inside;
+                ++served;
+            }
+        });
+    }
+    threads.clear();
+    CHECK(served == 30);
+    CHECK(overlaps == 0);
 }
 
 TEST_CASE("a token is claimed only under the grant, the epoch and the server that may vote") {
@@ -374,57 +369,54 @@ TEST_CASE("a rise of the epoch waits for a claim in progress, and later ones are
     }
 }
 
-TEST_CASE("a server that is not the member that voted does not count until it is readmitted") {
-    ROWLOCK_FOR_A_QUORUM(quorum) {
-        const auto ttl = 8s;
-        quorum.shorten(ttl);
-        const auto options = quorum.options({.ttl = ttl, .heartbeat = 300ms, .margin = 100ms});
-        quorum_client locks{quorum.sources(), options};
-        std::int64_t last = 0;
-        for (int i = 0; i < 3; ++i) last = locks.acquire("job").token().value();
-        // The member forgets what it knew, and is another server now.
-        quorum.member(0).run("delete from rowlock_quorum");
-        replace_server(quorum, 0);
-        {
-            quorum_client fresh{quorum.sources(), options};
-            const auto held = fresh.acquire("job");
-            CHECK(held.counted() == 2);
-            CHECK(held.token().value() > last);
-            last = held.token().value();
-            CHECK(eventually([&] { return !fresh.members()[0].problem.empty(); }));
-            CHECK_FALSE(fresh.members()[0].votes);
-
-            rowlock::detail::readmit(quorum.sources(), 0, false);
-            // The readmission has taken the lock from its holder, which may have counted the former
-            // server.
-            CHECK(eventually([&] { return !held.held(); }));
-        }
-        for (const auto& each : inspect_quorum(quorum.sources())) CHECK(each.votes);
-        // This client knew the epoch before, and learns of the new one.
-        auto held = locks.acquire("job");
+ROWLOCK_SIMULATED_QUORUM_CASE(
+    "a server that is not the member that voted does not count until it is readmitted", quorum) {
+    const auto ttl = 8s;
+    quorum.shorten(ttl);
+    const auto options = quorum.options({.ttl = ttl, .heartbeat = 300ms, .margin = 100ms});
+    quorum_client locks{quorum.sources(), options};
+    std::int64_t last = 0;
+    for (int i = 0; i < 3; ++i) last = locks.acquire("job").token().value();
+    // The member forgets what it knew, and is another server now.
+    quorum.member(0).run("delete from rowlock_quorum");
+    replace_server(quorum, 0);
+    {
+        quorum_client fresh{quorum.sources(), options};
+        const auto held = fresh.acquire("job");
+        CHECK(held.counted() == 2);
         CHECK(held.token().value() > last);
-        CHECK(eventually([&] { return held.counted() == 3; }));
         last = held.token().value();
-        held.release();
-        // Without another member the readmitted one must know what it had forgotten.
-        cut(quorum, 1);
-        held = locks.acquire("job");
-        CHECK(held.token().value() > last);
+        CHECK(eventually([&] { return !fresh.members()[0].problem.empty(); }));
+        CHECK_FALSE(fresh.members()[0].votes);
+
+        rowlock::detail::readmit(quorum.sources(), 0, false);
+        // The readmission has taken the lock from its holder, which may have counted the former
+        // server.
+        CHECK(eventually([&] { return !held.held(); }));
     }
+    for (const auto& each : inspect_quorum(quorum.sources())) CHECK(each.votes);
+    // This client knew the epoch before, and learns of the new one.
+    auto held = locks.acquire("job");
+    CHECK(held.token().value() > last);
+    CHECK(eventually([&] { return held.counted() == 3; }));
+    last = held.token().value();
+    held.release();
+    // Without another member the readmitted one must know what it had forgotten.
+    cut(quorum, 1);
+    held = locks.acquire("job");
+    CHECK(held.token().value() > last);
 }
 
-TEST_CASE("a readmission needs a majority of the other members, and changes nothing without it") {
-    ROWLOCK_FOR_A_QUORUM(quorum) {
-        quorum.shorten(1s);
-        replace_server(quorum, 0);
-        CHECK(kind_of([&] { rowlock::detail::readmit(quorum.sources(), 2, false); }) ==
-              errc::conflict);  // it votes
-        quorum.member(1).run("update rowlock_member set ready_for = ''");
-        CHECK(kind_of([&] { rowlock::detail::readmit(quorum.sources(), 0, false); }) ==
-              errc::conflict);
-        CHECK(quorum.member(2).number("select epoch from rowlock_member") == 1);
-        CHECK(kind_of([&] { readmit_member(quorum.sources(), 7); }) == errc::invalid_options);
-    }
+ROWLOCK_SIMULATED_QUORUM_CASE(
+    "a readmission needs a majority of the other members, and changes nothing without it", quorum) {
+    quorum.shorten(1s);
+    replace_server(quorum, 0);
+    CHECK(kind_of([&] { rowlock::detail::readmit(quorum.sources(), 2, false); }) ==
+          errc::conflict);  // it votes
+    quorum.member(1).run("update rowlock_member set ready_for = ''");
+    CHECK(kind_of([&] { rowlock::detail::readmit(quorum.sources(), 0, false); }) == errc::conflict);
+    CHECK(quorum.member(2).number("select epoch from rowlock_member") == 1);
+    CHECK(kind_of([&] { readmit_member(quorum.sources(), 7); }) == errc::invalid_options);
 }
 
 TEST_CASE("a transaction beside a member commits only under the quorum lock") {
@@ -561,79 +553,75 @@ TEST_CASE("members that cannot be a quorum are refused, with what to do") {
     }
 }
 
-TEST_CASE("a quorum client that is destroyed leaves inert holds and free members") {
-    ROWLOCK_FOR_A_QUORUM(quorum) {
-        std::optional<quorum_lease> held;
-        {
-            quorum_client locks{quorum.sources(), quorum.options(patient())};
-            held.emplace(locks.acquire("job"));
-            CHECK(held->held());
-        }
-        CHECK_FALSE(held->held());
-        quorum_client next{quorum.sources(), quorum.options(patient())};
-        const auto got = next.try_acquire_for("job", support::patience);
-        REQUIRE(got);
-        CHECK(got->token() > held->token());
+ROWLOCK_SIMULATED_QUORUM_CASE(
+    "a quorum client that is destroyed leaves inert holds and free members", quorum) {
+    std::optional<quorum_lease> held;
+    {
+        quorum_client locks{quorum.sources(), quorum.options(patient())};
+        held.emplace(locks.acquire("job"));
+        CHECK(held->held());
     }
+    CHECK_FALSE(held->held());
+    quorum_client next{quorum.sources(), quorum.options(patient())};
+    const auto got = next.try_acquire_for("job", support::patience);
+    REQUIRE(got);
+    CHECK(got->token() > held->token());
 }
 
-TEST_CASE(
-    "lost() of a quorum lock fires on a thread of its own, and when the client is destroyed") {
-    ROWLOCK_FOR_A_QUORUM(quorum) {
-        auto locks = std::make_unique<quorum_client>(
-            quorum.sources(), quorum.options({.ttl = 3s, .heartbeat = 300ms}));
-        std::mutex mutex;
-        std::atomic<int> heard{0};
-        const auto first = locks->acquire("job");
-        const std::stop_callback callback{first.lost(), [&] {
-                                              const std::lock_guard lock{mutex};
-                                              ++heard;
-                                          }};
-        cut(quorum, 0);
-        cut(quorum, 1);
-        {
-            // A callback on this thread would wait for itself.
-            const std::lock_guard lock{mutex};
-            CHECK(eventually([&] { return !first.held(); }));
-        }
-        CHECK(eventually([&] { return heard == 1; }));
-        mend(quorum, 0);
-        mend(quorum, 1);
-        const auto second = locks->acquire("job");
-        const std::stop_callback another{second.lost(), [&] { ++heard; }};
-        locks.reset();
-        CHECK(eventually([&] { return heard == 2; }));
-        CHECK_FALSE(second.held());
+ROWLOCK_SIMULATED_QUORUM_CASE(
+    "lost() of a quorum lock fires on a thread of its own, and when the client is destroyed",
+    quorum) {
+    auto locks = std::make_unique<quorum_client>(quorum.sources(),
+                                                 quorum.options({.ttl = 3s, .heartbeat = 300ms}));
+    std::mutex mutex;
+    std::atomic<int> heard{0};
+    const auto first = locks->acquire("job");
+    const std::stop_callback callback{first.lost(), [&] {
+                                          const std::lock_guard lock{mutex};
+                                          ++heard;
+                                      }};
+    cut(quorum, 0);
+    cut(quorum, 1);
+    {
+        // A callback on this thread would wait for itself.
+        const std::lock_guard lock{mutex};
+        CHECK(eventually([&] { return !first.held(); }));
     }
+    CHECK(eventually([&] { return heard == 1; }));
+    mend(quorum, 0);
+    mend(quorum, 1);
+    const auto second = locks->acquire("job");
+    const std::stop_callback another{second.lost(), [&] { ++heard; }};
+    locks.reset();
+    CHECK(eventually([&] { return heard == 2; }));
+    CHECK_FALSE(second.held());
 }
 
-TEST_CASE("a quorum client that is destroyed ends the waits of its callers") {
-    ROWLOCK_FOR_A_QUORUM(quorum) {
-        quorum_client holder{quorum.sources(), quorum.options(patient())};
-        auto waits = std::make_unique<quorum_client>(quorum.sources(), quorum.options(patient()));
-        const auto held = holder.acquire("job");
-        std::jthread waiter{[locks = waits.get()] {
-            const auto asks = [&] {
-                static_cast<void>(locks->try_acquire_for("job", support::patience));
-            };
-            CHECK(kind_of(asks) == errc::lock_lost);
-        }};
-        client observer{quorum.member(0).source(), quorum.member(0).options()};
-        REQUIRE(eventually([&] { return observer.waiters("job").size() == 1; }));
-        waits.reset();
-        waiter.join();
-        CHECK(held.held());
-    }
+ROWLOCK_SIMULATED_QUORUM_CASE("a quorum client that is destroyed ends the waits of its callers",
+                              quorum) {
+    quorum_client holder{quorum.sources(), quorum.options(patient())};
+    auto waits = std::make_unique<quorum_client>(quorum.sources(), quorum.options(patient()));
+    const auto held = holder.acquire("job");
+    std::jthread waiter{[locks = waits.get()] {
+        const auto asks = [&] {
+            static_cast<void>(locks->try_acquire_for("job", support::patience));
+        };
+        CHECK(kind_of(asks) == errc::lock_lost);
+    }};
+    client observer{quorum.member(0).source(), quorum.member(0).options()};
+    REQUIRE(eventually([&] { return observer.waiters("job").size() == 1; }));
+    waits.reset();
+    waiter.join();
+    CHECK(held.held());
 }
 
-TEST_CASE("a failure of a member in the past does not end a later wait for a quorum lock") {
-    ROWLOCK_FOR_A_QUORUM(quorum) {
-        quorum_client locks{quorum.sources(), quorum.options({.ttl = 6s})};
-        static_cast<void>(locks.acquire("job"));
-        for (std::size_t i = 0; i < 3; ++i) cut(quorum, i);
-        CHECK(kind_of([&] { static_cast<void>(locks.try_acquire_for("job", 30s)); }) ==
-              errc::database_unreachable);
-        for (std::size_t i = 0; i < 3; ++i) mend(quorum, i);
-        CHECK(locks.acquire("job").held());
-    }
+ROWLOCK_SIMULATED_QUORUM_CASE(
+    "a failure of a member in the past does not end a later wait for a quorum lock", quorum) {
+    quorum_client locks{quorum.sources(), quorum.options({.ttl = 6s})};
+    static_cast<void>(locks.acquire("job"));
+    for (std::size_t i = 0; i < 3; ++i) cut(quorum, i);
+    CHECK(kind_of([&] { static_cast<void>(locks.try_acquire_for("job", 30s)); }) ==
+          errc::database_unreachable);
+    for (std::size_t i = 0; i < 3; ++i) mend(quorum, i);
+    CHECK(locks.acquire("job").held());
 }

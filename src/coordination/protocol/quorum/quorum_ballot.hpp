@@ -8,7 +8,7 @@
 
 /// The decisions of a quorum lock, without a database, a clock or a thread: what each event makes
 /// of one client's ballot for one name, and what it has to do next. The tests drive the same code
-/// by a simulation (tests/simulation/).
+/// by a simulation (tests/sim/ballot_simulation.hpp).
 namespace rowlock::protocol {
 
 using std::chrono::nanoseconds;

@@ -1,12 +1,12 @@
 // Quorum locks in simulated worlds with lost and late messages, pauses, crashes, partitions and
 // stores that forget.
 //
-//   quorum_simulation_test [--grants=N]    N grants in each world that must be safe; controls end
+//   ballot_simulation_test [--grants=N]    N grants in each world that must be safe; controls end
 //   with their first failure
 
 #define DOCTEST_CONFIG_IMPLEMENT
 // shows: promise-20
-#include "simulation/quorum_simulation.hpp"
+#include "sim/ballot_simulation.hpp"
 
 #include "support/progress.hpp"
 

@@ -1,4 +1,4 @@
-#include "simulation/quorum_simulation.hpp"
+#include "sim/ballot_simulation.hpp"
 
 #include "coordination/protocol/quorum/quorum_ballot.hpp"
 
