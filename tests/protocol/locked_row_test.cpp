@@ -118,18 +118,26 @@ detail::blocking_transactions blocking_soon(const sql::connection_source& source
 // shows: fault-break-now
 TEST_CASE("a lease whose row is locked does not delay the detection of another's loss") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        client locks{database.source(), database.options({.ttl = 60s, .heartbeat = 2s})};
+        interception network;
+        std::atomic<bool> locked{false};
+        network.before([&](std::string_view what) {
+            if (what.starts_with("release")) eventually([&] { return locked.load(); });
+        });
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 60s, .heartbeat = 500ms})};
         client other{database.source(), database.options()};
         std::optional<row_lock> blocker{std::in_place, database};
         const auto b = locks.acquire("b");
-        const auto over = locks.acquire("a", {.max_duration = 2s});
-        blocker->lock("a");  // before its time is over
+        const auto over = locks.acquire("a", {.max_duration = 1s});
+        blocker->lock("a");
+        locked = true;
         REQUIRE(eventually([&] { return locks.stats().unresolved == 1; }));
         CHECK(other.force_release("b"));
         CHECK(eventually([&] { return !b.held(); }));
         CHECK(locks.stats().unresolved == 1);
         blocker.reset();
         CHECK(eventually([&] { return locks.stats().unresolved == 0; }));
+        network.before({});
     }
 }
 
@@ -137,13 +145,18 @@ TEST_CASE("a lease whose row is locked does not delay the detection of another's
 TEST_CASE("a lease whose row is locked does not prevent the repetition of another's lost release") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         interception network;
+        std::atomic<bool> locked{false};
+        network.before([&](std::string_view what) {
+            if (what.starts_with("release")) eventually([&] { return locked.load(); });
+        });
         client locks{network.wrap(database.source()),
-                     database.options({.ttl = 60s, .heartbeat = 2s, .retry = {.attempts = 1}})};
+                     database.options({.ttl = 60s, .heartbeat = 500ms, .retry = {.attempts = 1}})};
         client other{database.source(), database.options()};
         row_lock blocker{database};
         auto b = locks.acquire("b");
-        const auto over = locks.acquire("a", {.max_duration = 2s});
-        blocker.lock("a");  // before its time is over
+        const auto over = locks.acquire("a", {.max_duration = 1s});
+        blocker.lock("a");
+        locked = true;
         REQUIRE(eventually([&] { return locks.stats().unresolved == 1; }));
         const auto lost = std::make_shared<std::atomic<bool>>(false);
         const auto self =
@@ -164,10 +177,18 @@ TEST_CASE("a lease whose row is locked does not prevent the repetition of anothe
 // shows: promise-9
 TEST_CASE("a dead holder whose session's row is locked does not delay waiters for other leases") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        client dead{database.source(), database.options({.ttl = 9s, .heartbeat = 300ms})};
+        client dead{database.source(), database.options({.ttl = 1h})};  // with no heartbeat here
         client other{database.source(), database.options()};
+        std::atomic<bool> gate{false};
+        std::atomic<bool> poll_waits{false};
+        interception network;
+        network.before([&](std::string_view what) {
+            if (!gate || !what.starts_with("entries")) return;
+            poll_waits = true;
+            eventually([&] { return !gate; });
+        });
         // Finds its grants by polls alone: the poll looks at the dead holder first.
-        client waiter{database.source(),
+        client waiter{network.wrap(database.source()),
                       database.options({.poll_interval = 50ms, .wake_ups = wakeup_mode::polling})};
         const auto a = dead.acquire("a");
         auto b = other.acquire("b");
@@ -179,12 +200,16 @@ TEST_CASE("a dead holder whose session's row is locked does not delay waiters fo
         REQUIRE(support::places(database, 2));
         const auto id = to_string(a.session_id());
         const auto blocker = patient_connection(database);
+        // No poll ends the session between its expiry and the lock.
+        gate = true;
+        REQUIRE(eventually([&] { return poll_waits.load(); }));
+        database.run("update rowlock_session set expires_at = opened_at where id = " + id);
         blocker->query("begin", soon());
-        // Its heartbeats wait, and so the session expires.
         blocker->query(
             "select id from " + database.prefix() + "session where id = " + id + " for update",
             soon());
-        REQUIRE(eventually([&] { return !other.is_locked("a"); }, 40s));
+        CHECK_FALSE(other.is_locked("a"));
+        gate = false;
         const auto polls = waiter.stats().polls;
         REQUIRE(eventually([&] { return waiter.stats().polls > polls + 1; }));
         b.release();
@@ -193,6 +218,7 @@ TEST_CASE("a dead holder whose session's row is locked does not delay waiters fo
         blocker->query("rollback", soon());
         CHECK(first.get().held());
         CHECK(second.get().held());
+        network.before({});
     }
 }
 

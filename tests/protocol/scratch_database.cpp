@@ -1,5 +1,6 @@
 #include "protocol/scratch_database.hpp"
 
+#include "support/memory_folder.hpp"
 #include "support/servers.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/open.hpp>
@@ -100,7 +101,7 @@ std::unique_ptr<scratch_database> scratch_database::make(dialect speaks) {
     made->speaks_ = speaks;
     made->name_ = unique_name();
     if (speaks == dialect::sqlite) {
-        std::string folder = (std::filesystem::temp_directory_path() / "rowlock-XXXXXX").string();
+        std::string folder = support::memory_folder() + "/rowlock-XXXXXX";
         if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error{"no temporary folder"};
         made->folder_ = folder;
         made->url_ = "sqlite:" + folder + "/scratch.db";

@@ -1,39 +1,52 @@
 #pragma once
 
 #include "support/lock_database.hpp"
+#include "support/waits.hpp"
 
-#include <chrono>
-#include <random>
+#include <algorithm>
 #include <string>
-#include <thread>
+#include <string_view>
 
 namespace support {
+
+/// How many transactions of an InnoDB wait for a lock, in statements whose text contains `what` or
+/// on a table whose name does. The monitor shows the present; information_schema.innodb_trx an
+/// earlier state, as long as any program reads it.
+inline int innodb_lock_waits(rowlock::sql::connection& db, std::string_view what) {
+    const auto shown = db.query("show engine innodb status", soon());
+    std::string_view text = shown.text(0, 2);
+    constexpr std::string_view list{"LIST OF TRANSACTIONS"};
+    constexpr std::string_view begin{"---TRANSACTION "};
+    text.remove_prefix(std::min(text.find(list), text.size()));
+    int waiting = 0;
+    for (auto at = text.find(begin); at != std::string_view::npos;) {
+        const auto next = text.find(begin, at + begin.size());
+        const auto one = text.substr(at, next - at);
+        if (one.find("LOCK WAIT") != std::string_view::npos &&
+            one.find(what) != std::string_view::npos) {
+            ++waiting;
+        }
+        at = next;
+    }
+    return waiting;
+}
 
 /// Waits until at least `count` connections at the server of `db` wait for a row's lock, held by
 /// the test, in statements whose text contains `what`, or which use a table whose name does:
 /// PostgreSQL cuts a text that it shows. `db` has no transaction open: PostgreSQL shows to each
 /// transaction one state of the activity, that of its first look.
 inline bool waiting_for_rows(rowlock::sql::connection& db, const std::string& what, int count = 1) {
-    const bool postgresql = db.speaks() == rowlock::sql::dialect::postgresql;
+    if (db.speaks() == rowlock::sql::dialect::mysql) {
+        return eventually([&] { return innodb_lock_waits(db, what) >= count; });
+    }
     const std::string waiting =
-        postgresql ? "select count(distinct pid) from pg_locks l join pg_stat_activity a "
-                     "using (pid) where not l.granted and (a.query like '%" +
-                         what +
-                         "%' or exists (select from pg_locks u join pg_class c on c.oid = "
-                         "u.relation where u.pid = l.pid and c.relname like '%" +
-                         what + "%'))"
-                   : "select count(*) from information_schema.innodb_trx "
-                     "where trx_state = 'LOCK WAIT' and trx_query like '%" +
-                         what + "%'";
-    return eventually([&] {
-        // InnoDB renews this view only if it was not read for 100 ms, by this or another program.
-        if (!postgresql) {
-            thread_local std::minstd_rand random{std::random_device{}()};
-            std::this_thread::sleep_for(std::chrono::milliseconds{150 + random() % 250});
-        }
-        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{10};
-        return db.query(waiting, until).integer(0, 0) >= count;
-    });
+        "select count(distinct pid) from pg_locks l join pg_stat_activity a "
+        "using (pid) where not l.granted and (a.query like '%" +
+        what +
+        "%' or exists (select from pg_locks u join pg_class c on c.oid = "
+        "u.relation where u.pid = l.pid and c.relname like '%" +
+        what + "%'))";
+    return eventually([&] { return db.query(waiting, soon()).integer(0, 0) >= count; });
 }
 
 /// Likewise for rows of this test's tables.

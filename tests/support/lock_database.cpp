@@ -1,6 +1,7 @@
 #include "support/lock_database.hpp"
 
 #include "sql/table_names.hpp"
+#include "support/memory_folder.hpp"
 #include "support/server_address.hpp"
 #include "support/servers.hpp"
 #include "support/unhurried.hpp"
@@ -32,7 +33,7 @@ std::string fresh_prefix() {
 }
 
 std::string fresh_folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "rowlock-test-XXXXXX").string();
+    std::string pattern = memory_folder() + "/rowlock-test-XXXXXX";
     if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error{"no temporary folder"};
     return pattern;
 }
@@ -154,7 +155,7 @@ lock_database::~lock_database() {
     admin_.reset();
     if (simulated_) {
         simulated_.reset();
-    } else if (source_) {
+    } else if (source_ && !url_.starts_with("sqlite:")) {  // a file goes with its folder
         try {
             migrate(*source_, {}, 0);
         } catch (const std::exception& failure) {

@@ -38,12 +38,15 @@ std::string decoded(std::string_view base64) {
 
 }  // namespace
 
-std::unique_ptr<browser> browser::start() {
+std::shared_ptr<browser> browser::start() {
+    static std::shared_ptr<browser> shared;
+    if (shared && shared->renew()) return shared;
+    shared.reset();
     if (!is_installed("chromium") || !is_installed("chromedriver")) {
         support::miss_program("chromedriver", "chromium-driver");
         return nullptr;
     }
-    std::unique_ptr<browser> made{new browser};
+    std::shared_ptr<browser> made{new browser};
     made->driver_ = std::make_unique<process>(arguments{"chromedriver", "--port=0"});
     const std::string mark = "started successfully on port ";
     REQUIRE(eventually([&] { return made->driver_->out().find(mark) != std::string::npos; }));
@@ -58,7 +61,21 @@ std::unique_ptr<browser> browser::start() {
     const json wanted{{"goog:chromeOptions", options}, {"goog:loggingPrefs", {{"browser", "ALL"}}}};
     const auto session = made->command("", {{"capabilities", {{"alwaysMatch", wanted}}}});
     made->session_ = "/" + session.at("sessionId").get<std::string>();
+    shared = made;
     return made;
+}
+
+bool browser::renew() const {
+    const json blank{{"url", "about:blank"}};
+    const auto answer =
+        http_->Post("/session" + session_ + "/url", blank.dump(), "application/json");
+    if (!answer || answer->status != 200) return false;
+    command("/goog/cdp/execute",
+            {{"cmd", "Emulation.clearDeviceMetricsOverride"}, {"params", json::object()}});
+    command("/goog/cdp/execute",
+            {{"cmd", "Emulation.setEmulatedMedia"}, {"params", {{"features", json::array()}}}});
+    static_cast<void>(complaints());
+    return true;
 }
 
 browser::~browser() {

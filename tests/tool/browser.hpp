@@ -14,8 +14,9 @@ namespace tool {
 /// that fails fails the test case.
 class browser {
 public:
+    /// One for all cases of the program, with an empty page and no settings of an earlier case.
     /// Null if Chromium or its driver is missing: the case then counts as skipped, or fails.
-    [[nodiscard]] static std::unique_ptr<browser> start();
+    [[nodiscard]] static std::shared_ptr<browser> start();
     browser(const browser&) = delete;
     browser& operator=(const browser&) = delete;
     ~browser();
@@ -43,6 +44,8 @@ public:
 private:
     browser() = default;
 
+    /// False if it does not answer.
+    [[nodiscard]] bool renew() const;
     nlohmann::json command(const std::string& what, const nlohmann::json& with) const;
     [[nodiscard]] std::string element(const std::string& selector) const;
 

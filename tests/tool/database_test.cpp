@@ -15,7 +15,6 @@
 #include <vector>
 
 using tool::arguments;
-using tool::rowlock;
 using tool::scratch;
 using tool::setting;
 
@@ -69,8 +68,8 @@ TEST_CASE("without a database every command is refused, and no private file is m
         CAPTURE(command.front());
         const scratch home;
         check_refusal(
-            rowlock(command, {.variables = {{"HOME", home.path()}}, .folder = home.path()}), 78,
-            "--local");
+            tool::rowlock(command, {.variables = {{"HOME", home.path()}}, .folder = home.path()}),
+            78, "--local");
         CHECK(std::filesystem::is_empty(home.path()));
     }
 }
@@ -82,11 +81,12 @@ TEST_CASE("an empty --url, ROWLOCK_URL or ROWLOCK_URL_FILE is wrong usage, and n
         return setting{.variables = std::move(variables), .folder = home.path()};
     };
     const arguments run{"run", "a", "--", "touch", "ran"};
-    check_refusal(rowlock({"run", "--url", "", "a", "--", "touch", "ran"}, at_home({})), 64,
+    check_refusal(tool::rowlock({"run", "--url", "", "a", "--", "touch", "ran"}, at_home({})), 64,
                   "--url");
-    CHECK(rowlock({"run", "--url=", "a", "--", "touch", "ran"}, at_home({})).code == 64);
-    check_refusal(rowlock(run, at_home({{"ROWLOCK_URL", ""}})), 64, "ROWLOCK_URL is set and empty");
-    check_refusal(rowlock(run, at_home({{"ROWLOCK_URL_FILE", ""}})), 64,
+    CHECK(tool::rowlock({"run", "--url=", "a", "--", "touch", "ran"}, at_home({})).code == 64);
+    check_refusal(tool::rowlock(run, at_home({{"ROWLOCK_URL", ""}})), 64,
+                  "ROWLOCK_URL is set and empty");
+    check_refusal(tool::rowlock(run, at_home({{"ROWLOCK_URL_FILE", ""}})), 64,
                   "ROWLOCK_URL_FILE is set and empty");
     // The same mistake made by a shell.
     tool::process script{
@@ -100,20 +100,21 @@ TEST_CASE("an empty --url, ROWLOCK_URL or ROWLOCK_URL_FILE is wrong usage, and n
 TEST_CASE("--local and the URL `local` use a private database, which is created on demand") {
     const scratch home;
     const setting at_home{.variables = {{"HOME", home.path()}}};
-    CHECK(rowlock({"run", "--local", "a", "--", "sh", "-c", "echo $ROWLOCK_TOKEN"}, at_home).out ==
-          "1\n");
+    CHECK(tool::rowlock({"run", "--local", "a", "--", "sh", "-c", "echo $ROWLOCK_TOKEN"}, at_home)
+              .out == "1\n");
     CHECK(mode_of(home / ".local/state/rowlock") == 0700);
     CHECK(mode_of(home / ".local/state/rowlock/rowlock.db") == 0600);
-    CHECK(rowlock({"run", "--url", "local", "a", "--", "sh", "-c", "echo $ROWLOCK_TOKEN"}, at_home)
+    CHECK(tool::rowlock({"run", "--url", "local", "a", "--", "sh", "-c", "echo $ROWLOCK_TOKEN"},
+                        at_home)
               .out == "2\n");
     const setting elsewhere{.variables = {{"HOME", home.path()},
                                           {"XDG_STATE_HOME", home / "x"},
                                           {"ROWLOCK_URL", "local"}}};
-    CHECK(rowlock({"ls"}, elsewhere).out ==
+    CHECK(tool::rowlock({"ls"}, elsewhere).out ==
           "no lock is held in sqlite:" + (home / "x/rowlock/rowlock.db") + "\n");
     CHECK(mode_of(home / "x/rowlock/rowlock.db") == 0600);
-    check_refusal(rowlock({"ls", "--local"}, {.variables = {{"HOME", ""}}}), 78, "--url");
-    CHECK(rowlock({"ls", "--local", "--url", "local"}, at_home).code == 64);
+    check_refusal(tool::rowlock({"ls", "--local"}, {.variables = {{"HOME", ""}}}), 78, "--url");
+    CHECK(tool::rowlock({"ls", "--local", "--url", "local"}, at_home).code == 64);
 }
 
 TEST_CASE("a command under `rowlock run` finds no database, and the error names --pass-url") {
@@ -141,14 +142,14 @@ TEST_CASE("the URL says where the tables are, to every command and to those unde
         const setting by_url{
             .variables = {{"ROWLOCK_URL", with(in->url(), "rowlock_prefix=" + prefix)}},
             .folder = folder.path()};
-        REQUIRE(rowlock({"migrate"}, by_url).code == 0);
-        REQUIRE(rowlock({"migrate", "--history", "on"}, by_url).code == 0);
-        REQUIRE(rowlock({"acquire", "--for", "1h", "a"}, by_url).code == 0);
-        CHECK(rowlock({"held", "a"}, by_url).code == 0);
+        REQUIRE(tool::rowlock({"migrate"}, by_url).code == 0);
+        REQUIRE(tool::rowlock({"migrate", "--history", "on"}, by_url).code == 0);
+        REQUIRE(tool::rowlock({"acquire", "--for", "1h", "a"}, by_url).code == 0);
+        CHECK(tool::rowlock({"held", "a"}, by_url).code == 0);
         CHECK(in->run({"held", "a"}).code == 1);
         for (const arguments& command : {arguments{"ls"}, {"show", "a"}, {"history"}}) {
             CAPTURE(command.front());
-            const auto got = rowlock(command, by_url);
+            const auto got = tool::rowlock(command, by_url);
             CHECK(got.code == 0);
             CHECK(got.out.find(", prefix " + prefix) != std::string::npos);
         }
@@ -161,23 +162,24 @@ TEST_CASE("the URL says where the tables are, to every command and to those unde
               {"run", "--url", in->url(), "--prefix", prefix, "--pass-url", "a", "--",
                ROWLOCK_TOOL_PATH, "run", "c", "--", "touch", "ran too"}}) {
             CAPTURE(command.front());
-            const auto got = rowlock(command, by_url);
+            const auto got = tool::rowlock(command, by_url);
             CAPTURE(got.err);
             CHECK(got.code == 0);
         }
         CHECK(std::filesystem::exists(folder / "ran"));
         CHECK(std::filesystem::exists(folder / "ran too"));
         for (const char* name : {"b", "c"}) {
-            CHECK(rowlock({"history", name}, by_url).out.find("released") != std::string::npos);
+            CHECK(tool::rowlock({"history", name}, by_url).out.find("released") !=
+                  std::string::npos);
         }
         const auto checks =
-            nlohmann::json::parse(rowlock({"doctor", "--json"}, by_url).out)["checks"];
+            nlohmann::json::parse(tool::rowlock({"doctor", "--json"}, by_url).out)["checks"];
         CHECK(std::any_of(checks.begin(), checks.end(), [](const auto& each) {
             return each["check"] == "schema" && each["verdict"] == "ok";
         }));
-        CHECK(rowlock({"migrate", "--print"}, by_url).out.find(prefix + "lease") !=
+        CHECK(tool::rowlock({"migrate", "--print"}, by_url).out.find(prefix + "lease") !=
               std::string::npos);
-        CHECK(rowlock({"migrate", "--down-to", "0", "--yes"}, by_url).code == 0);
+        CHECK(tool::rowlock({"migrate", "--down-to", "0", "--yes"}, by_url).code == 0);
         CHECK(in->run({"migrate", "--status"}).code == 0);
     }
 }
@@ -189,7 +191,7 @@ TEST_CASE("--schema and --prefix may not contradict the URL, and nothing runs th
         arguments command{"run", "--url", url};
         command.insert(command.end(), options.begin(), options.end());
         command.insert(command.end(), {"a", "--", "touch", "ran"});
-        return rowlock(command, {.folder = folder.path()});
+        return tool::rowlock(command, {.folder = folder.path()});
     };
     const std::string named = with(in->url(), "rowlock_prefix=rowlock_");
     check_refusal(run(named, {"--prefix", "shop_"}), 64,
@@ -223,9 +225,9 @@ TEST_CASE("ROWLOCK_SCHEMA and ROWLOCK_PREFIX are refused, since they are not rea
         for (const arguments& command : commands_on_a_database()) {
             CAPTURE(command.front());
             const scratch folder;
-            check_refusal(rowlock(command, {.variables = {{"ROWLOCK_URL", in->url()},
-                                                          {"ROWLOCK_" + name, "shop"}},
-                                            .folder = folder.path()}),
+            check_refusal(tool::rowlock(command, {.variables = {{"ROWLOCK_URL", in->url()},
+                                                                {"ROWLOCK_" + name, "shop"}},
+                                                  .folder = folder.path()}),
                           78, "ROWLOCK_" + name + " is not read");
             CHECK(std::filesystem::is_empty(folder.path()));
         }
@@ -237,20 +239,20 @@ TEST_CASE("SQL that is printed without the URL has the names that the URL says, 
     for (const arguments& printing : {arguments{"migrate", "--print", "--dialect", "mysql"},
                                       {"migrate", "--print-grants", "app", "--dialect", "mysql"}}) {
         CAPTURE(printing[1]);
-        check_refusal(rowlock(printing, named), 64, "--dialect prints without the URL");
+        check_refusal(tool::rowlock(printing, named), 64, "--dialect prints without the URL");
         auto complete = printing;
         complete.insert(complete.end(), {"--prefix", "shop_"});
         for (const setting& environment : {named, setting{}}) {
-            const auto got = rowlock(complete, environment);
+            const auto got = tool::rowlock(complete, environment);
             CHECK(got.code == 0);
             CHECK(got.out.find(" shop_lease") != std::string::npos);
         }
-        CHECK(rowlock(printing).out.find(" rowlock_lease") != std::string::npos);
+        CHECK(tool::rowlock(printing).out.find(" rowlock_lease") != std::string::npos);
     }
-    CHECK(rowlock({"migrate", "--print", "--dialect", "postgresql", "--schema", "locks"})
+    CHECK(tool::rowlock({"migrate", "--print", "--dialect", "postgresql", "--schema", "locks"})
               .out.find("\"locks\".rowlock_lease") != std::string::npos);
-    check_refusal(rowlock({"migrate", "--print", "--dialect", "mysql", "--schema", "locks"}), 64,
-                  "only PostgreSQL has schemas");
+    check_refusal(tool::rowlock({"migrate", "--print", "--dialect", "mysql", "--schema", "locks"}),
+                  64, "only PostgreSQL has schemas");
 }
 
 TEST_CASE("a command is refused the lock under which it runs, and does not wait for itself") {
@@ -288,9 +290,7 @@ TEST_CASE("the same name under another holder is waited for, also under `rowlock
     tool::process waiting{
         tool::command_line((*in)({"run", "a", "--", "true"})),
         in->in_environment({.variables = {{"ROWLOCK_HOLDS", std::to_string(getpid()) + ":1"}}})};
-    REQUIRE(tool::eventually([&] {
-        return nlohmann::json::parse(in->run({"show", "--json", "a"}).out)["waiting"] == 1;
-    }));
+    REQUIRE(in->queue_becomes(1, "a"));
     const auto space = grant.find(' ') + 1;
     CHECK(in->run({"release", "a", grant.substr(space, grant.find('\n') - space)}).code == 0);
     CHECK(waiting.wait() == 0);
@@ -329,13 +329,13 @@ TEST_CASE("the first line of ROWLOCK_URL_FILE is a URL; ROWLOCK_URL and --url pr
     const scratch folder;
     const std::string file = written(folder, in->url() + "  \nmore", 0600);
     const auto status = [](tool::environment variables, const arguments& command) {
-        return rowlock(command, {.variables = std::move(variables)}).code;
+        return tool::rowlock(command, {.variables = std::move(variables)}).code;
     };
     const std::string wrong = "redis://x";
     CHECK(status({{"ROWLOCK_URL_FILE", file}}, {"migrate", "--status"}) == 0);
     CHECK(status({{"ROWLOCK_URL_FILE", file}, {"ROWLOCK_URL", wrong}}, {"ls"}) == 64);
     CHECK(status({{"ROWLOCK_URL", wrong}}, {"ls", "--url", in->url()}) == 0);
-    check_refusal(rowlock({"ls"}, {.variables = {{"ROWLOCK_URL_FILE", folder / "none"}}}), 78,
+    check_refusal(tool::rowlock({"ls"}, {.variables = {{"ROWLOCK_URL_FILE", folder / "none"}}}), 78,
                   "ROWLOCK_URL_FILE");
 }
 
@@ -346,17 +346,17 @@ TEST_CASE(
     for (const mode_t mode : {0644U, 0640U, 0604U, 0620U, 0602U, 0666U}) {
         CAPTURE(mode);
         const std::string file = written(folder, in->url(), mode);
-        check_refusal(rowlock({"ls"}, {.variables = {{"ROWLOCK_URL_FILE", file}}}), 78,
+        check_refusal(tool::rowlock({"ls"}, {.variables = {{"ROWLOCK_URL_FILE", file}}}), 78,
                       "chmod 600 " + file);
     }
     for (const mode_t mode : {0600U, 0400U}) {
         const std::string file = written(folder, in->url(), mode);
-        CHECK(rowlock({"ls"}, {.variables = {{"ROWLOCK_URL_FILE", file}}}).code == 0);
+        CHECK(tool::rowlock({"ls"}, {.variables = {{"ROWLOCK_URL_FILE", file}}}).code == 0);
     }
     if (geteuid() != 0) return;
     const std::string foreign = written(folder, in->url(), 0600);
     REQUIRE(chown(foreign.c_str(), 65534, 65534) == 0);
-    check_refusal(rowlock({"ls"}, {.variables = {{"ROWLOCK_URL_FILE", foreign}}}), 78,
+    check_refusal(tool::rowlock({"ls"}, {.variables = {{"ROWLOCK_URL_FILE", foreign}}}), 78,
                   "another user");
 }
 
@@ -364,8 +364,9 @@ TEST_CASE("`held` answers by its exit code: 0 held, 1 free, others unknown") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         CHECK(in->run({"held", "a"}).code == 1);
-        REQUIRE(in->run({"acquire", "--for", "300ms", "a"}).code == 0);
-        CHECK(tool::eventually([&] { return in->run({"held", "a"}).code == 1; }));
+        REQUIRE(in->run({"acquire", "--for", "1h", "a"}).code == 0);
+        in->let_pass(std::chrono::hours{2});
+        CHECK(in->run({"held", "a"}).code == 1);
         const auto grant = in->run({"acquire", "--for", "1h", "a"}).out;
         const auto got = in->run({"held", "a"});
         CHECK(got.code == 0);
@@ -378,7 +379,8 @@ TEST_CASE("`held` answers by its exit code: 0 held, 1 free, others unknown") {
         CHECK(in->run({"held", "a"}).code == 1);
     }
     const int unknown =
-        rowlock({"held", "--url", "postgresql://me@127.0.0.1:1/db?connect_timeout=1", "a"}).code;
+        tool::rowlock({"held", "--url", "postgresql://me@127.0.0.1:1/db?connect_timeout=1", "a"})
+            .code;
     CHECK(unknown == 69);
-    CHECK(rowlock({"held", "a"}).code == 78);
+    CHECK(tool::rowlock({"held", "a"}).code == 78);
 }

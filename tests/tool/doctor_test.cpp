@@ -213,9 +213,8 @@ TEST_CASE("the rights that `migrate --print-grants` prints are all that a client
         const auto grant = json::parse(client.run({"acquire", "--json", "--for", "1h", "a"}).out);
         tool::process waiting{tool::command_line((*in)({"run", "a", "--", "true"})),
                               in->in_environment()};
-        CHECK(tool::eventually([&] {
-            return json::parse(client.run({"show", "--json", "a"}).out)["waiting"] == 1;
-        }));
+        REQUIRE(in->queue_becomes(1, "a"));
+        CHECK(json::parse(client.run({"show", "--json", "a"}).out)["waiting"] == 1);
         CHECK(client.run({"release", "a", grant["grant_id"]}).code == 0);
         CHECK(waiting.wait() == 0);
         CHECK(client.run({"acquire", "--for", "1h", "a"}).code == 0);
@@ -291,12 +290,13 @@ TEST_CASE("the doctor warns of queues full of dead waiters") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const bool postgresql = std::string{in->name()} == "PostgreSQL";
+        std::string rows;
         for (int i = 1; i <= 100; ++i) {
-            execute(in->url(),
-                    "insert into " + in->prefix() +
-                        "waiter (name, session, grant_id, enqueued_at) values ('a', 1, " +
-                        std::to_string(i) + ", " + (postgresql ? "clock_timestamp()" : "1") + ")");
+            rows += (i == 1 ? "('a', 1, " : ", ('a', 1, ") + std::to_string(i) + ", " +
+                    (postgresql ? "clock_timestamp()" : "1") + ")";
         }
+        execute(in->url(), "insert into " + in->prefix() +
+                               "waiter (name, session, grant_id, enqueued_at) values " + rows);
         const auto report = examine(*in, 0);
         CHECK(verdict(report, "queues") == "warn");
         CHECK(report.dump().find("100 waiters, 100 of them dead") != std::string::npos);

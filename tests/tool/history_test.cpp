@@ -97,9 +97,7 @@ TEST_CASE("the history shows a hand-over as the end of a hold, and who asked for
         const auto got = json::parse(good(*in, {"acquire", "--for", "1h", "--json", "a"}).out);
         const tool::process next{tool::command_line((*in)({"run", "a", "--", "sleep", "60"})),
                                  in->in_environment()};
-        REQUIRE(tool::eventually([&] {
-            return in->run({"show", "a"}).out.find("rowlock run") != std::string::npos;
-        }));
+        REQUIRE(in->queue_becomes(1, "a"));
         // It has no process that could stop: the request is recorded.
         CHECK(in->run({"break", "--within", "10m", "--reason", "a deploy", "--yes", "a"}).code ==
               75);

@@ -72,9 +72,8 @@ TEST_CASE("while a command runs under several locks no other runs under one of t
         process waiting{command_line((*in)(
                             {"run", "--lock", "b", "--lock", "c", "--note", "mine", "--", "true"})),
                         in->in_environment()};
-        REQUIRE(eventually([&] {
-            return in->run({"show", "c"}).out.find("mine (2 locks at once)") != std::string::npos;
-        }));
+        REQUIRE(in->queue_becomes(1, "c"));
+        CHECK(in->run({"show", "c"}).out.find("mine (2 locks at once)") != std::string::npos);
         const auto shown = nlohmann::json::parse(in->run({"show", "--json", "b"}).out);
         CHECK(shown.dump().find("\"locks\":2") != std::string::npos);
         CHECK(in->run({"run", "-n", "c", "--", "true"}).code == 75);  // it comes first

@@ -160,7 +160,7 @@ TEST_CASE("the documented cron recipes print nothing when they skip, and print e
                                           ("rowlock_prefix=" + in->prefix());
         process holder{command_line((*in)({"run", "nightly", "--", "sleep", "1000"})),
                        in->in_environment()};
-        REQUIRE(eventually([&] { return in->run({"held", "nightly"}).code == 0; }));
+        REQUIRE(in->is_held_soon("nightly"));
         process first{{"sh", "-c", recipes[1]}, there};
         REQUIRE(first.wait() == 0);
         for (const auto& recipe : recipes) {

@@ -95,7 +95,7 @@ TEST_CASE("a command that runs under a lock for longer than max_hold is stopped"
         tool::process bystander{tool::command_line((*in)({"run", "other", "--", "sleep", "1000"})),
                                 in->in_environment()};
         for (const char* name : {"job", "other"}) {
-            REQUIRE(tool::eventually([&] { return in->run({"held", name}).code == 0; }));
+            REQUIRE(in->is_held_soon(name));
         }
         REQUIRE(in->run({"policy", "job", "--max-hold", "10ms"}).code == 0);
         CHECK(tool::eventually([&] { return requested(*in) == 1; }));

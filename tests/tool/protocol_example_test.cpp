@@ -60,6 +60,9 @@ public:
         REQUIRE(eventually([&] { return is_held(as); }, tool::patience));
         return std::stoll(tool::contents(folder_ / as));
     }
+    sql::result query(const std::string& text) const {
+        return source_.connect(support::soon())->query(text, support::soon());
+    }
     void end(const std::string& as) const { std::ofstream{folder_ / as + ".end"}; }
     [[nodiscard]] bool waits(std::int64_t entries) {
         return eventually(
@@ -125,15 +128,25 @@ TEST_CASE("a client in Python is served in its turn, and serves the next") {
 TEST_CASE("a client in Python that was killed is replaced after its ttl, one that lives is not") {
     if (!has_python()) return;
     scene at;
-    const auto dead = at.hold("dead", "0", "6");
+    const auto dead = at.hold("dead", "0", "600");
     const auto token = at.token("dead");
     dead->send(SIGKILL);
     CHECK(dead->wait() == 1000 + SIGKILL);
-    const auto alive = at.hold("alive", "60", "15");
+    const auto alive = at.hold("alive", "60", "12");
+    REQUIRE(at.waits(1));
+    CHECK_FALSE(at.is_held("alive"));
+    at.query("update rowlock_session set expires_at = 1 where ttl_us = 600000000");
     CHECK(at.token("alive") > token);
     auto next = std::async(std::launch::async, [&] { return acquire_soon(at.locks, "job"); });
     REQUIRE(at.waits(1));
-    CHECK(next.wait_for(16s) == std::future_status::timeout);  // beyond the ttl
+    // Its expiry moves on with its heartbeats.
+    const auto expiry = [&] {
+        return at.query("select expires_at from rowlock_session where ttl_us = 12000000")
+            .integer(0, 0);
+    };
+    const auto before = expiry();
+    CHECK(eventually([&] { return expiry() > before + 3'000'000; }, tool::patience));
+    CHECK(next.wait_for(0s) == std::future_status::timeout);
     at.end("alive");
     CHECK(alive->wait() == 0);
     CHECK(next.get().token().value() > at.token("alive"));
@@ -145,7 +158,7 @@ TEST_CASE("a client in Python whose lease is broken, or asked for, stops its com
     for (const bool broken : {true, false}) {
         CAPTURE(broken);
         scene at;
-        const auto other = at.hold("one", "0", "18");
+        const auto other = at.hold("one", "0", "9");
         const auto token = at.token("one");
         if (broken) {
             CHECK(at.locks.force_release("job"));

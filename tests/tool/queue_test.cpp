@@ -1,5 +1,6 @@
 // Queues of the tool: its commands wait in them, and show them.
 
+#include "support/blocked.hpp"
 #include "support/waits.hpp"
 #include "tool/stop_between_writes.hpp"
 #include "tool/tool.hpp"
@@ -34,8 +35,8 @@ json parsed(const tool::tables& in, const tool::arguments& command) {
     return json::parse(got.out);
 }
 
-std::size_t waiting(const tool::tables& in, const std::string& name) {
-    return parsed(in, {"show", "--json", name})["queue"].size();
+std::int64_t waiting(const tool::tables& in) {
+    return in.count("rowlock_waiter where name = 'a'");
 }
 
 /// Starts `rowlock acquire a`, with the options `more`.
@@ -47,10 +48,10 @@ std::unique_ptr<tool::process> start_acquire(const tool::tables& in, tool::argum
 }
 
 /// Starts one and waits until it is the last of `place` waiters.
-std::unique_ptr<tool::process> stand_in_line(const tool::tables& in, std::size_t place,
+std::unique_ptr<tool::process> stand_in_line(const tool::tables& in, std::int64_t place,
                                              tool::arguments more = {}) {
     auto one = start_acquire(in, std::move(more));
-    REQUIRE(tool::eventually([&] { return waiting(in, "a") == place; }));
+    REQUIRE(in.queue_becomes(place, "a"));
     return one;
 }
 
@@ -58,7 +59,7 @@ std::unique_ptr<tool::process> stand_in_line(const tool::tables& in, std::size_t
 std::unique_ptr<tool::process> stand_in_line_of(const tool::tables& in, const std::string& name) {
     auto one = std::make_unique<tool::process>(tool::command_line(in({"run", name, "--", "true"})),
                                                in.in_environment());
-    REQUIRE(tool::eventually([&] { return waiting(in, name) == 1; }));
+    REQUIRE(in.queue_becomes(1, name));
     return one;
 }
 
@@ -100,23 +101,7 @@ public:
     [[nodiscard]] std::string table(const std::string& name) const { return prefix_ + name; }
 
     /// Waits until a statement waits for a row or another lock of these tables.
-    bool blocks_somebody() {
-        const bool postgresql = db_->speaks() == rowlock::sql::dialect::postgresql;
-        const std::string query =
-            // PostgreSQL cuts the text of a statement that it shows.
-            postgresql ? "select count(*) from pg_stat_activity a where wait_event_type = 'Lock' "
-                         "and exists (select from pg_locks u join pg_class c on c.oid = "
-                         "u.relation where u.pid = a.pid and c.relname like '" +
-                             prefix_ + "%')"
-                       : "select count(*) from information_schema.innodb_trx where trx_state = "
-                         "'LOCK WAIT' and trx_query like '%" +
-                             prefix_ + "%'";
-        return tool::eventually([&] {
-            // InnoDB renews this view only if it was not read for 100 ms.
-            if (!postgresql) std::this_thread::sleep_for(std::chrono::milliseconds{150});
-            return number(query) > 0;
-        });
-    }
+    bool blocks_somebody() { return support::waiting_for_rows(*db_, prefix_); }
 
 private:
     static rowlock::sql::deadline soon() {
@@ -143,7 +128,7 @@ TEST_CASE("waiting acquires are served in the order of their arrival") {
         CAPTURE(std::string{in->name()});
         grant now = take(*in);
         std::vector<std::unique_ptr<tool::process>> line;
-        for (std::size_t i = 1; i <= 3; ++i) line.push_back(stand_in_line(*in, i));
+        for (int i = 1; i <= 3; ++i) line.push_back(stand_in_line(*in, i));
         for (const auto& next : line) {
             CHECK_FALSE(next->is_over());
             // No acquire overtakes them, not even one that does not wait.
@@ -184,12 +169,11 @@ TEST_CASE(
         tool::process mysql_wait_thread{
             tool::command_line((*in)({"acquire", "--for", "1s", "--json", "a"})),
             in->in_environment()};
-        REQUIRE(tool::eventually([&] { return waiting(*in, "a") == 1; }));
+        REQUIRE(in->queue_becomes(1, "a"));
         tool::stop_between_writes(*in, mysql_wait_thread);
         CHECK(in->run({"release", "a", first.id}).code == 0);
         const auto now = [&] { return parsed(*in, {"show", "--json", "a"}); };
-        REQUIRE(
-            tool::eventually([&] { return now()["token"] == std::to_string(first.token + 1); }));
+        REQUIRE(in->becomes(1, "rowlock_lease where token = " + std::to_string(first.token + 1)));
         REQUIRE(tool::eventually([&] { return now()["state"] == "free"; }));
         mysql_wait_thread.send(SIGCONT);
         REQUIRE(mysql_wait_thread.wait() == 0);
@@ -204,13 +188,13 @@ TEST_CASE("a wait that ends by its time limit or a signal leaves no queue entry 
         CAPTURE(std::string{in->name()});
         const grant first = take(*in);
         CHECK(in->run({"acquire", "--for", "1h", "--wait", "300ms", "a"}).code == 75);
-        CHECK(waiting(*in, "a") == 0);
+        CHECK(waiting(*in) == 0);
         const auto one = stand_in_line(*in, 1);
         const auto two = stand_in_line(*in, 2);
         one->send(SIGTERM);
         CHECK(one->wait() == 128 + SIGTERM);
         CHECK(one->out() == "");
-        CHECK(waiting(*in, "a") == 1);
+        CHECK(waiting(*in) == 1);
         CHECK(in->run({"release", "a", first.id}).code == 0);
         REQUIRE(two->wait() == 0);
         CHECK(in->run({"release", "a", read_grant(two->out()).id}).code == 0);
@@ -251,7 +235,7 @@ TEST_CASE("a waiting run is served in queue order with the others") {
         tool::process run{tool::command_line(
                               (*in)({"run", "--note", "nightly", "a", "--", "sh", "-c", "exit 7"})),
                           in->in_environment()};
-        REQUIRE(tool::eventually([&] { return waiting(*in, "a") == 2; }));
+        REQUIRE(in->queue_becomes(2, "a"));
         const auto queue = parsed(*in, {"show", "--json", "a"})["queue"];
         CHECK(queue[0]["position"] == 1);
         CHECK(queue[0]["pid"] == one->id());
@@ -389,7 +373,7 @@ TEST_CASE("a waiter keeps trying a lease whose row is locked, and can be stopped
         CHECK_FALSE(each.stopped->is_over());
         each.stopped->send(SIGTERM);
         CHECK(each.stopped->wait() == 128 + SIGTERM);
-        CHECK(waiting(*each.in, "a") == 1);
+        CHECK(waiting(*each.in) == 1);
         CHECK_FALSE(each.patient->is_over());
         each.other.run("rollback");
         CHECK(each.patient->wait() == 0);
@@ -485,10 +469,10 @@ TEST_CASE(
         tool::process holder{
             tool::command_line((*in)({"run", "--note", "month end", "a", "--", "sleep", "1000"})),
             in->in_environment()};
-        REQUIRE(tool::eventually([&] { return in->run({"held", "a"}).code == 0; }));
+        REQUIRE(in->is_held_soon("a"));
         tool::process silent{tool::command_line((*in)({"run", "a", "--", "true"})),
                              in->in_environment()};
-        REQUIRE(tool::eventually([&] { return waiting(*in, "a") == 1; }));
+        REQUIRE(in->queue_becomes(1, "a"));
         tool::process verbose{tool::command_line((*in)({"run", "-v", "a", "--", "true"})),
                               in->in_environment()};
         CHECK(tool::eventually([&] {
@@ -518,9 +502,7 @@ TEST_CASE("waits shows who waits for whom: position, time, holder") {
         REQUIRE(in->run({"acquire", "--for", "1h", "--exclusive", "page"}).code == 0);
         tool::process reader{tool::command_line((*in)({"run", "--shared", "page", "--", "true"})),
                              in->in_environment()};
-        REQUIRE(tool::eventually([&] {
-            return parsed(*in, {"waits", "--json", "page"})["locks"].size() == 1;
-        }));
+        REQUIRE(in->queue_becomes(1, "page"));
         const auto shown = in->run({"waits"});
         CAPTURE(shown.out);
         CHECK(shown.code == 0);

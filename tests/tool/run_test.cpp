@@ -54,7 +54,7 @@ tool::answer overlap(const std::string& folder, const std::function<process*(int
 }
 
 const char* const critical_section =
-    "mkdir cs || echo OVERLAP; sleep 0.2; rmdir cs; printf x >>done; true";
+    "mkdir cs || echo OVERLAP; sleep 0.1; rmdir cs; printf x >>done; true";
 
 }  // namespace
 
@@ -283,9 +283,9 @@ TEST_CASE("a command that does not finish within the time is stopped") {
         process job{command_line((*in)(
                         {"run", "--ttl", "12s", "--grace", "500ms", "a", "--", "sleep", "1000"})),
                     in->in_environment()};
-        REQUIRE(eventually([&] { return in->run({"held", "a"}).code == 0; }));
-        const auto asked = in->run(
-            {"break", "--yes", "--wait", "0", "--within", "12s", "--reason", "backup", "a"});
+        REQUIRE(in->is_held_soon("a"));
+        const auto asked =
+            in->run({"break", "--yes", "--wait", "0", "--within", "6s", "--reason", "backup", "a"});
         CHECK(asked.code == 75);
         CHECK(eventually([&] {
             return in->run({"show", "a"}).out.find("backup") != std::string::npos;

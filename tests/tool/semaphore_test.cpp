@@ -124,10 +124,7 @@ TEST_CASE("a limit that an operator changes in the wait is refused before the co
             REQUIRE(held.code == 0);
             tool::process waiter{tool::command_line((*in)(command)),
                                  in->in_environment({.folder = folder.path()})};
-            REQUIRE(tool::eventually([&] {
-                return in->run({"semaphore", "show", "billing"}).out.find("waiting    1,") !=
-                       std::string::npos;
-            }));
+            REQUIRE(in->queue_becomes(1, "billing"));
             REQUIRE(in->run({"semaphore", "set", "billing", "2"}).code == 0);
             CHECK(waiter.wait() == 64);
             CHECK(waiter.out() == "");

@@ -22,6 +22,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -46,6 +47,30 @@ struct hostile {
     std::string value;
     bool migrates = false;  ///< whether the tables are made under it, too
 };
+
+std::string words_of(const std::vector<hostile>& all) {
+    std::string words;
+    for (const auto& [name, value, migrates] : all) {
+        words +=
+            (words.empty() ? "" : ", ") + name + (name.starts_with("names") ? "" : " = ") + value;
+    }
+    return words;
+}
+
+/// In groups of settings that hold at once: none makes another harmless. Each name is once in a
+/// group.
+std::vector<std::vector<hostile>> in_groups(const std::vector<hostile>& all) {
+    constexpr std::size_t largest = 5;
+    std::vector<std::vector<hostile>> groups;
+    for (const auto& each : all) {
+        const auto fits = std::ranges::find_if(groups, [&](const auto& group) {
+            return group.size() < largest &&
+                   std::ranges::find(group, each.name, &hostile::name) == group.end();
+        });
+        (fits == groups.end() ? groups.emplace_back() : *fits).push_back(each);
+    }
+    return groups;
+}
 
 client_options patient() {
     return {.statement_timeout = 20s};
@@ -225,14 +250,17 @@ class mysql_hostility {
 public:
     mysql_hostility(mysql_defaults& server, const hostile& what, bool for_each_session)
         : server_{server}, what_{what}, for_each_session_{for_each_session} {
-        const auto words = what.name + " = " + what.value;
         if (for_each_session_) {
-            server_.run("set global init_connect = \"set " +
-                        (what.name.starts_with("names") ? what.name : words) + "\"");
+            server_.run("set global init_connect = \"set " + words_of({what}) + "\"");
         } else {
             server_.run("set @before = @@global." + what.name);
-            server_.run("set global " + words);
+            server_.run("set global " + words_of({what}));
         }
+    }
+    /// Several at once, for each session.
+    mysql_hostility(mysql_defaults& server, const std::vector<hostile>& all)
+        : server_{server}, for_each_session_{true} {
+        server_.run("set global init_connect = \"set " + words_of(all) + "\"");
     }
     mysql_hostility(const mysql_hostility&) = delete;
     mysql_hostility& operator=(const mysql_hostility&) = delete;
@@ -334,12 +362,33 @@ void endure(mysql_defaults& server, const hostile& what, bool for_each_session) 
     }
 }
 
+void endure_together(mysql_defaults& server, const std::vector<hostile>& all) {
+    const auto words = words_of(all);
+    CAPTURE(words);
+    try {
+        const mysql_hostility guard{server, all};
+        exercise(rowlock::open(server.url()));
+    } catch (const error& failure) {
+        FAIL_CHECK(words, ": ", failure.what(), " / ", failure.server_message());
+    }
+}
+
+std::vector<hostile> hostile_to_mysql(part which) {
+    auto all = hostile_to_mysql();
+    std::erase_if(all, [&](const hostile& each) { return part_of(each) != which; });
+    return all;
+}
+
 /// A session begins with a setting by both ways; init_connect comes later, and has the last word.
 void endure_all(part which, bool for_each_session = true) {
     auto* const server = mysql_defaults::with_tables();
     if (server == nullptr) return;
-    for (const auto& each : hostile_to_mysql()) {
-        if (part_of(each) == which) endure(*server, each, for_each_session);
+    if (which == part::migrating) {
+        for (const auto& each : hostile_to_mysql(which)) endure(*server, each, for_each_session);
+    } else {
+        for (const auto& group : in_groups(hostile_to_mysql(which))) {
+            endure_together(*server, group);
+        }
     }
 }
 
@@ -423,15 +472,21 @@ void endure_defaults(
     migrate(rowlock::open(here.url()));
     record_history(rowlock::open(here.url()), true);
     bool ours = whose.starts_with("role");
+    std::vector<hostile> half;
     for (const auto& each : hostile_to_postgresql) {
-        if (!std::exchange(ours, !ours)) continue;
-        CAPTURE(each.name);
+        if (std::exchange(ours, !ours)) half.push_back(each);
+    }
+    for (const auto& group : in_groups(half)) {
+        const auto words = words_of(group);
+        CAPTURE(words);
         try {
-            here.run("alter " + whose + here.name() + " set " + each.name + " = " + each.value);
+            for (const auto& each : group) {
+                here.run("alter " + whose + here.name() + " set " + each.name + " = " + each.value);
+            }
             exercise(source_of(here));
-            here.run("alter " + whose + here.name() + " reset " + each.name);
+            here.run("alter " + whose + here.name() + " reset all");
         } catch (const error& failure) {
-            FAIL_CHECK(each.name, ": ", failure.what(), " / ", failure.server_message());
+            FAIL_CHECK(words, ": ", failure.what(), " / ", failure.server_message());
         }
     }
 }
@@ -594,6 +649,16 @@ TEST_CASE("no limit on idle connections ends a heartbeat") {
     const auto shown = [](const std::string& url) {
         return tool::rowlock({"doctor", "--url", url}).out;
     };
+    std::future<void> beside;  // both wait for heartbeats
+    if (auto* const server = mysql_defaults::get()) {
+        server->renew_database();
+        migrate(rowlock::open(server->url()));
+        beside = std::async(std::launch::async, [&hold, &shown, server] {
+            const mysql_hostility guard{*server, {"wait_timeout", "2"}, true};
+            hold(server->url());
+            CHECK(shown(server->url()).find("wait_timeout = 2000 ms") != std::string::npos);
+        });
+    }
     if (const auto url = support::url_of(support::server::postgresql)) {
         postgresql_defaults here{*url};
         migrate(rowlock::open(here.url()));
@@ -601,13 +666,7 @@ TEST_CASE("no limit on idle connections ends a heartbeat") {
         hold(here.url());
         CHECK(shown(here.url()).find("idle_session_timeout = 2000 ms") != std::string::npos);
     }
-    if (auto* const server = mysql_defaults::get()) {
-        server->renew_database();
-        migrate(rowlock::open(server->url()));
-        const mysql_hostility guard{*server, {"wait_timeout", "2"}, true};
-        hold(server->url());
-        CHECK(shown(server->url()).find("wait_timeout = 2000 ms") != std::string::npos);
-    }
+    if (beside.valid()) beside.get();
 }
 
 TEST_CASE("names that differ in any byte are different locks, on every database") {

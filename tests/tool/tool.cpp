@@ -1,5 +1,11 @@
 #include "tool/tool.hpp"
 
+#include "support/memory_folder.hpp"
+#include "support/waits.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/migrations.hpp>
+#include <rowlock/open.hpp>
+
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -15,7 +21,9 @@
 #include <fstream>
 #include <random>
 #include <sstream>
+#include <string_view>
 #include <thread>
+#include <utility>
 
 namespace tool {
 namespace {
@@ -37,6 +45,7 @@ void redirect(int descriptor, const std::string& path, int flags) {
     std::vector<char*> words;
     for (const auto& each : command) words.push_back(const_cast<char*>(each.c_str()));
     words.push_back(nullptr);
+    std::signal(SIGPIPE, SIG_DFL);  // which MariaDB's library ignores in this process
     if (with.before_exec) with.before_exec();
     if (with.unprivileged && geteuid() == 0 && (setgid(nobody) != 0 || setuid(nobody) != 0)) {
         _exit(125);
@@ -52,12 +61,12 @@ public:
     explicit sqlite_file(tables_wanted made) {
         prefix_ = "rowlock_";
         url_ = "sqlite:" + (folder_ / "locks.db");
-        if (made == tables_wanted::made) REQUIRE(run({"migrate"}).code == 0);
+        if (made == tables_wanted::made) rowlock::migrate(source());
     }
     [[nodiscard]] const char* name() const override { return "SQLite"; }
 
 private:
-    scratch folder_;
+    scratch folder_{support::memory_folder()};
 };
 
 class server_prefix final : public tables {
@@ -67,11 +76,17 @@ public:
         prefix_ = "t" + std::to_string(getpid()) + "_" + std::to_string(++count) + "_" +
                   std::to_string(std::random_device{}() % 10000) + "_";
         url_ = std::move(url);
-        if (made == tables_wanted::made) REQUIRE(run({"migrate"}).code == 0);
+        if (made == tables_wanted::made) rowlock::migrate(source());
     }
     server_prefix(const server_prefix&) = delete;
     server_prefix& operator=(const server_prefix&) = delete;
-    ~server_prefix() override { run({"migrate", "--down-to", "0", "--yes"}); }
+    ~server_prefix() override {
+        try {
+            rowlock::migrate(source(), {}, 0);
+        } catch (const rowlock::error& failure) {
+            MESSAGE("left behind: ", prefix_, ": ", failure.what(), failure.server_message());
+        }
+    }
     [[nodiscard]] const char* name() const override {
         return which_ == support::server::postgresql ? "PostgreSQL" : "MariaDB";
     }
@@ -82,8 +97,9 @@ private:
 
 }  // namespace
 
-scratch::scratch() {
-    path_ = (std::filesystem::temp_directory_path() / "rowlock-cli-XXXXXX").string();
+scratch::scratch() : scratch{std::filesystem::temp_directory_path().string()} {}
+
+scratch::scratch(const std::string& parent) : path_{parent + "/rowlock-cli-XXXXXX"} {
     REQUIRE(mkdtemp(path_.data()) != nullptr);
     REQUIRE(chmod(path_.c_str(), 0755) == 0);
 }
@@ -204,6 +220,48 @@ arguments tables::operator()(arguments command) const {
 setting tables::in_environment(setting with) const {
     with.variables["ROWLOCK_URL"] = url_;
     return with;
+}
+
+rowlock::sql::connection_source tables::source() const {
+    return rowlock::open(url_).with_tables({.prefix = prefix_});
+}
+
+std::int64_t tables::count(const std::string& rows) const {
+    if (!counting_) counting_ = source().connect(support::soon());
+    std::string query = "select count(*) from " + rows;
+    for (std::size_t at = 0; (at = query.find("rowlock_", at)) != std::string::npos;
+         at += prefix_.size()) {
+        query.replace(at, std::string_view{"rowlock_"}.size(), prefix_);
+    }
+    return counting_->query(query, support::soon()).integer(0, 0);
+}
+
+bool tables::becomes(std::int64_t count, const std::string& rows) const {
+    return eventually([&] { return this->count(rows) == count; });
+}
+
+void tables::let_pass(std::chrono::seconds time) const {
+    const auto db = source().connect(support::soon());
+    const auto seconds = std::to_string(time.count());
+    const std::string less = db->speaks() == rowlock::sql::dialect::postgresql
+                                 ? " - interval '" + seconds + " seconds'"
+                                 : " - " + seconds + "000000";
+    for (const auto& [table, column] :
+         {std::pair{"session", "expires_at"}, {"lease", "deadline"}, {"permit", "deadline"}}) {
+        db->query("update " + prefix_ + table + " set " + column + " = " + column + less,
+                  support::soon());
+    }
+}
+
+bool tables::is_held_soon(const std::string& name) const {
+    return becomes(1, "rowlock_lease where name = '" + name + "' and session is not null");
+}
+
+bool tables::queue_becomes(std::int64_t count, const std::string& name) const {
+    return becomes(count,
+                   "(select name from rowlock_waiter union all "
+                   "select name from rowlock_permit_waiter) w where name = '" +
+                       name + "'");
 }
 
 answer tables::run(const arguments& command, setting with) const {

@@ -1,10 +1,12 @@
 #pragma once
 
 #include "support/servers.hpp"
+#include <rowlock/sql/connection.hpp>
 
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,6 +26,7 @@ using environment = std::map<std::string, std::string>;
 class scratch {
 public:
     scratch();
+    explicit scratch(const std::string& parent);
     scratch(const scratch&) = delete;
     scratch& operator=(const scratch&) = delete;
     ~scratch();
@@ -103,8 +106,25 @@ public:
     [[nodiscard]] setting in_environment(setting with = {}) const;
     answer run(const arguments& command, setting with = {}) const;
 
+    /// The same tables in this process, where a look costs less than a start of the tool.
+    [[nodiscard]] rowlock::sql::connection_source source() const;
+    /// `select count(*) from rows`; `rowlock_` is replaced by the prefix of this test's tables.
+    [[nodiscard]] std::int64_t count(const std::string& rows) const;
+    /// Waits until it is that; until the lease has a holder; until so many wait. False after
+    /// `patience`.
+    [[nodiscard]] bool becomes(std::int64_t count, const std::string& rows) const;
+    /// Moves what ends by the database's clock so much closer, as if that time had passed: the
+    /// sessions, and the deadlines of leases, permits and modes. Clients believe by their own
+    /// clocks.
+    void let_pass(std::chrono::seconds time) const;
+    [[nodiscard]] bool is_held_soon(const std::string& name) const;
+    [[nodiscard]] bool queue_becomes(std::int64_t count, const std::string& name) const;
+
 protected:
     std::string url_, prefix_;
+
+private:
+    mutable std::unique_ptr<rowlock::sql::connection> counting_;
 };
 
 enum class tables_wanted : bool { none, made };

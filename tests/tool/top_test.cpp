@@ -38,9 +38,7 @@ std::unique_ptr<rowlock::client> client_of(const tool::tables& in) {
 std::unique_ptr<tool::process> waiter_of(const tool::tables& in, const std::string& name) {
     auto one = std::make_unique<tool::process>(tool::command_line(in({"run", name, "--", "true"})),
                                                in.in_environment());
-    REQUIRE(tool::eventually([&] {
-        return !in.run({"ls", "--waiting"}).out.starts_with("no lock");
-    }));
+    REQUIRE(in.queue_becomes(1, name));
     return one;
 }
 
@@ -103,7 +101,7 @@ TEST_CASE("top breaks the lock that was chosen, after a question") {
     const auto in = tool::sqlite_tables();
     tool::process holder{tool::command_line((*in)({"run", "nightly", "--", "sleep", "1000"})),
                          in->in_environment()};
-    REQUIRE(tool::eventually([&] { return in->run({"held", "nightly"}).code == 0; }));
+    REQUIRE(in->is_held_soon("nightly"));
     const tool::screen top{*in, {"top", "--every", "100ms"}};
     REQUIRE(top.shows("1 held"));
     top.type("b");

@@ -19,7 +19,6 @@
 
 using tool::arguments;
 using tool::contents;
-using tool::rowlock;
 using tool::scratch;
 using tool::setting;
 
@@ -93,8 +92,8 @@ TEST_CASE("wrong usage is 64 and one clear line") {
     const scratch folder;
     for (const auto& mistake : mistakes) {
         CAPTURE(mistake.said);
-        check_refusal(rowlock(mistake.command, in->in_environment({.folder = folder.path()})), 64,
-                      mistake.said);
+        check_refusal(tool::rowlock(mistake.command, in->in_environment({.folder = folder.path()})),
+                      64, mistake.said);
     }
     CHECK(std::filesystem::is_empty(folder.path()));
     CHECK(in->run({"ls", "--all"}).out.starts_with("no locks in "));
@@ -104,7 +103,7 @@ TEST_CASE(
     "an unknown scheme is refused, and so is a memory database, which no other process could see") {
     const arguments command{"run", "a", "--", "true"};
     const auto with_url = [&](const char* url) {
-        return rowlock(command, {.variables = {{"ROWLOCK_URL", url}}});
+        return tool::rowlock(command, {.variables = {{"ROWLOCK_URL", url}}});
     };
     check_refusal(with_url("redis://localhost"), 64, "postgresql://");
     check_refusal(with_url("sqlite::memory:"), 64, "memory");
@@ -116,7 +115,7 @@ TEST_CASE("a wrong password is 77, and no message repeats it") {
         if (!url) continue;
         const auto colon = url->find(':', url->find("//"));
         url->replace(colon + 1, url->find('@') - colon - 1, "sEcrEt");
-        const auto got = rowlock({"run", "--url", *url, "a", "--", "true"});
+        const auto got = tool::rowlock({"run", "--url", *url, "a", "--", "true"});
         check_refusal(got, 77, "denied");
         CHECK(got.err.find("sEcrEt") == std::string::npos);
     }
@@ -126,8 +125,8 @@ TEST_CASE("a database that is down is 69") {
     const support::closed_port nobody;
     const std::string address = "me:sEcrEt@127.0.0.1:" + std::to_string(nobody.port()) + "/db";
     for (const std::string scheme : {"postgresql://", "mysql://"}) {
-        const auto got =
-            rowlock({"run", "a", "--", "true"}, {.variables = {{"ROWLOCK_URL", scheme + address}}});
+        const auto got = tool::rowlock({"run", "a", "--", "true"},
+                                       {.variables = {{"ROWLOCK_URL", scheme + address}}});
         check_refusal(got, 69, "check the address");
         CHECK(got.err.find("sEcrEt") == std::string::npos);
     }
@@ -154,27 +153,33 @@ TEST_CASE("no message contains a password, however it is spelled") {
         const auto colon = url->find(':', url->find("//"));
         urls.push_back(url->replace(colon + 1, url->find('@') - colon - 1, "sEcrEt"));
     }
-    for (const arguments& command : {arguments{"run", "a", "--", "env"},
-                                     {"ls", "--json"},
+    std::deque<tool::process> started;  // most of them wait for the server
+    std::vector<std::string> what;
+    const auto start = [&](const arguments& command, const std::string& url) {
+        started.emplace_back(tool::command_line(command),
+                             setting{.variables = {{"ROWLOCK_URL", url}}});
+        what.push_back(command.front() + " " + url);
+    };
+    for (const auto& url : urls) {
+        start({"run", "a", "--", "env"}, url);
+        start({"doctor", "--json"}, url);
+    }
+    // Every command on one that is down, and on one that refuses the password.
+    for (const arguments& command : {arguments{"ls", "--json"},
                                      {"show", "--json", "a"},
                                      {"acquire", "--for", "1m", "--json", "a"},
                                      {"migrate", "--json"},
                                      {"reap", "--json"},
-                                     {"doctor"},
-                                     {"doctor", "--json"}}) {
-        CAPTURE(command.front());
-        std::deque<tool::process> started;  // most of them wait for the server
-        for (const auto& url : urls) {
-            started.emplace_back(tool::command_line(command),
-                                 setting{.variables = {{"ROWLOCK_URL", url}}});
-        }
-        for (std::size_t i = 0; i < urls.size(); ++i) {
-            CAPTURE(urls[i]);
-            CHECK(started[i].wait() != 0);
-            for (const auto& text : {started[i].out(), started[i].err()}) {
-                CAPTURE(text);
-                CHECK(text.find("EcrEt") == std::string::npos);
-            }
+                                     {"doctor"}}) {
+        start(command, urls.front());
+        start(command, urls.back());
+    }
+    for (std::size_t i = 0; i < started.size(); ++i) {
+        CAPTURE(what[i]);
+        CHECK(started[i].wait() != 0);
+        for (const auto& text : {started[i].out(), started[i].err()}) {
+            CAPTURE(text);
+            CHECK(text.find("EcrEt") == std::string::npos);
         }
     }
 }
@@ -191,7 +196,7 @@ TEST_CASE("no message contains a password, wherever its URL is given") {
                                      {words},
                                      {"acquire", "--for", url, "a"}}) {
         CAPTURE(command);
-        const auto got = rowlock(command);
+        const auto got = tool::rowlock(command);
         CHECK(got.code == 64);
         CHECK(got.err != "");
         CHECK((got.out + got.err).find("EcrEt") == std::string::npos);
@@ -227,7 +232,7 @@ TEST_CASE("the list of processes shows no password, however it is spelled") {
 // shows: passwords
 TEST_CASE("a child gets no URL, by its environment or its files") {
     const auto in = tool::sqlite_tables();
-    const auto got = rowlock(
+    const auto got = tool::rowlock(
         {"run", "a", "--", "sh", "-c", "tr '\\0' '\\n' </proc/self/environ; ls -l /proc/self/fd"},
         {.variables = {{"ROWLOCK_URL", in->url()}}});
     CHECK(got.code == 0);
@@ -261,11 +266,11 @@ TEST_CASE("missing tables are 78 with every command, and the error says how to m
 TEST_CASE("a read-only SQLite file is 77") {
     const scratch folder;
     const std::string file = folder / "locks.db";
-    REQUIRE(rowlock({"migrate", "--url", "sqlite:" + file}).code == 0);
+    REQUIRE(tool::rowlock({"migrate", "--url", "sqlite:" + file}).code == 0);
     REQUIRE(chmod(file.c_str(), 0444) == 0);
-    check_refusal(
-        rowlock({"run", "--url", "sqlite:" + file, "a", "--", "true"}, {.unprivileged = true}), 77,
-        "does not accept writes");
+    check_refusal(tool::rowlock({"run", "--url", "sqlite:" + file, "a", "--", "true"},
+                                {.unprivileged = true}),
+                  77, "does not accept writes");
 }
 
 TEST_CASE("a URL on the command line is wiped from the list of processes") {
@@ -353,25 +358,25 @@ TEST_CASE("a name cannot control a terminal either, in output or in an error") {
 }
 
 TEST_CASE("help teaches: examples, the database, every exit code") {
-    const auto got = rowlock({"--help"});
+    const auto got = tool::rowlock({"--help"});
     CHECK(got.code == 0);
     for (const char* word : {"run", "acquire", "renew", "release", "ls", "show", "held", "break",
                              "waits", "policy", "quorum", "reap", "migrate", "doctor", "version",
                              "Examples:", "ROWLOCK_URL_FILE", "--local", "128+n"}) {
         CHECK(got.out.find(word) != std::string::npos);
     }
-    const auto run = rowlock({"run", "--help"});
+    const auto run = tool::rowlock({"run", "--help"});
     CHECK(run.code == 0);
     CHECK(run.out.find("rowlock run [OPTIONS] [NAME] -- COMMAND") != std::string::npos);
     CHECK(std::ranges::count(run.out, '\n') < 56);
-    CHECK(rowlock({"--version"}).out.starts_with("rowlock "));
+    CHECK(tool::rowlock({"--version"}).out.starts_with("rowlock "));
 }
 
 TEST_CASE("the help of a command says each thing once") {
     for (const char* command : {"run", "acquire", "renew", "release", "ls", "show", "held", "waits",
                                 "history", "break", "reap", "migrate", "fence-token", "doctor"}) {
         CAPTURE(std::string{command});
-        const auto got = rowlock({command, "--help"});
+        const auto got = tool::rowlock({command, "--help"});
         const std::string last = "The database, durations, exit codes: rowlock --help\n";
         const auto at = got.out.find(last);
         REQUIRE(at != std::string::npos);
@@ -381,11 +386,12 @@ TEST_CASE("the help of a command says each thing once") {
 }
 
 TEST_CASE("a misspelled command or option is answered with the nearest one") {
-    check_refusal(rowlock({"lss"}), 64, "did you mean ls?");
-    check_refusal(rowlock({"aquire", "--for", "1m", "a"}), 64, "did you mean acquire?");
-    check_refusal(rowlock({"run", "--wiat", "1s", "a", "--", "true"}), 64, "did you mean --wait?");
-    check_refusal(rowlock({"ls", "--jsno"}), 64, "did you mean --json?");
-    CHECK(rowlock({"redis-server"}).err.find("did you mean") == std::string::npos);
+    check_refusal(tool::rowlock({"lss"}), 64, "did you mean ls?");
+    check_refusal(tool::rowlock({"aquire", "--for", "1m", "a"}), 64, "did you mean acquire?");
+    check_refusal(tool::rowlock({"run", "--wiat", "1s", "a", "--", "true"}), 64,
+                  "did you mean --wait?");
+    check_refusal(tool::rowlock({"ls", "--jsno"}), 64, "did you mean --json?");
+    CHECK(tool::rowlock({"redis-server"}).err.find("did you mean") == std::string::npos);
 }
 
 TEST_CASE(
@@ -411,7 +417,7 @@ TEST_CASE(
         CHECK(in->run({"migrate", "--status"}).code == 1);
     }
     for (const char* dialect : {"postgresql", "mysql", "sqlite"}) {
-        const auto script = rowlock({"migrate", "--print", "--dialect", dialect});
+        const auto script = tool::rowlock({"migrate", "--print", "--dialect", dialect});
         CHECK(script.code == 0);
         CHECK(script.out.find("create table") != std::string::npos);
     }
@@ -420,13 +426,13 @@ TEST_CASE(
 TEST_CASE("the library accepts tables that a DBA made from `migrate --print`") {
     const scratch folder;
     const std::string file = folder / "locks.db";
-    const std::string script = rowlock({"migrate", "--print", "--dialect", "sqlite"}).out;
+    const std::string script = tool::rowlock({"migrate", "--print", "--dialect", "sqlite"}).out;
     sqlite3* db = nullptr;
     REQUIRE(sqlite3_open(file.c_str(), &db) == SQLITE_OK);
     CHECK(sqlite3_exec(db, script.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK);
     sqlite3_close(db);
-    CHECK(rowlock({"migrate", "--status", "--url", "sqlite:" + file}).code == 0);
-    CHECK(rowlock({"run", "--url", "sqlite:" + file, "a", "--", "true"}).code == 0);
+    CHECK(tool::rowlock({"migrate", "--status", "--url", "sqlite:" + file}).code == 0);
+    CHECK(tool::rowlock({"run", "--url", "sqlite:" + file, "a", "--", "true"}).code == 0);
 }
 
 TEST_CASE("reap --every runs rounds until it is asked to stop") {
@@ -440,7 +446,8 @@ TEST_CASE("reap --every runs rounds until it is asked to stop") {
 }
 
 TEST_CASE("`fence-token` prints SQL for a user's table that SQLite accepts unchanged") {
-    const auto printed = rowlock({"fence-token", "my account", "--trigger", "--dialect", "sqlite"});
+    const auto printed =
+        tool::rowlock({"fence-token", "my account", "--trigger", "--dialect", "sqlite"});
     REQUIRE(printed.code == 0);
     const scratch place;
     const std::string file = place / "shop.db";
@@ -456,11 +463,12 @@ TEST_CASE("`fence-token` prints SQL for a user's table that SQLite accepts uncha
     CHECK(run("update \"my account\" set fence_token = 6") == SQLITE_OK);
     sqlite3_close(db);
 
-    const auto mysql = rowlock({"fence-token", "a", "--trigger", "--dialect", "mysql"});
+    const auto mysql = tool::rowlock({"fence-token", "a", "--trigger", "--dialect", "mysql"});
     CHECK(mysql.out.starts_with("delimiter //\nalter table `a`"));
-    const auto bare = rowlock({"fence-token", "a", "--column", "t", "--dialect", "postgresql"});
+    const auto bare =
+        tool::rowlock({"fence-token", "a", "--column", "t", "--dialect", "postgresql"});
     CHECK(bare.out == "alter table \"a\" add column \"t\" bigint not null default 0;\n");
-    CHECK(rowlock({"fence-token", "a.b.c", "--dialect", "mysql"}).code != 0);
+    CHECK(tool::rowlock({"fence-token", "a.b.c", "--dialect", "mysql"}).code != 0);
 }
 
 TEST_CASE("a name that does not exist is answered with the names near it") {
