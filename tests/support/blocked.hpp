@@ -4,14 +4,15 @@
 #include "support/waits.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <random>
 #include <string>
 #include <string_view>
 
 namespace support {
 
-/// How many transactions of an InnoDB wait for a lock, in statements whose text contains `what` or
-/// on a table whose name does. The monitor shows the present; information_schema.innodb_trx an
-/// earlier state, as long as any program reads it.
+/// How many transactions wait for a lock, by InnoDB's monitor: in statements whose text contains
+/// `what`, or on a table whose name does. MySQL leaves out some that only read.
 inline int innodb_lock_waits(rowlock::sql::connection& db, std::string_view what) {
     const auto shown = db.query("show engine innodb status", soon());
     std::string_view text = shown.text(0, 2);
@@ -31,13 +32,35 @@ inline int innodb_lock_waits(rowlock::sql::connection& db, std::string_view what
     return waiting;
 }
 
+/// Waits until the monitor shows that many, or the view does, which has all of them, and is renewed
+/// only if no program has read it for 100 ms.
+inline bool innodb_waits(rowlock::sql::connection& db, const std::string& what, int count) {
+    using clock = std::chrono::steady_clock;
+    std::minstd_rand random{std::random_device{}()};
+    const auto soon_again = [&] {
+        return clock::now() + std::chrono::milliseconds{150 + random() % 250};
+    };
+    auto next = soon_again();
+    return eventually([&] {
+        if (innodb_lock_waits(db, what) >= count) return true;
+        if (clock::now() < next) return false;
+        next = soon_again();
+        return db.query(
+                     "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK "
+                     "WAIT' and trx_query like '%" +
+                         what + "%'",
+                     soon())
+                   .integer(0, 0) >= count;
+    });
+}
+
 /// Waits until at least `count` connections at the server of `db` wait for a row's lock, held by
 /// the test, in statements whose text contains `what`, or which use a table whose name does:
 /// PostgreSQL cuts a text that it shows. `db` has no transaction open: PostgreSQL shows to each
 /// transaction one state of the activity, that of its first look.
 inline bool waiting_for_rows(rowlock::sql::connection& db, const std::string& what, int count = 1) {
     if (db.speaks() == rowlock::sql::dialect::mysql) {
-        return eventually([&] { return innodb_lock_waits(db, what) >= count; });
+        return innodb_waits(db, what, count);
     }
     const std::string waiting =
         "select count(distinct pid) from pg_locks l join pg_stat_activity a "

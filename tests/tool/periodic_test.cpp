@@ -160,7 +160,7 @@ TEST_CASE("the documented cron recipes print nothing when they skip, and print e
                                           ("rowlock_prefix=" + in->prefix());
         process holder{command_line((*in)({"run", "nightly", "--", "sleep", "1000"})),
                        in->in_environment()};
-        REQUIRE(in->is_held_soon("nightly"));
+        REQUIRE(tool::runs_its_command(holder));
         process first{{"sh", "-c", recipes[1]}, there};
         REQUIRE(first.wait() == 0);
         for (const auto& recipe : recipes) {

@@ -469,7 +469,7 @@ TEST_CASE(
         tool::process holder{
             tool::command_line((*in)({"run", "--note", "month end", "a", "--", "sleep", "1000"})),
             in->in_environment()};
-        REQUIRE(in->is_held_soon("a"));
+        REQUIRE(tool::runs_its_command(holder));
         tool::process silent{tool::command_line((*in)({"run", "a", "--", "true"})),
                              in->in_environment()};
         REQUIRE(in->queue_becomes(1, "a"));

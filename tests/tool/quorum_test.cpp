@@ -100,6 +100,33 @@ TEST_CASE(
     std::int64_t last = 0;
     for (int i = 0; i < 3; ++i) last = locks.acquire("job").token().value();
 
+    // The examples of the help.
+    std::istringstream help{tool::rowlock({"quorum", "--help"}).out};
+    int examples = 0;
+    for (std::string line; std::getline(help, line);) {
+        if (!line.starts_with("  rowlock quorum ")) continue;
+        std::istringstream text{line.substr(0, line.find('#'))};
+        tool::arguments command;
+        for (std::string word; text >> word;) {
+            command.push_back(word == "members.txt" ? all.path() : word);
+        }
+        command.erase(command.begin());
+        CAPTURE(line);
+        const bool readmits = line.find("readmit") != std::string::npos;
+        if (line.find(" init ") != std::string::npos) {
+            command.insert(command.end(), {"--longest-ttl", "1s"});
+        }
+        const auto got = tool::rowlock(command);
+        CAPTURE(got.err);
+        if (readmits) {
+            CHECK(tells(got, "nothing to readmit"));
+        } else {
+            CHECK(got.code == 0);
+        }
+        ++examples;
+    }
+    CHECK(examples == 4);
+
     // Another order is another quorum.
     all.write({all.urls()[1], all.urls()[0], all.urls()[2]});
     CHECK(all.run({"init"}).code != 0);
@@ -163,37 +190,6 @@ TEST_CASE(
     const auto votes = all.run({"readmit", "--position", "1"});
     CHECK(votes.code != 0);
     CHECK(tells(votes, "nothing to readmit"));
-}
-
-TEST_CASE("the examples of its help work") {
-    members all;
-    if (!all.there()) return;
-    for (const auto& each : all.urls()) rowlock::migrate(rowlock::open(each));
-    std::istringstream help{tool::rowlock({"quorum", "--help"}).out};
-    int examples = 0;
-    for (std::string line; std::getline(help, line);) {
-        if (!line.starts_with("  rowlock quorum ")) continue;
-        std::istringstream text{line.substr(0, line.find('#'))};
-        tool::arguments words;
-        for (std::string word; text >> word;) {
-            words.push_back(word == "members.txt" ? all.path() : word);
-        }
-        words.erase(words.begin());
-        CAPTURE(line);
-        const bool readmits = line.find("readmit") != std::string::npos;
-        if (line.find(" init ") != std::string::npos) {
-            words.insert(words.end(), {"--longest-ttl", "1s"});
-        }
-        const auto got = tool::rowlock(words);
-        CAPTURE(got.err);
-        if (readmits) {
-            CHECK(tells(got, "nothing to readmit"));
-        } else {
-            CHECK(got.code == 0);
-        }
-        ++examples;
-    }
-    CHECK(examples == 4);
 }
 
 TEST_CASE("the example of a quorum lock holds it by a majority") {

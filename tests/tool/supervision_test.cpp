@@ -229,7 +229,7 @@ TEST_CASE("break asks: the command is asked to stop long before its holder's nex
         CAPTURE(std::string{in->name()});
         process first{command_line((*in)({"run", "--ttl", "60s", "a", "--", "sleep", "1000"})),
                       in->in_environment({})};
-        REQUIRE(in->is_held_soon("a"));
+        REQUIRE(tool::runs_its_command(first));
         const auto start = steady_clock::now();
         const auto broken = in->run({"break", "--yes", "a"});
         CHECK(broken.code == 0);
@@ -244,7 +244,7 @@ TEST_CASE("break --now stops the old command long before its holder's next heart
         CAPTURE(std::string{in->name()});
         process first{command_line((*in)({"run", "--ttl", "60s", "a", "--", "sleep", "1000"})),
                       in->in_environment({})};
-        REQUIRE(in->is_held_soon("a"));
+        REQUIRE(tool::runs_its_command(first));
         const auto start = steady_clock::now();
         CHECK(in->run({"break", "--now", "--yes", "a"}).code == 0);
         CHECK(first.wait() == 70);
@@ -397,7 +397,7 @@ TEST_CASE(
     url.replace(port, digits, std::to_string(relay->port()));
     process first{command_line((*in)({"run", "--ttl", "9s", "a", "--", "sleep", "1000"})),
                   {.variables = {{"ROWLOCK_URL", url}}}};
-    REQUIRE(in->is_held_soon("a"));
+    REQUIRE(tool::runs_its_command(first));
     relay.reset();  // connections are refused from now on
     CHECK(first.wait() == 70);
     const auto said = first.err();

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -198,6 +199,14 @@ std::vector<pid_t> children_of(pid_t parent) {
     return all;
 }
 
+bool runs_its_command(const process& run) {
+    return eventually([&] {
+        return std::ranges::any_of(children_of(run.id()), [](pid_t supervisor) {
+            return !children_of(supervisor).empty();
+        });
+    });
+}
+
 std::string contents(const std::string& path) {
     std::ifstream file{path, std::ios::binary};
     std::ostringstream text;
@@ -251,10 +260,6 @@ void tables::let_pass(std::chrono::seconds time) const {
         db->query("update " + prefix_ + table + " set " + column + " = " + column + less,
                   support::soon());
     }
-}
-
-bool tables::is_held_soon(const std::string& name) const {
-    return becomes(1, "rowlock_lease where name = '" + name + "' and session is not null");
 }
 
 bool tables::queue_becomes(std::int64_t count, const std::string& name) const {

@@ -88,6 +88,8 @@ answer rowlock(const arguments& command, const setting& with = {});
 
 /// Ids of the living children of a process.
 [[nodiscard]] std::vector<pid_t> children_of(pid_t parent);
+/// Waits until this `rowlock run` has started its command. False after `patience`.
+[[nodiscard]] bool runs_its_command(const process& run);
 /// Whether the process exists and is not a zombie.
 [[nodiscard]] bool is_alive(pid_t process);
 [[nodiscard]] std::string contents(const std::string& path);
@@ -110,14 +112,12 @@ public:
     [[nodiscard]] rowlock::sql::connection_source source() const;
     /// `select count(*) from rows`; `rowlock_` is replaced by the prefix of this test's tables.
     [[nodiscard]] std::int64_t count(const std::string& rows) const;
-    /// Waits until it is that; until the lease has a holder; until so many wait. False after
-    /// `patience`.
+    /// Waits until it is that; until so many wait. False after `patience`.
     [[nodiscard]] bool becomes(std::int64_t count, const std::string& rows) const;
     /// Moves what ends by the database's clock so much closer, as if that time had passed: the
     /// sessions, and the deadlines of leases, permits and modes. Clients believe by their own
     /// clocks.
     void let_pass(std::chrono::seconds time) const;
-    [[nodiscard]] bool is_held_soon(const std::string& name) const;
     [[nodiscard]] bool queue_becomes(std::int64_t count, const std::string& name) const;
 
 protected:

@@ -101,7 +101,7 @@ TEST_CASE("top breaks the lock that was chosen, after a question") {
     const auto in = tool::sqlite_tables();
     tool::process holder{tool::command_line((*in)({"run", "nightly", "--", "sleep", "1000"})),
                          in->in_environment()};
-    REQUIRE(in->is_held_soon("nightly"));
+    REQUIRE(tool::runs_its_command(holder));
     const tool::screen top{*in, {"top", "--every", "100ms"}};
     REQUIRE(top.shows("1 held"));
     top.type("b");
