@@ -870,17 +870,18 @@ private:
 
     /// All that a predecessor held, at once.
     void use(reclaimed_holds all) {
-        const auto rows = [&](const std::string& table) {
+        // An upgrade is a part of its hold.
+        const auto rows = [&](const std::string& table, const std::string& condition = {}) {
             return scene_.database().ask_number(
                 "select count(*) from " + table +
                 " h join rowlock_session s on s.id = h.session where "
                 "s.ended = 0 and s.owner = '" +
-                process_->options.owner + "'");
+                process_->options.owner + "'" + condition);
         };
         require_all_taken("leases", all.leases.size(), rows("rowlock_lease"));
         require_all_taken("permits and modes",
                           all.of_semaphores.size() + all.of_shared_mutexes.size(),
-                          rows("rowlock_permit"));
+                          rows("rowlock_permit", " and h.base is null"));
         beliefs entered;
         for (const auto& one : all.leases) entered.push_back(enter(one));
         for (const auto& one : all.of_semaphores) entered.push_back(enter(belief_in_permits(one)));

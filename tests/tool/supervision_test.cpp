@@ -560,8 +560,11 @@ TEST_CASE("kill -9 of a waiting rowlock deletes its queue entry") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         obedient_run first{*in, "a"};
-        process waiting{command_line((*in)({"run", "--ttl", "60s", "a", "--", "true"})),
+        process waiting{command_line((*in)({"run", "-v", "--ttl", "60s", "a", "--", "true"})),
                         in->in_environment()};
+        // By then the supervisor knows the session: the same thread tells both, in this order.
+        REQUIRE(
+            eventually([&] { return waiting.err().find("in the queue") != std::string::npos; }));
         REQUIRE(in->queue_becomes(1, "a"));
         waiting.send(SIGKILL);
         CHECK(in->queue_becomes(0, "a"));
