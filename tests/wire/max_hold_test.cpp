@@ -524,6 +524,7 @@ TEST_CASE("a hold that ends by itself is not asked for: expired, past its deadli
         database.run("update rowlock_session set expires_at = opened_at where id = 10");
         REQUIRE(on.free("free", session_id{11}, grant_id{3}));
         age(database, "'expired', 'late', 'live'", 2h);
+        database.run("update rowlock_lease set deadline = acquired_at where name = 'late'");
         const protocol::policy_protocol policies{database.statements()};
         const auto found = policies.overdue_leases(database.admin(), {}, "z", 10, soon());
         REQUIRE(found.size() == 1);

@@ -22,6 +22,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <functional>
 #include <future>
 #include <mutex>
@@ -509,8 +510,12 @@ public:
     stopped_processes& operator=(const stopped_processes&) = delete;
     ~stopped_processes() { go_on(); }
 
+    /// Does nothing if it has ended since it was seen.
     void stop(std::int64_t process) {
-        REQUIRE(kill(static_cast<pid_t>(process), SIGSTOP) == 0);
+        if (kill(static_cast<pid_t>(process), SIGSTOP) != 0) {
+            REQUIRE(errno == ESRCH);
+            return;
+        }
         all_.push_back(static_cast<pid_t>(process));
     }
     void go_on() {
