@@ -5,7 +5,6 @@
 #define DOCTEST_CONFIG_IMPLEMENT
 #include "database.hpp"
 #include "mailbox.hpp"
-#include "pollable.hpp"
 #include "scheduler.hpp"
 #include <rowlock/rowlock.hpp>
 
@@ -34,9 +33,7 @@ using steady = std::chrono::steady_clock;
 struct stage {
     explicit stage(u64 seed)
         : world{seed, {}}, here{world.add_node(0, 1, second)}, there{world.add_node(1, 1, second)} {
-        sim::mail = {};
-        sim::forget_pollables();
-        sim::close_mailboxes(-1);
+        sim::start_anew();
         database.emplace();
     }
 

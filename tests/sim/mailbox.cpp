@@ -39,6 +39,12 @@ void close_mailboxes(int node_id) {
     });
 }
 
+void start_anew() {
+    mail = {};
+    forget_pollables();
+    close_mailboxes(-1);
+}
+
 }  // namespace rowlock::sim
 
 namespace rowlock::wakeup {

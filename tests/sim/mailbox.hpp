@@ -14,4 +14,7 @@ extern mail_weather mail;
 /// Closes the mailboxes of a node; -1: all.
 void close_mailboxes(int node_id);
 
+/// Before a simulation: no descriptor, mailbox or weather of an earlier one is left.
+void start_anew();
+
 }  // namespace rowlock::sim

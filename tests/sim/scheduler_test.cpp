@@ -8,7 +8,6 @@
 #include "coordination/wakeup/mailbox.hpp"
 #include "mailbox.hpp"
 #include "plan.hpp"
-#include "pollable.hpp"
 #include "shrink.hpp"
 #include "support/progress.hpp"
 
@@ -39,11 +38,7 @@ using std::chrono::steady_clock;
 
 /// One simulation: `code` is the main thread of a process.
 struct simulated {
-    explicit simulated(u64 seed = 1, sim::policy how = {}) : world{seed, how} {
-        sim::mail = {};
-        sim::forget_pollables();
-        sim::close_mailboxes(-1);
-    }
+    explicit simulated(u64 seed = 1, sim::policy how = {}) : world{seed, how} { sim::start_anew(); }
     /// False: a deadlock, or an hour has passed.
     template <typename Code>
     bool run(const Code& code) {

@@ -5,8 +5,8 @@
 #define DOCTEST_CONFIG_IMPLEMENT
 #include "database.hpp"
 #include "mailbox.hpp"
-#include "pollable.hpp"
 #include "scheduler.hpp"
+#include "support/error_text.hpp"
 #include "support/lock_database.hpp"
 #include "support/progress.hpp"
 #include "test_dialect.hpp"
@@ -53,9 +53,7 @@ constexpr support::simulated_world simulated{&open_tables};
 int run(int argc, char** argv, u64 seed) {
     sim::scheduler world{seed, {}};
     auto& process = world.add_node(0, 1, second);
-    sim::mail = {};
-    sim::forget_pollables();
-    sim::close_mailboxes(-1);
+    sim::start_anew();
     std::optional<int> status;
     world.spawn(
         process,

@@ -6,7 +6,6 @@
 #include "database.hpp"
 #include "mailbox.hpp"
 #include "members.hpp"
-#include "pollable.hpp"
 #include "test_dialect.hpp"
 #include "user_thread.hpp"
 #include "wall_clock.hpp"
@@ -42,9 +41,7 @@ public:
           oracle_{scheduler_},
           meetings_{oracle_, chosen.parties, chosen.losses_count} {
         scheduler_.prints = prints;
-        mail = {};
-        forget_pollables();
-        close_mailboxes(-1);
+        start_anew();
         present(chosen.database);
         database_ = std::make_unique<sim::database>(chosen.database.is_server ? "the server" : "");
         members_ = std::make_unique<sim::members>(chosen.members);

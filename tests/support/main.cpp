@@ -1,7 +1,7 @@
 #include "support/servers.hpp"
-#include <rowlock/error.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT
+#include "support/error_text.hpp"
 #include "support/progress.hpp"
 
 #include <doctest/doctest.h>
@@ -10,16 +10,6 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
-
-/// An error that a test did not expect is printed with what the server said.
-REGISTER_EXCEPTION_TRANSLATOR(const rowlock::error& failure) {
-    std::string text = failure.what();
-    if (!failure.server_message().empty()) {
-        text +=
-            " [" + std::to_string(failure.native_code()) + ": " + failure.server_message() + "]";
-    }
-    return {text.c_str()};
-}
 
 int main(int argc, char** argv) {
     constexpr int skipped = 77;  // ctest's SKIP_RETURN_CODE

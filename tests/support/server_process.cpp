@@ -2,6 +2,7 @@
 
 #include "support/lock_database.hpp"
 #include "support/loopback.hpp"
+#include "support/memory_folder.hpp"
 #include "support/waits.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/open.hpp>
@@ -12,7 +13,6 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,13 +40,6 @@ void give_to_server(const std::string& path) {
             throw std::runtime_error{"chown: " + path};
         }
     }
-}
-
-bool has_memory() {
-    constexpr std::uint64_t enough = std::uint64_t{4} << 30U;
-    struct statvfs memory {};
-    const bool there = statvfs("/dev/shm", &memory) == 0 && access("/dev/shm", W_OK) == 0;
-    return there && memory.f_bavail * memory.f_frsize >= enough;
 }
 
 pid_t start(const std::vector<std::string>& command, const server_folder& folder,

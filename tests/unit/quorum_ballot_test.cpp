@@ -1,4 +1,4 @@
-// The decisions of a quorum lock for single events; tests/sim/ballot_simulation has whole worlds of them.
+// The decisions of a quorum lock for single events; whole worlds: tests/sim/ballot_simulation
 // shows: promise-20
 #include "coordination/protocol/quorum/quorum_ballot.hpp"
 

@@ -204,6 +204,11 @@ private:
     std::vector<sql::notification> sent_{};
 };
 
+/// Whether the last attempt has ended, without a connection: its end reads the clock, too.
+bool has_failed(const wakeup::listening_connection& listening) {
+    return !listening.is_attempting() && !listening.is_connected();
+}
+
 }  // namespace
 
 TEST_CASE("PostgreSQL is listened to once for a session, on a connection of its own") {
@@ -253,9 +258,7 @@ TEST_CASE(
     server.answers = false;
     server.still_runs = true;
     want();
-    // Its end reads the clock, too.
-    const auto has_ended = [&] { return !listening.is_attempting() && !listening.is_connected(); };
-    REQUIRE(eventually([&] { return server.listens == 1 && has_ended(); }));
+    REQUIRE(eventually([&] { return server.listens == 1 && has_failed(listening); }));
     for (const int second : {1, 30, 120, 239}) {
         server.seconds = second;
         want();
@@ -265,7 +268,7 @@ TEST_CASE(
     server.seconds = 301;
     REQUIRE(eventually([&] {
         want();
-        return server.connections == 3 && has_ended();
+        return server.connections == 3 && has_failed(listening);
     }));  // asks, and finds that it runs
     server.seconds = 301 + 239;
     want();
@@ -287,10 +290,7 @@ TEST_CASE("while the queue of notifications is long no LISTEN is sent, and minut
     const auto calls = server.connect();
     server.queue = sql::long_notification_queue + 1;
     listening.want(session_id{1}, "channel", *calls);
-    // Its end reads the clock, too.
-    REQUIRE(eventually([&] {
-        return server.connections == 2 && !listening.is_attempting() && !listening.is_connected();
-    }));
+    REQUIRE(eventually([&] { return server.connections == 2 && has_failed(listening); }));
     server.queue = sql::long_notification_queue;
     server.seconds = 239;
     listening.want(session_id{1}, "channel", *calls);
@@ -366,9 +366,7 @@ TEST_CASE("a waiter's first poll waits for no LISTEN that is not being sent") {
     const auto calls = server.connect();
     server.queue = sql::long_notification_queue + 1;
     listening.want(session_id{1}, "channel", *calls);
-    REQUIRE(eventually([&] {
-        return server.connections == 2 && !listening.is_attempting() && !listening.is_connected();
-    }));
+    REQUIRE(eventually([&] { return server.connections == 2 && has_failed(listening); }));
     auto shortest = std::chrono::steady_clock::duration::max();  // the machine may be busy
     for (const int session : {2, 3, 4, 5}) {
         const auto began = std::chrono::steady_clock::now();
