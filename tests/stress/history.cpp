@@ -8,7 +8,6 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
-#include <limits>
 #include <map>
 #include <set>
 #include <sstream>
@@ -17,8 +16,6 @@
 
 namespace stress {
 namespace {
-
-constexpr micros never = std::numeric_limits<micros>::max();
 
 micros reading_of(clockid_t clock) noexcept {
     timespec now{};
@@ -240,8 +237,8 @@ violations overlapping_beliefs(const history& all) {
         all,
         [](const observed_hold& one) {
             // Over before its thread could write down that it began: never believed.
-            const bool never = one.believed_until <= one.acquired;
-            return never ? interval{0, 0} : interval{one.acquired, one.believed_until};
+            const bool no_hold = one.believed_until <= one.acquired;
+            return no_hold ? interval{0, 0} : interval{one.acquired, one.believed_until};
         },
         "overlap by the holders' belief");
 }

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -16,6 +17,7 @@
 namespace stress {
 
 using micros = std::int64_t;
+inline constexpr micros never = std::numeric_limits<micros>::max();
 
 [[nodiscard]] micros boot_time() noexcept;
 /// CLOCK_REALTIME, the clock of a database on this host.

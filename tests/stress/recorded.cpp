@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -10,8 +9,6 @@
 
 namespace stress {
 namespace {
-
-constexpr micros never = std::numeric_limits<micros>::max();
 
 bool begins_a_hold(history_kind kind) {
     using enum history_kind;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
-#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -18,8 +17,6 @@ namespace {
 
 using rowlock::history_kind;
 using rowlock::history_record;
-
-constexpr micros never = std::numeric_limits<micros>::max();
 
 micros time_of(std::chrono::sys_time<std::chrono::microseconds> when) {
     return when.time_since_epoch().count();

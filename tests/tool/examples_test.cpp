@@ -161,49 +161,65 @@ std::vector<example> all_examples() {
     return all;
 }
 
-void write_program(const std::string& path, const std::string& text) {
-    std::ofstream{path} << text;
-    REQUIRE(chmod(path.c_str(), 0755) == 0);
-}
+/// What the examples call: `rowlock` uses the test's database and listens on a free port, and each
+/// command that an example protects leaves a line in `ran`. Written before another thread forks: a
+/// child that inherits the open file would keep it from being executed (ETXTBSY).
+class programs {
+public:
+    programs() {
+        write("rowlock",
+              "i=$# before=\n"
+              "while [ $i -gt 0 ]; do\n"
+              "  word=$1; shift; i=$((i - 1))\n"
+              "  case $before in\n"
+              "    --url) word=$EXAMPLE_URL ;;\n"
+              "    --listen) word=${word%:*}:0 ;;\n"
+              "  esac\n"
+              "  before=$word\n"
+              "  set -- \"$@\" \"$word\"\n"
+              "done\n"
+              "case \"$*\" in\n"
+              "  *--listen*) ;;\n"
+              "  serve*) set -- \"$@\" --listen 127.0.0.1:0 ;;\n"
+              "esac\n"
+              "unset ROWLOCK_URL_FILE\n"
+              "ROWLOCK_URL=$EXAMPLE_URL exec " ROWLOCK_TOOL_PATH " \"$@\"\n");
+        write("protected", "echo \"$0 $*\" >>\"$EXAMPLE_RAN\"\n");
+        write("cat", "exec /bin/cat\n");
+    }
+    [[nodiscard]] std::string path_of(const char* name) const { return folder_ / name; }
 
-/// A folder in which examples run: `rowlock` uses the test's database and listens on a free port,
-/// and each command that an example protects leaves a line in `ran`.
+private:
+    void write(const char* name, const std::string& text) {
+        std::ofstream{path_of(name)} << "#!/bin/sh\n" << text;
+        REQUIRE(chmod(path_of(name).c_str(), 0755) == 0);
+    }
+
+    scratch folder_;
+};
+
+/// A folder in which examples run.
 class stage {
 public:
-    stage() {
+    explicit stage(const programs& has) {
         REQUIRE(mkdir((folder_ / "bin").c_str(), 0755) == 0);
-        write_program(folder_ / "bin/rowlock",
-                      "#!/bin/sh\n"
-                      "i=$# before=\n"
-                      "while [ $i -gt 0 ]; do\n"
-                      "  word=$1; shift; i=$((i - 1))\n"
-                      "  case $before in\n"
-                      "    --url) word=$EXAMPLE_URL ;;\n"
-                      "    --listen) word=${word%:*}:0 ;;\n"
-                      "  esac\n"
-                      "  before=$word\n"
-                      "  set -- \"$@\" \"$word\"\n"
-                      "done\n"
-                      "case \"$*\" in\n"
-                      "  *--listen*) ;;\n"
-                      "  serve*) set -- \"$@\" --listen 127.0.0.1:0 ;;\n"
-                      "esac\n"
-                      "unset ROWLOCK_URL_FILE\n"
-                      "ROWLOCK_URL=$EXAMPLE_URL exec " ROWLOCK_TOOL_PATH " \"$@\"\n");
-        const std::string leaves_a_trace =
-            "#!/bin/sh\necho \"$0 $*\" >>'" + (folder_ / "ran") + "'\n";
+        const auto link = [&](const char* program, const char* name) {
+            std::filesystem::create_symlink(has.path_of(program), folder_ / name);
+        };
+        link("rowlock", "bin/rowlock");
         for (const char* name : {"report.sh", "export.sh", "book.sh", "write.sh", "deploy.sh",
                                  "scheduler", "bin/make", "bin/report", "bin/billing"}) {
-            write_program(folder_ / name, leaves_a_trace);
+            link("protected", name);
         }
-        write_program(folder_ / "bin/less", "#!/bin/sh\nexec cat\n");
-        write_program(folder_ / "bin/jq", "#!/bin/sh\nexec cat\n");
+        link("cat", "bin/less");
+        link("cat", "bin/jq");
     }
 
     void start(const std::string& shell, const std::string& script, const std::string& url) {
         std::filesystem::remove(folder_ / "ran");
         process_.emplace(tool::arguments{shell, "-c", script},
                          tool::setting{.variables = {{"EXAMPLE_URL", url},
+                                                     {"EXAMPLE_RAN", folder_ / "ran"},
                                                      {"HOME", folder_.path()},
                                                      {"PATH", folder_ / "bin:/usr/bin:/bin"}},
                                        .folder = folder_.path(),
@@ -266,18 +282,19 @@ constexpr const char* database_that_is_down = "postgresql://me@127.0.0.1:1/shop"
 
 /// The commands that ran without their lock, while another client held it or the database was down.
 /// Waits for one for at most `limit`.
-std::string ran_without_the_lock(const std::vector<std::string>& shells, const std::string& script,
-                                 std::chrono::seconds limit = 1s) {
+std::string ran_without_the_lock(const programs& has, const std::vector<std::string>& shells,
+                                 const std::string& script, std::chrono::seconds limit = 1s) {
     const auto in = fresh_tables();
-    stage free;
+    stage free{has};
     free.start(shells.front(), script, in->url());
     free.end(tool::patience);
+    CAPTURE(free.said());
     const holder_of_all other{*in};
     // All run at once: most of them wait until they are killed.
     std::deque<stage> all;
     for (const auto& shell : shells) {
-        all.emplace_back().start(shell, script, in->url());
-        all.emplace_back().start(shell, script, database_that_is_down);
+        all.emplace_back(has).start(shell, script, in->url());
+        all.emplace_back(has).start(shell, script, database_that_is_down);
     }
     static_cast<void>(tool::eventually(
         [&] {
@@ -296,7 +313,8 @@ std::string ran_without_the_lock(const std::vector<std::string>& shells, const s
 }  // namespace
 
 TEST_CASE("every example works while its lock is free") {
-    stage on;
+    const programs has;
+    stage on{has};
     for (const auto& each : all_examples()) {
         for (const auto& shell : shells_of(each.script)) {
             const auto in = fresh_tables();
@@ -304,16 +322,17 @@ TEST_CASE("every example works while its lock is free") {
             CAPTURE(each.script);
             CAPTURE(shell);
             on.start(shell, each.script, in->url());
-            const auto has = [&](const char* word) {
+            const auto says = [&](const char* word) {
                 return each.script.find(word) != std::string::npos;
             };
             // Until they are interrupted.
-            const bool goes_on = (has("rowlock observe") && !has("--once")) || has("rowlock serve");
+            const bool goes_on =
+                (says("rowlock observe") && !says("--once")) || says("rowlock serve");
             const auto code = on.end(goes_on ? 1s : tool::patience);
             CAPTURE(on.said());
             // Those answer that the lock is free, or that there is none of that name yet.
-            const bool names_none = has("rowlock show nightly") || has("rowlock history nightly");
-            const bool asks = has("rowlock held") || has("observe --once") ||
+            const bool names_none = says("rowlock show nightly") || says("rowlock history nightly");
+            const bool asks = says("rowlock held") || says("observe --once") ||
                               (names_none && !takes_a_lock(each.script));
             if (goes_on) {
                 CHECK_FALSE(code.has_value());
@@ -328,6 +347,7 @@ TEST_CASE("every example works while its lock is free") {
 TEST_CASE(
     "no example runs its protected command while another client holds the lock or the database is "
     "down") {
+    const programs has;
     std::size_t count = 0;
     auto all = all_examples();
     std::erase_if(all, [](const example& each) { return !takes_a_lock(each.script); });
@@ -335,8 +355,8 @@ TEST_CASE(
     while (count < all.size()) {
         std::vector<std::pair<example, std::future<std::string>>> running;
         for (; count < all.size() && running.size() < 6; ++count) {
-            running.emplace_back(all[count], std::async(std::launch::async, [&all, count] {
-                                     return ran_without_the_lock(shells_of(all[count].script),
+            running.emplace_back(all[count], std::async(std::launch::async, [&has, &all, count] {
+                                     return ran_without_the_lock(has, shells_of(all[count].script),
                                                                  all[count].script);
                                  }));
         }
@@ -351,9 +371,10 @@ TEST_CASE(
 }
 
 TEST_CASE("a recipe that fails open is detected (control)") {
+    const programs has;
     const std::string open =
         "read -r token grant <<<\"$(rowlock acquire --for 10m -n deploy)\" || exit\n./deploy.sh\n";
-    CHECK(ran_without_the_lock({"bash"}, open, 20s) != "");
+    CHECK(ran_without_the_lock(has, {"bash"}, open, 20s) != "");
     const std::string unchecked = "rowlock acquire --for 10m -n deploy\n./deploy.sh\n";
-    CHECK(ran_without_the_lock({"dash"}, unchecked, 20s) != "");
+    CHECK(ran_without_the_lock(has, {"dash"}, unchecked, 20s) != "");
 }
