@@ -140,6 +140,29 @@ TEST_CASE(
     }
 }
 
+// Its control is the case above. A grant that an operator has ended since is one such: a client
+// that stalls reads its wake-up after its own heartbeat has found the change.
+TEST_CASE(
+    "a wake-up that may be older than a change of the session's rows makes no waiter believe") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        stranger stranger{database};
+        scene on{database};
+        const auto beats = on.waiter.stats().heartbeats;
+        database.run(
+            "update rowlock_session set revision = revision + 1 where id in (select session from "
+            "rowlock_waiter)");
+        REQUIRE(eventually([&] { return on.waiter.stats().heartbeats > beats + 1; }));
+        REQUIRE(stranger.say(
+            on.victim, {wakeup::encode_wakeup({on.grant_id, forged_token}, on.victim.secret)}));
+        REQUIRE(eventually([&] { return on.waiter.stats().wake_ups > 0; }));
+        CHECK(on.waiting.wait_for(200ms) == std::future_status::timeout);
+        const auto got = on.serve();
+        CHECK(got.token().value() < 100);
+        CHECK(got.held());
+        CHECK(on.waiter.stats().lost == 0);
+    }
+}
+
 TEST_CASE("an overheard proof proves nothing else, and nothing once its grant has ended") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;

@@ -20,7 +20,8 @@ bool grant_verifier::handed_over(const protocol::handed_over& next) {
     const auto which = parts_.registry.find(next.grant_id);
     if (!which) return false;  // it was reported already, or is to be given back
     if (which->of_several()) return call(*which);
-    if (which->max_duration || which->kind() == protocol::hold_kind::permits) {
+    if (which->max_duration || which->kind() == protocol::hold_kind::permits ||
+        which->hints_may_be_old()) {
         parts_.tasks.verify({which, nullptr, next.token, parts_.now()});
         return true;
     }
@@ -47,7 +48,7 @@ bool grant_verifier::on_message(std::string_view message, bool by_database) {
     // not be allowed to write it: there the row is read. And our node of a cluster may show only
     // later what was committed on another, and the grant would be refuted.
     const bool believed =
-        which->kind() == protocol::hold_kind::lease &&
+        which->kind() == protocol::hold_kind::lease && !which->hints_may_be_old() &&
         (by_database || (parts_.context.traits().secrets_prove_writers && !link_.in_cluster()));
     // The transaction that wrote the grant sent this, delivered after its commit, or it was sent
     // after that: durable, or keeping a promise that was. So the grant is believed, and then

@@ -58,6 +58,8 @@ struct waiter {
     const std::string name;
     const rowlock::grant_id grant_id;
     const std::shared_ptr<session> ours;
+    /// When it began to wait (change_news::looks): a later look may have found its grant ended.
+    const std::int64_t looks_before = ours->news().looks;
     const std::string thread;  ///< label of the waiting thread, for deadlock detection
     /// The lease will have a deadline of its own, so long after the grant.
     const std::optional<std::chrono::milliseconds> max_duration;
@@ -89,6 +91,11 @@ struct waiter {
 
     [[nodiscard]] protocol::hold_kind kind() const noexcept {
         return permits.count > 0 ? protocol::hold_kind::permits : protocol::hold_kind::lease;
+    }
+    /// Whether a hint of its grant may be older than what a heartbeat has found: then the row is
+    /// read before the grant is believed.
+    [[nodiscard]] bool hints_may_be_old() const noexcept {
+        return ours->news().looks != looks_before;
     }
     [[nodiscard]] bool over() const noexcept { return now > state::waiting; }
     [[nodiscard]] bool of_several() const noexcept { return !also.empty(); }

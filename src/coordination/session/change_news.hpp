@@ -18,6 +18,9 @@ class change_news {
 public:
     /// As last read. Atomic: a late heartbeat is also sent on a second connection.
     std::atomic<std::int64_t> revision{0};
+    /// How often a heartbeat was refused, and has led to a look at our rows: what was said of them
+    /// before may have changed.
+    std::atomic<std::int64_t> looks{0};
 
     /// Whether this revision is later than the known one and any notified one.
     [[nodiscard]] bool is_news(std::int64_t of) const;

@@ -139,6 +139,7 @@ heartbeat::beaten heartbeat::send(session& ours, sql::connection& db, sql::deadl
 /// lease.
 heartbeat::beaten heartbeat::after_refusal(session& ours, sql::connection& db,
                                            sql::deadline until) {
+    ++ours.news().looks;
     const auto state = context_.leases.state_of(db, ours.id(), until);
     if (!state.live) {
         sessions_.lose(ours, sessions_.why_over(ours, db, until));
