@@ -73,12 +73,20 @@ nap sleep_on(connection& db, session_id who, const wait_lock& before,
 }
 
 bool is_asleep(connection& by, session_id who) {
-    return by.query(
-                 "select count(*) from information_schema.processlist where state = 'User lock' "
-                 "and info like '% as rowlock#_wake#_" +
-                     to_string(who) + "' escape '#'",
-                 soon())
-               .integer(0, 0) == 1;
+    // MySQL cannot show the list while a statement of some other test has a character of four
+    // bytes.
+    constexpr int cannot_convert = 3854;
+    try {
+        return by.query(
+                     "select count(*) from information_schema.processlist where state = 'User "
+                     "lock' and info like '% as rowlock#_wake#_" +
+                         to_string(who) + "' escape '#'",
+                     soon())
+                   .integer(0, 0) == 1;
+    } catch (const rowlock::error& failure) {
+        if (failure.native_code() != cannot_convert) throw;
+        return false;
+    }
 }
 
 // Sleeps in its own thread. Returns once `by` has seen the sleep in the server.

@@ -59,7 +59,7 @@ struct waiter {
     const rowlock::grant_id grant_id;
     const std::shared_ptr<session> ours;
     /// When it began to wait (change_news::looks): a later look may have found its grant ended.
-    const std::int64_t looks_before = ours->news().looks;
+    const std::int64_t looks_before = ours ? ours->news().looks.load() : 0;
     const std::string thread;  ///< label of the waiting thread, for deadlock detection
     /// The lease will have a deadline of its own, so long after the grant.
     const std::optional<std::chrono::milliseconds> max_duration;

@@ -120,13 +120,14 @@ select {blocker}
  order by 5 desc
 
 -- statement blockers_on_mysql
--- The same on MySQL, which shows who waits for whom elsewhere.
+-- The same on MySQL, which shows who waits for whom elsewhere. Its information_schema.processlist cannot be read while
+-- any statement has a character of four bytes (error 3854).
 -- $1 connection id of the waiting transaction
 select {blocker}
   from information_schema.innodb_trx r
        straight_join performance_schema.data_lock_waits w on w.requesting_engine_transaction_id = r.trx_id
        straight_join information_schema.innodb_trx b on b.trx_id = w.blocking_engine_transaction_id
-       left join information_schema.processlist p on p.id = b.trx_mysql_thread_id
+       left join performance_schema.processlist p on p.id = b.trx_mysql_thread_id
  where r.trx_mysql_thread_id = $1 and b.trx_state <> 'LOCK WAIT'
  group by b.trx_mysql_thread_id, b.trx_id
  order by 5 desc
