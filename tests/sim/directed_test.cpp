@@ -249,6 +249,30 @@ TEST_CASE("a holder learns of a forced release with its next heartbeat, whatever
     });
 }
 
+TEST_CASE("a holder that learns of its grant after a request for it keeps its whole margin") {
+    simulated([](stage& on) {
+        client before{on.source()};
+        client holder{on.source(),
+                      {.ttl = 7s,
+                       .heartbeat = 100ms,
+                       .margin = 4s,
+                       .poll_interval = 2s,
+                       .wake_ups = wakeup_mode::polling}};
+        client asking{on.source()};
+        auto first = before.acquire("job");
+        std::optional<lease> got;
+        std::thread waits{[&] { got = holder.acquire("job"); }};
+        REQUIRE(eventually([&] { return asking.waiters("job").size() == 1; }));
+        first.release();
+        REQUIRE(asking.request_release("job", fencing_token{first.token().value() + 1}));
+        waits.join();
+        REQUIRE(eventually([&] { return got->lost().stop_requested(); }));
+        const auto lost = steady::now();
+        (void)take(asking, "job");
+        CHECK(steady::now() - lost >= 4s - 2ms);
+    });
+}
+
 // --- limits --------------------------------------------------------------------------------------
 
 // shows: promise-19, fault-max-hold

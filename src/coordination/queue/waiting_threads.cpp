@@ -37,9 +37,12 @@ waiter_registry::hooks waiting_threads::registry_hooks() {
                 [this](const waiter& which, const waiter_registry::served_entry& found) {
                     std::optional<std::chrono::microseconds> deadline;
                     if (found.deadline_us) deadline.emplace(*found.deadline_us);
+                    // A caller that set no limit has one by a request for the release.
+                    const std::chrono::microseconds whole =
+                        which.max_duration.value_or(std::chrono::milliseconds::max() / 1000);
                     auto made = parts_.grants.make(*which.ours, which.name, which.grant_id,
                                                    found.token, found.sent, deadline, which.thread,
-                                                   which.permits.count, which.max_duration);
+                                                   which.permits.count, whole);
                     made->queued = true;
                     return made;
                 },
