@@ -62,7 +62,7 @@ public:
         filler_.query(fmt::format(fmt::runtime(text), where_.prefix()));
     }
     void settle() {
-        for (const char* const each : {"session", "lease", "waiter"}) {
+        for (const char* const each : {"session", "lease", "ticket"}) {
             filler_.query(fmt::format("vacuum analyze {}{}", where_.prefix(), each));
         }
         filler_.query("checkpoint");
@@ -189,7 +189,7 @@ void measure_waiters(findings& found, const std::string& url, int largest, int c
                         "generate_series(1, {}) i",
                         sessions, names));
         at->fill(
-            fmt::format("insert into {{0}}waiter (name, session, grant_id, enqueued_at) select 'n' "
+            fmt::format("insert into {{0}}ticket (name, session, grant_id, enqueued_at) select 'n' "
                         "|| i % {} + 1, i % {} "
                         "+ 1, i, clock_timestamp() from generate_series(1, {}) i",
                         names, sessions, size));

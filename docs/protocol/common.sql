@@ -10,8 +10,9 @@
 (l.session is null or s.id is null or s.ended = 1 or coalesce(l.deadline <= {now}, 0))
 
 -- fragment waits
--- Whether entry w of session m can be served: its session lives, and its caller's time limit has not passed.
-({live} and coalesce(w.waits_until > {now}, 1))
+-- Whether entry w of session m waits for the lease and can be served: its session lives, and its caller's time limit has
+-- not passed. An entry with a weight waits for permits of a semaphore or a shared_mutex.
+(w.weight is null and {live} and coalesce(w.waits_until > {now}, 1))
 
 -- fragment expired
 -- Whether s holds the lease l, has expired, and is not ended: to be ended before the lease is free.
@@ -61,7 +62,7 @@ update rowlock_session set ended = 1 where id = $1 and ended = 0
 select {greatest}(coalesce(l.token, 0), f.floor) + 1,
        (select count(*) from rowlock_session m where m.id = $2 and {live}),
        l.name is not null, l.token, {free},
-       exists (select 1 from rowlock_waiter w {join} rowlock_session m
+       exists (select 1 from rowlock_ticket w {join} rowlock_session m
                 where w.name = $1 and m.id = w.session and {waits}),
        l.session, {expired}, {left}
   from rowlock_token_floor f
@@ -108,7 +109,7 @@ update rowlock_lease
 -- statement enqueue
 -- $1 name  $2 my session  $3 grant id  $4 thread or NULL  $5 note or NULL  $6 own deadline in µs, or NULL
 -- $7 time limit of your caller in µs, or NULL
-insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, waits_until)
+insert into rowlock_ticket (name, session, grant_id, thread, note, deadline_us, enqueued_at, waits_until)
 values ($1, $2, $3, $4, $5, $6, {now}, {now} + $7)
 
 -- statement entry
@@ -118,11 +119,11 @@ values ($1, $2, $3, $4, $5, $6, {now}, {now} + $7)
 select (select count(*) from rowlock_session m where m.id = $2 and {live}),
        mine.ticket,
        mine.ticket is not null
-       and not exists (select 1 from rowlock_waiter w {join} rowlock_session m
+       and not exists (select 1 from rowlock_ticket w {join} rowlock_session m
                         where w.name = $1 and w.ticket < mine.ticket and m.id = w.session and {waits}),
        {free}, l.session, {expired}, {left}, 0
   from (select 1 as one) as one
-       left join rowlock_waiter mine on mine.name = $1 and mine.session = $2 and mine.grant_id = $3
+       left join rowlock_ticket mine on mine.name = $1 and mine.session = $2 and mine.grant_id = $3
        left join rowlock_lease l on l.name = $1
        left join rowlock_session s on s.id = l.session
 
@@ -140,15 +141,15 @@ select {greatest}(coalesce(l.token, 0), f.floor) + 1,
        left join rowlock_session s on s.id = l.session
        left join (select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us, w.members,
                          m.wake_address, m.wake_secret, m.mailbox
-                    from rowlock_waiter w {join} rowlock_session m
+                    from rowlock_ticket w {join} rowlock_session m
                    where w.name = $1 and m.id = w.session and {waits}
                    order by w.ticket limit 1) w on 1 = 1
  where f.id = 1
 
--- statement delete_waiter
+-- statement delete_ticket
 -- By primary key alone: on MySQL another key would deadlock with enqueuers.
 -- $1 ticket  $2 name, which is part of the key on PostgreSQL
-delete from rowlock_waiter where ticket = $1 and $2 is not null
+delete from rowlock_ticket where ticket = $1 and $2 is not null
 
 -- statement restore_lease
 -- The name is taken (MySQL: 1062): read again.

@@ -25,8 +25,9 @@ substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
 ({unexpired} and {here})
 
 -- fragment waits
--- Whether entry w of session m can be served: its session lives, and its caller's time limit has not passed.
-({live} and coalesce(w.waits_until > clock_timestamp(), true))
+-- Whether entry w of session m waits for the lease and can be served: its session lives, and its caller's time limit has
+-- not passed. An entry with a weight waits for permits of a semaphore or a shared_mutex.
+(w.weight is null and {live} and coalesce(w.waits_until > clock_timestamp(), true))
 
 -- fragment free
 -- Whether lease l, left-joined to its session s, may be granted.
@@ -43,7 +44,7 @@ substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
 -- fragment reserved
 -- The grant id of the waiter to which lease l promises its next token, if that waiter's session lives, here or on a
 -- server before this one: no other may have the lease.
-(select h.grant_id from rowlock_waiter h join rowlock_session m on m.id = h.session
+(select h.grant_id from rowlock_ticket h join rowlock_session m on m.id = h.session
   where h.grant_id = l.successor and {unexpired})
 
 -- statement setup
@@ -127,7 +128,7 @@ select greatest(coalesce(l.token, 0), f.floor) + 1 + (l.successor is not null)::
        (select count(*) from rowlock_session m where m.id = $2::bigint and {live}),
        (l.name is not null)::int, l.token, {free}::int,
        ({reserved} is not null
-        or exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
+        or exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
                     where w.name = $1::text and {waits}))::int,
        l.session, {expired}::int, {left}
   from rowlock_token_floor f
@@ -176,7 +177,7 @@ update rowlock_lease
 -- statement enqueue
 -- $1 name  $2 my session  $3 grant id  $4 thread or NULL  $5 note or NULL  $6 own deadline in µs, or NULL
 -- $7 time limit of your caller in µs, or NULL
-insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, waits_until)
+insert into rowlock_ticket (name, session, grant_id, thread, note, deadline_us, enqueued_at, waits_until)
 values ($1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_timestamp(),
         clock_timestamp() + $7::bigint::float8 * interval '1 microsecond')
 
@@ -187,11 +188,11 @@ values ($1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_
 select (select count(*) from rowlock_session m where m.id = $2::bigint and {live}),
        mine.ticket,
        (mine.ticket is not null
-        and not exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
+        and not exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
                          where w.name = $1::text and w.ticket < mine.ticket and {waits}))::int,
        {free}::int, l.session, {expired}::int, {left}, coalesce(mine.ticket <= l.served - 256, false)::int
   from (values (1)) as one
-       left join rowlock_waiter mine on mine.name = $1::text and mine.session = $2::bigint and mine.grant_id = $3::bigint
+       left join rowlock_ticket mine on mine.name = $1::text and mine.session = $2::bigint and mine.grant_id = $3::bigint
        left join rowlock_lease l on l.name = $1::text
        left join rowlock_session s on s.id = l.session
 
@@ -209,14 +210,14 @@ select greatest(coalesce(l.token, 0), f.floor) + 1 + (coalesce(l.successor, w.gr
        left join rowlock_session s on s.id = l.session
        left join lateral (
             select w.*, m.wake_address, m.wake_secret, m.mailbox
-              from rowlock_waiter w join rowlock_session m on m.id = w.session
+              from rowlock_ticket w join rowlock_session m on m.id = w.session
              where w.name = $1::text and {waits} and w.grant_id = coalesce({reserved}, w.grant_id)
              order by w.ticket limit 1) w on true
  where f.id = 1
 
--- statement delete_waiter
+-- statement delete_ticket
 -- $1 ticket  $2 name
-delete from rowlock_waiter where name = $2::text and ticket = $1::bigint
+delete from rowlock_ticket where name = $2::text and ticket = $1::bigint
 
 -- statement restore_lease
 -- $1 name

@@ -82,7 +82,7 @@ class Client:
                 continue
             self.db.execute("begin immediate")
             both = (self.change("take", name, session, grant, thread, note, limit, seen, token) == 1
-                    and self.change("delete_waiter", ticket, name) == 1)
+                    and self.change("delete_ticket", ticket, name) == 1)
             self.db.execute("commit" if both else "rollback")
 
     def keep(self, grant):

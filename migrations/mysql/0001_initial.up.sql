@@ -80,32 +80,37 @@ create table if not exists rowlock_lease (
     retained bigint null
 ) engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;
 
--- One row for each entry in the queue of a lease. It lives as long as its session.
---   name          of the lease that is waited for
---   ticket        the lowest is served first. Galera nodes hand out interleaved tickets: there
---                 the order is nearly that of arrival
+-- One row for each entry in a queue: of a lease, a semaphore or a shared_mutex. It lives as long as its session.
+--   name          of the lock that is waited for
+--   ticket        the lowest is served first; one sequence for all queues, which begins at 10^12: lower ones are for
+--                 upgrades, which come before all. Galera nodes hand out interleaved tickets: there the order is nearly
+--                 that of arrival
 --   session       who waits. The index is for a client that looks at all its entries at once, for the
 --                 deletion of its session, and for whoever follows a circle of waiters from a holder
 --                 to what that waits for
---   grant_id      becomes the grant_id of the lease. Delete rows by ticket: deleting by this key
+--   grant_id      becomes the grant_id of the lease or hold. Delete rows by ticket: deleting by this key
 --                 deadlocks with inserts
---   mode          0 = exclusive, the only one so far
+--   weight        how many permits are waited for; null: it waits for the lease
+--   kind          as that of the counter; null: it waits for the lease
+--   base          of an upgrade: the grant_id of the hold that it makes exclusive
 --   members       in how many queues the request has an entry; the tickets of one request
 --                 follow each other, and none of them is served alone
 --   priority      of a candidate in an election; the greatest leads first
 --   enqueued_at   for display
---   thread, note  of the waiter; copied to the lease
---   deadline_us   the lease ends so long after its grant; null = never
+--   thread, note  of the waiter; copied to what it is granted
+--   deadline_us   the grant ends so long after it was made; null = never
 --   blocks        labels of holds, other than those of `thread`, that are not released before this
 --                 entry is served, separated by |, for the search for deadlocks; null = none
 --   waits_until   the time limit of its caller: the entry is not served after it (docs/adr/0060);
 --                 null = it has none
-create table if not exists rowlock_waiter (
+create table if not exists rowlock_ticket (
     ticket bigint not null auto_increment primary key,
     name varbinary(255) not null,
     session bigint not null,
     grant_id bigint not null,
-    mode smallint not null default 0,
+    weight bigint null,
+    kind smallint null,
+    base bigint null,
     members smallint not null default 1,
     priority smallint not null default 0,
     enqueued_at bigint not null,
@@ -114,10 +119,10 @@ create table if not exists rowlock_waiter (
     deadline_us bigint null,
     blocks text null,
     waits_until bigint null,
-    unique key rowlock_waiter_grant_id (grant_id),
-    key rowlock_waiter_name_ticket (name, ticket),
-    key rowlock_waiter_session_thread (session, thread)
-) engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;
+    unique key rowlock_ticket_grant_id (grant_id),
+    key rowlock_ticket_name_ticket (name, ticket),
+    key rowlock_ticket_session_thread (session, thread)
+) engine = InnoDB auto_increment = 1000000000000 row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;
 
 -- One row for each semaphore and each shared_mutex, which is a counter as a semaphore's where the
 -- permits of a hold say its mode: shared 1, upgradeable 10^9, exclusive all, 2·10^9 - 1. So any
@@ -172,31 +177,6 @@ create table if not exists rowlock_permit (
     primary key (name, grant_id),
     key rowlock_permit_session (session)
 ) engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;
-
--- One row for each entry in the queue of a semaphore or a shared_mutex; as rowlock_waiter.
---   ticket   the first is 10^12: lower ones are for upgrades, which come before every waiter
---   permits  how many are waited for
---   kind     as that of its counter
---   base     of an upgrade: the grant_id of the hold that it makes exclusive
-create table if not exists rowlock_permit_waiter (
-    ticket bigint not null auto_increment primary key,
-    name varbinary(255) not null,
-    session bigint not null,
-    grant_id bigint not null,
-    permits bigint not null,
-    kind smallint not null default 0,
-    members smallint not null default 1,
-    enqueued_at bigint not null,
-    thread varchar(255) null,
-    note varchar(1000) null,
-    deadline_us bigint null,
-    base bigint null,
-    blocks text null,
-    waits_until bigint null,
-    unique key rowlock_permit_waiter_grant_id (grant_id),
-    key rowlock_permit_waiter_name_ticket (name, ticket),
-    key rowlock_permit_waiter_session (session)
-) engine = InnoDB auto_increment = 1000000000000 row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;
 
 -- Runs of work that is to be done once a period, or not too often. The lease of the same name makes them exclusive; one row
 -- for each name, which stays.

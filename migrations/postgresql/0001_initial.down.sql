@@ -3,8 +3,7 @@
 -- last: while this waits for another table, sessions are kept alive.
 drop table if exists rowlock_lease;
 drop table if exists rowlock_semaphore;
-drop table if exists rowlock_waiter;
-drop table if exists rowlock_permit_waiter;
+drop table if exists rowlock_ticket;
 drop table if exists rowlock_permit;
 drop table if exists rowlock_run;
 drop table if exists rowlock_barrier;

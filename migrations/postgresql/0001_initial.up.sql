@@ -100,32 +100,36 @@ create table rowlock_lease (
 ) with (fillfactor = 50, vacuum_truncate = off,
         autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0.02);
 
--- One row for each entry in the queue of a lease. It lives as long as its session.
---   name          of the lease that is waited for
---   ticket        the lowest is served first
+-- One row for each entry in a queue: of a lease, a semaphore or a shared_mutex. It lives as long as its session.
+--   name          of the lock that is waited for
+--   ticket        the lowest is served first; one sequence for all queues. An upgrade's is negative: it comes before all
 --   session       who waits. The index is for a client that looks at all its entries at once, for the
 --                 deletion of its session, and for whoever follows a circle of waiters from a holder
 --                 to what that waits for
---   grant_id      becomes the grant_id of the lease
---   mode          0 = exclusive, the only one so far
+--   grant_id      becomes the grant_id of the lease or hold
+--   weight        how many permits are waited for; null: it waits for the lease
+--   kind          as that of the counter; null: it waits for the lease
+--   base          of an upgrade: the grant_id of the hold that it makes exclusive
 --   members       in how many queues the request has an entry; those of one request have the same
 --                 ticket, and none of them is served alone
 --   priority      of a candidate in an election; the greatest leads first
 --   enqueued_at   for display
---   thread, note  of the waiter; copied to the lease
---   deadline_us   the lease ends so long after its grant; null = never
+--   thread, note  of the waiter; copied to what it is granted
+--   deadline_us   the grant ends so long after it was made; null = never
 --   blocks        labels of holds, other than those of `thread`, that are not released before this
 --                 entry is served, separated by |, for the search for deadlocks; null = none
 --   waits_until   the time limit of its caller: the entry is not served after it (docs/adr/0060);
 --                 null = it has none
 -- The key is (name, ticket) and there is none on the ticket alone: "the lowest ticket of a name" with
 -- LIMIT 1 would tempt the planner, where statistics are old, to walk that one past every other queue.
-create table rowlock_waiter (
+create table rowlock_ticket (
     name text collate "C" not null,
     ticket bigint not null generated always as identity,
     session bigint not null,
     grant_id bigint not null unique,
-    mode smallint not null default 0,
+    weight bigint,
+    kind smallint,
+    base bigint,
     members smallint not null default 1,
     priority smallint not null default 0,
     enqueued_at timestamptz not null,
@@ -138,7 +142,7 @@ create table rowlock_waiter (
 ) with (vacuum_truncate = off,
         -- A look for the lowest ticket steps over the index entries of those served before.
         autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0);
-create index on rowlock_waiter (session, thread);
+create index on rowlock_ticket (session, thread);
 
 -- One row for each semaphore and each shared_mutex, which is a counter as a semaphore's where the
 -- permits of a hold say its mode: shared 1, upgradeable 10^9, exclusive all, 2·10^9 - 1. So any
@@ -194,31 +198,6 @@ create table rowlock_permit (
 ) with (vacuum_truncate = off,
         autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0.02);
 create index on rowlock_permit (session);
-
--- One row for each entry in the queue of a semaphore or a shared_mutex; as rowlock_waiter.
---   permits  how many are waited for
---   kind     as that of its counter
---   base     of an upgrade: the grant_id of the hold that it makes exclusive
-create table rowlock_permit_waiter (
-    name text collate "C" not null,
-    ticket bigint not null generated always as identity,
-    session bigint not null,
-    grant_id bigint not null unique,
-    permits bigint not null,
-    kind smallint not null default 0,
-    members smallint not null default 1,
-    enqueued_at timestamptz not null,
-    thread text,
-    note text,
-    deadline_us bigint,
-    base bigint,
-    blocks text,
-    waits_until timestamptz,
-    primary key (name, ticket)
-) with (vacuum_truncate = off,
-        -- A look for the lowest ticket steps over the index entries of those served before.
-        autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0);
-create index on rowlock_permit_waiter (session);
 
 -- Runs of work that is to be done once a period, or not too often. The lease of the same name makes them exclusive; one row
 -- for each name, which stays.

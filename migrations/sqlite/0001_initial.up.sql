@@ -76,30 +76,34 @@ create table rowlock_lease (
     retained integer
 ) without rowid;
 
--- One row for each entry in the queue of a lease. It lives as long as its session.
---   name          of the lease that is waited for
---   ticket        the lowest is served first; never used twice
+-- One row for each entry in a queue: of a lease, a semaphore or a shared_mutex. It lives as long as its session.
+--   name          of the lock that is waited for
+--   ticket        the lowest is served first; one sequence for all queues. An upgrade's is negative: it comes before all
 --   session       who waits. The index is for a client that looks at all its entries at once, for the
 --                 deletion of its session, and for whoever follows a circle of waiters from a holder
 --                 to what that waits for
---   grant_id      becomes the grant_id of the lease
---   mode          0 = exclusive, the only one so far
+--   grant_id      becomes the grant_id of the lease or hold
+--   weight        how many permits are waited for; null: it waits for the lease
+--   kind          as that of the counter; null: it waits for the lease
+--   base          of an upgrade: the grant_id of the hold that it makes exclusive
 --   members       in how many queues the request has an entry; the tickets of one request
 --                 follow each other, and none of them is served alone
 --   priority      of a candidate in an election; the greatest leads first
 --   enqueued_at   for display
---   thread, note  of the waiter; copied to the lease
---   deadline_us   the lease ends so long after its grant; null = never
+--   thread, note  of the waiter; copied to what it is granted
+--   deadline_us   the grant ends so long after it was made; null = never
 --   blocks        labels of holds, other than those of `thread`, that are not released before this
 --                 entry is served, separated by |, for the search for deadlocks; null = none
 --   waits_until   the time limit of its caller: the entry is not served after it (docs/adr/0060);
 --                 null = it has none
-create table rowlock_waiter (
+create table rowlock_ticket (
     ticket integer primary key autoincrement,
     name text not null,
     session integer not null,
     grant_id integer not null unique,
-    mode integer not null default 0,
+    weight integer check (weight > 0),
+    kind integer,
+    base integer,
     members integer not null default 1,
     priority integer not null default 0,
     enqueued_at integer not null,
@@ -109,8 +113,8 @@ create table rowlock_waiter (
     blocks text,
     waits_until integer
 );
-create index rowlock_waiter_name_ticket on rowlock_waiter (name, ticket);
-create index rowlock_waiter_session_thread on rowlock_waiter (session, thread);
+create index rowlock_ticket_name_ticket on rowlock_ticket (name, ticket);
+create index rowlock_ticket_session_thread on rowlock_ticket (session, thread);
 
 -- One row for each semaphore and each shared_mutex, which is a counter as a semaphore's where the
 -- permits of a hold say its mode: shared 1, upgradeable 10^9, exclusive all, 2·10^9 - 1. So any
@@ -163,29 +167,6 @@ create table rowlock_permit (
     primary key (name, grant_id)
 ) without rowid;
 create index rowlock_permit_session on rowlock_permit (session);
-
--- One row for each entry in the queue of a semaphore or a shared_mutex; as rowlock_waiter.
---   permits  how many are waited for
---   kind     as that of its counter
---   base     of an upgrade: the grant_id of the hold that it makes exclusive
-create table rowlock_permit_waiter (
-    ticket integer primary key autoincrement,
-    name text not null,
-    session integer not null,
-    grant_id integer not null unique,
-    permits integer not null check (permits > 0),
-    kind integer not null default 0,
-    members integer not null default 1,
-    enqueued_at integer not null,
-    thread text,
-    note text,
-    deadline_us integer,
-    base integer,
-    blocks text,
-    waits_until integer
-);
-create index rowlock_permit_waiter_name_ticket on rowlock_permit_waiter (name, ticket);
-create index rowlock_permit_waiter_session on rowlock_permit_waiter (session);
 
 -- Runs of work that is to be done once a period, or not too often. The lease of the same name makes them exclusive; one row
 -- for each name, which stays.

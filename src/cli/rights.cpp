@@ -115,10 +115,9 @@ std::vector<table_rights> rights_of_a_client(sql::dialect speaks) {
     if (speaks == sql::dialect::postgresql) waiter.emplace_back("update");
     return {{"rowlock_session", "owner", {"select", "insert", "update", "delete"}},
             {"rowlock_lease", "name", {"select", "insert", "update", "delete"}},
-            {"rowlock_waiter", "name", waiter},
+            {"rowlock_ticket", "name", waiter},
             {"rowlock_semaphore", "name", {"select", "insert", "update", "delete"}},
             {"rowlock_permit", "name", {"select", "insert", "update", "delete"}},
-            {"rowlock_permit_waiter", "name", waiter},
             {"rowlock_version", "resource", {"select", "insert", "update"}},
             {"rowlock_run", "name", {"select", "insert", "update"}},
             {"rowlock_barrier", "name", {"select", "insert", "update", "delete"}},

@@ -58,13 +58,6 @@ protocol::grant_request limited(protocol::grant_request request, const acquire_o
     return request;
 }
 
-template <typename Protocol>
-void delete_entries(sql::connection& db, const Protocol& of, session_id session,
-                    sql::deadline until) {
-    while (of.delete_entries_of(db, session, until)) {
-    }
-}
-
 class script_lease final : public script_lock {
 public:
     script_lease(const link& to, const acquire_options& options) : link_{to}, options_{options} {}
@@ -268,7 +261,7 @@ public:
     }
 
     void enqueue(sql::connection& db, const script_hold& hold, sql::deadline until) override {
-        link_.semaphores().enqueue(db, limited(request(hold), options_, link_, db, until), until);
+        link_.queue().enqueue(db, limited(request(hold), options_, link_, db, until), until);
     }
 
     place_in_line find_place(sql::connection& db, const script_hold& hold,
@@ -298,7 +291,7 @@ public:
     }
 
     bool cancel(sql::connection& db, const script_hold& hold, sql::deadline until) override {
-        return !link_.semaphores().cancel(db, std::array{hold.grant_id}, until).empty();
+        return !link_.queue().cancel(db, std::array{hold.grant_id}, until).empty();
     }
 
     std::optional<protocol::queue_grant> served(sql::connection& db, const script_hold& hold,
@@ -397,13 +390,15 @@ void serve_after(sql::connection& db, const link& to, session_id ended_session,
         } catch (const error&) {
         }
     };
-    if_possible([&] { delete_entries(db, to.queue(), ended_session, until); });
     if_possible([&] {
         for (const auto& name : to.semaphores().names_of(db, ended_session, until)) {
             to.semaphores().sweep(db, name, until);
             grant_permits(db, to, name, until);
         }
-        delete_entries(db, to.semaphores(), ended_session, until);
+    });
+    if_possible([&] {
+        while (to.queue().delete_entries_of(db, ended_session, until)) {
+        }
     });
 }
 

@@ -95,7 +95,6 @@ private:
     bool serve(const std::string& name);
     void tend_semaphores();
     void tend(const protocol::neglected_semaphore& one);
-    std::int64_t remove_permit_waiters();
     std::int64_t delete_sessions();
     std::vector<session_id> ended_sessions();
     std::unordered_set<session_id> ended_holders();

@@ -70,10 +70,7 @@ reap_report reaper_round::run() {
     step("freeing leases", [&] { report_.leases_freed = free_leases(); });
     step("removing queue entries", [&] { report_.waiters_removed = remove_waiters(); });
     step("returning permits", [&] {
-        sql::unless_out_of_reach([&] {
-            tend_semaphores();
-            report_.waiters_removed += remove_permit_waiters();
-        });
+        sql::unless_out_of_reach([&] { tend_semaphores(); });
     });
     step("deleting ended sessions", [&] { report_.sessions_deleted = delete_sessions(); });
     step("deleting idle leases", [&] { delete_idle_leases(); });
@@ -242,15 +239,6 @@ void reaper_round::tend(const protocol::neglected_semaphore& one) {
         }
         return true;
     }));
-}
-
-std::int64_t reaper_round::remove_permit_waiters() {
-    std::int64_t total = 0;
-    for (;;) {
-        const auto removed = semaphores_->remove_dead_entries(db_, options_.batch, until());
-        total += removed;
-        if (removed < options_.batch || stop_.stop_requested()) return total;
-    }
 }
 
 /// Reads the sessions first: nothing new names a session that was ended before the leases were

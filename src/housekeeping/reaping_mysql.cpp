@@ -14,8 +14,8 @@ public:
         : reaper_round{of},
           orphans_{of.statements("orphans")},
           free_orphan_{of.statements("free_orphan")},
-          dead_waiters_{of.statements("dead_waiters")},
-          delete_waiter_{of.statements("delete_waiter")},
+          dead_tickets_{of.statements("tickets_to_reap")},
+          delete_ticket_{of.statements("delete_ticket")},
           deletable_leases_{of.statements("deletable_leases")},
           delete_lease_{of.statements("delete_lease")},
           delete_ended_session_{of.statements("delete_ended_session")} {}
@@ -41,9 +41,9 @@ private:
     std::int64_t remove_waiters() override {
         std::int64_t removed = 0;
         for (;;) {
-            const auto found = run_with(dead_waiters_, options_.batch);
+            const auto found = run_with(dead_tickets_, options_.batch);
             for (std::size_t row = 0; row < found.rows() && !stop_.stop_requested(); ++row) {
-                removed += run_with(delete_waiter_, found.integer(row, 0)).affected();
+                removed += run_with(delete_ticket_, found.integer(row, 0)).affected();
             }
             if (is_last(found)) return removed;
         }
@@ -77,7 +77,7 @@ private:
         add(execute(what, first));
     }
 
-    const sql::statement orphans_, free_orphan_, dead_waiters_, delete_waiter_, deletable_leases_,
+    const sql::statement orphans_, free_orphan_, dead_tickets_, delete_ticket_, deletable_leases_,
         delete_lease_, delete_ended_session_;
 };
 

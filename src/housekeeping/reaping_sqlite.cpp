@@ -11,14 +11,14 @@ public:
     explicit sqlite_round(const parts& of)
         : reaper_round{of},
           reap_leases_{of.statements("reap_leases")},
-          reap_waiters_{of.statements("reap_waiters")},
+          reap_tickets_{of.statements("reap_tickets")},
           delete_leases_{of.statements("delete_leases")},
           delete_ended_session_{of.statements("delete_ended_session")},
           scan_{scan_by(of.statements("next_name"))} {}
 
 private:
     std::int64_t free_leases() override { return change_all(reap_leases_); }
-    std::int64_t remove_waiters() override { return run_batches(reap_waiters_); }
+    std::int64_t remove_waiters() override { return run_batches(reap_tickets_); }
     std::int64_t delete_under_floor(std::int64_t retention_us) override {
         return change_all(delete_leases_, retention_us);
     }
@@ -47,7 +47,7 @@ private:
         return total;
     }
 
-    const sql::statement reap_leases_, reap_waiters_, delete_leases_, delete_ended_session_;
+    const sql::statement reap_leases_, reap_tickets_, delete_leases_, delete_ended_session_;
     const table_scan scan_;
 };
 

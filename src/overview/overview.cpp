@@ -46,16 +46,16 @@ public:
     snapshot read() {
         found_.at = time_at(db_.execute(statements_("overview_now"), {}, until_), 0, 0);
         read_holds("overview_leases");
-        read_entries("overview_lease_queues");
+        read_queues();
         try {
             read_semaphores();
             read_holds("overview_permits");
-            read_entries("overview_permit_queues");
             if (waits_ > 0 && waits_ <= most_entries) read_cycles();
             found_.searched = waits_ <= most_entries;
         } catch (const error& denied) {
             if (denied.kind() != errc::access_denied) throw;
             found_.only_leases = true;
+            std::erase_if(locks_, [](const auto& each) { return each.second.of != kind::lease; });
         }
         for (auto& [at, each] : locks_) found_.locks.push_back(std::move(each));
         return std::move(found_);
@@ -120,11 +120,11 @@ private:
         }
     }
 
-    void read_entries(const char* statement) {
-        const auto rows = rows_of(statement);
-        const bool counted = rows.columns() > columns_of_entry;
-        waits_ += rows.rows();
+    void read_queues() {
+        const auto rows = rows_of("overview_queues");
+        waits_ = rows.rows();
         for (std::size_t row = 0; row < rows.rows(); ++row) {
+            const bool counted = !rows.is_null(row, 12);
             const kind of = counted ? kind_at(rows, row, 12) : kind::lease;
             auto one = party_at<entry>(rows, row);
             one.priority = sql::shown_integer(rows, row, 10);
@@ -156,7 +156,6 @@ private:
     static constexpr std::size_t effort = 1'000'000;
 
     static constexpr std::size_t columns_of_lease = 15;
-    static constexpr std::size_t columns_of_entry = 12;
 
     sql::connection& db_;
     const sql::statement_set& statements_;

@@ -45,10 +45,9 @@ void query_quietly(sql::connection& db, std::string_view sql) noexcept {
 
 /// Those on MySQL, which are created one by one: after an interruption some exist.
 constexpr std::array history_triggers{
-    "granted",         "lease",         "deleted",      "queued",         "left",
-    "opened",          "ended",         "left_session", "permit_granted", "permit",
-    "permit_ended",    "permit_queued", "permit_left",  "counter_made",   "counter",
-    "counter_deleted", "asked",         "permit_asked"};
+    "granted", "lease",           "deleted",        "queued",      "left",         "opened",
+    "ended",   "left_session",    "permit_granted", "permit",      "permit_ended", "counter_made",
+    "counter", "counter_deleted", "asked",          "permit_asked"};
 
 /// Whether MySQL or MariaDB refused a statement because an earlier run has done what it does.
 bool was_done(std::string_view statement, int code) {

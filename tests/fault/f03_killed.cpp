@@ -183,7 +183,7 @@ const fault::on_databases f4{
 constexpr milliseconds heartbeat = ttl / 3;
 
 std::int64_t only_waiting_session(support::lock_database& database) {
-    return database.number("select max(session) from rowlock_waiter");
+    return database.number("select max(session) from rowlock_ticket");
 }
 
 /// The result of a waiter's only call, once it has returned.

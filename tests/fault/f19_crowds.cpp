@@ -107,7 +107,7 @@ cost all_at_one(trial& in, support::lock_database& database, int waiters,
     }
     if (queueing == rowlock::queueing::fair) {
         eventually(
-            [&] { return database.number("select count(*) from rowlock_waiter") == waiters; },
+            [&] { return database.number("select count(*) from rowlock_ticket") == waiters; },
             120s);
     } else {
         std::this_thread::sleep_for(300ms);

@@ -102,7 +102,7 @@ void lose_a_hand_over(trial& in, support::late_server& server, const std::string
     });
     auto look = source.connect(soon());
     const auto stands = [&] {
-        return number(*look, "select count(*) from rowlock_waiter where name = 'job'") == 1;
+        return number(*look, "select count(*) from rowlock_ticket where name = 'job'") == 1;
     };
     if (!eventually(stands)) throw std::runtime_error{"no waiter is queued"};
     const auto log = server.hold_log();

@@ -51,9 +51,9 @@ void hand_over(trial& in, scene& on) {
         std::async(std::launch::async, [&] { return support::acquire_soon(on.waiter, "job"); });
     if (!in.must(support::places(on.database, 1), "the waiter is not queued")) return;
     const auto to = support::address_of(
-        on.database, rowlock::session_id{on.database.number("select session from rowlock_waiter")});
+        on.database, rowlock::session_id{on.database.number("select session from rowlock_ticket")});
     const auto grant_id =
-        rowlock::grant_id{on.database.number("select grant_id from rowlock_waiter")};
+        rowlock::grant_id{on.database.number("select grant_id from rowlock_ticket")};
     const bool postgresql = on.database.speaks() == rowlock::sql::dialect::postgresql;
     if (postgresql) on.stranger.listen(to);
     const auto texts =

@@ -41,7 +41,7 @@ std::int64_t count(const own_server& at, const std::string& query) {
 bool stand_in_line(const own_server& at, std::int64_t many) {
     return support::eventually([&] {
         return count(at,
-                     "select count(*) from rowlock_waiter w join rowlock_session s on s.id = "
+                     "select count(*) from rowlock_ticket w join rowlock_session s on s.id = "
                      "w.session where not s.ended") == many;
     });
 }

@@ -200,10 +200,10 @@ ROWLOCK_SIMULATED_CASE("a waiter whose queue entry is deleted by hand enqueues a
     auto waiting =
         std::async(std::launch::async, [&] { return support::acquire_soon(waiter, "job"); });
     REQUIRE(support::places(database, 1));
-    const auto ticket = database.number("select ticket from rowlock_waiter");
-    database.run("delete from rowlock_waiter");
+    const auto ticket = database.number("select ticket from rowlock_ticket");
+    database.run("delete from rowlock_ticket");
     CHECK(eventually([&] {
-        return database.number("select coalesce(max(ticket), 0) from rowlock_waiter") > ticket;
+        return database.number("select coalesce(max(ticket), 0) from rowlock_ticket") > ticket;
     }));
     job.release();
     CHECK(waiting.get().held());
@@ -293,19 +293,11 @@ TEST_CASE("a row with an absurd time hides no other row from a list, a count or 
         const std::string session =
             std::to_string(static_cast<std::int64_t>(viewer.inspect("a")->holder->session));
         const auto db = database.connect();
-        const std::vector<time_column> columns{{"lease", "changed_at"},
-                                               {"lease", "acquired_at"},
-                                               {"lease", "deadline"},
-                                               {"permit", "acquired_at"},
-                                               {"permit", "deadline"},
-                                               {"session", "opened_at"},
-                                               {"session", "expires_at"},
-                                               {"waiter", "enqueued_at"},
-                                               {"permit_waiter", "enqueued_at"},
-                                               {"token_floor", "reaped_at"},
-                                               {"semaphore", "changed_at"},
-                                               {"history", "at"},
-                                               {"history", "ends_at"}};
+        const std::vector<time_column> columns{
+            {"lease", "changed_at"},     {"lease", "acquired_at"},  {"lease", "deadline"},
+            {"permit", "acquired_at"},   {"permit", "deadline"},    {"session", "opened_at"},
+            {"session", "expires_at"},   {"ticket", "enqueued_at"}, {"token_floor", "reaped_at"},
+            {"semaphore", "changed_at"}, {"history", "at"},         {"history", "ends_at"}};
         for (const auto& [table, column] : columns) {
             for (const auto& value : absurd_times(database.speaks())) {
                 CAPTURE(table);
@@ -313,11 +305,11 @@ TEST_CASE("a row with an absurd time hides no other row from a list, a count or 
                 CAPTURE(value);
                 const std::string its = "rowlock_" + std::string{table};
                 database.run(
-                    "insert into rowlock_waiter (name, session, grant_id, enqueued_at) "
+                    "insert into rowlock_ticket (name, session, grant_id, enqueued_at) "
                     "values ('a', " +
                     session + ", 77, " + now + ")");
                 database.run(
-                    "insert into rowlock_permit_waiter (name, kind, permits, session, "
+                    "insert into rowlock_ticket (name, kind, weight, session, "
                     "grant_id, enqueued_at) values ('pool', 0, 1, " +
                     session + ", 78, " + now + ")");
                 const std::string which = std::string{table} == "lease"     ? " where name = 'a'"
@@ -341,8 +333,8 @@ TEST_CASE("a row with an absurd time hides no other row from a list, a count or 
                                   : now) +
                              (expires ? " where id = 5" : which));
                 database.run("delete from rowlock_session where id = 5");
-                database.run("delete from rowlock_waiter");
-                database.run("delete from rowlock_permit_waiter");
+                database.run("delete from rowlock_ticket");
+                database.run("delete from rowlock_ticket");
             }
         }
     }

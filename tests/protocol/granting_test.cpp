@@ -244,8 +244,7 @@ public:
         : in_{in}, leases_{in.protocol()}, db_{in.connect()}, other_{in.connect()} {}
 
     void set(before from, state now) {
-        for (const auto* table :
-             {"waiter", "lease", "session", "permit_waiter", "permit", "semaphore"}) {
+        for (const auto* table : {"ticket", "lease", "session", "permit", "semaphore"}) {
             in_.run(std::string{"delete from rowlock_"} + table);
         }
         for (const auto id : {giver, taker}) {
@@ -264,7 +263,7 @@ public:
         if (from == before::held || from == before::left) {
             in_.queue().enqueue(*other_, {"job", taker, grant_id{22}, "", "", std::nullopt},
                                 soon());
-            ticket_ = ticket_no{in_.number("select max(ticket) from rowlock_waiter")};
+            ticket_ = ticket_no{in_.number("select max(ticket) from rowlock_ticket")};
         }
         if (now == state::ended) leases_.end_session(*other_, taker, soon());
         if (now == state::expired) change_taker("expires_at = " + past());
@@ -324,8 +323,8 @@ private:
                 capacity_and_kind + ")");
         if (!waited) return;
         in_.run(
-            "insert into rowlock_permit_waiter (name, session, grant_id, permits, enqueued_at) "
-            "values ('job', 2, 22, 1, " +
+            "insert into rowlock_ticket (name, session, grant_id, weight, kind, enqueued_at) "
+            "values ('job', 2, 22, 1, 0, " +
             std::string{in_.speaks() == sql::dialect::postgresql ? "clock_timestamp()" : "1"} +
             ")");
     }
@@ -357,11 +356,11 @@ TEST_CASE("statements that grant a lease are found by what they write") {
     CHECK(grants("update rowlock_lease l force index (primary)\n set a = f(b, c),session=$1;"));
     CHECK(grants("insert into rowlock_lease as l (name, token, session) select 1"));
     CHECK(grants("insert into rowlock_permit (name, session) select 1"));
-    CHECK_FALSE(grants("insert into rowlock_permit_waiter (name, session) select 1"));
+    CHECK_FALSE(grants("insert into rowlock_ticket (name, session) select 1"));
     CHECK_FALSE(grants("update rowlock_lease set session = null where session = $1"));
     CHECK_FALSE(grants("update rowlock_lease set token = 1 where session = $1"));
     CHECK_FALSE(grants("insert into rowlock_lease (name, token) select 1, 2"));
-    CHECK_FALSE(grants("update rowlock_waiter set session = $1"));
+    CHECK_FALSE(grants("update rowlock_ticket set session = $1"));
     for (const auto speaks :
          {sql::dialect::postgresql, sql::dialect::mysql, sql::dialect::sqlite}) {
         const auto found = granting_statements(speaks);

@@ -85,7 +85,7 @@ struct line {
     }
     void unblock() const { other->query("rollback", soon()); }
     [[nodiscard]] bool untouched() const {
-        return database.number("select count(*) from rowlock_waiter") == 2 &&
+        return database.number("select count(*) from rowlock_ticket") == 2 &&
                database.number("select grant_id from rowlock_lease") == 11 &&
                database.number("select token from rowlock_lease") == token;
     }
@@ -196,7 +196,7 @@ TEST_CASE("a holder that knows the next waiter hands the lease to it by compare-
         CHECK(served->token == at.token + 1);
         CHECK(database.number("select count(*) from rowlock_lease where grant_id = 22 and thread = "
                               "'thread' and note = 'a note' and deadline is not null") == 1);
-        CHECK(database.number("select count(*) from rowlock_waiter") == 1);
+        CHECK(database.number("select count(*) from rowlock_ticket") == 1);
         CHECK_FALSE(hand_over_to());  // the session does not hold it any more
         CHECK(database.number("select grant_id from rowlock_lease") == 22);
     }
@@ -241,11 +241,11 @@ TEST_CASE("a hand-over has the same effect sent as one text and statement by sta
         for (std::size_t i = 0; i < rows.columns(); ++i)
             effect += std::string{rows.text(0, i)} + "|";
         effects.push_back(effect);
-        CHECK(database.number("select count(*) from rowlock_waiter where grant_id = 33") == 1);
+        CHECK(database.number("select count(*) from rowlock_ticket where grant_id = 33") == 1);
         // A release that is repeated frees nothing and serves no waiter.
         CHECK_FALSE(at.release().freed);
         CHECK_FALSE(at.release().next.has_value());
-        CHECK(database.number("select count(*) from rowlock_waiter") == 1);
+        CHECK(database.number("select count(*) from rowlock_ticket") == 1);
         // The last waiter has none behind it.
         REQUIRE(at.queue.release(*at.db, "job", at.second, grant_id{22}, true, soon())
                     .next.has_value());
@@ -267,15 +267,15 @@ TEST_CASE("a hand-over in one text frees a lease without a waiter, in one round 
     if (!database.there()) return;
     const line at{database};
     SUBCASE("because there is none") {
-        database.run("delete from rowlock_waiter");
+        database.run("delete from rowlock_ticket");
     }
     SUBCASE("because their limits have passed") {
-        database.run("update rowlock_waiter set waits_until = enqueued_at");
+        database.run("update rowlock_ticket set waits_until = enqueued_at");
     }
     SUBCASE("because the first asks for several leases") {
-        database.run("update rowlock_waiter set members = 2 where grant_id = 22");
+        database.run("update rowlock_ticket set members = 2 where grant_id = 22");
     }
-    const auto waiting = database.number("select count(*) from rowlock_waiter");
+    const auto waiting = database.number("select count(*) from rowlock_ticket");
     const auto before = at.db->round_trips();
     const auto done = at.release();
     CHECK(at.db->round_trips() - before == 1);
@@ -284,7 +284,7 @@ TEST_CASE("a hand-over in one text frees a lease without a waiter, in one round 
     CHECK(database.number("select count(*) from rowlock_lease where session is null and grant_id "
                           "is null and acquired_at is null") == 1);
     CHECK(database.number("select token from rowlock_lease") == at.token);
-    CHECK(database.number("select count(*) from rowlock_waiter") == waiting);
+    CHECK(database.number("select count(*) from rowlock_ticket") == waiting);
     CHECK_FALSE(at.release().freed);
     CHECK_FALSE(line::in_transaction(*at.db));
 }
@@ -300,7 +300,7 @@ TEST_CASE("a waiter that cannot be served any more when the lease's row is locke
     REQUIRE(support::somebody_waits_for_a_row(database));
     std::int64_t served = 33;
     SUBCASE("its limit has passed") {
-        database.run("update rowlock_waiter set waits_until = enqueued_at where grant_id = 22");
+        database.run("update rowlock_ticket set waits_until = enqueued_at where grant_id = 22");
     }
     SUBCASE("it was cancelled, which did not wait") {
         const auto third = connected(database);
@@ -315,7 +315,7 @@ TEST_CASE("a waiter that cannot be served any more when the lease's row is locke
     CHECK(done.next->grant_id == grant_id{served});
     CHECK(done.next->token == at.token + 1);
     CHECK(database.number("select grant_id from rowlock_lease") == served);
-    CHECK(database.number("select count(*) from rowlock_waiter where grant_id = " +
+    CHECK(database.number("select count(*) from rowlock_ticket where grant_id = " +
                           std::to_string(served)) == 0);
     CHECK_FALSE(line::in_transaction(*at.db));
 }
@@ -336,9 +336,9 @@ TEST_CASE("a hand-over in one text locks the lease's row and the ticket, and not
     // It has the lease's row, and waits for the ticket.
     at.other->query("begin", soon());
     at.other->query("select * from " + database.prefix() +
-                        "waiter where ticket = (select "
+                        "ticket where ticket = (select "
                         "min(ticket) from " +
-                        database.prefix() + "waiter) for update",
+                        database.prefix() + "ticket) for update",
                     soon());
     auto releasing = in_background([&] { return at.release(); });
     REQUIRE(support::somebody_waits_for_a_row(database));
@@ -370,10 +370,10 @@ TEST_CASE("a free lease goes to the waiter that is the first when the server com
         if (what != "transaction" || std::exchange(changed, true)) return;
         // It was read before this.
         SUBCASE("the limit of another has passed") {
-            database.run("update rowlock_waiter set waits_until = enqueued_at where grant_id = 22");
+            database.run("update rowlock_ticket set waits_until = enqueued_at where grant_id = 22");
         }
         SUBCASE("the limits of all have passed") {
-            database.run("update rowlock_waiter set waits_until = enqueued_at");
+            database.run("update rowlock_ticket set waits_until = enqueued_at");
             served = 0;
         }
         SUBCASE("another client was faster") {
@@ -489,8 +489,8 @@ TEST_CASE("a lost reply to a hand-over loses no waiter's grant") {
     const auto queued = [&](client& of) {
         auto waiting = in_background([&of] { return support::acquire_soon(of, "job"); });
         REQUIRE(eventually(
-            [&] { return database.number("select count(*) from rowlock_waiter") == 1; }));
-        const auto session = database.number("select max(session) from rowlock_waiter");
+            [&] { return database.number("select count(*) from rowlock_ticket") == 1; }));
+        const auto session = database.number("select max(session) from rowlock_ticket");
         REQUIRE(waits_for_a_user_lock(database, "as rowlock_wake_" + std::to_string(session)));
         return waiting;
     };
@@ -589,19 +589,19 @@ TEST_CASE("a transaction sent as one text changes one row with each statement, o
     if (!database.there()) return;
     const line at{database};
     database.run(
-        "insert into rowlock_waiter (name, session, grant_id, enqueued_at) "
-        "select 'other', session, grant_id + 1000, enqueued_at from rowlock_waiter");
+        "insert into rowlock_ticket (name, session, grant_id, enqueued_at) "
+        "select 'other', session, grant_id + 1000, enqueued_at from rowlock_ticket");
     const sql::statement one{"/* rowlock one */ update " + database.prefix() +
                              "lease set token = token + 1 where name = $1"};
     const sql::statement several{"/* rowlock several */ delete from " + database.prefix() +
-                                 "waiter where name = $1"};
+                                 "ticket where name = $1"};
     const sql::statement broken{"/* rowlock broken */ delete from nothing where name = $1"};
     const sql::statement foreign{"update " + database.prefix() + "lease set token = token + 1"};
     const std::array here{sql::value{"job"}};
     const std::array there{sql::value{"other"}};
     const std::array nowhere{sql::value{"nowhere"}};
     const auto token = [&] { return database.number("select token from rowlock_lease"); };
-    const auto waiters = [&] { return database.number("select count(*) from rowlock_waiter"); };
+    const auto waiters = [&] { return database.number("select count(*) from rowlock_ticket"); };
     const auto transact = [&](const sql::statement& what, std::span<const sql::value> parameters,
                               std::string_view afterwards = "") {
         const std::array steps{sql::step{one, here}, sql::step{what, parameters}};
@@ -661,7 +661,7 @@ TEST_CASE("a caller's text is one statement") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
     const line at{database};
-    const std::string waiters = database.prefix() + "waiter";
+    const std::string waiters = database.prefix() + "ticket";
     for (const auto& text : std::vector<std::string>{
              "select 1; delete from " + waiters, "select 1;delete from " + waiters + ";",
              "select ';'; delete from " + waiters, "select 1 /* ; */; delete from " + waiters,
@@ -671,7 +671,7 @@ TEST_CASE("a caller's text is one statement") {
         CHECK(kind_of([&] { (void)at.db->query(text, soon()); }) == errc::database_error);
         CHECK(kind_of([&] { (void)at.db->execute(sql::statement{text}, {}, soon()); }) ==
               errc::database_error);
-        CHECK(database.number("select count(*) from rowlock_waiter") == 2);
+        CHECK(database.number("select count(*) from rowlock_ticket") == 2);
     }
     CHECK(at.db->query("select ';', 'a;b'", soon()).text(0, 1) == "a;b");
     CHECK(at.db->query("select 5; \n", soon()).integer(0, 0) == 5);

@@ -790,7 +790,7 @@ TEST_CASE(
         const std::string who = postgresql ? role : "'" + role + "'@'%'";
         database.run(postgresql ? "create role " + role + " login password 'of-the-test'"
                                 : "create user " + who + " identified by 'of-the-test'");
-        for (const char* each : {"session", "lease", "waiter", "version", "token_floor"}) {
+        for (const char* each : {"session", "lease", "ticket", "version", "token_floor"}) {
             database.run("grant select, insert, update, delete on rowlock_" + std::string{each} +
                          " to " + who);
         }

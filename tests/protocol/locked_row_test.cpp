@@ -255,14 +255,14 @@ TEST_CASE("a waiter that gave up and whose entry is locked does not delay waiter
         const auto blocker = patient_connection(database);
         blocker->query("begin", soon());
         blocker->query("select * from " + database.prefix() +
-                           "waiter where ticket = (select min(w.ticket) from " + database.prefix() +
-                           "waiter w) for update",
+                           "ticket where ticket = (select min(w.ticket) from " + database.prefix() +
+                           "ticket w) for update",
                        soon());
         stop.request_stop();
         CHECK_FALSE(first.get().has_value());
         b.release();
         CHECK(second.wait_for(20s) == std::future_status::ready);
-        CHECK(database.number("select count(*) from rowlock_waiter") == 1);
+        CHECK(database.number("select count(*) from rowlock_ticket") == 1);
         blocker->query("rollback", soon());
         CHECK(second.get().held());
         CHECK(support::places(database, 0));
@@ -291,7 +291,7 @@ TEST_CASE(
         }
         const auto blocker = patient_connection(database);
         blocker->query("begin", soon());
-        blocker->query("select * from " + database.prefix() + "waiter where name = 'b' for update",
+        blocker->query("select * from " + database.prefix() + "ticket where name = 'b' for update",
                        soon());
         // The loop finds all three at once.
         std::atomic<bool> polls{false};
@@ -305,7 +305,7 @@ TEST_CASE(
         for (auto& each : waiting) CHECK_FALSE(each.get());
         let_go = true;
         CHECK(support::places(database, 1));
-        CHECK(database.number("select count(*) from rowlock_waiter where name = 'b'") == 1);
+        CHECK(database.number("select count(*) from rowlock_ticket where name = 'b'") == 1);
         blocker->query("rollback", soon());
         CHECK(support::places(database, 0));
         network.before({});

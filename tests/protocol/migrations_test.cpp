@@ -74,11 +74,10 @@ rowlock::sql::deadline soon() {
 }
 
 std::vector<std::string> all_tables(const std::string& prefix = "rowlock_") {
-    return {prefix + "barrier",       prefix + "lease",     prefix + "member",
-            prefix + "migration",     prefix + "party",     prefix + "permit",
-            prefix + "permit_waiter", prefix + "policy",    prefix + "quorum",
-            prefix + "run",           prefix + "semaphore", prefix + "session",
-            prefix + "token_floor",   prefix + "version",   prefix + "waiter"};
+    return {prefix + "barrier",     prefix + "lease",     prefix + "member",  prefix + "migration",
+            prefix + "party",       prefix + "permit",    prefix + "policy",  prefix + "quorum",
+            prefix + "run",         prefix + "semaphore", prefix + "session", prefix + "ticket",
+            prefix + "token_floor", prefix + "version"};
 }
 
 template <typename Call>
@@ -271,11 +270,11 @@ std::vector<std::string> accesses(dialect speaks, const table_names& names) {
             now + " from rowlock_token_floor" + (postgresql ? "" : share),
         "update rowlock_lease set token = token + 1",
         "select l.token from rowlock_lease l join rowlock_session s on s.id = l.session" + share,
-        "insert into rowlock_waiter (name, session, grant_id, enqueued_at) values ('n', 1, 1, " +
+        "insert into rowlock_ticket (name, session, grant_id, enqueued_at) values ('n', 1, 1, " +
             now + ")",
-        postgresql ? "select ticket from rowlock_waiter for update"
-                   : "select ticket from rowlock_waiter",
-        "delete from rowlock_waiter where ticket = 1",
+        postgresql ? "select ticket from rowlock_ticket for update"
+                   : "select ticket from rowlock_ticket",
+        "delete from rowlock_ticket where ticket = 1",
         "insert into rowlock_semaphore (name, capacity) values ('n', 2)",
         "delete from rowlock_semaphore where name = 'none'",
         "update rowlock_semaphore set used = used + 1",
@@ -286,12 +285,6 @@ std::vector<std::string> accesses(dialect speaks, const table_names& names) {
             now + ")",
         "update rowlock_permit set acquired_at = " + now,
         "delete from rowlock_permit where name = 'n'",
-        "insert into rowlock_permit_waiter (name, session, grant_id, permits, enqueued_at) values "
-        "('n', 1, 1, 1, " +
-            now + ")",
-        postgresql ? "select ticket from rowlock_permit_waiter for update"
-                   : "select ticket from rowlock_permit_waiter",
-        "delete from rowlock_permit_waiter where ticket = 1",
         "insert into rowlock_run (name, token, began_at) values ('n', 1, " + now + ")",
         "select token from rowlock_run for update",
         "update rowlock_run set finished = 1",
@@ -343,6 +336,7 @@ void need(bool holds, int line = __builtin_LINE()) {
 void use_permits(rowlock::sql::connection& db, const rowlock::sql::statement_set& statements) {
     const auto semaphores = rowlock::protocol::make_semaphore_protocol(statements);
     const auto leases = rowlock::protocol::make_lease_protocol(statements);
+    const auto queue = rowlock::protocol::make_queue_protocol(statements, *leases);
     constexpr rowlock::session_id session{21};
     leases->open_session(db, {session, "o", "h", "p", 1, 1min}, soon());
     const auto of = [&](std::int64_t grant) {
@@ -359,10 +353,10 @@ void use_permits(rowlock::sql::connection& db, const rowlock::sql::statement_set
     need(semaphores->acquire(db, of(211), soon()).what ==
          rowlock::protocol::attempt::outcome::granted);
     need(semaphores->served(db, "s", session, rowlock::grant_id{211}, soon()).has_value());
-    semaphores->enqueue(db, of(212), soon());
-    semaphores->enqueue(db, of(213), soon());
+    queue->enqueue(db, of(212), soon());
+    queue->enqueue(db, of(213), soon());
     const std::vector given_up{rowlock::grant_id{213}};
-    need(semaphores->cancel(db, given_up, soon()) == given_up);
+    need(queue->cancel(db, given_up, soon()) == given_up);
     need(semaphores->release(db, "s", session, rowlock::grant_id{211}, {}, soon()).freed);
     need(semaphores->grant_next(db, "s", soon()).served.size() == 1);
     auto exclusive = of(221);
@@ -376,7 +370,7 @@ void use_permits(rowlock::sql::connection& db, const rowlock::sql::statement_set
     exclusive.grant_id = rowlock::grant_id{222};
     exclusive.permits.count -= 1;
     exclusive.permits.upgrades = rowlock::grant_id{221};
-    semaphores->enqueue(db, exclusive, soon());
+    queue->enqueue(db, exclusive, soon());
     need(semaphores->grant_next(db, "m", soon()).served.size() == 1);
     leases->end_session(db, session, soon());
     need(semaphores->sweep(db, "s", soon()) == 1);
@@ -991,15 +985,15 @@ TEST_CASE_TEMPLATE("a history is recorded after a migration, also of a table tha
     const auto db = scratch_database::make(Database::speaks);
     if (!db) return;
     const std::string anew =
-        "drop table rowlock_permit_waiter;\n"
-        "create table rowlock_permit_waiter (ticket integer, name varchar(9), session integer, "
-        "grant_id integer, kind integer, permits integer);\n";
+        "drop table rowlock_ticket;\n"
+        "create table rowlock_ticket (ticket integer, name varchar(9), session integer, "
+        "grant_id integer, kind integer, weight integer);\n";
     const longer_catalog newer{Database::speaks, anew, anew};
     const auto records = [&] {
-        db->run("delete from rowlock_permit_waiter");
+        db->run("delete from rowlock_ticket");
         db->run("delete from rowlock_history");
         db->run(
-            "insert into rowlock_permit_waiter (ticket, name, session, grant_id, kind, permits) "
+            "insert into rowlock_ticket (ticket, name, session, grant_id, kind, weight) "
             "values (1, 'a', 1, 1, 0, 1)");
         return db->run("select count(*) from rowlock_history where kind = 'queued'").integer(0, 0);
     };
@@ -1075,9 +1069,8 @@ TEST_CASE_TEMPLATE(
     const auto grants = documented_grants(Database::speaks, place, app.name());
     for (const auto& sql : grants) db->run(sql);
     const auto clear = [&] {
-        for (const auto* const each :
-             {"session", "lease", "waiter", "version", "permit", "permit_waiter", "run", "barrier",
-              "party", "policy", "quorum", "member"}) {
+        for (const auto* const each : {"session", "lease", "ticket", "version", "permit", "run",
+                                       "barrier", "party", "policy", "quorum", "member"}) {
             db->run("delete from " + place + ".rowlock_" + each);
         }
         db->run("update " + place + ".rowlock_semaphore set used = 0");
@@ -1240,7 +1233,7 @@ TEST_CASE(
     const auto checks = db->run(
         "select conname from pg_constraint where contype = 'c' and conrelid = any (array["
         "'rowlock_lease', 'rowlock_session', 'rowlock_semaphore', 'rowlock_permit', "
-        "'rowlock_permit_waiter', 'rowlock_waiter']::regclass[])");
+        "'rowlock_ticket', 'rowlock_ticket']::regclass[])");
     REQUIRE(checks.rows() == 1);  // each costs every statement that writes a row
     CHECK(checks.text(0, 0) == "rowlock_semaphore_used_check");
 }

@@ -120,8 +120,8 @@ TEST_CASE("a cycle whose entries have the same time and the same ticket has one 
         network.before([&](std::string_view what) {
             if (what.find("deadlocks") == std::string_view::npos) return;
             const std::lock_guard lock{one_at_a_time};
-            database.run("update rowlock_waiter" + same);
-            database.run("update rowlock_permit_waiter" + same);
+            database.run("update rowlock_ticket" + same);
+            database.run("update rowlock_ticket" + same);
         });
         client first{network.wrap(database.source()), database.options(quick())};
         client second{network.wrap(database.source()), database.options(quick())};

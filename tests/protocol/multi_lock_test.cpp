@@ -73,7 +73,7 @@ struct several {
                                to_string(session));
     }
     [[nodiscard]] std::int64_t entries_of(std::int64_t request) const {
-        return database.number("select count(*) from rowlock_waiter where grant_id >= " +
+        return database.number("select count(*) from rowlock_ticket where grant_id >= " +
                                std::to_string(request * 10) + " and grant_id < " +
                                std::to_string(request * 10 + 10));
     }
@@ -261,7 +261,7 @@ TEST_CASE("of two requests for several leases the same one is first in every que
         const auto order_of = [&](const std::string& name) {
             std::vector<std::int64_t> order;
             const auto rows =
-                database.run("select grant_id / 10 from rowlock_waiter where name = '" + name +
+                database.run("select grant_id / 10 from rowlock_ticket where name = '" + name +
                              "' order by ticket");
             for (std::size_t row = 0; row < rows.rows(); ++row) {
                 // MySQL divides integers into decimals.
@@ -286,7 +286,7 @@ TEST_CASE("a cancelled entry keeps its request from being granted, and all of th
         on.enqueue(session_id{2}, 3, {"a", "b"});
         const auto all = std::vector{grant_id{21}, grant_id{30}, grant_id{31}};
         CHECK(on.hand.cancel(all) == all);
-        CHECK(database.number("select count(*) from rowlock_waiter") == 0);
+        CHECK(database.number("select count(*) from rowlock_ticket") == 0);
         CHECK(on.take(session_id{3}, 4, {"a", "b"}).what == outcome::granted);
     }
 }
@@ -332,12 +332,12 @@ TEST_CASE("several leases are taken with all entries or with none, whatever happ
             CHECK(on.entries_of(2) == 3);
         }
         SUBCASE("one of the entries is cancelled") {
-            CHECK(taken_around("delete from " + database.prefix() + "waiter where grant_id = 21")
+            CHECK(taken_around("delete from " + database.prefix() + "ticket where grant_id = 21")
                       .what != outcome::granted);
             CHECK(on.entries_of(2) == 2);
         }
         SUBCASE("the last entry is cancelled") {
-            CHECK(taken_around("delete from " + database.prefix() + "waiter where grant_id = 22")
+            CHECK(taken_around("delete from " + database.prefix() + "ticket where grant_id = 22")
                       .what != outcome::granted);
             CHECK(on.entries_of(2) == 2);
         }

@@ -117,7 +117,7 @@ struct several {
                 outcome::granted);
     }
     void wait(std::string_view name, session_id session, std::int64_t id, lock_mode mode) const {
-        counters->enqueue(hand.db(), one(name, session, id, mode), soon());
+        hand.queue().enqueue(hand.db(), one(name, session, id, mode), soon());
     }
     [[nodiscard]] bool give(std::string_view name, session_id session, std::int64_t id) const {
         return counters->release(hand.db(), name, session, grant_id{id}, {}, soon()).freed;
@@ -141,7 +141,7 @@ struct several {
                                to_string(session));
     }
     [[nodiscard]] std::int64_t entries() const {
-        return database.number("select count(*) from rowlock_permit_waiter");
+        return database.number("select count(*) from rowlock_ticket");
     }
     [[nodiscard]] bool counts() const {
         return std::ranges::none_of(counters->neglected(hand.db(), "", 10, soon()),
@@ -288,7 +288,8 @@ TEST_CASE("those before an entry for several modes are served, and its client is
         CHECK(on.grant_next("a") == ids{33, 34, -20});
         CHECK(on.entries() == 5);
         // Of a request that has ended it passes over the entry.
-        CHECK(on.counters->cancel(on.hand.db(), std::vector{grant_id{20}, grant_id{21}}, soon())
+        CHECK(on.hand.queue()
+                  .cancel(on.hand.db(), std::vector{grant_id{20}, grant_id{21}}, soon())
                   .size() == 2);
         CHECK(on.grant_next("a") == ids{44, -30});
         CHECK(on.counts());
@@ -340,8 +341,8 @@ TEST_CASE("of two requests for several modes the same one is first in every queu
         const auto order_of = [&](const std::string& name) {
             ids order;
             const auto rows =
-                database.run("select grant_id / 10 from rowlock_permit_waiter where name = '" +
-                             name + "' order by ticket");
+                database.run("select grant_id / 10 from rowlock_ticket where name = '" + name +
+                             "' order by ticket");
             for (std::size_t row = 0; row < rows.rows(); ++row) {
                 // MySQL divides integers into decimals.
                 order.push_back(std::stoll(std::string{rows.text(row, 0)}));
@@ -413,8 +414,7 @@ TEST_CASE("several modes are taken with all entries or with none, whatever happe
         SUBCASE("one of the entries is cancelled") {
             on.enqueue(all);
             left = 2;
-            CHECK(taken_around(
-                      {"delete from " + database.prefix() + "permit_waiter where grant_id = 21"})
+            CHECK(taken_around({"delete from " + database.prefix() + "ticket where grant_id = 21"})
                       .what != outcome::granted);
         }
         CHECK(on.entries() == left);
@@ -458,7 +458,7 @@ TEST_CASE("an upgrade comes before a request for several modes that waits") {
         auto upgrade = several::one("a", session_id{1}, 7, exclusive);
         upgrade.permits.count = permits_for(exclusive) - permits_for(upgradeable);
         upgrade.permits.upgrades = grant_id{5};
-        on.counters->enqueue(on.hand.db(), upgrade, soon());
+        on.hand.queue().enqueue(on.hand.db(), upgrade, soon());
         CHECK(on.take(both).what == outcome::held);
         REQUIRE(on.give("a", session_id{4}, 6));
         CHECK(on.grant_next("a") == ids{7});

@@ -232,7 +232,7 @@ TEST_CASE("a batch takes nothing past a waiter, nor for an ended session, nor of
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const counted on{database, 10};
         SUBCASE("a waiter") {
-            on.semaphores->enqueue(on.hand.db(), counted::wants(21, 1, session_id{2}), soon());
+            on.hand.queue().enqueue(on.hand.db(), counted::wants(21, 1, session_id{2}), soon());
             for (const auto& each : on.take({counted::wants(11, 1), counted::wants(12, 1)})) {
                 REQUIRE(each);
                 CHECK(each->what == outcome::held);

@@ -320,7 +320,7 @@ bool wakes_by_datagram(lock_database& database, const std::string& name) {
     auto waiting = in_background([&] { return acquire_soon(locks, name); });
     REQUIRE(places(database, 1));
     REQUIRE(eventually([&] { return locks.stats().polls > 0; }));
-    const auto entry = database.run("select session, grant_id from rowlock_waiter");
+    const auto entry = database.run("select session, grant_id from rowlock_ticket");
     const auto row = other.run("wake_address", {entry.integer(0, 0)});
     REQUIRE_FALSE(row.is_null(0, 2));
     const auto address = row.integer(0, 0);
@@ -362,7 +362,7 @@ TEST_CASE("a rowlock waiter that sleeps in the server is woken by a foreign clie
         REQUIRE(other.try_acquire("job", 11));
         auto waiting = in_background([&] { return acquire_soon(locks, "job"); });
         REQUIRE(places(database, 1));
-        const auto session = database.number("select session from rowlock_waiter");
+        const auto session = database.number("select session from rowlock_ticket");
         REQUIRE(eventually([&] {
             return database.number("select is_used_lock('rowlock_wake_" + std::to_string(session) +
                                    "') is not null") == 1;

@@ -307,6 +307,8 @@ public:
     explicit player(lock_database& database)
         : database_{database}, client_{database}, server_{client_.server()} {
         database.run("delete from rowlock_session");
+        if (database.speaks() != sql::dialect::mysql) return;
+        database.run("alter table rowlock_ticket auto_increment = 1");  // as on the others
     }
 
     void play(const std::string& line) {

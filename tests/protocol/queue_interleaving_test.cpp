@@ -60,7 +60,7 @@ struct two_waiters {
     explicit two_waiters(support::lock_database& which)
         : database{which},
           lease{which.prefix() + "lease"},
-          waiter{which.prefix() + "waiter"},
+          waiter{which.prefix() + "ticket"},
           session{which.prefix() + "session"},
           hand{which},
           other{which},
@@ -78,12 +78,12 @@ struct two_waiters {
             "select coalesce(max(grant_id), 0) from rowlock_lease where name = 'job'");
     }
     [[nodiscard]] std::int64_t tickets() const {
-        return database.number("select count(*) from rowlock_waiter");
+        return database.number("select count(*) from rowlock_ticket");
     }
     /// Whether a ticket waits for a lease without a live holder, with no statement under way.
     [[nodiscard]] bool stuck() const {
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        return database.number(std::string{"select count(*) from rowlock_waiter w "
+        return database.number(std::string{"select count(*) from rowlock_ticket w "
                                            "left join rowlock_lease l on l.name = w.name "
                                            "left join rowlock_session s on s.id = l.session "
                                            "where l.session is null or s.ended = "} +
@@ -247,7 +247,7 @@ TEST_CASE(
         CHECK(hand.names_with_waiters(name).empty());
         waiter.run("commit");
         // The control: without the checks below the waiter would never be served.
-        CHECK(database.number("select count(*) from rowlock_waiter") == 1);
+        CHECK(database.number("select count(*) from rowlock_ticket") == 1);
         CHECK(database.number("select count(*) from rowlock_lease where session is null") == 1);
         // Each side writes first and checks afterwards, so the later one sees the other's write.
         CHECK(hand.names_with_waiters(name) == name);
@@ -294,14 +294,14 @@ TEST_CASE(
         auto deleting = in_background([&] { at.other.delete_entries_of(session_id{2}); });
         if (database.speaks() == sql::dialect::postgresql) {
             deleting.get();  // it skips the locked one
-            CHECK(database.number("select count(*) from rowlock_waiter where grant_id = 24") == 0);
+            CHECK(database.number("select count(*) from rowlock_ticket where grant_id = 24") == 0);
             at.blocker.run("commit");
         } else {
             REQUIRE(somebody_waits_for_a_row(database));
             at.blocker.run("commit");
             deleting.get();
         }
-        CHECK(database.number("select count(*) from rowlock_waiter where session = 2") == 0);
+        CHECK(database.number("select count(*) from rowlock_ticket where session = 2") == 0);
         CHECK(at.other.grant_next("job").value().grant_id == grant_id{33});
         CHECK_FALSE(at.stuck());
     }
@@ -444,7 +444,7 @@ TEST_CASE("two acquirers that insert a row at once do not deadlock: one of them 
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         const two_waiters at{database};
         at.free();
-        at.database.run("delete from rowlock_waiter");
+        at.database.run("delete from rowlock_ticket");
         const auto seen = behind_an_insertion_that_fails(at, [&](const protocol_connection& hand) {
             const std::int64_t session = &hand == &at.hand ? 2 : 3;
             return hand.acquire("job", session_id{session}, grant_id{44 + session}).what;
@@ -473,10 +473,10 @@ TEST_CASE("control: on MariaDB one of two inserts that wait for a third is a dea
 /// 44 queues with a later ticket.
 ticket_no overtake(const two_waiters& at) {
     const ticket_no ticket{
-        at.database.number("select ticket from rowlock_waiter where grant_id = 22")};
-    at.database.run("delete from rowlock_waiter where grant_id = 33");
+        at.database.number("select ticket from rowlock_ticket where grant_id = 22")};
+    at.database.run("delete from rowlock_ticket where grant_id = 33");
     at.database.run(
-        "insert into rowlock_waiter (name, ticket, session, grant_id, enqueued_at) "
+        "insert into rowlock_ticket (name, ticket, session, grant_id, enqueued_at) "
         "overriding system value values ('job', 1001, 3, 44, clock_timestamp())");
     at.database.run("update rowlock_lease set served = 1000");
     return ticket;
@@ -517,7 +517,7 @@ TEST_CASE("a reset of the watermark survives a concurrent release, acquire or fo
             support::lock_database fresh{database.which()};
             const two_waiters at{fresh};
             const auto ticket = overtake(at);
-            at.database.run("delete from rowlock_waiter where grant_id = 44");
+            at.database.run("delete from rowlock_ticket where grant_id = 44");
             if (what == "acquire") at.free();
             at.blocker.run("begin");
             at.blocker.queue().reset_watermark(at.blocker.db(), "job", ticket, soon());
@@ -626,7 +626,7 @@ TEST_CASE("a cancellation beside a transaction that has locked the ticket does n
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
         const auto ticket = std::to_string(
-            database.number("select ticket from rowlock_waiter where grant_id = 22"));
+            database.number("select ticket from rowlock_ticket where grant_id = 22"));
         at.blocker.run("begin");
         at.blocker.run("select * from " + at.waiter + " where ticket = " + ticket + " for update");
         auto cancelling = in_background([&] { return at.other.cancel({grant_id{22}}); });
@@ -641,7 +641,7 @@ TEST_CASE("control: a cancellation by grant id deadlocks on MariaDB") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         const two_waiters at{database};
         const auto ticket = std::to_string(
-            database.number("select ticket from rowlock_waiter where grant_id = 22"));
+            database.number("select ticket from rowlock_ticket where grant_id = 22"));
         at.blocker.run("begin");
         at.blocker.run("select * from " + at.waiter + " where ticket = " + ticket + " for update");
         auto cancelling = in_background([&] {
@@ -893,7 +893,7 @@ TEST_CASE("all transitions at once: no deadlock, no token twice, no waiter left 
                             " group by name, token having count(distinct grant_id) > 1) t") == 0;
         CHECK(once);
         MESSAGE("grants ", database.number("select count(*) from " + grants), ", cycles ", cycles);
-        CHECK(database.number("select count(*) from rowlock_waiter w join rowlock_session s on "
+        CHECK(database.number("select count(*) from rowlock_ticket w join rowlock_session s on "
                               "s.id = w.session where not s.ended") == 0);
         CHECK(database.number("select count(*) from rowlock_lease l join rowlock_session s on "
                               "s.id = l.session where not s.ended") == 0);
@@ -1111,7 +1111,7 @@ TEST_CASE(
                   of_name.tokens.end());
             grants += of_name.tokens.size();
         }
-        CHECK(database.number("select count(*) from rowlock_waiter") == 0);
+        CHECK(database.number("select count(*) from rowlock_ticket") == 0);
         CHECK(database.number("select count(*) from rowlock_lease where session is not null") == 0);
         MESSAGE(std::string{support::to_string(database.which())}, ": grants ", grants);
     }

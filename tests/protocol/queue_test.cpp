@@ -80,7 +80,7 @@ TEST_CASE("a released lease goes from waiter to waiter in the order of their tic
         const auto last = hand.release("job", holder, held);
         CHECK(last.freed);
         CHECK_FALSE(last.next.has_value());
-        CHECK(database.number("select count(*) from rowlock_waiter") == 0);
+        CHECK(database.number("select count(*) from rowlock_ticket") == 0);
         CHECK(database.number("select count(*) from rowlock_lease where session is null") == 1);
         CHECK(hand.acquire("job", session_id{1}, grant_id{12}).token > token);
     }
@@ -104,7 +104,7 @@ TEST_CASE("grant_next grants a free lease to the first live waiter, once") {
         hand.end(session_id{2});
         CHECK(hand.entries_of(session_id{3}).waiting[0].free);
         CHECK(grant_id_of(hand.grant_next("job")) == grant_id{33});
-        CHECK(database.number("select count(*) from rowlock_waiter") == 0);
+        CHECK(database.number("select count(*) from rowlock_ticket") == 0);
     }
 }
 
@@ -193,7 +193,7 @@ TEST_CASE("dead waiters are passed over, do not block newcomers, and are removed
         const auto reaped = reap(database.source(), database.reaping(60s, 20s));
         CHECK(reaped.sessions_ended == 1);
         CHECK(reaped.waiters_removed == 2);
-        CHECK(database.number("select count(*) from rowlock_waiter") == 0);
+        CHECK(database.number("select count(*) from rowlock_ticket") == 0);
     }
 }
 
@@ -223,7 +223,7 @@ TEST_CASE("a waiter whose time limit has passed is passed over, and blocks no ne
                                      support::soon());
                 if (!passed) return;
                 database.run(
-                    "update rowlock_waiter set waits_until = enqueued_at where grant_id = " +
+                    "update rowlock_ticket set waits_until = enqueued_at where grant_id = " +
                     std::to_string(base + number));
             };
             REQUIRE(hand.acquire(name, session(1), grant(1)).what == attempt::outcome::granted);
@@ -260,7 +260,7 @@ TEST_CASE("a waiter that was read before its time limit passed is not served aft
         REQUIRE(seen.has_value());
         if (!seen->next) continue;  // SQLite reads nothing ahead
         CHECK(seen->next->grant_id == grant_id{20});
-        database.run("update rowlock_waiter set waits_until = enqueued_at where grant_id = 20");
+        database.run("update rowlock_ticket set waits_until = enqueued_at where grant_id = 20");
         CHECK_FALSE(hand.hand_over_to("job", session_id{1}, grant_id{10}, *seen->next).has_value());
         const auto done = hand.release("job", session_id{1}, grant_id{10});
         REQUIRE(done.next.has_value());
@@ -280,7 +280,7 @@ TEST_CASE("PostgreSQL: no waiter whose time limit is near is promised a token") 
             hand.enqueue("job", session_id{2}, grant_id{20});
             hand.enqueue("job", session_id{3}, grant_id{30});
             // A limit that has passed hides the entry; one that is near must not pass meanwhile.
-            fresh.run("update rowlock_waiter set waits_until = clock_timestamp() + interval '" +
+            fresh.run("update rowlock_ticket set waits_until = clock_timestamp() + interval '" +
                       std::string{near ? "990 ms" : "1 hour"} + "' where grant_id = 30");
             const auto seen = hand.confirm_and_read_next("job", session_id{1}, grant_id{10});
             REQUIRE((seen && seen->next));
@@ -318,7 +318,7 @@ TEST_CASE("two enqueues with one grant id make one queue entry") {
         hand.open(session_id{1});
         hand.enqueue("job", session_id{1}, grant_id{10});
         hand.enqueue("job", session_id{1}, grant_id{10});
-        CHECK(database.number("select count(*) from rowlock_waiter") == 1);
+        CHECK(database.number("select count(*) from rowlock_ticket") == 1);
     }
 }
 
@@ -509,15 +509,15 @@ TEST_CASE("the entries of an ended session are deleted, and no others") {
             hand.enqueue("b", session_id{2}, grant_id{id + 10});
         }
         hand.delete_entries_of(session_id{1});
-        CHECK(database.number("select count(*) from rowlock_waiter") == 6);  // it lives
+        CHECK(database.number("select count(*) from rowlock_ticket") == 6);  // it lives
         hand.end(session_id{1});
         hand.delete_entries_of(session_id{1});
-        CHECK(database.number("select count(*) from rowlock_waiter where session = 1") == 0);
+        CHECK(database.number("select count(*) from rowlock_ticket where session = 1") == 0);
         CHECK(hand.entries_of(session_id{2}).waiting.size() == 3);
         hand.delete_entries_of(session_id{1});
         hand.enqueue("a", session_id{3}, grant_id{31});  // of a session whose row is gone
         hand.delete_entries_of(session_id{3});
-        CHECK(database.number("select count(*) from rowlock_waiter") == 3);
+        CHECK(database.number("select count(*) from rowlock_ticket") == 3);
     }
 }
 
@@ -584,9 +584,9 @@ TEST_CASE("PostgreSQL: the fast paths find that no session waits without reading
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const protocol_connection hand{database};
         database.run(
-            "insert into rowlock_waiter (name, session, grant_id, enqueued_at) "
+            "insert into rowlock_ticket (name, session, grant_id, enqueued_at) "
             "select 'n' || i % 20, i, i, clock_timestamp() from generate_series(1, 20000) i");
-        database.run("analyze rowlock_waiter");
+        database.run("analyze rowlock_ticket");
         hand.db().query("set plan_cache_mode = force_generic_plan", soon());
         const auto& statements = hand.statements();
         const std::vector<std::pair<std::string, std::string>> calls{
@@ -602,7 +602,7 @@ TEST_CASE("PostgreSQL: the fast paths find that no session waits without reading
             hand.db().query("deallocate short_way", soon());
             const auto all = lines_of(plan);
             CAPTURE(all);
-            CHECK(all.find("Seq Scan on " + database.prefix() + "waiter") == std::string::npos);
+            CHECK(all.find("Seq Scan on " + database.prefix() + "ticket") == std::string::npos);
         }
     }
 }
@@ -619,12 +619,12 @@ TEST_CASE(
         reader->query("select 1 from pg_class",
                       soon());  // keeps vacuum from removing rows that are deleted later
         database.run(
-            "insert into rowlock_waiter (name, session, grant_id, enqueued_at) "
+            "insert into rowlock_ticket (name, session, grant_id, enqueued_at) "
             "select 'queue', i, i, clock_timestamp() from generate_series(1, 20000) i");
         database.run(
-            "update rowlock_lease set served = (select max(w.ticket) from rowlock_waiter w)");
-        database.run("delete from rowlock_waiter");
-        database.run("analyze rowlock_waiter");
+            "update rowlock_lease set served = (select max(w.ticket) from rowlock_ticket w)");
+        database.run("delete from rowlock_ticket");
+        database.run("analyze rowlock_ticket");
         const auto& statements = hand.statements();
         hand.db().query("prepare short_way as " + statements("release_unwaited").text(), soon());
         const auto plan = hand.db().query(
@@ -799,7 +799,7 @@ TEST_CASE("only the youngest queue entry of a deadlock cycle reports it") {
             for (const std::string entry : {"100", "200"}) {
                 CAPTURE(entry);
                 const auto set = [&](const std::string& limit) {
-                    database.run("update rowlock_waiter set waits_until = " + limit +
+                    database.run("update rowlock_ticket set waits_until = " + limit +
                                  " where grant_id = " + entry);
                 };
                 CHECK(hand.deadlocks(session_id{2}).size() == 1);

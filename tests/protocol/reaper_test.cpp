@@ -295,7 +295,7 @@ TEST_CASE("rows of names with tickets are kept, and tickets of dead sessions are
         const std::string now = database.speaks() == sql::dialect::postgresql ? "now()" : "0";
         const auto ticket = [&](session_id session, int grant) {
             database.run(
-                "insert into rowlock_waiter (name, session, grant_id, enqueued_at) values "
+                "insert into rowlock_ticket (name, session, grant_id, enqueued_at) values "
                 "('job', " +
                 to_string(session) + ", " + std::to_string(grant) + ", " + now + ")");
         };

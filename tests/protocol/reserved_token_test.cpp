@@ -53,7 +53,7 @@ public:
     /// Adds an entry with a given ticket, as an enqueue that stalled after drawing it does.
     void enqueue_late(session_id session, grant_id grant_id, ticket_no ticket) const {
         run("insert into " + prefix_ +
-            "waiter (name, session, grant_id, ticket, enqueued_at) overriding system value "
+            "ticket (name, session, grant_id, ticket, enqueued_at) overriding system value "
             "values ('job', " +
             to_string(session) + ", " + to_string(grant_id) + ", " + to_string(ticket) +
             ", clock_timestamp())");
@@ -554,7 +554,7 @@ public:
     /// Deletes all waiters, leases and sessions.
     void reset() const {
         const auto db = source_->connect(soon());
-        for (const std::string table : {"waiter", "lease", "session"}) {
+        for (const std::string table : {"ticket", "lease", "session"}) {
             db->query("delete from rowlock_" + table, soon());
         }
     }
@@ -601,7 +601,7 @@ TEST_CASE(
         }
         // The hand-over is lost: the previous holder has the lease, and the entry is back.
         REQUIRE(hand->of_lease("grant_id") == 22);
-        REQUIRE(hand->number("select count(*) from rowlock_waiter where grant_id = 33") == 1);
+        REQUIRE(hand->number("select count(*) from rowlock_ticket where grant_id = 33") == 1);
         if (what == "the client of the last holder releases again") {
             const auto again = hand->release("job", session_id{2}, grant_id{22}).next.value();
             CHECK(again.grant_id == told.grant_id);
@@ -785,7 +785,7 @@ struct crashed_hand_over {
             lease->release();
             REQUIRE(free_and_empty(*server.hand()));
         }
-        REQUIRE(hand->number("select count(*) from rowlock_waiter") == 1);
+        REQUIRE(hand->number("select count(*) from rowlock_ticket") == 1);
     }
 
     /// Passes the lease round. Returns whether a passed it on to b with a promise to c, and b to c,
@@ -831,13 +831,13 @@ struct crashed_hand_over {
         auto result = in_background([&] { return who->try_acquire_for("job", support::patience); });
         const auto look = server.hand();
         CHECK(eventually(
-            [&] { return look->number("select count(*) from rowlock_waiter") == places; }));
+            [&] { return look->number("select count(*) from rowlock_ticket") == places; }));
         return result;
     }
     [[nodiscard]] static bool free_and_empty(const job_queue& look) {
         return eventually([&] {
             return look.number(
-                       "select (select count(*) from rowlock_waiter) + (select count(*) "
+                       "select (select count(*) from rowlock_ticket) + (select count(*) "
                        "from rowlock_lease where session is not null)") == 0;
         });
     }
@@ -879,7 +879,7 @@ TEST_CASE(
     at.c->let_go();
     REQUIRE(eventually([&] { return !at.lease->held(); }));
     CHECK(kind_of([&] { at.lease->release(); }) == errc::lock_lost);
-    CHECK(eventually([&] { return at.hand->number("select count(*) from rowlock_waiter") == 0; }));
+    CHECK(eventually([&] { return at.hand->number("select count(*) from rowlock_ticket") == 0; }));
     at.b->let_go();
     CHECK(at.free_and_empty());
     client other{at.server.source(), {}};
@@ -896,7 +896,7 @@ TEST_CASE("a queue entry that a crash brought back after its release blocks no w
         const auto look = at.server.hand();
         at.b->let_go();
         CHECK(eventually([&] {
-            return look->number("select count(*) from rowlock_waiter") == 0 ||
+            return look->number("select count(*) from rowlock_ticket") == 0 ||
                    look->of_lease("token") == at.lease->token().value();
         }));
     };
@@ -949,7 +949,7 @@ TEST_CASE(
             if (with_lease || hand->number("select count(*) from rowlock_session") == 0) break;
         }
         CHECK(hand->number("select count(*) from rowlock_session") == (with_lease ? 1 : 0));
-        CHECK(hand->number("select count(*) from rowlock_waiter") == (with_lease ? 1 : 0));
+        CHECK(hand->number("select count(*) from rowlock_ticket") == (with_lease ? 1 : 0));
         if (with_lease) CHECK(hand->of_lease("session") == 7);
     }
 }

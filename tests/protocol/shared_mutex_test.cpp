@@ -51,6 +51,7 @@ public:
         hand_.open(one);
         hand_.open(two);
     }
+    [[nodiscard]] const protocol::queue_protocol& queue() const { return hand_.queue(); }
     [[nodiscard]] protocol::attempt send(const protocol::grant_request& request) const {
         auto found = protocol_->acquire(db(), request, soon());
         // The first use of the name makes its counter.
@@ -69,10 +70,10 @@ public:
         return send(upgrade(session, grant, from, base)).what == outcome::granted;
     }
     void wait(session_id session, std::int64_t grant, lock_mode mode) const {
-        protocol_->enqueue(db(), of(session, grant, permits_for(mode)), soon());
+        hand_.queue().enqueue(db(), of(session, grant, permits_for(mode)), soon());
     }
     void wait_for_upgrade(session_id session, std::int64_t grant, std::int64_t base) const {
-        protocol_->enqueue(db(), upgrade(session, grant, upgradeable, base), soon());
+        hand_.queue().enqueue(db(), upgrade(session, grant, upgradeable, base), soon());
     }
     [[nodiscard]] bool give(session_id session, std::int64_t grant) const {
         return protocol_->release(db(), "page", session, grant_id{grant}, {}, soon()).freed;
@@ -243,7 +244,7 @@ TEST_CASE("an upgrade that gives up lets the readers in again") {
         page.wait(two, 22, shared);
         CHECK(page.grant_next().empty());
         const std::array given_up{grant_id{12}};
-        CHECK(page.protocol().cancel(page.db(), given_up, soon()).size() == 1);
+        CHECK(page.queue().cancel(page.db(), given_up, soon()).size() == 1);
         CHECK(page.grant_next() == ids{22});
         CHECK(page.counts());
     }
@@ -643,10 +644,11 @@ TEST_CASE("a cycle through a mode and a lease needs callers whose limits have no
             }
             return all;
         };
-        for (const std::string table : {"waiter", "permit_waiter"}) {
-            CAPTURE(table);
+        for (const std::string which : {"weight is null", "weight is not null"}) {
+            CAPTURE(which);
             const auto set = [&](const std::string& limit) {
-                database.run("update rowlock_" + table + " set waits_until = " + limit);
+                database.run("update rowlock_ticket set waits_until = " + limit + " where " +
+                             which);
             };
             CHECK(cycles() == 1);
             set("enqueued_at");

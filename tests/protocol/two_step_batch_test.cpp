@@ -203,7 +203,7 @@ TEST_CASE("a lease with a waiter's ticket is not reacquired") {
         CHECK_FALSE(self.reacquire("job", grant_id{11}, known));
         REQUIRE(self.try_acquire("job", grant_id{11}) == known + 1);
         REQUIRE(self.free("job", grant_id{11}));
-        database.run("delete from rowlock_waiter");
+        database.run("delete from rowlock_ticket");
         CHECK(self.reacquire("job", grant_id{12}, known + 1));
     }
 }

@@ -201,7 +201,7 @@ std::unique_ptr<support::own_server> server_of_our_own(support::backend which) {
 }
 
 remains left_in(support::lock_database& database) {
-    return {database.number("select count(*) from rowlock_waiter"),
+    return {database.number("select count(*) from rowlock_ticket"),
             database.number("select count(*) from rowlock_lease where session is not null")};
 }
 

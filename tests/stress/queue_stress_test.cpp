@@ -143,7 +143,7 @@ void pass_on_under_fire(support::lock_database& database) {
 /// Makes a ticket, and a grant, without a client.
 void stand_by_hand(support::lock_database& database, int grant_id) {
     database.run(
-        "insert into rowlock_waiter (name, session, grant_id, enqueued_at) values ('a', 1, " +
+        "insert into rowlock_ticket (name, session, grant_id, enqueued_at) values ('a', 1, " +
         std::to_string(grant_id) + ", " +
         (database.speaks() == dialect::postgresql ? "clock_timestamp())" : "0)"));
 }
@@ -196,7 +196,7 @@ void change_minds(support::lock_database& database) {
 
 void stand_in_line(support::lock_database& database, std::int64_t place) {
     const bool stands = support::eventually(
-        [&] { return database.number("select count(*) from rowlock_waiter") >= place; }, 60s);
+        [&] { return database.number("select count(*) from rowlock_ticket") >= place; }, 60s);
     CHECK(stands);
 }
 

@@ -18,7 +18,7 @@ void record_limits(support::lock_database& database) {
     const std::string insert =
         "insert into rowlock_limit (grant_id, waits_until) values (new.grant_id, ";
     const std::string trigger =
-        " trigger rowlock_limit after insert on rowlock_waiter for each row ";
+        " trigger rowlock_limit after insert on rowlock_ticket for each row ";
     database.run("create table if not exists rowlock_limit (grant_id bigint, waits_until bigint)");
     if (database.speaks() == dialect::postgresql) {
         database.run(
@@ -138,7 +138,7 @@ baseline baseline_of(support::lock_database& database) {
     const std::filesystem::directory_iterator descriptors{"/proc/self/fd"};
     return {support::connections_of_this_process(), support::threads_of_this_process(),
             std::distance(begin(descriptors), end(descriptors)),
-            database.number("select count(*) from rowlock_waiter"),
+            database.number("select count(*) from rowlock_ticket"),
             database.number("select count(*) from rowlock_lease where session is not null")};
 }
 

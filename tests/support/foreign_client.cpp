@@ -74,7 +74,7 @@ std::string statements::fill_in(std::string text) const {
         text.replace(open, close - open + 1,
                      without_blank_lines_around(fragments_.at(std::string{name})));
     }
-    static const std::regex tables{"rowlock_(session|lease|waiter|token_floor|migration)\\b"};
+    static const std::regex tables{"rowlock_(session|lease|ticket|token_floor|migration)\\b"};
     return std::regex_replace(text, tables, prefix_ + "$1");
 }
 
@@ -319,7 +319,7 @@ std::optional<std::int64_t> client::poll(const std::string& name, std::int64_t g
 bool client::cancel(const std::string& name, std::int64_t grant_id) {
     const auto row = run("entry", {name, session_, grant_id});
     if (row.is_null(0, 1)) return false;
-    return change("delete_waiter", {row.integer(0, 1), name}) == 1;
+    return change("delete_ticket", {row.integer(0, 1), name}) == 1;
 }
 
 bool client::release(const std::string& name, std::int64_t grant_id) {
@@ -345,7 +345,7 @@ std::optional<client::grant> client::grant_next(const std::string& name) {
         const bool both = change("take", {name, seen.integer(0, 7), seen.integer(0, 8), text(9),
                                           text(10), seen.maybe_integer(0, 11), seen.integer(0, 2),
                                           seen.integer(0, 0)}) == 1 &&
-                          change("delete_waiter", {seen.integer(0, 6), name}) == 1;
+                          change("delete_ticket", {seen.integer(0, 6), name}) == 1;
         if (!both) {
             roll_back();
             continue;

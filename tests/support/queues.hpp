@@ -16,7 +16,7 @@ namespace support {
 /// Waits until there are that many tickets.
 inline bool places(lock_database& database, std::int64_t count) {
     return eventually(
-        [&] { return database.number("select count(*) from rowlock_waiter") == count; });
+        [&] { return database.number("select count(*) from rowlock_ticket") == count; });
 }
 
 inline bool nobody_holds(lock_database& database) {

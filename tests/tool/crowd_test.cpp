@@ -136,7 +136,7 @@ TEST_CASE(
                    const tool::scratch folder;
                    auto all = start_runs(app, folder.path(), locks, each);
                    CHECK(tool::eventually([&] {
-                       return app.number("select count(*) from rowlock_waiter") ==
+                       return app.number("select count(*) from rowlock_ticket") ==
                               std::int64_t{locks} * (each - 1);
                    }));
                    // Allows time for what follows the enqueue: heartbeats, listeners, wait threads.
@@ -200,7 +200,7 @@ TEST_CASE(
                 tool::eventually([&] { return tool::contents(folder / "started") == "yes\n"; }));
             const auto stand = [&](int count) {
                 return tool::eventually(
-                    [&] { return app.number("select count(*) from rowlock_waiter") == count; });
+                    [&] { return app.number("select count(*) from rowlock_ticket") == count; });
             };
             // The others take time to start, in which it gets the answer to its enqueue. Without
             // the answer it would not know of an entry that it could lose.

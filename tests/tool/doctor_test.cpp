@@ -111,9 +111,8 @@ TEST_CASE("the doctor finds missing rights by trying them, and changes nothing")
         const std::string account = postgresql ? user : "'" + user + "'@'%'";
         execute(in->url(), postgresql ? "create role " + user + " login password 'visitor'"
                                       : "create user " + account + " identified by 'visitor'");
-        for (const char* table :
-             {"session", "lease", "waiter", "version", "semaphore", "permit", "permit_waiter",
-              "run", "barrier", "party", "policy", "quorum", "member"}) {
+        for (const char* table : {"session", "lease", "ticket", "version", "semaphore", "permit",
+                                  "run", "barrier", "party", "policy", "quorum", "member"}) {
             execute(in->url(), "grant select, insert, update" +
                                    std::string{table == std::string{"lease"} ? "" : ", delete"} +
                                    " on " + in->prefix() + table + " to " + account);
@@ -296,7 +295,7 @@ TEST_CASE("the doctor warns of queues full of dead waiters") {
                     (postgresql ? "clock_timestamp()" : "1") + ")";
         }
         execute(in->url(), "insert into " + in->prefix() +
-                               "waiter (name, session, grant_id, enqueued_at) values " + rows);
+                               "ticket (name, session, grant_id, enqueued_at) values " + rows);
         const auto report = examine(*in, 0);
         CHECK(verdict(report, "queues") == "warn");
         CHECK(report.dump().find("100 waiters, 100 of them dead") != std::string::npos);

@@ -30,10 +30,7 @@ TEST_CASE("on a Galera node a command that waits for so long has no time limit i
         REQUIRE(tool::rowlock(takes, there).code == 0);
         tool::process waiting{tool::command_line(waits), there};
         const auto entries = [&](const std::string& which) {
-            return admin
-                ->query("select count(*) from rowlock_" +
-                            std::string{kind.empty() ? "waiter" : "permit_waiter"} + which,
-                        soon())
+            return admin->query("select count(*) from rowlock_ticket" + which, soon())
                 .integer(0, 0);
         };
         CHECK(tool::eventually([&] { return entries("") == 1; }));

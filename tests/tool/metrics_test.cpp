@@ -140,10 +140,10 @@ TEST_CASE("metrics counts what is held, what waits, and what dead clients left")
         waiter.wait_for("a\"b\\c/\xc3\xa9");
         // A waiter of a dead client would open another session and wait on.
         execute(in->url(), "insert into " + in->prefix() +
-                               "waiter (name, session, grant_id, enqueued_at) select name, "
+                               "ticket (name, session, grant_id, enqueued_at) select name, "
                                "(select id from " +
                                in->prefix() + "session where owner = 'dead'), grant_id + 1, " +
-                               "enqueued_at from " + in->prefix() + "waiter");
+                               "enqueued_at from " + in->prefix() + "ticket");
         expire(*in, "dead", 100s);
 
         const auto some = measure(*in);

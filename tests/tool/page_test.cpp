@@ -371,7 +371,7 @@ TEST_CASE("the page says when the database cannot be read, and when its server h
         const tool::serving at{*in};
         page->open(url_of(at));
         REQUIRE(page->shows("nightly"));
-        tool::execute(*in, "alter table rowlock_waiter rename to hidden");
+        tool::execute(*in, "alter table rowlock_ticket rename to hidden");
         CHECK(page->shows("The database could not be read"));
         CHECK(page->becomes("document.querySelector('#status').className === 'lost'"));
         const auto status = [&] {
@@ -382,7 +382,7 @@ TEST_CASE("the page says when the database cannot be read, and when its server h
         std::this_thread::sleep_for(1'100ms);  // a clock that ran would show another second
         CHECK(status() == stopped);
         CHECK(page->text().find("nightly") != std::string::npos);
-        tool::execute(*in, "alter table hidden rename to rowlock_waiter");
+        tool::execute(*in, "alter table hidden rename to rowlock_ticket");
         CHECK(page->hides("The database could not be read"));
         CHECK(page->becomes("document.querySelector('#status').className === 'live'"));
     }
@@ -467,7 +467,7 @@ TEST_CASE("pictures" * doctest::skip(std::getenv("ROWLOCK_PICTURES") == nullptr)
         *in,
         "update rowlock_lease set acquired_at = acquired_at - (100 + length(name) * 37) * 1000000");
     tool::execute(*in,
-                  "update rowlock_waiter set enqueued_at = enqueued_at - length(name) * 11000000");
+                  "update rowlock_ticket set enqueued_at = enqueued_at - length(name) * 11000000");
     tool::execute(*in,
                   "update rowlock_permit set acquired_at = acquired_at - length(name) * 13000000");
     tool::execute(*in, "update rowlock_session set host = program || '-' || (1 + id % 3)");

@@ -36,7 +36,7 @@ json parsed(const tool::tables& in, const tool::arguments& command) {
 }
 
 std::int64_t waiting(const tool::tables& in) {
-    return in.count("rowlock_waiter where name = 'a'");
+    return in.count("rowlock_ticket where name = 'a'");
 }
 
 /// Starts `rowlock acquire a`, with the options `more`.
@@ -425,9 +425,9 @@ std::chrono::steady_clock::duration return_after_read_wake_up(const tool::tables
         return other.number(
                    "select count(*) from pg_stat_activity where wait_event = 'PgSleep' "
                    "and query like '%" +
-                   other.table("waiter") + "%'") > 0;
+                   other.table("ticket") + "%'") > 0;
     }));
-    other.run("with w as (delete from " + other.table("waiter") + " returning *) update " +
+    other.run("with w as (delete from " + other.table("ticket") + " returning *) update " +
               other.table("rows") +
               " set session = w.session, grant_id = w.grant_id, token = token + 1,"
               " deadline = clock_timestamp() + interval '1 hour' from w");

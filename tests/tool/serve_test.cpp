@@ -484,12 +484,12 @@ TEST_CASE("serve goes on with what it has while the database cannot be read, and
     const auto held = locks.acquire("a");
     const tool::serving at{*in};
     REQUIRE(at.locks().at("locks").size() == 1);
-    tool::execute(*in, "alter table rowlock_waiter rename to hidden");
+    tool::execute(*in, "alter table rowlock_ticket rename to hidden");
     const auto said = [&] { return at.get("/api/locks"); };
     CHECK(tool::eventually([&] { return said().at("problem") != nullptr; }));
     CHECK(said().at("locks").size() == 1);
     CHECK(request{.path = "/metrics"}.status(at) == 503);
-    tool::execute(*in, "alter table hidden rename to rowlock_waiter");
+    tool::execute(*in, "alter table hidden rename to rowlock_ticket");
     CHECK(tool::eventually([&] { return said().at("problem") == nullptr; }));
 }
 

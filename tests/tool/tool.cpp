@@ -263,10 +263,7 @@ void tables::let_pass(std::chrono::seconds time) const {
 }
 
 bool tables::queue_becomes(std::int64_t count, const std::string& name) const {
-    return becomes(count,
-                   "(select name from rowlock_waiter union all "
-                   "select name from rowlock_permit_waiter) w where name = '" +
-                       name + "'");
+    return becomes(count, "rowlock_ticket where name = '" + name + "'");
 }
 
 answer tables::run(const arguments& command, setting with) const {

@@ -134,7 +134,7 @@ TEST_CASE("top says as of when it shows what it does while the database cannot b
     const tool::screen top{*in, {"top", "--every", "100ms"}};
     REQUIRE(top.shows("1 held"));
     CHECK_FALSE(contains(top.text(), "as of"));
-    execute("alter table rowlock_waiter rename to hidden");
+    execute("alter table rowlock_ticket rename to hidden");
     CHECK(top.shows("cannot read"));
     CHECK(top.shows("as of "));
     const auto clock_of = [](const std::string& text) {
@@ -143,7 +143,7 @@ TEST_CASE("top says as of when it shows what it does while the database cannot b
     const auto stopped = clock_of(top.text());
     std::this_thread::sleep_for(1'100ms);  // a clock that ran would show another second
     CHECK(clock_of(top.text()) == stopped);
-    execute("alter table hidden rename to rowlock_waiter");
+    execute("alter table hidden rename to rowlock_ticket");
     CHECK(top.hides("as of "));
     top.type("q");
     CHECK(top.is_over());

@@ -73,9 +73,9 @@ void wait_and_give_up(support::lock_database& database, client& waiter) {
 }
 
 constexpr auto limited_entries =
-    "select count(*) from rowlock_waiter where waits_until is not null";
+    "select count(*) from rowlock_ticket where waits_until is not null";
 constexpr auto pass_limits =
-    "update rowlock_waiter set waits_until = enqueued_at where waits_until is not null";
+    "update rowlock_ticket set waits_until = enqueued_at where waits_until is not null";
 
 /// Stops a client's loop twice: after it has read a grant, and before it gives one back.
 class loop_held_up {
@@ -380,7 +380,7 @@ TEST_CASE("a waiter whose limit has passed is skipped by the hand-over and by th
                 wait_and_give_up(database, gone);
                 REQUIRE(database.number(limited_entries) == 1);
                 database.run(limited ? pass_limits
-                                     : "update rowlock_waiter set waits_until = null");
+                                     : "update rowlock_ticket set waits_until = null");
                 auto waiting = std::async(std::launch::async,
                                           [&] { return support::acquire_soon(other, "job"); });
                 REQUIRE(support::places(database, 2));
@@ -485,10 +485,10 @@ ROWLOCK_SIMULATED_CASE("a destroyed client cancels the entry of an enqueue whose
         CHECK_FALSE(waiting.get());
         CHECK(lost);
         CHECK(slow.stats().unknown_outcomes == 1);
-        CHECK(database.number("select count(*) from rowlock_waiter") >= 1);
+        CHECK(database.number("select count(*) from rowlock_ticket") >= 1);
     }
     CHECK(ended);
-    CHECK(database.number("select count(*) from rowlock_waiter") == 0);
+    CHECK(database.number("select count(*) from rowlock_ticket") == 0);
 }
 
 TEST_CASE("the client that ends an expired session deletes its entries in all queues") {
@@ -505,7 +505,7 @@ TEST_CASE("the client that ends an expired session deletes its entries in all qu
         client other{database.source(), database.options()};
         CHECK(other.try_acquire_for("job 1", 10s).has_value());
         const auto entries_of = [&](int dead) {
-            return database.number("select count(*) from rowlock_waiter where session = " +
+            return database.number("select count(*) from rowlock_ticket where session = " +
                                    std::to_string(dead));
         };
         CHECK(eventually([&] { return entries_of(1) == 0; }));

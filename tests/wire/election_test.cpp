@@ -35,7 +35,7 @@ using support::kind_of;
 namespace {
 
 std::int64_t entries(support::lock_database& database) {
-    return database.number("select count(*) from rowlock_waiter");
+    return database.number("select count(*) from rowlock_ticket");
 }
 
 /// Polls so seldom that only a wake-up can end a wait within the time of a test.
@@ -224,7 +224,7 @@ TEST_CASE("of three hundred candidates the last is chosen, and the others are se
     // Tickets that were drawn and cancelled: those behind are more than the queue's look-back away.
     for (int i = 0; i < 300; ++i)
         database.run("select nextval(pg_get_serial_sequence('" + database.prefix() +
-                     "waiter', 'ticket'))");
+                     "ticket', 'ticket'))");
     candidate last{database, "last"};
     last.campaign();
     CHECK(term->step_down(session_of(leader.office(), "last")));

@@ -54,12 +54,12 @@ void nothing_is_held(support::lock_database& database) {
     const bool free = eventually(
         [&] {
             return database.number("select count(*) from rowlock_lease where session is not null") +
-                       database.number("select count(*) from rowlock_waiter") ==
+                       database.number("select count(*) from rowlock_ticket") ==
                    0;
         },
         30s);
     if (free) return;
-    for (const std::string table : {"rowlock_lease where session is not null", "rowlock_waiter"}) {
+    for (const std::string table : {"rowlock_lease where session is not null", "rowlock_ticket"}) {
         const auto rows = database.run("select name from " + table + " order by name");
         std::string names;
         for (std::size_t row = 0; row < rows.rows(); ++row) {

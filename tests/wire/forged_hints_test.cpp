@@ -59,8 +59,8 @@ struct scene {
         REQUIRE(places(database, 1));
         REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
         victim =
-            address_of(database, session_id{database.number("select session from rowlock_waiter")});
-        grant_id = rowlock::grant_id{database.number("select grant_id from rowlock_waiter")};
+            address_of(database, session_id{database.number("select session from rowlock_ticket")});
+        grant_id = rowlock::grant_id{database.number("select grant_id from rowlock_ticket")};
         if (database.speaks() == sql::dialect::postgresql) {
             REQUIRE(eventually([&] { return support::listens(database, victim); }));
         }
@@ -149,7 +149,7 @@ TEST_CASE(
         scene on{database};
         database.run(
             "update rowlock_session set revision = revision + 1 where id in (select session from "
-            "rowlock_waiter)");
+            "rowlock_ticket)");
         // It makes the next heartbeat due, which is refused; the one after that is not.
         const auto beats = on.waiter.stats().heartbeats;
         REQUIRE(stranger.say(on.victim, {wakeup::encode_look(1, on.victim.secret)}));
@@ -178,10 +178,10 @@ TEST_CASE("an overheard proof proves nothing else, and nothing once its grant ha
         REQUIRE(places(database, 1));
         REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
         const auto victim =
-            address_of(database, session_id{database.number("select session from rowlock_waiter")});
+            address_of(database, session_id{database.number("select session from rowlock_ticket")});
         REQUIRE(eventually([&] { return support::listens(database, victim); }));
         const auto polls = waiter.stats().polls;
-        const grant_id grant_id{database.number("select grant_id from rowlock_waiter")};
+        const grant_id grant_id{database.number("select grant_id from rowlock_ticket")};
         if (round == 0) stranger.listen(victim);
         REQUIRE(stranger.say(victim, lies({grant_id, forged_token}, overheard)));
         static_cast<void>(stranger.heard());  // those were the stranger's own notifications
@@ -228,7 +228,7 @@ TEST_CASE("neither an address nor a visible query contains the secret that prove
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     scene on{database};
-    const auto session = database.number("select session from rowlock_waiter");
+    const auto session = database.number("select session from rowlock_ticket");
     CHECK(on.victim.number != session);
     const auto queries = database.admin().query("select query from pg_stat_activity", soon());
     for (std::size_t row = 0; row < queries.rows(); ++row) {
@@ -249,7 +249,7 @@ TEST_CASE(
         auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
         REQUIRE(places(database, 1));
         const auto to =
-            address_of(database, session_id{database.number("select session from rowlock_waiter")});
+            address_of(database, session_id{database.number("select session from rowlock_ticket")});
         CHECK_FALSE(to.mailbox.has_value());
         // A stranger has opened a socket with its number, and reads what is sent there.
         const wakeup::mailbox trap{to.number};
@@ -259,7 +259,7 @@ TEST_CASE(
                        : database.number(
                              "select count(*) from information_schema.processlist "
                              "where info like '%rowlock_wake_" +
-                             std::to_string(database.number("select session from rowlock_waiter")) +
+                             std::to_string(database.number("select session from rowlock_ticket")) +
                              "' and state = 'User lock'") == 1;
         }));
         const auto start = steady::now();

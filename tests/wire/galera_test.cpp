@@ -39,7 +39,7 @@ const support::galera_node* the_node() {
 /// there is no waiter.
 bool post_next_grant(sql::connection& db, const lease& held) {
     const auto entry = db.query(
-        "select w.grant_id, m.wake_address, m.wake_secret from rowlock_waiter w "
+        "select w.grant_id, m.wake_address, m.wake_secret from rowlock_ticket w "
         "join rowlock_session m on m.id = w.session",
         soon());
     if (entry.rows() == 0) return false;
@@ -209,7 +209,7 @@ TEST_CASE("on a Galera node no queue entry has the time limit of its caller") {
         return waiter.try_acquire_all_for({"limited", "other"}, 1h, stop.get_token()).has_value();
     });
     const auto entries = [&](const std::string& which) {
-        return admin->query("select count(*) from rowlock_waiter where " + which, soon())
+        return admin->query("select count(*) from rowlock_ticket where " + which, soon())
             .integer(0, 0);
     };
     CHECK(support::eventually([&] { return entries("true") == 3; }));

@@ -323,7 +323,7 @@ TEST_CASE("where the server's queue of notifications is long, a client polls and
     auto held = holder.acquire("job");
     auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
     REQUIRE(eventually([&] {
-        return filling->query("select count(*) from rowlock_waiter", support::soon())
+        return filling->query("select count(*) from rowlock_ticket", support::soon())
                    .integer(0, 0) == 1;
     }));
     const auto beats = holder.stats().heartbeats;

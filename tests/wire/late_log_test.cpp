@@ -55,16 +55,16 @@ std::int64_t of_lease(const protocol_connection& look, const std::string& column
 
 /// Waits for the first queue entry of a client. Returns its session and its grant id.
 protocol::granted_name first_place(const protocol_connection& look, session_id& session) {
-    REQUIRE(eventually([&] { return look.number("select count(*) from rowlock_waiter") == 1; }));
-    session = session_id{look.number("select session from rowlock_waiter")};
-    return {"job", grant_id{look.number("select grant_id from rowlock_waiter")}};
+    REQUIRE(eventually([&] { return look.number("select count(*) from rowlock_ticket") == 1; }));
+    session = session_id{look.number("select session from rowlock_ticket")};
+    return {"job", grant_id{look.number("select grant_id from rowlock_ticket")}};
 }
 
 /// Session 1 holds "job" by its grant 11. Its release hands the lease to the first waiter by a
 /// commit that does not return while the log is held.
 struct holder {
     explicit holder(const sql::connection_source& on) : source{on}, hand{on}, look{on} {
-        for (const std::string table : {"waiter", "lease", "session"}) {
+        for (const std::string table : {"ticket", "lease", "session"}) {
             look.run("delete from rowlock_" + table);
         }
         hand.open(session_id{1}, {.owner = "worker"});
@@ -342,7 +342,7 @@ TEST_CASE("a hand-over that the releasing client reported costs the woken client
                 try {
                     return database.number(
                                "select count(*) from information_schema.processlist p "
-                               "join rowlock_waiter w where p.state = 'User lock' and "
+                               "join rowlock_ticket w where p.state = 'User lock' and "
                                "p.info like concat('%rowlock#_wake#_', w.session) escape '#'") == 1;
                 } catch (const error&) {
                     return false;  // MySQL: another program's statement is not valid text
@@ -409,9 +409,9 @@ TEST_CASE("after a crash that lost a grant which was read no token repeats; cont
             CHECK(other == believed->token);  // control: two holders with one token
         } else {
             hand.open(session_id{3});
-            hand.run("update rowlock_waiter set ticket = ticket + 1000");
+            hand.run("update rowlock_ticket set ticket = ticket + 1000");
             hand.run(
-                "insert into rowlock_waiter (ticket, name, session, grant_id, enqueued_at) "
+                "insert into rowlock_ticket (ticket, name, session, grant_id, enqueued_at) "
                 "values (1, 'job', 3, 33, 0)");
             const auto next = hand.release("job", session_id{1}, grant_id{11}).next;
             REQUIRE(next);

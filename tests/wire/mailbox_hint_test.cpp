@@ -52,7 +52,7 @@ client_options by_database(const support::lock_database& database) {
 }
 
 session_id waiting_session(support::lock_database& database) {
-    return session_id{database.number("select max(session) from rowlock_waiter")};
+    return session_id{database.number("select max(session) from rowlock_ticket")};
 }
 
 bool has_mailbox(support::lock_database& database, session_id session) {
@@ -174,8 +174,8 @@ struct relay {
     }
     static session_id waiting_session_of_last(support::lock_database& database) {
         return session_id{database.number(
-            "select session from rowlock_waiter where ticket = (select max(ticket) from "
-            "rowlock_waiter)")};
+            "select session from rowlock_ticket where ticket = (select max(ticket) from "
+            "rowlock_ticket)")};
     }
 
     interception network;
@@ -293,7 +293,7 @@ TEST_CASE(
             std::async(std::launch::async, [&] { return waiter.try_acquire_for("job", 20s); });
         REQUIRE(places(database, 1));
         const auto victim = support::address_of(database, waiting_session(database));
-        const grant_id grant_id{database.number("select grant_id from rowlock_waiter")};
+        const grant_id grant_id{database.number("select grant_id from rowlock_ticket")};
         const auto forged = wakeup::encode_wakeup({grant_id, 4000000}, victim.secret);
         REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
         REQUIRE(support::mailbox_sender(victim).post(forged));

@@ -245,7 +245,7 @@ ROWLOCK_SIMULATED_CASE("a lost session that had waiters and no holder is ended a
     auto waiting = std::async(std::launch::async, [&] {
         return kind_of([&] { static_cast<void>(acquire_soon(waiter, "job")); });
     });
-    REQUIRE(enters_or_ends(database, waiting, "rowlock_waiter"));
+    REQUIRE(enters_or_ends(database, waiting, "rowlock_ticket"));
     {
         outage now{network};
         now.begin();

@@ -44,7 +44,7 @@ std::int64_t held(support::lock_database& database) {
 }
 
 std::int64_t entries(support::lock_database& database) {
-    return database.number("select count(*) from rowlock_waiter");
+    return database.number("select count(*) from rowlock_ticket");
 }
 
 /// Polls so seldom that only a wake-up can end a wait within the time of a test.
@@ -307,24 +307,24 @@ ROWLOCK_SIMULATED_CASE(
     REQUIRE(hand.try_acquire("b", session_id{1}, grant_id{12}));
     auto waiting = waits_for(locks, {"a", "b"});
     REQUIRE(eventually([&] { return entries(database) == 2; }));
-    const auto first = database.number("select max(grant_id) from rowlock_waiter");
+    const auto first = database.number("select max(grant_id) from rowlock_ticket");
     SUBCASE("one is deleted") {
-        database.run("delete from rowlock_waiter where name = 'a'");
+        database.run("delete from rowlock_ticket where name = 'a'");
     }
     SUBCASE("all are deleted") {
-        database.run("delete from rowlock_waiter");
+        database.run("delete from rowlock_ticket");
     }
     SUBCASE("one of the leases is granted alone") {
         const auto row =
-            database.run("select session, grant_id from rowlock_waiter where name = 'a'");
+            database.run("select session, grant_id from rowlock_ticket where name = 'a'");
         database.run(
             "update rowlock_lease set token = token + 1, session = " + std::string{row.text(0, 0)} +
             ", grant_id = " + std::string{row.text(0, 1)} + " where name = 'a'");
-        database.run("delete from rowlock_waiter where name = 'a'");
+        database.run("delete from rowlock_ticket where name = 'a'");
     }
     REQUIRE(eventually([&] {
         return entries(database) == 2 &&
-               database.number("select max(grant_id) from rowlock_waiter") != first;
+               database.number("select max(grant_id) from rowlock_ticket") != first;
     }));
     // What was granted alone is given back.
     CHECK(eventually([&] { return held(database) == 1; }));
@@ -343,10 +343,10 @@ ROWLOCK_SIMULATED_CASE("a request for several locks outlives the end of its sess
     client locks{database.source(), database.watchful()};
     auto waiting = waits_for(locks, {"a", "b"});
     REQUIRE(eventually([&] { return entries(database) == 2; }));
-    const auto old = database.number("select max(session) from rowlock_waiter");
+    const auto old = database.number("select max(session) from rowlock_ticket");
     hand.end(session_id{old});
     REQUIRE(eventually([&] {
-        return database.number("select count(*) from rowlock_waiter where session <> " +
+        return database.number("select count(*) from rowlock_ticket where session <> " +
                                std::to_string(old)) == 2;
     }));
     REQUIRE(hand.free("b", session_id{1}, grant_id{12}));

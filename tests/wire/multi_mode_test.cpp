@@ -45,7 +45,7 @@ std::int64_t held(support::lock_database& database) {
 }
 
 std::int64_t entries(support::lock_database& database) {
-    return database.number("select count(*) from rowlock_permit_waiter");
+    return database.number("select count(*) from rowlock_ticket");
 }
 
 /// Polls so seldom that only a wake-up can end a wait within the time of a test.
@@ -311,7 +311,7 @@ ROWLOCK_SIMULATED_CASE("after a lost reply all modes are held once, or none of t
     SUBCASE("of the entry in the queues") {
         client other{database.source(), database.options()};
         auto b = shared_mutex{other, "b"}.acquire(exclusive);
-        lost = lose_first("multi_enqueue_permits");
+        lost = lose_first("multi_enqueue");
         auto waiting = waits_for(locks, wanted);
         REQUIRE(eventually([&] { return lost->load(); }));
         // The entries whose outcome was unknown do not keep those of the next attempt waiting.
@@ -331,12 +331,12 @@ ROWLOCK_SIMULATED_CASE(
     auto b = shared_mutex{other, "b"}.acquire(exclusive);
     auto waiting = waits_for(locks, {{"a", shared}, {"b", shared}});
     REQUIRE(eventually([&] { return entries(database) == 2; }));
-    const auto first = database.number("select max(grant_id) from rowlock_permit_waiter");
+    const auto first = database.number("select max(grant_id) from rowlock_ticket");
     SUBCASE("one is deleted") {
-        database.run("delete from rowlock_permit_waiter where name = 'a'");
+        database.run("delete from rowlock_ticket where name = 'a'");
     }
     SUBCASE("all are deleted") {
-        database.run("delete from rowlock_permit_waiter");
+        database.run("delete from rowlock_ticket");
     }
     SUBCASE("one of the modes is granted alone") {
         database.run(
@@ -345,12 +345,12 @@ ROWLOCK_SIMULATED_CASE(
         database.run(
             "insert into rowlock_permit (name, grant_id, session, permits, token, acquired_at, "
             "kind) select w.name, w.grant_id, w.session, 1, 9, w.enqueued_at, 1 "
-            "from rowlock_permit_waiter w where w.name = 'a'");
-        database.run("delete from rowlock_permit_waiter where name = 'a'");
+            "from rowlock_ticket w where w.name = 'a'");
+        database.run("delete from rowlock_ticket where name = 'a'");
     }
     REQUIRE(eventually([&] {
         return entries(database) == 2 &&
-               database.number("select max(grant_id) from rowlock_permit_waiter") != first;
+               database.number("select max(grant_id) from rowlock_ticket") != first;
     }));
     // What was granted alone is given back.
     CHECK(eventually([&] { return held(database) == 1; }));
@@ -369,10 +369,10 @@ ROWLOCK_SIMULATED_CASE("a request for several modes outlives the end of its sess
     client locks{database.source(), database.watchful()};
     auto waiting = waits_for(locks, {{"a", shared}, {"b", shared}});
     REQUIRE(eventually([&] { return entries(database) == 2; }));
-    const auto old = database.number("select max(session) from rowlock_permit_waiter");
+    const auto old = database.number("select max(session) from rowlock_ticket");
     hand.end(session_id{old});
     REQUIRE(eventually([&] {
-        return database.number("select count(*) from rowlock_permit_waiter where session <> " +
+        return database.number("select count(*) from rowlock_ticket where session <> " +
                                std::to_string(old)) == 2;
     }));
     b.release();

@@ -194,7 +194,7 @@ TEST_CASE("a waiter that the release did not see is served, although the client 
         auto waiting =
             std::async(std::launch::async, [&] { return support::acquire_soon(other, "job"); });
         REQUIRE(
-            eventually([&] { return database.number("select count(*) from rowlock_waiter") > 0; }));
+            eventually([&] { return database.number("select count(*) from rowlock_ticket") > 0; }));
         const auto since = steady_clock::now();
         job.reset();
         CHECK(waiting.get().held());

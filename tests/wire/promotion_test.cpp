@@ -299,7 +299,7 @@ TEST_CASE(
     CHECK(protocol.acquire(*db, request("job", session_id{1}, grant_id{11}), soon()).what ==
           outcome::granted);
     database.run(
-        "insert into rowlock_waiter (name, session, grant_id, enqueued_at) "
+        "insert into rowlock_ticket (name, session, grant_id, enqueued_at) "
         "values ('job', 2, 22, clock_timestamp())");
     database.run("update rowlock_lease set successor = 22");
     // The state on the standby, where the holder's client has ended its session.

@@ -177,7 +177,7 @@ ROWLOCK_SIMULATED_QUORUM_CASE("a stop ends the wait for a quorum lock, and nothi
     waiter.join();
     for (std::size_t member = 0; member < 3; ++member) {
         CHECK(eventually([&] {
-            return quorum.member(member).number("select count(*) from rowlock_waiter") == 0;
+            return quorum.member(member).number("select count(*) from rowlock_ticket") == 0;
         }));
     }
 }

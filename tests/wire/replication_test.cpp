@@ -257,7 +257,7 @@ TEST_CASE("nothing of a call that failed stays, however late its commit is seen"
          .counts = "select count(*) from rowlock_permit"},
         {.what = "a queue entry",
          .call = [](client& by) { return by.try_acquire_for("held", 3s).has_value(); },
-         .counts = "select count(*) from rowlock_waiter"},
+         .counts = "select count(*) from rowlock_ticket"},
         {.what = "a party of a latch",
          .call =
              [](client& by) {

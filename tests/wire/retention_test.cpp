@@ -66,7 +66,7 @@ std::int64_t until_kept(client& locks, const std::string& name) {
 }
 
 std::int64_t entries(support::lock_database& database) {
-    return database.number("select count(*) from rowlock_waiter");
+    return database.number("select count(*) from rowlock_ticket");
 }
 
 std::int64_t row_token(support::lock_database& database, const std::string& name) {

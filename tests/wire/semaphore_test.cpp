@@ -54,7 +54,7 @@ std::future<permits> waits(semaphore& from, std::int64_t count) {
 /// Waits until that many entries are in the queues.
 bool entries(lock_database& database, std::int64_t count) {
     return eventually(
-        [&] { return database.number("select count(*) from rowlock_permit_waiter") == count; });
+        [&] { return database.number("select count(*) from rowlock_ticket") == count; });
 }
 
 bool used(semaphore& of, std::int64_t count) {
@@ -134,7 +134,7 @@ TEST_CASE(
         if (database.speaks() == sql::dialect::postgresql) {
             // Its first polls are over, which would serve it as well.
             const auto waiter = support::address_of(
-                database, session_id{database.number("select session from rowlock_permit_waiter")});
+                database, session_id{database.number("select session from rowlock_ticket")});
             REQUIRE(eventually([&] { return support::listens(database, waiter); }));
             std::uint64_t polls = 0;
             REQUIRE(eventually([&] {
@@ -378,7 +378,7 @@ ROWLOCK_SIMULATED_CASE(
         // The holder's own clock has told it before.
         return std::pair{got.held(), held.held()};
     });
-    REQUIRE(enters_or_ends(database, waiting, "rowlock_permit_waiter"));
+    REQUIRE(enters_or_ends(database, waiting, "rowlock_ticket"));
     network.before([](std::string_view) { interception::refuse_to_send(); });
     const auto [got, still_held] = waiting.get();
     CHECK(got);
@@ -456,10 +456,7 @@ TEST_CASE("a role without rights on the tables of semaphores can wait for leases
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         interception network;
         network.before([](std::string_view what) {
-            for (const auto* const each :
-                 {"semaphores_of_session", "delete_permit_entries_of", "dead_permit_tickets_of"}) {
-                if (what == each) throw error{errc::access_denied, "no right"};
-            }
+            if (what == "semaphores_of_session") throw error{errc::access_denied, "no right"};
         });
         client locks{network.wrap(database.source()), database.options({.poll_interval = 100ms})};
         client holder{database.source(), database.options()};
@@ -547,7 +544,7 @@ ROWLOCK_SIMULATED_CASE("an enqueue for permits whose reply was lost leaves no pe
     auto held = api.acquire();
     std::atomic<bool> lost{false};
     network.after([&](std::string_view what) {
-        if (what == "enqueue_for_permits" && !lost.exchange(true)) interception::lose_reply();
+        if (what == "enqueue" && !lost.exchange(true)) interception::lose_reply();
     });
     auto waiting = waits(same, 1);
     REQUIRE(eventually([&] { return lost.load(); }));

@@ -56,7 +56,7 @@ std::future<mode_lease> waits(shared_mutex& from, lock_mode mode) {
 /// Waits until that many entries are in the queues.
 bool entries(lock_database& database, std::int64_t count) {
     return eventually(
-        [&] { return database.number("select count(*) from rowlock_permit_waiter") == count; });
+        [&] { return database.number("select count(*) from rowlock_ticket") == count; });
 }
 
 bool is_free(shared_mutex& lock) {
@@ -492,7 +492,7 @@ ROWLOCK_SIMULATED_CASE(
             // The holder's own clock has told it before.
             return std::pair{got.held(), held.held()};
         });
-        REQUIRE(enters_or_ends(database, waiting, "rowlock_permit_waiter"));
+        REQUIRE(enters_or_ends(database, waiting, "rowlock_ticket"));
         network.before([](std::string_view) { interception::refuse_to_send(); });
         const auto [got, still_held] = waiting.get();
         CHECK(got);

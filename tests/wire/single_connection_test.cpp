@@ -333,7 +333,7 @@ TEST_CASE("a waiter is notified of its grant while its client pauses after a fai
             });
             REQUIRE(places(database, 1));
             REQUIRE(eventually([&] { return failed > 0; }));
-            await_listener_of(database, "rowlock_waiter");
+            await_listener_of(database, "rowlock_ticket");
             const auto from = steady::now();
             held.release();
             CHECK(waiting.get() - from < at_once);

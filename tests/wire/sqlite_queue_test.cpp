@@ -92,7 +92,7 @@ public:
 
     /// Deletes its entries and frees the lease, without a wake-up.
     void vanish() {
-        database_.run("delete from rowlock_waiter where session = 7");
+        database_.run("delete from rowlock_ticket where session = 7");
         database_.run("update rowlock_lease set session = null, grant_id = null");
     }
     std::optional<protocol::handed_over> serve_next() {
@@ -283,8 +283,8 @@ TEST_CASE("a forged datagram is not believed, and a malformed one does no harm")
     auto held = holder.acquire("job");
     auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
     REQUIRE(places(database, 1));
-    const session_id session{database.number("select session from rowlock_waiter")};
-    const grant_id grant_id{database.number("select grant_id from rowlock_waiter")};
+    const session_id session{database.number("select session from rowlock_ticket")};
+    const grant_id grant_id{database.number("select grant_id from rowlock_ticket")};
     const auto victim = support::address_of(database, session);
     const auto sender = support::mailbox_sender(victim);
     const std::array<std::string, 9> texts{

@@ -63,7 +63,7 @@ std::int64_t number(const sql::connection_source& source, const std::string& tex
 /// Waits until this server has that many tickets.
 bool places(const sql::connection_source& source, std::int64_t count) {
     return eventually(
-        [&] { return number(source, "select count(*) from rowlock_waiter") == count; });
+        [&] { return number(source, "select count(*) from rowlock_ticket") == count; });
 }
 
 }  // namespace
@@ -555,7 +555,7 @@ void abandon_calls(client& locks, const sql::connection_source& admin, sql::conn
                    stopped_processes& stopped) {
     const auto blocker = admin.connect(soon());
     blocker->query("begin", soon());
-    blocker->query("lock table rowlock_waiter in access exclusive mode", soon());
+    blocker->query("lock table rowlock_ticket in access exclusive mode", soon());
     while (stopped.count() < 3) {
         auto asking = std::async(std::launch::async, [&] {
             return kind_of([&] { static_cast<void>(locks.inspect("job")); });
@@ -791,7 +791,7 @@ void shout(support::lock_database& database, const std::string& payload) {
 /// Sends a notification with the proof that a reader of rowlock's tables can compute.
 void shout_proved(support::lock_database& database, grant_id grant_id, std::int64_t token) {
     const auto session = database.number(
-        "select max(session) from rowlock_waiter where grant_id = " + to_string(grant_id));
+        "select max(session) from rowlock_ticket where grant_id = " + to_string(grant_id));
     const auto to = support::address_of(database, session_id{session});
     shout(database, wakeup::encode_wakeup({grant_id, token}, to.secret));
 }
@@ -810,12 +810,12 @@ TEST_CASE("malformed notifications are ignored, and the queue goes on") {
     REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
     // Until it listens it polls as it does behind a pooler.
     const auto channel = wakeup::notification_channel(support::address_of(
-        database, session_id{database.number("select session from rowlock_waiter")}));
+        database, session_id{database.number("select session from rowlock_ticket")}));
     REQUIRE(eventually([&] {
         return database.number("select count(*) from pg_stat_activity where query like 'listen %" +
                                channel + "%' and state = 'idle'") > 0;
     }));
-    const auto number = database.number("select grant_id from rowlock_waiter");
+    const auto number = database.number("select grant_id from rowlock_ticket");
     const auto grant = std::to_string(number);
     const std::string guess(32, '0');
     const auto polls = waiter.stats().polls;
@@ -866,7 +866,7 @@ TEST_CASE(
     });
     REQUIRE(places(database, 1));
     REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
-    const auto forged = database.number("select grant_id from rowlock_waiter");
+    const auto forged = database.number("select grant_id from rowlock_ticket");
     auto behind =
         std::async(std::launch::async, [&] { return next.try_acquire_for("job", patience); });
     REQUIRE(places(database, 2));
@@ -923,7 +923,7 @@ TEST_CASE("a notification with a wrong token is detected, although the grant is 
         std::async(std::launch::async, [&] { return waiter.try_acquire_for("job", patience); });
     REQUIRE(places(database, 1));
     REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
-    shout_proved(database, grant_id{database.number("select grant_id from rowlock_waiter")},
+    shout_proved(database, grant_id{database.number("select grant_id from rowlock_ticket")},
                  4000000000000000000);
     auto believed = waiting.get();
     returned = true;

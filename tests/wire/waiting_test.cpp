@@ -149,7 +149,7 @@ TEST_CASE("every end of a lease wakes the first waiter at once") {
             // before.
             REQUIRE(eventually([&] {
                 return has_ended(waiting) ||
-                       (database.number("select count(*) from rowlock_waiter") == 1 &&
+                       (database.number("select count(*) from rowlock_ticket") == 1 &&
                         waiter.stats().polls > 0);
             }));
             return waiting;
@@ -453,7 +453,7 @@ TEST_CASE("a client that is destroyed while it serves one queue hands the other 
         released = true;
         REQUIRE(eventually([&] { return serving.load(); }));
         holder.reset();
-        CHECK(database.number("select count(*) from rowlock_waiter") == 0);
+        CHECK(database.number("select count(*) from rowlock_ticket") == 0);
         polls = true;
         for (auto& each : waiting) each.get();
         theirs.before({});
@@ -513,7 +513,7 @@ TEST_CASE("a waiter whose entry was committed late looks at the lease once more"
                      "stall() returns trigger language plpgsql as "
                      "'begin perform pg_advisory_xact_lock(4711); return null; end'");
         database.run("create constraint trigger stall after insert on " + prefix +
-                     "waiter deferrable initially deferred for each row execute function " +
+                     "ticket deferrable initially deferred for each row execute function " +
                      prefix + "stall()");
         // A waiter that is notified polls after 250 ms.
         constexpr milliseconds bound = 150ms;
@@ -700,7 +700,7 @@ struct withdrawal {
     }
     void release_after_cancel() {
         network.after([this](std::string_view what) {
-            if ((what == "cancel" || what == "delete_waiter") && !released.exchange(true)) {
+            if ((what == "cancel" || what == "delete_ticket") && !released.exchange(true)) {
                 held.release();
             }
         });
@@ -787,7 +787,7 @@ TEST_CASE("a waiter whose own session was ended fails with lock_lost") {
         const auto start = steady::now();
         database.run(std::string{"update rowlock_session set ended = "} +
                      (database.speaks() == sql::dialect::postgresql ? "true" : "1") +
-                     " where id in (select session from rowlock_waiter)");
+                     " where id in (select session from rowlock_ticket)");
         CHECK(waiting.get() - start < at_once);  // one heartbeat
         CHECK(kind == errc::lock_lost);
         lease.release();
@@ -844,11 +844,11 @@ TEST_CASE("a queue entry behind the watermark is still served by the next releas
             });
             REQUIRE(places(database, 1));
             database.run(
-                "update rowlock_lease set served = 300 + (select ticket from rowlock_waiter)");
+                "update rowlock_lease set served = 300 + (select ticket from rowlock_ticket)");
             if (known) {
                 CHECK(eventually([&] {
                     return database.number(
-                               "select count(*) from rowlock_lease, rowlock_waiter "
+                               "select count(*) from rowlock_lease, rowlock_ticket "
                                "where served - 256 < ticket") == 1;
                 }));
             }
@@ -868,7 +868,7 @@ TEST_CASE("a waiter whose queue entry vanished enqueues again") {
         auto lease = holder.acquire("job");
         auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
         REQUIRE(places(database, 1));
-        database.run("delete from rowlock_waiter");
+        database.run("delete from rowlock_ticket");
         REQUIRE(places(database, 1));
         // The row is visible before the waiter has the answer.
         CHECK(eventually([&] { return waiter.stats().queued == 2; }));
@@ -1036,7 +1036,7 @@ ROWLOCK_SIMULATED_CASE(
             const auto held = acquire_soon(other, "job");
             if (first) taken.count_down();
             eventually(
-                [&] { return over || database.number("select count(*) from rowlock_waiter") > 0; },
+                [&] { return over || database.number("select count(*) from rowlock_ticket") > 0; },
                 1s);
         }
     });
@@ -1194,7 +1194,7 @@ TEST_CASE("a process that was stopped while it was granted the lease reports no 
             siginfo_t exited{};
             waitid(P_PID, static_cast<id_t>(waiter), &exited, WEXITED | WNOHANG | WNOWAIT);
             return exited.si_pid == waiter ||
-                   database.number("select count(*) from rowlock_waiter") == 1;
+                   database.number("select count(*) from rowlock_ticket") == 1;
         }));
         kill(waiter, SIGSTOP);
         held.release();  // hands over to the stopped process, whose session still lives
@@ -1385,7 +1385,7 @@ TEST_CASE("a waiter that expects a wake-up polls early all the same, and so find
             if (what != "entries") return;
             // Not for a heartbeat, which reads the entries of a client as well.
             const std::lock_guard one_at_a_time{guard};
-            const bool queued = database.number("select count(*) from rowlock_waiter") > 0;
+            const bool queued = database.number("select count(*) from rowlock_ticket") > 0;
             if (!queued || granted.exchange(true)) return;
             CHECK(hand.release("job", session_id{7}, grant_id{70}).next);
         });

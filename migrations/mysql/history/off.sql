@@ -10,8 +10,6 @@ drop trigger if exists rowlock_history_left_session;
 drop trigger if exists rowlock_history_permit_granted;
 drop trigger if exists rowlock_history_permit;
 drop trigger if exists rowlock_history_permit_ended;
-drop trigger if exists rowlock_history_permit_queued;
-drop trigger if exists rowlock_history_permit_left;
 drop trigger if exists rowlock_history_counter_made;
 drop trigger if exists rowlock_history_counter;
 drop trigger if exists rowlock_history_counter_deleted;

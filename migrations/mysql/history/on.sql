@@ -146,18 +146,20 @@ insert into rowlock_history (at, kind, name, token, session, grant_id, db_user)
             'deleted', old.name, old.token, old.session, old.grant_id, user());
 
 drop trigger if exists rowlock_history_queued;
-create trigger rowlock_history_queued after insert on rowlock_waiter for each row
-insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user)
+create trigger rowlock_history_queued after insert on rowlock_ticket for each row
+insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user, counter_kind, permits)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
-            'queued', new.name, new.session, new.grant_id, new.ticket, user());
+            'queued', new.name, new.session, new.grant_id, new.ticket, user(),
+            new.kind, new.weight);
 
 drop trigger if exists rowlock_history_left;
-create trigger rowlock_history_left after delete on rowlock_waiter for each row
-insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user)
+create trigger rowlock_history_left after delete on rowlock_ticket for each row
+insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user, counter_kind, permits)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
-            'left', old.name, old.session, old.grant_id, old.ticket, user());
+            'left', old.name, old.session, old.grant_id, old.ticket, user(),
+            old.kind, old.weight);
 
 drop trigger if exists rowlock_history_opened;
 create trigger rowlock_history_opened after insert on rowlock_session for each row
@@ -244,22 +246,6 @@ if not (old.deadline <=> 0) then
             old.name, old.token, old.session, old.grant_id, old.deadline, old.note, user(),
             old.kind, old.permits, old.base)
 ; end if;
-
-drop trigger if exists rowlock_history_permit_queued;
-create trigger rowlock_history_permit_queued after insert on rowlock_permit_waiter for each row
-insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user, counter_kind, permits)
-    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
-                + timestampdiff(microsecond, now(6), sysdate(6)),
-            'queued', new.name, new.session, new.grant_id, new.ticket, user(),
-            new.kind, new.permits);
-
-drop trigger if exists rowlock_history_permit_left;
-create trigger rowlock_history_permit_left after delete on rowlock_permit_waiter for each row
-insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user, counter_kind, permits)
-    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
-                + timestampdiff(microsecond, now(6), sysdate(6)),
-            'left', old.name, old.session, old.grant_id, old.ticket, user(),
-            old.kind, old.permits);
 
 drop trigger if exists rowlock_history_counter_made;
 create trigger rowlock_history_counter_made after insert on rowlock_semaphore for each row

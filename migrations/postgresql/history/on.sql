@@ -103,15 +103,16 @@ begin
     return null;
 end $$;
 
-create or replace function rowlock_history_waiter() returns trigger language plpgsql
+create or replace function rowlock_history_ticket() returns trigger language plpgsql
 set search_path from current as $$
 declare
     place record;
 begin
     if tg_op = 'INSERT' then place = new; else place = old; end if;
-    insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user)
+    insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user, counter_kind, permits)
     values (clock_timestamp(), case tg_op when 'INSERT' then 'queued' else 'left' end,
-            place.name, place.session, place.grant_id, place.ticket, session_user);
+            place.name, place.session, place.grant_id, place.ticket, session_user,
+            place.kind, place.weight);
     return null;
 end $$;
 
@@ -144,9 +145,9 @@ execute function rowlock_history_lease();
 drop trigger if exists history_delete on rowlock_lease;
 create trigger history_delete after delete on rowlock_lease
 for each row execute function rowlock_history_lease();
-drop trigger if exists history on rowlock_waiter;
-create trigger history after insert or delete on rowlock_waiter
-for each row execute function rowlock_history_waiter();
+drop trigger if exists history on rowlock_ticket;
+create trigger history after insert or delete on rowlock_ticket
+for each row execute function rowlock_history_ticket();
 drop trigger if exists history_insert on rowlock_session;
 create trigger history_insert after insert on rowlock_session
 for each row execute function rowlock_history_session();
@@ -186,19 +187,6 @@ begin
     return null;
 end $$;
 
-create or replace function rowlock_history_permit_waiter() returns trigger language plpgsql
-set search_path from current as $$
-declare
-    place record;
-begin
-    if tg_op = 'INSERT' then place = new; else place = old; end if;
-    insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user, counter_kind, permits)
-    values (clock_timestamp(), case tg_op when 'INSERT' then 'queued' else 'left' end,
-            place.name, place.session, place.grant_id, place.ticket, session_user,
-            place.kind, place.permits);
-    return null;
-end $$;
-
 create or replace function rowlock_history_counter() returns trigger language plpgsql
 set search_path from current as $$
 declare
@@ -223,9 +211,6 @@ execute function rowlock_history_permit();
 drop trigger if exists history_delete on rowlock_permit;
 create trigger history_delete after delete on rowlock_permit
 for each row when (old.deadline is distinct from 'epoch') execute function rowlock_history_permit();
-drop trigger if exists history on rowlock_permit_waiter;
-create trigger history after insert or delete on rowlock_permit_waiter
-for each row execute function rowlock_history_permit_waiter();
 drop trigger if exists history_insert on rowlock_semaphore;
 create trigger history_insert after insert on rowlock_semaphore
 for each row when (new.kind = 0) execute function rowlock_history_counter();

@@ -127,19 +127,21 @@ begin
 ; end;
 
 drop trigger if exists rowlock_history_queued;
-create trigger rowlock_history_queued after insert on rowlock_waiter for each row
+create trigger rowlock_history_queued after insert on rowlock_ticket for each row
 begin
-    insert into rowlock_history (at, kind, name, session, grant_id, ticket)
+    insert into rowlock_history (at, kind, name, session, grant_id, ticket, counter_kind, permits)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
-            'queued', new.name, new.session, new.grant_id, new.ticket)
+            'queued', new.name, new.session, new.grant_id, new.ticket,
+            new.kind, new.weight)
 ; end;
 
 drop trigger if exists rowlock_history_left;
-create trigger rowlock_history_left after delete on rowlock_waiter for each row
+create trigger rowlock_history_left after delete on rowlock_ticket for each row
 begin
-    insert into rowlock_history (at, kind, name, session, grant_id, ticket)
+    insert into rowlock_history (at, kind, name, session, grant_id, ticket, counter_kind, permits)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
-            'left', old.name, old.session, old.grant_id, old.ticket)
+            'left', old.name, old.session, old.grant_id, old.ticket,
+            old.kind, old.weight)
 ; end;
 
 drop trigger if exists rowlock_history_opened;
@@ -223,24 +225,6 @@ begin
                 else 'released' end,
             old.name, old.token, old.session, old.grant_id, old.deadline, old.note,
             old.kind, old.permits, old.base)
-; end;
-
-drop trigger if exists rowlock_history_permit_queued;
-create trigger rowlock_history_permit_queued after insert on rowlock_permit_waiter for each row
-begin
-    insert into rowlock_history (at, kind, name, session, grant_id, ticket, counter_kind, permits)
-    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
-            'queued', new.name, new.session, new.grant_id, new.ticket,
-            new.kind, new.permits)
-; end;
-
-drop trigger if exists rowlock_history_permit_left;
-create trigger rowlock_history_permit_left after delete on rowlock_permit_waiter for each row
-begin
-    insert into rowlock_history (at, kind, name, session, grant_id, ticket, counter_kind, permits)
-    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
-            'left', old.name, old.session, old.grant_id, old.ticket,
-            old.kind, old.permits)
 ; end;
 
 drop trigger if exists rowlock_history_counter_made;

@@ -76,7 +76,7 @@ std::shared_ptr<waiter> acquirer::enqueue(acquisition& call, waiting_threads& at
     std::optional<protocol::lease_glance> seen;
     const auto sent = steady::now();
     try {
-        seen = context_.holds(call.kind()).enqueue(db, call.request(), until);
+        seen = context_.queues.enqueue(db, call.request(), until);
     } catch (const error& failure) {
         if (abandon(failure.kind() == errc::outcome_unknown)) throw;
     } catch (...) {

@@ -170,11 +170,11 @@ waiting_threads::leftovers client_waiters::finish_close() const noexcept {
 void client_waiters::hand_over_last(sql::connection& db, const waiting_threads::leftovers& rest,
                                     sql::deadline until) {
     hand_over_leases(db, rest, until);
+    unless_out_of_reach([&] { hand_over_permits(db, rest, until); });
     for (const auto id : rest.sessions) {
         while (parts_.context.queues.delete_entries_of(db, id, until)) {
         }
     }
-    unless_out_of_reach([&] { hand_over_permits(db, rest, until); });
 }
 
 void client_waiters::hand_over_leases(sql::connection& db, const waiting_threads::leftovers& rest,
@@ -210,10 +210,6 @@ void client_waiters::hand_over_permits(sql::connection& db, const waiting_thread
             serve_permits(db, name, until);
         } catch (const error&) {
             if (!db.alive()) throw;  // as above
-        }
-    }
-    for (const auto id : rest.sessions) {
-        while (semaphores.delete_entries_of(db, id, until)) {
         }
     }
 }

@@ -85,10 +85,9 @@ void deadlock_breaker::give_way(const protocol::deadlock_found& cycle,
     if (began < sure_at) return found.recheck_by(sure_at);
     std::vector<grant_id> ids;
     which->for_each_place([&](const std::string&, grant_id entry) { ids.push_back(entry); });
-    const auto& holds = parts_.context.holds(which->kind());
     std::vector<grant_id> deleted;
-    const bool done =
-        link_.write([&](sql::deadline until) { deleted = holds.cancel(*link_, ids, until); });
+    const bool done = link_.write(
+        [&](sql::deadline until) { deleted = parts_.queues().cancel(*link_, ids, until); });
     if (!done) return found.recheck_soon(parts_.now());
     if (deleted.empty()) return;
     parts_.context.count(counter::deadlocks);

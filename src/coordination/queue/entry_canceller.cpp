@@ -1,14 +1,11 @@
 #include "coordination/queue/entry_canceller.hpp"
 
-#include "sql/out_of_reach.hpp"
-
 #include <algorithm>
 #include <utility>
 
 namespace rowlock::detail {
 
 using protocol::hold_kind;
-using sql::unless_out_of_reach;
 
 void entry_canceller::cancel_given_up() {
     // Entries of waiters that gave up meanwhile do not wait for locked ones.
@@ -20,9 +17,7 @@ void entry_canceller::cancel_given_up() {
         if (retries) {
             done = cancel_one_by_one(std::move(given_up));
         } else {
-            for (const auto kind : {hold_kind::lease, hold_kind::permits}) {
-                done = cancel(given_up, kind) && done;
-            }
+            done = cancel(given_up);
         }
     } catch (...) {
         parts_.registry.retry_given_up();
@@ -43,28 +38,25 @@ bool entry_canceller::cancel_one_by_one(std::vector<std::shared_ptr<waiter>> all
         std::ranges::find_if(all, [&](const auto& each) { return each->grant_id > locked_; });
     std::rotate(all.begin(), behind, all.end());
     for (const auto& each : all) {
-        if (cancel({each}, each->kind())) continue;
+        if (cancel({each})) continue;
         locked_ = each->grant_id;
         return false;
     }
     return true;
 }
 
-/// Deletes the entries of one kind. Returns false if one of them is locked.
-bool entry_canceller::cancel(const std::vector<std::shared_ptr<waiter>>& all, hold_kind kind) {
+/// Returns false if one of them is locked.
+bool entry_canceller::cancel(const std::vector<std::shared_ptr<waiter>>& all) {
     std::vector<grant_id> ids;
     for (const auto& each : all) {
-        if (each->kind() != kind) continue;
         each->for_each_place([&](const std::string&, grant_id entry) { ids.push_back(entry); });
     }
     if (ids.empty()) return true;
     std::vector<grant_id> deleted;
-    const bool done = link_.write([&](sql::deadline until) {
-        deleted = parts_.context.holds(kind).cancel(*link_, ids, until);
-    });
+    const bool done = link_.write(
+        [&](sql::deadline until) { deleted = parts_.queues().cancel(*link_, ids, until); });
     if (!done) return false;
     for (const auto& each : all) {
-        if (each->kind() != kind) continue;
         if (each->of_several()) {
             answer_several(*each, deleted);
         } else {
@@ -187,9 +179,6 @@ void entry_canceller::delete_entries_of_ended_sessions(const std::function<void(
         try {
             const auto until = link_.write_deadline();
             more = parts_.queues().delete_entries_of(*link_, *ended, until);
-            unless_out_of_reach([&] {
-                more = parts_.context.semaphores.delete_entries_of(*link_, *ended, until) || more;
-            });
             link_.wrote();
         } catch (const error&) {
             link_.wrote_too_slowly();

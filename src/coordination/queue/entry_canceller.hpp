@@ -22,8 +22,8 @@ public:
     entry_canceller(const loop_parts& parts, loop_connection& link, grant_verifier& verifier)
         : parts_{parts}, link_{link}, verifier_{verifier} {}
 
-    /// One round trip for all of leases, one for all of semaphores, and one for each entry that is
-    /// gone. If one is locked, they are tried again after a pause, one by one.
+    /// One round trip for all, and one for each entry that is gone. If one is locked, they are
+    /// tried again after a pause, one by one.
     void cancel_given_up();
     /// When that is; never if there is none.
     [[nodiscard]] nanoseconds retry_due() const noexcept {
@@ -40,7 +40,7 @@ private:
     void answer(const std::shared_ptr<waiter>& which, bool deleted);
     void look_behind(const waiter& which, const std::string& name);
     void answer_several(waiter& which, const std::vector<grant_id>& deleted);
-    bool cancel(const std::vector<std::shared_ptr<waiter>>& all, protocol::hold_kind kind);
+    bool cancel(const std::vector<std::shared_ptr<waiter>>& all);
     bool cancel_one_by_one(std::vector<std::shared_ptr<waiter>> all);
     bool hand_over(protocol::hold_kind kind, const std::string& name, session_id session,
                    grant_id grant_id);

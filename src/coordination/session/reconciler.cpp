@@ -302,7 +302,7 @@ void reconciler::cancel_orphan(session& ours, hold_kind kind, const std::string&
                                grant_id grant_id, sql::connection& db, sql::deadline until) {
     if (ours.grants().knows(grant_id) || ours.grants().is_unresolved(grant_id)) return;
     const std::array id{grant_id};
-    if (context_.holds(kind).cancel(db, id, until).empty()) return;
+    if (context_.queues.cancel(db, id, until).empty()) return;
     waiting_.freed(kind, name);
     context_.report({.kind = event_kind::resolved,
                      .name = name,
@@ -348,7 +348,7 @@ void reconciler::resolve(session& ours, const unresolved_grant& unknown, sql::co
     const nanoseconds sent = context_.now();
     // The queue entry first: once it is gone it cannot become a grant.
     const std::array<grant_id, 1> place{unknown.grant_id};
-    const bool cancelled = unknown.queued && !holds.cancel(db, place, until).empty();
+    const bool cancelled = unknown.queued && !context_.queues.cancel(db, place, until).empty();
     const auto done = cancelled ? protocol::release_outcome{false, {}}
                                 : holds.release(db, unknown.name, ours.id(), unknown.grant_id,
                                                 {.contended = true}, until);

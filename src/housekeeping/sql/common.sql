@@ -29,7 +29,7 @@ update rowlock_token_floor set floor = $1, raised_at = {now}
 -- $1 after which id  $2 batch
 select m.id from rowlock_session m
  where m.ended = 1 and m.id > $1
-   and not exists (select 1 from rowlock_waiter w where w.session = m.id)
+   and not exists (select 1 from rowlock_ticket w where w.session = m.id)
  order by m.id limit $2
 
 -- statement old_history

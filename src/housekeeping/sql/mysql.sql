@@ -10,7 +10,7 @@ update rowlock_session set ended = 1 where ended = 0 and expires_at <= {now} ord
 select count(*), coalesce(max(l.token), 0)
   from rowlock_lease l, rowlock_token_floor f
  where f.id = 1 and l.session is null and l.token > f.settled and l.changed_at <= {now} - $1
-   and not exists (select 1 from rowlock_waiter w where w.name = l.name)
+   and not exists (select 1 from rowlock_ticket w where w.name = l.name)
 
 -- statement read_floor
 -- The token floor, and the server it was raised for. No row: it was deleted, and nothing can be granted.
@@ -44,10 +44,10 @@ update rowlock_lease
    set session = null, grant_id = null, thread = null, note = null, deadline = null, changed_at = {now}
  where name = $1 and token = $2 and session = $3
 
--- statement dead_waiters
+-- statement tickets_to_reap
 -- A batch of tickets of sessions that are ended or gone. A dead session stays dead.
 -- $1 batch
-select w.ticket from rowlock_waiter w left join rowlock_session s on s.id = w.session
+select w.ticket from rowlock_ticket w left join rowlock_session s on s.id = w.session
  where s.id is null or s.ended = 1
  order by w.ticket limit $1
 
@@ -58,7 +58,7 @@ select l.name, l.token, l.changed_at
   from rowlock_lease l, rowlock_token_floor f
  where f.id = 1 and l.session is null and l.token <= f.settled and l.changed_at <= {now} - $2
    and l.name > $1
-   and not exists (select 1 from rowlock_waiter w where w.name = l.name)
+   and not exists (select 1 from rowlock_ticket w where w.name = l.name)
  order by l.name limit $3
 
 -- statement delete_lease

@@ -28,7 +28,7 @@ select count(*), coalesce(max(l.token + (l.successor is not null)::int), 0)
  where f.id = 1 and l.session is null and l.token + (l.successor is not null)::int > f.settled
    and l.ctid >= ('(' || $2::bigint::text || ',0)')::tid and l.ctid < ('(' || $3::bigint::text || ',0)')::tid
    and l.changed_at <= clock_timestamp() - $1::bigint::float8 * interval '1 microsecond'
-   and not exists (select from rowlock_waiter w where w.name = l.name)
+   and not exists (select from rowlock_ticket w where w.name = l.name)
 
 -- statement record_round
 -- A reaper has ended a round, for people.
@@ -59,7 +59,7 @@ select floor from rowlock_token_floor where id = 1
 -- $1 after which id  $2 batch
 select m.id from rowlock_session m
  where m.ended and m.id > $1::bigint
-   and not exists (select from rowlock_waiter w where w.session = m.id)
+   and not exists (select from rowlock_ticket w where w.session = m.id)
  order by m.id limit $2::bigint
 
 -- statement ended_holders
@@ -105,7 +105,7 @@ with k as materialized (
             and l.session is null and l.token + (l.successor is not null)::int
                 <= (select f.settled from rowlock_token_floor f)
             and l.changed_at <= clock_timestamp() - $2::bigint::float8 * interval '1 microsecond'
-            and not exists (select from rowlock_waiter w where w.name = l.name)
+            and not exists (select from rowlock_ticket w where w.name = l.name)
           order by l.ctid limit $1::bigint for update of l skip locked),
      c as materialized (
          select set_config('synchronous_commit', 'off', true)),
@@ -151,16 +151,16 @@ with k as materialized (
           where l.ctid = any (array(select locked.place from locked)) returning 1)
 select (select count(*) from u), {last_of_k}
 
--- statement reap_waiters
+-- statement reap_tickets
 -- Removes a batch of tickets of sessions that are ended or gone. A dead session stays dead, so the judgement
 -- cannot become stale.
 -- $1 batch
 with k as materialized (
          select w.name, w.ticket
-           from rowlock_waiter w left join rowlock_session s on s.id = w.session
+           from rowlock_ticket w left join rowlock_session s on s.id = w.session
           where s.id is null or s.ended
           order by w.ticket limit $1::bigint for update of w skip locked)
-delete from rowlock_waiter w using k where w.name = k.name and w.ticket = k.ticket
+delete from rowlock_ticket w using k where w.name = k.name and w.ticket = k.ticket
 
 -- statement history_there
 -- Whether there is a history that this user may read and delete from.

@@ -14,7 +14,7 @@ select count(*), coalesce(max(l.token), 0)
  where l.name > $2 and l.name <= coalesce($3, x'ff') and l.session is null
    and l.token > (select f.settled from rowlock_token_floor f where f.id = 1)
    and l.changed_at <= {now} - $1
-   and not exists (select 1 from rowlock_waiter w where w.name = l.name)
+   and not exists (select 1 from rowlock_ticket w where w.name = l.name)
 
 -- statement read_floor
 -- The token floor. No row: it was deleted, and nothing can be granted.
@@ -41,7 +41,7 @@ delete from rowlock_lease
  where name > $2 and name <= coalesce($3, x'ff') and session is null
    and token <= (select f.settled from rowlock_token_floor f where f.id = 1)
    and changed_at <= {now} - $1
-   and not exists (select 1 from rowlock_waiter w where w.name = rowlock_lease.name)
+   and not exists (select 1 from rowlock_ticket w where w.name = rowlock_lease.name)
 
 -- statement next_name
 -- The name a given number of rows behind another; no row if fewer follow.
@@ -60,12 +60,12 @@ update rowlock_lease
                  where l.name > $1 and l.name <= coalesce($2, x'ff')
                    and l.session is not null and {free})
 
--- statement reap_waiters
+-- statement reap_tickets
 -- Removes a batch of tickets of sessions that are ended or gone.
 -- $1 batch
-delete from rowlock_waiter
+delete from rowlock_ticket
  where ticket in (select w.ticket
-                    from rowlock_waiter w left join rowlock_session s on s.id = w.session
+                    from rowlock_ticket w left join rowlock_session s on s.id = w.session
                    where s.id is null or s.ended = 1 limit $1)
 
 -- statement history_there

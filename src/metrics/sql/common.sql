@@ -18,16 +18,17 @@ select count(*),
 -- → for each kind of lock (-1 leases, 0 semaphores, 1 shared_mutexes): kind, live, dead, oldest
 select -1, count(case when {live} then 1 end), count(*) - count(case when {live} then 1 end),
        coalesce({since(min(case when {live} then w.enqueued_at end))}, 0)
-  from rowlock_waiter w left join rowlock_session m on m.id = w.session
+  from rowlock_ticket w left join rowlock_session m on m.id = w.session
+ where w.kind is null
 union all
 select 0, count(case when {live} then 1 end), count(*) - count(case when {live} then 1 end),
        coalesce({since(min(case when {live} then w.enqueued_at end))}, 0)
-  from rowlock_permit_waiter w left join rowlock_session m on m.id = w.session
+  from rowlock_ticket w left join rowlock_session m on m.id = w.session
  where w.kind = 0
 union all
 select 1, count(case when {live} then 1 end), count(*) - count(case when {live} then 1 end),
        coalesce({since(min(case when {live} then w.enqueued_at end))}, 0)
-  from rowlock_permit_waiter w left join rowlock_session m on m.id = w.session
+  from rowlock_ticket w left join rowlock_session m on m.id = w.session
  where w.kind = 1
 
 -- statement permit_totals

@@ -16,11 +16,8 @@ select count(*),
 -- for several locks has an entry in each of their queues.
 -- → for each kind of lock (-1 leases, 0 semaphores, 1 shared_mutexes): kind, live, dead, oldest
 with entry as materialized (
-         select -1 as kind, w.enqueued_at, coalesce({live}, false) as live
-           from rowlock_waiter w left join rowlock_session m on m.id = w.session
-         union all
-         select w.kind, w.enqueued_at, coalesce({live}, false)
-           from rowlock_permit_waiter w left join rowlock_session m on m.id = w.session)
+         select coalesce(w.kind, -1) as kind, w.enqueued_at, coalesce({live}, false) as live
+           from rowlock_ticket w left join rowlock_session m on m.id = w.session)
 select k.kind, count(*) filter (where e.live), count(*) filter (where not e.live),
        coalesce({since(min(e.enqueued_at) filter (where e.live))}, 0)
   from (values (-1), (0), (1)) as k (kind) left join entry e on e.kind = k.kind

@@ -28,23 +28,15 @@ select s.name, s.session, s.grant_id, m.owner, m.host, m.program, m.pid, s.threa
  where not {hold_over}
  order by s.name, s.token limit $1::bigint
 
--- statement overview_lease_queues
--- The live entries in the queues of leases, each queue in the order in which it is served.
--- → name, session, grant id, owner, host, program, pid, thread, note, enqueued at, priority, how many locks it is for
+-- statement overview_queues
+-- The live entries in the queues, each queue in the order in which it is served.
+-- → name, session, grant id, owner, host, program, pid, thread, note, enqueued at, priority, how many locks it is for, the
+--   kind (0 semaphores, 1 shared_mutexes, NULL leases), weight
 select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.thread, w.note,
-       {micros(w.enqueued_at)}, w.priority, w.members
-  from rowlock_waiter w join rowlock_session m on m.id = w.session
+       {micros(w.enqueued_at)}, w.priority, w.members, w.kind, w.weight
+  from rowlock_ticket w join rowlock_session m on m.id = w.session
  where {live}
  order by w.name, w.priority desc, w.ticket limit $1::bigint
-
--- statement overview_permit_queues
--- The same of semaphores and shared_mutexes.
--- → as overview_lease_queues, priority 0; then the kind, permits
-select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.thread, w.note,
-       {micros(w.enqueued_at)}, 0, w.members, w.kind, w.permits
-  from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
- where {live}
- order by w.name, w.ticket limit $1::bigint
 
 -- statement overview_semaphores
 -- The semaphores of which permits are used, perhaps by dead holders, or waited for.
@@ -53,8 +45,8 @@ select p.name, p.capacity, {live_permits}, p.used
   from rowlock_semaphore p
  where p.kind = 0
    and (p.used > 0
-        or exists (select from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-                    where w.name = p.name and {live}))
+        or exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
+                    where w.name = p.name and w.weight is not null and {live}))
  order by p.name limit $1::bigint
 
 -- statement overview_expired_permits
@@ -82,22 +74,17 @@ select m.id, m.owner, m.host, m.program, m.pid,
 select l.name, null::bigint, l.grant_id, l.session, l.thread, l.note, s.host, s.program, s.pid, 0, 0::bigint,
        0::bigint, null::bigint, null::text
   from rowlock_lease l join rowlock_session s on s.id = l.session
- where l.name in (select q.name from rowlock_waiter q) and l.thread is not null and not {free}
+ where l.name in (select q.name from rowlock_ticket q where q.weight is null) and l.thread is not null and not {free}
 union all
-select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 0, 0,
-       {micros(w.enqueued_at)}, null, w.blocks
-  from rowlock_waiter w join rowlock_session m on m.id = w.session
- where w.thread is not null and {live}
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid,
+       coalesce(w.kind, 0), coalesce(w.weight, 0), {micros(w.enqueued_at)}, w.base, w.blocks
+  from rowlock_ticket w join rowlock_session m on m.id = w.session
+ where coalesce(w.kind, 1) = 1 and w.thread is not null and {live}
 union all
 select s.name, null, s.grant_id, s.session, s.thread, s.note, m.host, m.program, m.pid, 1, s.permits, 0, null, null
   from rowlock_permit s join rowlock_session m on m.id = s.session
- where s.kind = 1 and s.name in (select q.name from rowlock_permit_waiter q) and s.thread is not null
+ where s.kind = 1 and s.name in (select q.name from rowlock_ticket q where q.kind = 1) and s.thread is not null
    and not {hold_over}
-union all
-select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 1, w.permits,
-       {micros(w.enqueued_at)}, w.base, w.blocks
-  from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
- where w.kind = 1 and w.thread is not null and {live}
 
 -- statement history_session_end
 -- How a session ended, as the history recorded it: among the records without a name, by the index on (name, id). On a

@@ -27,11 +27,15 @@
 -- or is about to.
 ({live} and coalesce(w.waits_until > {now}, 1))
 
+-- fragment waits_for_lease
+-- Whether ticket w of session m waits for the lease of its name and can be served.
+({waits} and w.weight is null)
+
 -- fragment waited
 -- Whether a waiter waits for the name $1 that can be served. A ticket whose session has expired, or whose limit has
 -- passed, blocks no client.
-exists (select 1 from rowlock_waiter w {join} rowlock_session m
-         where w.name = $1 and m.id = w.session and {waits})
+exists (select 1 from rowlock_ticket w {join} rowlock_session m
+         where w.name = $1 and m.id = w.session and {waits_for_lease})
 
 -- fragment probe
 -- The columns that protocol::lease_probe reads, of lease l, named $1, and its session s. The queue is read only if
@@ -72,22 +76,24 @@ l.reason,
 coalesce(l.grant_id in (l.retained, - l.retained), 0)
 
 -- fragment queue
--- The live waiters of the name n.name. One step into the index by (name, ticket) if there are none.
-from rowlock_waiter w {join} rowlock_session m
-where w.name = n.name and m.id = w.session and {live}
+-- The live waiters for the lease n.name. One step into the index by (name, ticket) if there are none.
+from rowlock_ticket w {join} rowlock_session m
+where w.name = n.name and w.weight is null and m.id = w.session and {live}
 
 -- fragment permits_waited
 -- Whether a live session waits for permits of the semaphore $1. An upgrade does only while its hold lives.
-exists (select 1 from rowlock_permit_waiter w {join} rowlock_session m
-         where w.name = $1 and m.id = w.session and {waits} and {base_lives})
+exists (select 1 from rowlock_ticket w {join} rowlock_session m
+         where w.name = $1 and m.id = w.session and {waits_for_permits})
 
--- fragment base_lives
--- Whether entry w is no upgrade, or the hold that it upgrades is alive: not released, nor ended by force. A hold that
--- ends meanwhile leaves a grant that its client does not believe (recheck_permit).
-(w.base is null
- or exists (select 1 from rowlock_permit b
-             where b.name = w.name and b.grant_id = w.base and b.session = w.session
-               and not coalesce(b.deadline <= {now}, 0)))
+-- fragment waits_for_permits
+-- Whether ticket w of session m waits for permits and can be served: an upgrade can while the hold that it upgrades is
+-- alive, not released, nor ended by force. A hold that ends meanwhile leaves a grant that its client does not believe
+-- (recheck_permit).
+({waits} and w.weight is not null
+ and (w.base is null
+      or exists (select 1 from rowlock_permit b
+                  where b.name = w.name and b.grant_id = w.base and b.session = w.session
+                    and not coalesce(b.deadline <= {now}, 0))))
 
 -- fragment hold_over
 -- Whether hold s of permits, left-joined to its session m, has ended: its session has, or its own deadline has
@@ -120,15 +126,11 @@ exists (select 1 from rowlock_permit_waiter w {join} rowlock_session m
 -- The columns that read_semaphore reads, of semaphore p: name, capacity, used, its live waiters, and how many
 -- permits those wait for.
 p.name, p.capacity, p.used,
-(select count(*) from rowlock_permit_waiter w {join} rowlock_session m
-  where w.name = p.name and m.id = w.session and {live}),
-(select coalesce(sum(w.permits), 0) from rowlock_permit_waiter w {join} rowlock_session m
-  where w.name = p.name and m.id = w.session and {live})
+(select count(*) from rowlock_ticket w {join} rowlock_session m
+  where w.name = p.name and w.weight is not null and m.id = w.session and {live}),
+(select coalesce(sum(w.weight), 0) from rowlock_ticket w {join} rowlock_session m
+  where w.name = p.name and w.weight is not null and m.id = w.session and {live})
 
 -- fragment entries
 -- The caller of multi_enqueue writes it: one of these for each name.
-($8, $1, $9, $2, $3, $4, {one_now}, $5, $6, {one_now} + $7)
-
--- fragment counted_entries
--- The caller of multi_enqueue_permits writes it: one of these for each name.
-($8, $1, $9, $10, $2, $3, $4, {one_now}, 1, $5, $6, {one_now} + $7)
+($9, $1, $10, $2, $3, $4, {one_now}, $5, $6, {one_now} + $7, $8, $11)

@@ -53,14 +53,14 @@ l.name = $1 and l.session = $2 and l.grant_id = $3 and s.id = l.session and s.en
 -- fragment first_waiter
 -- The first ticket w of the queue of the name $1 that can be served.
 -- FORCE INDEX: for ORDER BY … LIMIT 1 the optimizer tends to read the primary key, past every other queue.
-from rowlock_waiter w force index (rowlock_waiter_name_ticket) straight_join rowlock_session m
-where w.name = $1 and m.id = w.session and {waits}
+from rowlock_ticket w force index (rowlock_ticket_name_ticket) straight_join rowlock_session m
+where w.name = $1 and m.id = w.session and {waits_for_lease}
 order by w.ticket limit 1
 
 -- fragment waited_here
 -- Whether a waiter waits for the lease l that can be served.
-exists (select 1 from rowlock_waiter w straight_join rowlock_session m
-         where w.name = l.name and m.id = w.session and {waits})
+exists (select 1 from rowlock_ticket w straight_join rowlock_session m
+         where w.name = l.name and m.id = w.session and {waits_for_lease})
 
 -- fragment take_all
 -- Grants up to 16 free leases to one live session. Compare-and-set on each row's probed token, as take.

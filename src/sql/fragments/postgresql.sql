@@ -70,6 +70,10 @@ t.words || ' '
 -- served. So none whose limit is near is promised one.
 ({live} and coalesce(w.waits_until > clock_timestamp(), true))
 
+-- fragment waits_for_lease
+-- Whether ticket w of session m waits for the lease of its name and can be served.
+({waits} and w.weight is null)
+
 -- fragment in_queue
 -- Whether w is a ticket in the queue of the name $1, for reads that begin where the queue does. Older tickets
 -- were served, except one whose enqueue drew it 256 tickets ago and committed only now. Its owner finds that
@@ -81,19 +85,19 @@ w.name = $1::text
 -- The grant id of the waiter to which lease l promises the next token, if that waiter can be served: it goes
 -- before all others (docs/adr/0023). NULL if there is none. Includes a waiter whose session was opened on a
 -- server before this one: it may have been notified of a grant that never reached this server.
-(select h.grant_id from rowlock_waiter h join rowlock_session m on m.id = h.session
+(select h.grant_id from rowlock_ticket h join rowlock_session m on m.id = h.session
   where h.grant_id = l.successor and {unexpired})
 
 -- fragment waited
 -- Whether a waiter waits for the name $1 that can be served. A ticket whose session has expired, or whose limit has
 -- passed, blocks no client.
-exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
-         where {in_queue} and {waits})
+exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
+         where {in_queue} and {waits_for_lease})
 
 -- fragment waited_n
 -- The same for the name n.name.
-exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
-         where w.name = n.name and {waits}
+exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
+         where w.name = n.name and {waits_for_lease}
            and w.ticket > (select coalesce(max(b.served), 0) - 256
                              from rowlock_lease b where b.name = n.name))
 
@@ -147,9 +151,9 @@ queue as materialized (
            from first, lateral (
                 select w.ticket, row_number() over (order by w.ticket) as position,
                        pg_catalog.first_value(w.members) over (order by w.ticket) as members
-                  from rowlock_waiter w
+                  from rowlock_ticket w
                        cross join lateral (select from rowlock_session m
-                                            where m.id = w.session and {waits} offset 0) m
+                                            where m.id = w.session and {waits_for_lease} offset 0) m
                  where w.name = first.name and w.ticket >= first.ticket) q)
 select (select count(*) from rowlock_session m where m.id = $1::bigint and {live}),
        mine.name, mine.grant_id, mine.ticket, coalesce(place.position, 0),
@@ -191,8 +195,8 @@ coalesce(l.grant_id in (l.retained, - l.retained), false)::int
 -- To be joined to n: how many live waiters n.name has, and since when the first of them waits. One step
 -- into the index by (name, ticket) if there are none.
 lateral (select count(*) as waiting, min(w.enqueued_at) as since
-           from rowlock_waiter w join rowlock_session m on m.id = w.session
-          where w.name = n.name and {live}) q
+           from rowlock_ticket w join rowlock_session m on m.id = w.session
+          where w.name = n.name and w.weight is null and {live}) q
 
 -- fragment bounded
 -- The head of a WITH: a reader of `bounded` limits its waits for rows to $5 ms, in the same statement and
@@ -340,16 +344,18 @@ $3
 
 -- fragment permits_waited
 -- Whether a live session waits for permits of the semaphore $1. An upgrade does only while its hold lives.
-exists (select from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-         where w.name = $1::text and {waits} and {base_lives})
+exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
+         where w.name = $1::text and {waits_for_permits})
 
--- fragment base_lives
--- Whether entry w is no upgrade, or the hold that it upgrades is alive: not released, nor ended by force. A hold that
--- ends meanwhile leaves a grant that its client does not believe (recheck_permit).
-(w.base is null
- or exists (select from rowlock_permit b
-             where b.name = w.name and b.grant_id = w.base and b.session = w.session
-               and not coalesce(b.deadline <= clock_timestamp(), false)))
+-- fragment waits_for_permits
+-- Whether ticket w of session m waits for permits and can be served: an upgrade can while the hold that it upgrades is
+-- alive, not released, nor ended by force. A hold that ends meanwhile leaves a grant that its client does not believe
+-- (recheck_permit).
+({waits} and w.weight is not null
+ and (w.base is null
+      or exists (select from rowlock_permit b
+                  where b.name = w.name and b.grant_id = w.base and b.session = w.session
+                    and not coalesce(b.deadline <= clock_timestamp(), false))))
 
 -- fragment hold_over
 -- Whether hold s of permits, left-joined to its session m, has ended: its session has, or its own deadline has
@@ -366,8 +372,8 @@ exists (select from rowlock_permit_waiter w join rowlock_session m on m.id = w.s
 -- The columns that read_semaphore reads, of semaphore p: name, capacity, used, its live waiters, and how many
 -- permits those wait for.
 p.name, p.capacity, p.used,
-(select count(*) from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-  where w.name = p.name and {live}),
-(select coalesce(sum(w.permits), 0)::bigint
-   from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-  where w.name = p.name and {live})
+(select count(*) from rowlock_ticket w join rowlock_session m on m.id = w.session
+  where w.name = p.name and w.weight is not null and {live}),
+(select coalesce(sum(w.weight), 0)::bigint
+   from rowlock_ticket w join rowlock_session m on m.id = w.session
+  where w.name = p.name and w.weight is not null and {live})

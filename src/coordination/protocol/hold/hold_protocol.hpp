@@ -26,8 +26,9 @@ struct release_hint {
     std::int64_t permits = 0;  ///< as granted; 0: unknown
 };
 
-/// What a client asks alike for every kind of hold: to get one, to wait for it, to give it back,
-/// and what became of each. One implementation a kind. Thread-safe.
+/// What a client asks alike for every kind of hold: to get one, to give it back, and what became of
+/// each. Entries of the queues are those of queue_protocol, whatever they wait for. One
+/// implementation a kind. Thread-safe.
 class hold_protocol {
 public:
     virtual ~hold_protocol() = default;
@@ -41,13 +42,6 @@ public:
     virtual std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
                                                    session_id session, grant_id grant_id,
                                                    sql::deadline until) const = 0;
-    /// Adds a queue entry, and changes nothing else. Returns what it has seen of the lease: see
-    /// queue_protocol::enqueue.
-    virtual std::optional<lease_glance> enqueue(sql::connection& db, const grant_request& request,
-                                                sql::deadline until) const = 0;
-    /// Cancels queue entries; returns those that this call deleted.
-    virtual std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
-                                         sql::deadline until) const = 0;
     /// The grant that served an entry, made durable; nullopt if there is none.
     virtual std::optional<queue_grant> served(sql::connection& db, std::string_view name,
                                               session_id session, grant_id grant_id,

@@ -17,14 +17,6 @@ public:
                                            sql::deadline until) const override {
         return leases_.find_grant(db, name, session, grant_id, until);
     }
-    std::optional<lease_glance> enqueue(sql::connection& db, const grant_request& request,
-                                        sql::deadline until) const override {
-        return queues_.enqueue(db, request, until);
-    }
-    std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
-                                 sql::deadline until) const override {
-        return queues_.cancel(db, grant_ids, until);
-    }
     std::optional<queue_grant> served(sql::connection& db, std::string_view name,
                                       session_id session, grant_id grant_id,
                                       sql::deadline until) const override {

@@ -503,7 +503,7 @@ std::vector<lease_info> common_lease_protocol::list(sql::connection& db, std::st
 
 std::vector<waiter_info> common_lease_protocol::queue(sql::connection& db, std::string_view name,
                                                       sql::deadline until) const {
-    const auto rows = run(db, queue_, until, name);
+    const auto rows = run(db, queue_, until, name, 0);
     std::vector<waiter_info> waiters;
     waiters.reserve(rows.rows());
     for (std::size_t row = 0; row < rows.rows(); ++row) {

@@ -18,14 +18,6 @@ namespace {
 using outcome = attempt::outcome;
 using sql::value;
 
-std::string permit_entry(std::size_t which) {
-    const auto parameter = [&](std::size_t its) {
-        return '$' + std::to_string(8 + 3 * which + its);
-    };
-    return "(" + parameter(0) + ", $1, " + parameter(1) + ", " + parameter(2) +
-           ", $2, $3, $4, {one_now}, 1, $5, $6, {one_now} + $7)";
-}
-
 class two_step_multi_modes final : public multi_protocol {
 public:
     two_step_multi_modes(const sql::statement_set& statements,
@@ -35,8 +27,8 @@ public:
           take_{statements("take_permits")},
           use_{statements("use_permits")},
           insert_{statements("insert_permit")},
-          delete_waiter_{statements("delete_served_permit_waiter")},
-          enqueue_{statements, "multi_enqueue_permits", "counted_entries", permit_entry} {}
+          delete_ticket_{statements("delete_served_ticket")},
+          enqueue_{statements} {}
 
     multi_attempt take(sql::connection& db, const multi_request& request,
                        sql::deadline until) const override {
@@ -56,19 +48,7 @@ public:
 
     void enqueue(sql::connection& db, const multi_request& request,
                  sql::deadline until) const override {
-        std::vector<value> parameters{value{request.session},
-                                      sql::text_or_null(request.thread),
-                                      sql::text_or_null(request.note),
-                                      value{request.deadline_us},
-                                      sql::text_or_null(request.blocks),
-                                      value{request.names.size()},
-                                      value{request.limit_us}};
-        for (std::size_t i = 0; i < request.names.size(); ++i) {
-            parameters.emplace_back(request.names[i].name);
-            parameters.emplace_back(request.names[i].grant_id);
-            parameters.emplace_back(request.permits[i]);
-        }
-        db.execute(enqueue_.of(request.names.size()), parameters, until);
+        enqueue_.run(db, request, until);
     }
 
 private:
@@ -127,7 +107,7 @@ private:
             }
         }
         std::ranges::sort(seen.tickets);
-        for (const auto each : seen.tickets) add(delete_waiter_, {value{each}});
+        for (const auto each : seen.tickets) add(delete_ticket_, {value{each}});
         for (std::size_t i = 0; i < count; ++i) {
             const auto& one = request.names[i];
             add(insert_, {value{one.name}, value{request.session}, value{one.grant_id},
@@ -159,8 +139,8 @@ private:
     }
 
     const std::unique_ptr<const semaphore_protocol> counters_;
-    const sql::statement look_, take_, use_, insert_, delete_waiter_;
-    const insertion_of_entries enqueue_;
+    const sql::statement look_, take_, use_, insert_, delete_ticket_;
+    const multi_enqueue enqueue_;
 };
 
 }  // namespace

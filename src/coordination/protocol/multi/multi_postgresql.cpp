@@ -26,6 +26,9 @@ struct entry_arrays {
 /// writes all of them or none.
 class postgresql_multi : public multi_protocol {
 public:
+    explicit postgresql_multi(const sql::statement_set& statements)
+        : enqueue_{statements("multi_enqueue")} {}
+
     multi_attempt take(sql::connection& db, const multi_request& request,
                        sql::deadline until) const override {
         auto rows = send(db, request, until);
@@ -35,6 +38,22 @@ public:
             rows = send(db, request, until);
         }
         return judge(rows, request);
+    }
+
+    void enqueue(sql::connection& db, const multi_request& request,
+                 sql::deadline until) const override {
+        const auto& first = request.names.front();
+        entry_arrays others{request.names.subspan(1)};
+        std::optional<std::int64_t> kind, weight;
+        if (!request.permits.empty()) {
+            kind = static_cast<std::int64_t>(counter_kind::shared_mutex);
+            weight = request.permits.front();
+            for (const auto each : request.permits.subspan(1)) others.permits.add(each);
+        }
+        run(db, enqueue_, until, request.session, first.name, first.grant_id, others.names.close(),
+            others.ids.close(), sql::text_or_null(request.thread), sql::text_or_null(request.note),
+            request.deadline_us, sql::text_or_null(request.blocks), request.names.size(),
+            request.limit_us, kind, weight, others.permits.close());
     }
 
 protected:
@@ -78,24 +97,16 @@ private:
         }
         return seen;
     }
+
+    const sql::statement enqueue_;
 };
 
 class postgresql_multi_leases final : public postgresql_multi {
 public:
     explicit postgresql_multi_leases(const sql::statement_set& statements)
-        : take_{statements("multi_take")},
-          enqueue_{statements("multi_enqueue")},
+        : postgresql_multi{statements},
+          take_{statements("multi_take")},
           restore_{statements("multi_restore")} {}
-
-    void enqueue(sql::connection& db, const multi_request& request,
-                 sql::deadline until) const override {
-        const auto& first = request.names.front();
-        entry_arrays others{request.names.subspan(1)};
-        run(db, enqueue_, until, request.session, first.name, first.grant_id, others.names.close(),
-            others.ids.close(), sql::text_or_null(request.thread), sql::text_or_null(request.note),
-            request.deadline_us, sql::text_or_null(request.blocks), request.names.size(),
-            request.limit_us);
-    }
 
 private:
     [[nodiscard]] sql::result send(sql::connection& db, const multi_request& request,
@@ -128,15 +139,15 @@ private:
                   rows.maybe_integer<grant_id>(row, 8));
     }
 
-    const sql::statement take_, enqueue_, restore_;
+    const sql::statement take_, restore_;
 };
 
 /// The commit is asynchronous, as that of each grant of permits, and a flush follows.
 class postgresql_multi_modes final : public postgresql_multi {
 public:
     explicit postgresql_multi_modes(const sql::statement_set& statements)
-        : take_{statements("multi_take_permits")},
-          enqueue_{statements("multi_enqueue_permits")},
+        : postgresql_multi{statements},
+          take_{statements("multi_take_permits")},
           create_{statements("multi_create_counters")},
           flush_{statements("flush_commits")} {}
 
@@ -147,16 +158,6 @@ public:
             flush_commits(db, flush_, until);
         }
         return made;
-    }
-
-    void enqueue(sql::connection& db, const multi_request& request,
-                 sql::deadline until) const override {
-        const auto& first = request.names.front();
-        entry_arrays others{request.names.subspan(1), request.permits.subspan(1)};
-        run(db, enqueue_, until, request.session, first.name, first.grant_id, others.names.close(),
-            others.ids.close(), sql::text_or_null(request.thread), sql::text_or_null(request.note),
-            request.deadline_us, sql::text_or_null(request.blocks), request.names.size(),
-            request.limit_us, request.permits.front(), others.permits.close());
     }
 
 private:
@@ -187,7 +188,7 @@ private:
         if (rows.maybe_integer(row, 8) == 1) seen.full.emplace_back(name);
     }
 
-    const sql::statement take_, enqueue_, create_, flush_;
+    const sql::statement take_, create_, flush_;
 };
 
 }  // namespace

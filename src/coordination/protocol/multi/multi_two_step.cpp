@@ -18,23 +18,15 @@ namespace {
 using outcome = attempt::outcome;
 using sql::value;
 
-std::string lease_entry(std::size_t which) {
-    const auto parameter = [&](std::size_t its) {
-        return '$' + std::to_string(8 + 2 * which + its);
-    };
-    return "(" + parameter(0) + ", $1, " + parameter(1) +
-           ", $2, $3, $4, {one_now}, $5, $6, {one_now} + $7)";
-}
-
 /// By compare-and-set on the tokens that were read.
 class two_step_multi_protocol final : public multi_protocol {
 public:
     explicit two_step_multi_protocol(const sql::statement_set& statements)
         : look_{statements("multi_look")},
           take_{statements("take")},
-          delete_waiter_{statements("delete_served_waiter")},
+          delete_ticket_{statements("delete_served_ticket")},
           restore_lease_{statements("restore_lease")},
-          enqueue_{statements, "multi_enqueue", "entries", lease_entry} {
+          enqueue_{statements} {
         if (sql::traits_of(statements.speaks()).has_server)
             lock_all_.emplace(statements("lock_all"));
     }
@@ -53,18 +45,7 @@ public:
 
     void enqueue(sql::connection& db, const multi_request& request,
                  sql::deadline until) const override {
-        std::vector<value> parameters{value{request.session},
-                                      sql::text_or_null(request.thread),
-                                      sql::text_or_null(request.note),
-                                      value{request.deadline_us},
-                                      sql::text_or_null(request.blocks),
-                                      value{request.names.size()},
-                                      value{request.limit_us}};
-        for (const auto& each : request.names) {
-            parameters.emplace_back(each.name);
-            parameters.emplace_back(each.grant_id);
-        }
-        db.execute(enqueue_.of(request.names.size()), parameters, until);
+        enqueue_.run(db, request, until);
     }
 
 private:
@@ -147,7 +128,7 @@ private:
         for (const auto each : seen.tickets) tickets.push_back({value{each}});
         std::vector<sql::step> steps;
         for (const auto& each : leases) steps.push_back({take_, each});
-        for (const auto& each : tickets) steps.push_back({delete_waiter_, each});
+        for (const auto& each : tickets) steps.push_back({delete_ticket_, each});
         const bool locks_first = request.queued && lock_all_.has_value();
         if (base::uses(base::fast_path::single_text) && !locks_first) {
             if (const auto committed = db.transact(steps, {}, until)) return *committed;
@@ -181,12 +162,51 @@ private:
         }
     }
 
-    const sql::statement look_, take_, delete_waiter_, restore_lease_;
+    const sql::statement look_, take_, delete_ticket_, restore_lease_;
     std::optional<sql::statement> lock_all_;  ///< MySQL
-    const insertion_of_entries enqueue_;
+    const multi_enqueue enqueue_;
 };
 
 }  // namespace
+
+void multi_enqueue::run(sql::connection& db, const multi_request& request,
+                        sql::deadline until) const {
+    const bool counted = !request.permits.empty();
+    const auto kind = counted ? std::optional{static_cast<std::int64_t>(counter_kind::shared_mutex)}
+                              : std::nullopt;
+    std::vector<value> parameters{value{request.session},
+                                  sql::text_or_null(request.thread),
+                                  sql::text_or_null(request.note),
+                                  value{request.deadline_us},
+                                  sql::text_or_null(request.blocks),
+                                  value{request.names.size()},
+                                  value{request.limit_us},
+                                  value{kind}};
+    for (std::size_t i = 0; i < request.names.size(); ++i) {
+        parameters.emplace_back(request.names[i].name);
+        parameters.emplace_back(request.names[i].grant_id);
+        parameters.push_back(counted ? value{request.permits[i]} : value{});
+    }
+    db.execute(for_names(request.names.size()), parameters, until);
+}
+
+const sql::statement& multi_enqueue::for_names(std::size_t count) const {
+    auto& made = made_.at(count);
+    std::call_once(made.once, [&] {
+        std::string all;
+        for (std::size_t i = 0; i < count; ++i) {
+            const auto parameter = [&](std::size_t its) {
+                return '$' + std::to_string(9 + 3 * i + its);
+            };
+            all.append(i == 0 ? "" : ",\n       ")
+                .append("(" + parameter(0) + ", $1, " + parameter(1) +
+                        ", $2, $3, $4, {one_now}, $5, $6, {one_now} + $7, $8, " + parameter(2) +
+                        ")");
+        }
+        made.text.emplace(statements_.text_of("multi_enqueue", {{"entries", all}}));
+    });
+    return *made.text;
+}
 
 std::unique_ptr<const multi_protocol> make_two_step_multi(const sql::statement_set& statements) {
     return std::make_unique<const two_step_multi_protocol>(statements);

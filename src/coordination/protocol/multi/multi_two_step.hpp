@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <string_view>
 
 /// What MySQL and SQLite do alike for leases and modes: they look first, then write in a short
@@ -24,28 +23,12 @@ namespace rowlock::protocol {
     return std::ranges::find(request.names, *first, &granted_name::grant_id) != request.names.end();
 }
 
-/// A statement that inserts a row for each name, for any number of names.
-class insertion_of_entries {
+/// Inserts an entry for each name by one statement, whose text depends on how many there are.
+class multi_enqueue {
 public:
-    /// The values of the row of name number `which`.
-    using values_of = std::string (*)(std::size_t which);
-    /// @param list the fragment in the text of `statement` that stands for the rows
-    insertion_of_entries(const sql::statement_set& statements, const char* statement,
-                         const char* list, values_of values)
-        : statements_{statements}, statement_{statement}, list_{list}, values_{values} {}
+    explicit multi_enqueue(const sql::statement_set& statements) : statements_{statements} {}
 
-    /// Made when it is first needed.
-    [[nodiscard]] const sql::statement& of(std::size_t names) const {
-        auto& made = made_.at(names);
-        std::call_once(made.once, [&] {
-            std::string all;
-            for (std::size_t i = 0; i < names; ++i) {
-                all.append(i == 0 ? "" : ",\n       ").append(values_(i));
-            }
-            made.text.emplace(statements_.text_of(statement_, {{list_, all}}));
-        });
-        return *made.text;
-    }
+    void run(sql::connection& db, const multi_request& request, sql::deadline until) const;
 
 private:
     struct for_a_number {
@@ -53,11 +36,10 @@ private:
         std::optional<sql::statement> text{};
     };
 
+    [[nodiscard]] const sql::statement& for_names(std::size_t count) const;
+
     const sql::statement_set statements_;
-    const char* const statement_;
-    const char* const list_;
-    const values_of values_;
-    mutable std::array<for_a_number, most_names + 1> made_{};
+    mutable std::array<for_a_number, most_names + 1> made_{};  ///< each when it is first needed
 };
 
 }  // namespace rowlock::protocol

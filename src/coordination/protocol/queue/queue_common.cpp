@@ -72,6 +72,7 @@ common_queue_protocol::common_queue_protocol(const queue_parts& of)
       by_datagram_{of.by_datagram},
       held_leases_{of.statements("held_leases")},
       enqueue_{of.statements("enqueue")},
+      enqueue_upgrade_{of.statements("enqueue_upgrade")},
       entries_{of.statements("entries")},
       served_{of.statements("served")},
       names_with_waiters_{of.statements("names_with_waiters")},
@@ -82,12 +83,23 @@ common_queue_protocol::common_queue_protocol(const queue_parts& of)
 std::optional<lease_glance> common_queue_protocol::enqueue(sql::connection& db,
                                                            const grant_request& request,
                                                            sql::deadline until) const {
+    const auto& wanted = request.permits;
+    std::optional<std::int64_t> weight, kind;
+    if (wanted.count > 0) {
+        weight = wanted.count;
+        kind = static_cast<std::int64_t>(wanted.of);
+    }
+    const auto send = [&](const sql::statement& how, const auto&... further) {
+        return run(db, how, until, request.name, request.session, request.grant_id,
+                   sql::text_or_null(request.thread), sql::text_or_null(request.note),
+                   request.deadline_us, sql::text_or_null(request.blocks), request.priority,
+                   request.limit_us, weight, kind, further...);
+    };
     try {
-        const auto row = run(db, enqueue_, until, request.name, request.session, request.grant_id,
-                             sql::text_or_null(request.thread), sql::text_or_null(request.note),
-                             request.deadline_us, sql::text_or_null(request.blocks),
-                             request.priority, request.limit_us);
-        if (row.empty()) return std::nullopt;
+        const auto row = wanted.is_upgrade() ? send(enqueue_upgrade_, wanted.upgrades,
+                                                    upgrade_ticket(request.grant_id))
+                                             : send(enqueue_);
+        if (row.empty() || weight) return std::nullopt;
         return read_glance(row);
     } catch (const error& failure) {
         // A repetition. A statement without a conflict clause reports it as an error.
@@ -205,7 +217,7 @@ void common_queue_protocol::restore_lease(sql::connection& db, std::string_view 
 
 two_step_queue_protocol::two_step_queue_protocol(const queue_parts& of)
     : common_queue_protocol{of},
-      delete_served_{of.statements("delete_served_waiter")},
+      delete_served_{of.statements("delete_served_ticket")},
       next_waiter_{of.statements("next_waiter")},
       take_{of.statements("take")} {}
 

@@ -62,6 +62,10 @@ public:
 protected:
     explicit common_queue_protocol(const queue_parts& of);
 
+    /// The ticket of an upgrade: below those of all other waiters, and unique.
+    [[nodiscard]] virtual std::int64_t upgrade_ticket(grant_id grant_id) const {
+        return -static_cast<std::int64_t>(grant_id);
+    }
     /// Wakes a session that was served through the database; `message` says so.
     virtual void wake(sql::connection& db, const handed_over& next, std::string_view message,
                       sql::deadline until) const = 0;
@@ -77,8 +81,8 @@ protected:
     const sql::statement held_leases_;
 
 private:
-    const sql::statement enqueue_, entries_, served_, names_with_waiters_, queues_of_session_,
-        deadlocks_, restore_lease_;
+    const sql::statement enqueue_, enqueue_upgrade_, entries_, served_, names_with_waiters_,
+        queues_of_session_, deadlocks_, restore_lease_;
 };
 
 /// MySQL and SQLite hand over in two steps: they read the lease and its first waiter, then grant it

@@ -15,7 +15,7 @@ public:
     explicit mysql_queue_protocol(const queue_parts& of)
         : two_step_queue_protocol{of},
           tickets_{of.statements("tickets")},
-          delete_waiter_{of.statements("delete_waiter")},
+          delete_ticket_{of.statements("delete_ticket")},
           dead_tickets_{of.statements("dead_tickets")},
           woken_for_{of.statements("woken_for")},
           choose_next_{of.statements("choose_next")},
@@ -27,7 +27,7 @@ public:
                                  sql::deadline until) const override {
         std::vector<grant_id> deleted;
         sql::for_each_list(db, tickets_, alone, grant_ids, until, [&](const sql::result& rows) {
-            const auto part = delete_tickets(db, delete_waiter_, rows, until);
+            const auto part = delete_tickets(db, delete_ticket_, rows, until);
             deleted.insert(deleted.end(), part.begin(), part.end());
         });
         return deleted;
@@ -36,7 +36,7 @@ public:
     bool delete_entries_of(sql::connection& db, session_id session,
                            sql::deadline until) const override {
         const auto tickets = run(db, dead_tickets_, until, session);
-        static_cast<void>(delete_tickets(db, delete_waiter_, tickets, until));
+        static_cast<void>(delete_tickets(db, delete_ticket_, tickets, until));
         return !tickets.empty();
     }
 
@@ -112,6 +112,12 @@ public:
     }
 
 private:
+    /// AUTO_INCREMENT of negative numbers is not defined; it begins at 10^12.
+    [[nodiscard]] std::int64_t upgrade_ticket(grant_id grant_id) const override {
+        constexpr std::int64_t first_automatic = 1'000'000'000'000;
+        return 1 + static_cast<std::int64_t>(grant_id) % (first_automatic - 1);
+    }
+
     /// Whether one text both finds the first waiter and serves it. To a waiter that was seen before
     /// a text also says so in the server, where no datagram does.
     [[nodiscard]] bool chooses_late() const {
@@ -173,7 +179,7 @@ private:
     void notify(sql::connection& /*db*/, const wakeup::wake_address& /*to*/,
                 std::string_view /*message*/, sql::deadline /*until*/) const override {}
 
-    const sql::statement tickets_, delete_waiter_, dead_tickets_, woken_for_, choose_next_,
+    const sql::statement tickets_, delete_ticket_, dead_tickets_, woken_for_, choose_next_,
         give_to_chosen_, see_chosen_, delete_chosen_;
 };
 

@@ -13,7 +13,8 @@
 #include <string_view>
 #include <vector>
 
-/// The queue of waiters for a lease: adds, cancels and serves queue entries in ticket order. Like
+/// The queues: adds and cancels entries, whatever they wait for; serves those for leases in ticket
+/// order (semaphore_protocol::grant_next serves those for permits). Like
 /// lease_protocol: each transition is one conditional statement or one short transaction; no state,
 /// no clocks.
 ///

@@ -86,8 +86,6 @@ void common_semaphore_protocol::check_time(sql::deadline until) {
 common_semaphore_protocol::common_semaphore_protocol(const sql::statement_set& statements)
     : set_capacity_{statements("set_capacity")},
       create_{statements("create_semaphore")},
-      enqueue_{statements("enqueue_for_permits")},
-      enqueue_upgrade_{statements("enqueue_for_upgrade")},
       state_{statements("semaphore_state")},
       find_{statements("find_permits")},
       entries_{statements("permit_entries")},
@@ -104,7 +102,7 @@ common_semaphore_protocol::common_semaphore_protocol(const sql::statement_set& s
       inspect_{statements("inspect_semaphore")},
       list_{statements("list_semaphores")},
       holders_for_people_{statements("holders_of_permits")},
-      queue_{statements("permit_queue")},
+      queue_{statements("queue")},
       to_end_{statements("hold_to_end")},
       lock_hold_{statements("lock_permit")},
       shorten_{statements("shorten_permit")},
@@ -189,30 +187,6 @@ std::optional<std::int64_t> common_semaphore_protocol::find_grant(sql::connectio
                                                                   sql::deadline until) const {
     const auto found = served(db, name, session, grant_id, until);
     return found ? std::optional{found->token} : std::nullopt;
-}
-
-std::optional<lease_glance> common_semaphore_protocol::enqueue(sql::connection& db,
-                                                               const grant_request& request,
-                                                               sql::deadline until) const {
-    require_permits(request);
-    const auto send = [&](const sql::statement& how, const auto&... ticket) {
-        sql::run(db, how, until, request.name, request.session, request.grant_id,
-                 request.permits.count, sql::text_or_null(request.thread),
-                 sql::text_or_null(request.note), request.deadline_us,
-                 static_cast<int>(request.permits.of), base_of(request),
-                 sql::text_or_null(request.blocks), request.limit_us, ticket...);
-    };
-    try {
-        if (request.permits.is_upgrade()) {
-            send(enqueue_upgrade_, upgrade_ticket(request.grant_id));
-        } else {
-            send(enqueue_);
-        }
-    } catch (const error& failure) {
-        // A repetition. A statement without a conflict clause reports it as an error.
-        if (failure.kind() != errc::unique_violation) throw;
-    }
-    return std::nullopt;
 }
 
 release_outcome common_semaphore_protocol::release(sql::connection& db, std::string_view name,
@@ -557,7 +531,7 @@ std::vector<held_permits> common_semaphore_protocol::holders(sql::connection& db
 std::vector<permit_waiter> common_semaphore_protocol::queue(sql::connection& db,
                                                             std::string_view name,
                                                             sql::deadline until) const {
-    const auto rows = sql::run(db, queue_, until, name);
+    const auto rows = sql::run(db, queue_, until, name, 1);
     std::vector<permit_waiter> all;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         all.push_back({.who = {.name = std::string{name},
@@ -571,7 +545,7 @@ std::vector<permit_waiter> common_semaphore_protocol::queue(sql::connection& db,
                                .note = text_of(rows, row, 6),
                                .pid = sql::shown_integer(rows, row, 7),
                                .waited = time_of(rows, row, 8)},
-                       .permits = sql::shown_integer(rows, row, 9)});
+                       .permits = sql::shown_integer(rows, row, 11)});
     }
     return all;
 }

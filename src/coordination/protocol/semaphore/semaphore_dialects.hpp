@@ -28,8 +28,6 @@ public:
     std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
                                            session_id session, grant_id grant_id,
                                            sql::deadline until) const override;
-    std::optional<lease_glance> enqueue(sql::connection& db, const grant_request& request,
-                                        sql::deadline until) const override;
     release_outcome release(sql::connection& db, std::string_view name, session_id session,
                             grant_id grant_id, release_hint hint,
                             sql::deadline until) const override;
@@ -115,10 +113,6 @@ protected:
     virtual bool shrink_now(sql::connection& db, std::string_view name, session_id session,
                             grant_id grant_id, std::int64_t from, std::int64_t to,
                             sql::deadline until) const = 0;
-    /// The ticket of an upgrade: below those of all other waiters, and unique.
-    [[nodiscard]] virtual std::int64_t upgrade_ticket(grant_id grant_id) const {
-        return -static_cast<std::int64_t>(grant_id);
-    }
     /// Ends a batch of holds that are over. Returns how many permits they had; 0: there are none.
     virtual std::int64_t sweep_some(sql::connection& db, std::string_view name,
                                     sql::deadline until) const = 0;
@@ -157,11 +151,10 @@ private:
     [[nodiscard]] std::optional<hold_id> hold_to_end(sql::connection& db, std::string_view name,
                                                      std::int64_t token, sql::deadline until) const;
 
-    const sql::statement set_capacity_, create_, enqueue_, enqueue_upgrade_, state_, find_,
-        entries_, holders_, expired_, permits_of_, names_of_, neglected_, lock_, correct_, idle_,
-        delete_, exists_, inspect_, list_, holders_for_people_, queue_, to_end_, lock_hold_,
-        shorten_, end_, bump_revision_, extend_, session_, raise_token_, reclaim_, any_, deadlocks_,
-        recheck_;
+    const sql::statement set_capacity_, create_, state_, find_, entries_, holders_, expired_,
+        permits_of_, names_of_, neglected_, lock_, correct_, idle_, delete_, exists_, inspect_,
+        list_, holders_for_people_, queue_, to_end_, lock_hold_, shorten_, end_, bump_revision_,
+        extend_, session_, raise_token_, reclaim_, any_, deadlocks_, recheck_;
 };
 
 }  // namespace rowlock::protocol

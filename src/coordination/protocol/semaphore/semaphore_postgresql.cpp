@@ -32,16 +32,7 @@ public:
           give_together_{statements("give_permits_together")},
           shrink_{statements("shrink_permits")},
           grant_{statements("grant_permits")},
-          sweep_{statements("sweep_permits")},
-          cancel_{statements("cancel_permit_entries")},
-          delete_entries_of_{statements("delete_permit_entries_of")},
-          reap_waiters_{statements("reap_permit_waiters")} {}
-
-    std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
-                                 sql::deadline until) const override {
-        if (grant_ids.empty()) return {};
-        return first_column(sql::run(db, cancel_, until, array_of(grant_ids)));
-    }
+          sweep_{statements("sweep_permits")} {}
 
     /// What this reads is committed; the flush makes it durable, if the server did not crash in
     /// between, which breaks the connection, but not one to a pooler.
@@ -85,17 +76,6 @@ public:
                                              .mailbox = rows.maybe_integer(row, 5)}});
         }
         return granted;
-    }
-
-    bool delete_entries_of(sql::connection& db, session_id session,
-                           sql::deadline until) const override {
-        sql::run(db, delete_entries_of_, until, session);
-        return false;
-    }
-
-    std::int64_t remove_dead_entries(sql::connection& db, std::int64_t batch,
-                                     sql::deadline until) const override {
-        return sql::run(db, reap_waiters_, until, batch).affected();
     }
 
 private:
@@ -235,7 +215,7 @@ private:
     }
 
     const sql::statement take_, take_together_, flush_, flush_taken_, give_, give_together_,
-        shrink_, grant_, sweep_, cancel_, delete_entries_of_, reap_waiters_;
+        shrink_, grant_, sweep_;
 };
 
 }  // namespace

@@ -127,7 +127,7 @@ struct granted_permits {
 /// As hold_protocol, where acquire() writes nothing if it takes nothing. One implementation a
 /// dialect (make_semaphore_protocol). Thread-safe.
 ///
-/// @throws error of acquire() and enqueue(): errc::invalid_options for less than one permit, more
+/// @throws error of acquire(): errc::invalid_options for less than one permit, more
 /// than the capacity, a semaphore without a capacity, the name of a counter of another kind
 class semaphore_protocol : public hold_protocol {
 public:
@@ -216,9 +216,6 @@ public:
     [[nodiscard]] virtual std::vector<deadlock_found> deadlocks(sql::connection& db,
                                                                 session_id session,
                                                                 sql::deadline until) const = 0;
-    /// As queue_protocol::delete_entries_of.
-    virtual bool delete_entries_of(sql::connection& db, session_id session,
-                                   sql::deadline until) const = 0;
 
     // For the reaper.
     /// A batch of semaphores, by name, with something to sweep, to grant or to correct.
@@ -228,9 +225,6 @@ public:
                                                                      sql::deadline until) const = 0;
     /// Sets a counter to the sum of its holds. Returns whether it was another number.
     virtual bool correct(sql::connection& db, std::string_view name, sql::deadline until) const = 0;
-    /// Removes a batch of entries of sessions that have ended; returns how many.
-    virtual std::int64_t remove_dead_entries(sql::connection& db, std::int64_t batch,
-                                             sql::deadline until) const = 0;
     /// A batch of shared_mutexes, by name, that were not in use for so long.
     [[nodiscard]] virtual std::vector<idle_shared_mutex> idle_shared_mutexes(
         sql::connection& db, std::string_view after, std::int64_t limit, std::int64_t retention_us,

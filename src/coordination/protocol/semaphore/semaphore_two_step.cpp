@@ -51,8 +51,9 @@ two_step_semaphore_protocol::two_step_semaphore_protocol(const sql::statement_se
       delete_permit_{statements("delete_permit")},
       shrink_permit_{statements("shrink_permit")},
       next_waiter_{statements("next_permit_waiter")},
-      delete_waiter_{statements("delete_served_permit_waiter")},
-      over_{statements("holds_over")} {}
+      delete_ticket_{statements("delete_served_ticket")},
+      over_{statements("holds_over")},
+      lock_now_{statements("lock_permit_now")} {}
 
 /// Reads first: an attempt that fails writes nothing and locks nothing. The token is read
 /// afterwards: between the read and the update other clients may have raised it.
@@ -252,7 +253,7 @@ bool two_step_semaphore_protocol::serve_first(sql::connection& db, std::string_v
     const std::array counter{value{name}, value{next.permits.count}};
     const std::array ticket{value{row.integer(0, 2)}};
     const auto hold = hold_of(next);
-    const std::array steps{sql::step{use_, counter}, sql::step{delete_waiter_, ticket},
+    const std::array steps{sql::step{use_, counter}, sql::step{delete_ticket_, ticket},
                            sql::step{insert_, hold}};
     if (sql::run_all(db, steps, until)) served.push_back(std::move(done));
     return true;
@@ -270,8 +271,11 @@ std::int64_t two_step_semaphore_protocol::sweep_some(sql::connection& db, std::s
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         const auto grant = rows.integer<grant_id>(row, 0);
         const auto session = rows.integer<session_id>(row, 1);
-        if (!lock_hold(db, name, grant, session, until)) continue;
         const auto its = rows.integer(row, 2);
+        if (sql::run(db, lock_now_, until, name, grant, session, rows.integer(row, 3)).empty()) {
+            continue;
+        }
+        note_sweep(db, name, grant, session, until);
         if (sql::run(db, delete_permit_, until, name, grant, session, its).affected() == 1) {
             permits += its;
         }

@@ -35,12 +35,10 @@ protected:
                     sql::deadline until) const override;
     std::int64_t sweep_some(sql::connection& db, std::string_view name,
                             sql::deadline until) const override;
-    /// Within a transaction: locks a hold, unless another transaction has it locked.
-    virtual bool lock_hold(sql::connection& /*db*/, std::string_view /*name*/,
-                           grant_id /*grant_id*/, session_id /*session*/,
-                           sql::deadline /*until*/) const {
-        return true;
-    }
+    /// Within the transaction that has locked a hold, and is about to delete it.
+    virtual void note_sweep(sql::connection& /*db*/, std::string_view /*name*/,
+                            grant_id /*grant_id*/, session_id /*session*/,
+                            sql::deadline /*until*/) const {}
 
 private:
     /// Serves the first waiter; `served` learns of it. Returns false if it cannot be served.
@@ -61,7 +59,7 @@ private:
                    std::span<const own_hold> holds, sql::deadline until) const;
 
     const sql::statement take_, find_several_, use_, insert_, return_, delete_permit_,
-        shrink_permit_, next_waiter_, delete_waiter_, over_;
+        shrink_permit_, next_waiter_, delete_ticket_, over_, lock_now_;
 };
 
 }  // namespace rowlock::protocol

@@ -29,7 +29,7 @@ update rowlock_lease
    and ($8 = '' or cast(@@global.server_id as char) = $8)
    and (select f.floor from rowlock_session m straight_join rowlock_token_floor f
          where m.id = $2 and m.ended = 0 and m.expires_at > {now} and f.id = 1) <= $7
-   and coalesce(exists (select 1 from rowlock_waiter w where w.name = $1), 1) = 0
+   and coalesce(exists (select 1 from rowlock_ticket w where w.name = $1 and w.weight is null), 1) = 0
 
 -- statement probe_all
 -- Probes several leases in one snapshot: reads only, locks nothing, writes nothing. A name without a row does

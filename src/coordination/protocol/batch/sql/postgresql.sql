@@ -18,8 +18,8 @@ update rowlock_lease l
  where l.name = $1::text and l.token = $7::bigint and l.session is null and l.successor is null
    and (select f.floor from rowlock_token_floor f) <= $7::bigint
    and exists (select from rowlock_session m where m.id = $2::bigint and {live})
-   and (select w.ticket from rowlock_waiter w where w.name = $1::text
-           and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
+   and (select w.ticket from rowlock_ticket w where w.name = $1::text
+           and w.weight is null and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
 
 -- statement reacquire_all
 -- `reacquire` for several leases, by one commit. It may wait for a row, but not for a long transaction's and
@@ -37,8 +37,8 @@ update rowlock_lease l
  where l.name = r.name and l.token = r.known and l.session is null and l.successor is null
    and r.known >= (select f.floor from rowlock_token_floor f)
    and exists (select from rowlock_session m where m.id = $1::bigint and {live})
-   and (select w.ticket from rowlock_waiter w where w.name = r.name
-           and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
+   and (select w.ticket from rowlock_ticket w where w.name = r.name
+           and w.weight is null and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
 returning l.grant_id
 
 -- statement acquire_all
@@ -67,8 +67,8 @@ with r as materialized (
            from mine, r cross join lateral (
                 select l.ctid as place from rowlock_lease l
                  where l.name = r.name and l.session is null and l.successor is null
-                   and (select w.ticket from rowlock_waiter w
-                         where w.name = r.name and w.ticket > coalesce(l.served, 0) - 256
+                   and (select w.ticket from rowlock_ticket w
+                         where w.name = r.name and w.weight is null and w.ticket > coalesce(l.served, 0) - 256
                          order by w.ticket limit 1) is null
                    for no key update skip locked) l),
      u as (
@@ -87,7 +87,7 @@ with r as materialized (
                 clock_timestamp(), clock_timestamp() + r.deadline_us::float8 * interval '1 microsecond'
            from mine, r
           where case when exists (select from rowlock_lease l where l.name = r.name offset 0) then false
-                     else (select w.ticket from rowlock_waiter w where w.name = r.name
+                     else (select w.ticket from rowlock_ticket w where w.name = r.name and w.weight is null
                             order by w.ticket limit 1) is null end
           order by r.name
          on conflict (name) do nothing
@@ -130,7 +130,7 @@ update rowlock_lease l
        deadline = null, changed_at = clock_timestamp()
   from unnest($2::text[], $3::bigint[]) as r (name, grant_id)
  where l.name = r.name and l.session = $1::bigint and l.grant_id = r.grant_id
-   and (select w.ticket from rowlock_waiter w where w.name = r.name
-           and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
+   and (select w.ticket from rowlock_ticket w where w.name = r.name
+           and w.weight is null and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
    and ($4::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')
 returning r.grant_id

@@ -12,4 +12,4 @@ update rowlock_lease
  where name = $1 and token = $7 and session is null
    and exists (select 1 from rowlock_token_floor f where f.id = 1 and f.floor <= $7)
    and exists (select 1 from rowlock_session m where m.id = $2 and {live})
-   and not exists (select 1 from rowlock_waiter w where w.name = $1)
+   and not exists (select 1 from rowlock_ticket w where w.name = $1 and w.weight is null)

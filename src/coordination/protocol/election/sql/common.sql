@@ -8,9 +8,9 @@
 --   mailbox, the token a grant would carry; priority; the grant id of the candidate that was chosen last, or NULL
 select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us, m.wake_address, m.wake_secret, m.mailbox,
        {greatest}(coalesce(l.token, 0), f.floor) + 1, w.priority, l.heir
-  from rowlock_waiter w {join} rowlock_session m {join} rowlock_token_floor f
+  from rowlock_ticket w {join} rowlock_session m {join} rowlock_token_floor f
        left join rowlock_lease l on l.name = $1
- where w.name = $1 and w.session = coalesce($2, w.session) and m.id = w.session and f.id = 1 and w.members = 1 and {waits}
+ where w.name = $1 and w.session = coalesce($2, w.session) and m.id = w.session and f.id = 1 and w.members = 1 and {waits_for_lease}
  order by w.priority desc, w.ticket limit 1
 
 -- statement proclaim

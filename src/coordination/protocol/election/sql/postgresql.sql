@@ -9,10 +9,10 @@
 select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us, m.wake_address, m.wake_secret, m.mailbox,
        greatest(coalesce(l.token, 0), f.floor) + 1, w.priority, l.heir
   from rowlock_token_floor f
-       cross join rowlock_waiter w
+       cross join rowlock_ticket w
        join rowlock_session m on m.id = w.session
        left join rowlock_lease l on l.name = w.name
- where w.name = $1::text and w.members = 1 and w.session = coalesce($2::bigint, w.session) and {waits}
+ where w.name = $1::text and w.members = 1 and w.session = coalesce($2::bigint, w.session) and {waits_for_lease}
  order by w.priority desc, w.ticket limit 1
 
 -- statement proclaim

@@ -42,8 +42,8 @@ select {info}
                  order by l.name limit $4) a
         union
         select b.name
-          from (select distinct w.name from rowlock_waiter w {join} rowlock_session m
-                 where w.name >= $1 and w.name < $2 and w.name > $3
+          from (select distinct w.name from rowlock_ticket w {join} rowlock_session m
+                 where w.name >= $1 and w.name < $2 and w.name > $3 and w.weight is null
                    and m.id = w.session and {live}
                  order by w.name limit $4) b
         order by name limit $4) n

@@ -150,4 +150,4 @@ update rowlock_lease
    and coalesce(retained <> - grant_id, 1)
    and (select f.floor from rowlock_session m straight_join rowlock_token_floor f
          where m.id = $2 and {live} and f.id = 1) <= $4
-   and coalesce(exists (select 1 from rowlock_waiter w where w.name = $1), 1) = 0
+   and coalesce(exists (select 1 from rowlock_ticket w where w.name = $1 and w.weight is null), 1) = 0

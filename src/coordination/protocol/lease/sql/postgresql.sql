@@ -211,8 +211,8 @@ with n as materialized (
       where l.name >= $1::text and l.name < $2::text and l.name > $3::text
       order by l.name limit $4::bigint)
     union
-    (select distinct w.name from rowlock_waiter w join rowlock_session m on m.id = w.session
-      where w.name >= $1::text and w.name < $2::text and w.name > $3::text and {live}
+    (select distinct w.name from rowlock_ticket w join rowlock_session m on m.id = w.session
+      where w.name >= $1::text and w.name < $2::text and w.name > $3::text and w.weight is null and {live}
       order by w.name limit $4::bigint)
     order by name limit $4::bigint)
 select {info}
@@ -275,8 +275,8 @@ update rowlock_lease l
    and coalesce(l.retained <> - l.grant_id, true)
    and (select f.floor from rowlock_token_floor f) <= $4::bigint
    and exists (select from rowlock_session m where m.id = $2::bigint and {live})
-   and (select w.ticket from rowlock_waiter w where w.name = $1::text
-           and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
+   and (select w.ticket from rowlock_ticket w where w.name = $1::text
+           and w.weight is null and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
 
 -- statement end_retention
 -- Records which thread holds a lease, and since when; its client no longer keeps the lease after the release. The client

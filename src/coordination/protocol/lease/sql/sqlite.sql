@@ -141,4 +141,4 @@ update rowlock_lease
    and coalesce(retained <> - grant_id, 1)
    and exists (select 1 from rowlock_token_floor f where f.id = 1 and f.floor <= $4)
    and exists (select 1 from rowlock_session m where m.id = $2 and {live})
-   and not exists (select 1 from rowlock_waiter w where w.name = $1)
+   and not exists (select 1 from rowlock_ticket w where w.name = $1 and w.weight is null)

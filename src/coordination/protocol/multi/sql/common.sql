@@ -3,16 +3,10 @@
 -- inserted, so their tickets follow each other, with none of another client's in between. Of two requests the
 -- same one is first in every queue that both are in, and no two wait for each other. (Except on a cluster
 -- whose nodes draw from numbers of their own: there two requests of two nodes may wait for each other, and the
--- search for deadlocks finds them if they hold something else.) Touches the waiter table alone.
+-- search for deadlocks finds them if they hold something else.) Touches the table of tickets alone.
 -- $1 my session  $2 thread  $3 note  $4 own deadline in µs, or NULL  $5 labels of what else they block, or NULL
--- $6 how many names  $7 their caller's time limit in µs, or NULL; then each name and its grant id
-insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, members,
-                            waits_until)
+-- $6 how many names  $7 their caller's time limit in µs, or NULL  $8 kind of their counters, or NULL: they wait for leases;
+-- then each name, its grant id, and its weight, or NULL
+insert into rowlock_ticket (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, members,
+                            waits_until, kind, weight)
 values {entries}
-
--- statement multi_enqueue_permits
--- multi_enqueue for shared_mutexes.
--- $1 … $7 as multi_enqueue; then each name, its grant id and permits
-insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at, kind,
-                                   blocks, members, waits_until)
-values {counted_entries}

@@ -36,8 +36,8 @@ with r as materialized (
                 case when not l.free then l.keeper end as keeper, l.grant_id as kept_grant,
                 coalesce(l.free, false) and coalesce(l.reserved_for, r.grant_id) = r.grant_id
                 and ($8::int = 1
-                     or coalesce((select w.grant_id from rowlock_waiter w join rowlock_session m on m.id = w.session
-                                   where w.name = r.name and w.ticket > coalesce(l.served, 0) - 256 and {waits}
+                     or coalesce((select w.grant_id from rowlock_ticket w join rowlock_session m on m.id = w.session
+                                   where w.name = r.name and w.ticket > coalesce(l.served, 0) - 256 and {waits_for_lease}
                                    order by w.ticket limit 1) = r.grant_id, $7::int = 0)) as can
            from r left join lateral (
                 select true as present, l.token, l.served, l.session, {free} as free,
@@ -59,7 +59,7 @@ with r as materialized (
                        for update skip locked) l),
      c as materialized (
          select w.name, w.ticket
-           from rowlock_waiter w
+           from rowlock_ticket w
           where $7::int = 1 and (select count(*) from k) = (select count(*) from r)
             and w.grant_id = any ($3::bigint[]) and w.session = $1::bigint
             and coalesce(w.waits_until > clock_timestamp(), true)
@@ -70,7 +70,7 @@ with r as materialized (
           where (select count(*) from k) = (select count(*) from r)
             and ($7::int = 0 or (select count(*) from c) = (select count(*) from r))),
      d as (
-         delete from rowlock_waiter w using c
+         delete from rowlock_ticket w using c
           where w.name = c.name and w.ticket = c.ticket and exists (select from g)),
      u as (
          update rowlock_lease l
@@ -90,25 +90,26 @@ select p.name, coalesce(p.present, false)::int, p.can::int, p.expired, p.remaini
 
 -- statement multi_enqueue
 -- Adds an entry to each of several queues, all with the ticket that the first of them draws, and its time: of two
--- requests in a cycle of waiters the same one is the younger at every name. The waiter table alone is touched, and
--- the commit is asynchronous, both as in enqueue.
+-- requests in a cycle of waiters the same one is the younger at every name. The table of tickets alone is touched,
+-- and the commit is asynchronous, both as in enqueue.
 -- $1 my session  $2 the first name  $3 its grant id; arrays: $4 the other names  $5 their grant ids;
 -- $6 thread  $7 note  $8 own deadline in µs, or NULL  $9 labels of what else they block, or NULL
--- $10 how many names  $11 their caller's time limit in µs, or NULL
+-- $10 how many names  $11 their caller's time limit in µs, or NULL  $12 kind of their counters, or NULL: they wait for
+-- leases  $13 weight of the first, or NULL  $14 weights of the others, as an array
 with c as materialized (
          select set_config('synchronous_commit', 'off', true)),
      f as (
-         insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks,
-                                     members, waits_until)
+         insert into rowlock_ticket (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks,
+                                     members, waits_until, kind, weight)
          select $2::text, $1::bigint, $3::bigint, $6::text, $7::text, $8::bigint, clock_timestamp(), $9::text,
-                $10::smallint, clock_timestamp() + $11::bigint::float8 * interval '1 microsecond' from c
+                $10::smallint, clock_timestamp() + $11::bigint::float8 * interval '1 microsecond', $12::int, $13::bigint from c
          returning ticket, enqueued_at, waits_until)
-insert into rowlock_waiter (name, ticket, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, members,
-                            waits_until)
+insert into rowlock_ticket (name, ticket, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, members,
+                            waits_until, kind, weight)
 overriding system value
 select r.name, f.ticket, $1::bigint, r.grant_id, $6::text, $7::text, $8::bigint, f.enqueued_at, $9::text,
-       $10::smallint, f.waits_until
-  from f cross join unnest($4::text[], $5::bigint[]) as r (name, grant_id)
+       $10::smallint, f.waits_until, $12::int, r.weight
+  from f cross join unnest($4::text[], $5::bigint[], $14::bigint[]) as r (name, grant_id, weight)
 
 -- statement multi_restore
 -- Makes the rows of several names that have none, as free: multi_take needs them. In the order of the names,
@@ -151,8 +152,8 @@ with r as materialized (
      p as materialized (
          select r.name, r.grant_id, r.permits, s.kind, r.permits <= s.free as has_room,
                 s.kind = 1 and r.permits <= s.free
-                and coalesce((select w.grant_id from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-                               where w.name = r.name and {waits} and {base_lives}
+                and coalesce((select w.grant_id from rowlock_ticket w join rowlock_session m on m.id = w.session
+                               where w.name = r.name and {waits_for_permits}
                                order by w.ticket limit 1) = r.grant_id, $7::int = 0) as can
            from r left join lateral (
                 select s.kind, s.capacity - s.used as free
@@ -170,7 +171,7 @@ with r as materialized (
                        for update of s) s),
      c as materialized (
          select w.name, w.ticket
-           from rowlock_permit_waiter w
+           from rowlock_ticket w
           where $7::int = 1 and (select count(*) from k) = (select count(*) from r)
             and w.grant_id = any ($3::bigint[]) and w.session = $1::bigint
             and coalesce(w.waits_until > clock_timestamp(), true)
@@ -180,7 +181,7 @@ with r as materialized (
           where (select count(*) from k) = (select count(*) from r)
             and ($7::int = 0 or (select count(*) from c) = (select count(*) from r))),
      d as (
-         delete from rowlock_permit_waiter w using c
+         delete from rowlock_ticket w using c
           where w.name = c.name and w.ticket = c.ticket and exists (select from g)),
      u as (
          update rowlock_semaphore s
@@ -197,24 +198,6 @@ select p.name, (p.kind is not null)::int, coalesce(p.can, false)::int, null::big
        (select count(*) from mine), p.kind, (not p.has_room)::int
   from p left join u on u.name = p.name
  order by p.name
-
--- statement multi_enqueue_permits
--- multi_enqueue for shared_mutexes.
--- $1 … $11 as multi_enqueue  $12 permits at the first name  $13 at the others, as an array
-with c as materialized (
-         select set_config('synchronous_commit', 'off', true)),
-     f as (
-         insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at,
-                                            kind, blocks, members, waits_until)
-         select $2::text, $1::bigint, $3::bigint, $12::bigint, $6::text, $7::text, $8::bigint, clock_timestamp(), 1,
-                $9::text, $10::smallint, clock_timestamp() + $11::bigint::float8 * interval '1 microsecond' from c
-         returning ticket, enqueued_at, waits_until)
-insert into rowlock_permit_waiter (name, ticket, session, grant_id, permits, thread, note, deadline_us, enqueued_at,
-                                   kind, blocks, members, waits_until)
-overriding system value
-select r.name, f.ticket, $1::bigint, r.grant_id, r.permits, $6::text, $7::text, $8::bigint, f.enqueued_at, 1,
-       $9::text, $10::smallint, f.waits_until
-  from f cross join unnest($4::text[], $5::bigint[], $13::bigint[]) as r (name, grant_id, permits)
 
 -- statement multi_create_counters
 -- Makes the counters of several shared_mutexes that have none, in the order of the names, as acquire_all; none of a name

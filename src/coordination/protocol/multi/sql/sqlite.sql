@@ -11,10 +11,10 @@ select f.floor, (select count(*) from rowlock_session m where m.id = $1 and {liv
        l.name, l.token, {free},
        case when s.expires_at <= {now} and not {free} then l.session end,
        case when {free} then null else {until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))} end,
-       (select w.ticket from rowlock_waiter w cross join rowlock_session m
-         where w.name = l.name and m.id = w.session and {waits} order by w.ticket limit 1),
-       (select w.grant_id from rowlock_waiter w cross join rowlock_session m
-         where w.name = l.name and m.id = w.session and {waits} order by w.ticket limit 1),
+       (select w.ticket from rowlock_ticket w cross join rowlock_session m
+         where w.name = l.name and m.id = w.session and {waits_for_lease} order by w.ticket limit 1),
+       (select w.grant_id from rowlock_ticket w cross join rowlock_session m
+         where w.name = l.name and m.id = w.session and {waits_for_lease} order by w.ticket limit 1),
        case when l.grant_id in (l.retained, - l.retained) and not {free} then l.session end, l.grant_id
   from rowlock_token_floor f
        left join rowlock_lease l
@@ -32,10 +32,10 @@ select f.floor, (select count(*) from rowlock_session m where m.id = $1 and {liv
 --   without a counter does not come back; one row with NULLs if none has one.
 select (select count(*) from rowlock_session m where m.id = $1 and {live}),
        p.name, p.kind, p.capacity - p.used,
-       (select w.ticket from rowlock_permit_waiter w cross join rowlock_session m
-         where w.name = p.name and m.id = w.session and {waits} and {base_lives} order by w.ticket limit 1),
-       (select w.grant_id from rowlock_permit_waiter w cross join rowlock_session m
-         where w.name = p.name and m.id = w.session and {waits} and {base_lives} order by w.ticket limit 1)
+       (select w.ticket from rowlock_ticket w cross join rowlock_session m
+         where w.name = p.name and m.id = w.session and {waits_for_permits} order by w.ticket limit 1),
+       (select w.grant_id from rowlock_ticket w cross join rowlock_session m
+         where w.name = p.name and m.id = w.session and {waits_for_permits} order by w.ticket limit 1)
   from (select 1 as one) as one
        left join rowlock_semaphore p
               on p.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)

@@ -5,15 +5,25 @@
 -- node draws from numbers of its own).
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 labels of what else it blocks, or NULL  $8 priority of a candidate  $9 its caller's time limit in µs, or NULL
-insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority,
-                            waits_until)
-values ($1, $2, $3, $4, $5, $6, {now}, $7, $8, {now} + $9)
+-- $10 weight  $11 kind of the counter; both NULL: it waits for the lease
+insert into rowlock_ticket (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority,
+                            waits_until, weight, kind)
+values ($1, $2, $3, $4, $5, $6, {now}, $7, $8, {now} + $9, $10, $11)
+
+-- statement enqueue_upgrade
+-- Adds the queue entry of an upgrade, before all others: its ticket is one of those below the first that
+-- AUTO_INCREMENT gives. There is one upgradeable
+-- holder at most, and no other client upgrades, so no two of them are live.
+-- $1 … $11 as enqueue  $12 grant id of the hold  $13 ticket
+insert into rowlock_ticket (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority,
+                            waits_until, weight, kind, base, ticket)
+values ($1, $2, $3, $4, $5, $6, {now}, $7, $8, {now} + $9, $10, $11, $12, $13)
 
 -- statement tickets
 -- The tickets of queue entries, to be deleted by primary key: by grant id that deadlocks with enqueuers.
 -- $1 … $16 grant ids; may repeat
 -- → grant id, ticket
-select w.grant_id, w.ticket from rowlock_waiter w
+select w.grant_id, w.ticket from rowlock_ticket w
  where w.grant_id in ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
  order by w.ticket
 
@@ -24,22 +34,22 @@ select w.grant_id, w.ticket from rowlock_waiter w
 -- $1 session
 -- → grant id, ticket
 select d.grant_id, d.ticket
-  from (select w.grant_id, w.ticket from rowlock_waiter w
+  from (select w.grant_id, w.ticket from rowlock_ticket w
          where w.session = $1
            and not exists (select 1 from rowlock_session m where m.id = $1 and m.ended = 0)
          limit 16) d
  order by d.ticket
 
--- statement delete_waiter
+-- statement delete_ticket
 -- Removes a ticket, by primary key: by another key this deadlocks with enqueuers.
 -- $1 ticket
-delete from rowlock_waiter where ticket = $1
+delete from rowlock_ticket where ticket = $1
 
--- statement delete_served_waiter
+-- statement delete_served_ticket
 -- Removes a ticket that is being served, by primary key. No row changed: it was cancelled, or the limit of its caller
 -- has passed since it was read; then nothing is granted.
 -- $1 ticket
-delete from rowlock_waiter where ticket = $1 and coalesce(waits_until > {now}, 1) = 1
+delete from rowlock_ticket where ticket = $1 and coalesce(waits_until > {now}, 1) = 1
 
 -- statement served_of
 -- Which leases of these names are grants of a session. By primary key, reads only.
@@ -107,15 +117,15 @@ select (select l.token from rowlock_lease l where l.name = $1 and (l.session = $
 update rowlock_lease
    set token = if(@chosen_ticket is null, token,
                   greatest(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1),
-       session = (select w.session from rowlock_waiter w where w.ticket = @chosen_ticket),
-       grant_id = (select w.grant_id from rowlock_waiter w where w.ticket = @chosen_ticket),
-       thread = (select w.thread from rowlock_waiter w where w.ticket = @chosen_ticket),
-       note = (select w.note from rowlock_waiter w where w.ticket = @chosen_ticket),
-       deadline = {now} + (select w.deadline_us from rowlock_waiter w where w.ticket = @chosen_ticket),
+       session = (select w.session from rowlock_ticket w where w.ticket = @chosen_ticket),
+       grant_id = (select w.grant_id from rowlock_ticket w where w.ticket = @chosen_ticket),
+       thread = (select w.thread from rowlock_ticket w where w.ticket = @chosen_ticket),
+       note = (select w.note from rowlock_ticket w where w.ticket = @chosen_ticket),
+       deadline = {now} + (select w.deadline_us from rowlock_ticket w where w.ticket = @chosen_ticket),
        acquired_at = if(@chosen_ticket is null, null, {now}), changed_at = {now}
  where name = $1 and token = @chosen_token
    and (@chosen_ticket is null
-        or (select 1 from rowlock_waiter w straight_join rowlock_session m
+        or (select 1 from rowlock_ticket w straight_join rowlock_session m
              where w.ticket = @chosen_ticket and m.id = w.session and {live}) = 1)
 
 -- statement see_chosen
@@ -123,9 +133,9 @@ update rowlock_lease
 -- $1 name
 -- → the token; session, grant id, its wake-up address, secret and mailbox
 select l.token, w.session, w.grant_id, m.wake_address, m.wake_secret, m.mailbox
-  from rowlock_waiter w straight_join rowlock_session m straight_join rowlock_lease l
+  from rowlock_ticket w straight_join rowlock_session m straight_join rowlock_lease l
  where w.ticket = @chosen_ticket and m.id = w.session and l.name = $1
 
 -- statement delete_chosen
--- Removes the chosen ticket, as delete_served_waiter: one row, or none if none was chosen.
-delete from rowlock_waiter where ticket = @chosen_ticket and coalesce(waits_until > {now}, 1) = 1
+-- Removes the chosen ticket, as delete_served_ticket: one row, or none if none was chosen.
+delete from rowlock_ticket where ticket = @chosen_ticket and coalesce(waits_until > {now}, 1) = 1

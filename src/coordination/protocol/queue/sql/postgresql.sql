@@ -8,20 +8,36 @@
 -- after that checks for waiters itself.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 labels of what else it blocks, or NULL  $8 priority of a candidate  $9 its caller's time limit in µs, or NULL
+-- $10 weight  $11 kind of the counter; both NULL: it waits for the lease
 -- → {glance}
 with c as materialized (
          select set_config('synchronous_commit', 'off', true)),
      e as (
-         insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority,
-                                     waits_until)
+         insert into rowlock_ticket (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority,
+                                     waits_until, weight, kind)
          select $1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_timestamp(), $7::text,
-                $8::bigint, clock_timestamp() + $9::bigint::float8 * interval '1 microsecond'
+                $8::bigint, clock_timestamp() + $9::bigint::float8 * interval '1 microsecond', $10::bigint, $11::int
            from c
          on conflict (grant_id) do nothing)
 select {glance}
   from (values (1)) as one
        left join rowlock_lease l on l.name = $1::text
        left join rowlock_session s on s.id = l.session
+
+-- statement enqueue_upgrade
+-- Adds the queue entry of an upgrade, before all others: its ticket is negative. There is one upgradeable holder at
+-- most, and no other client upgrades, so no two of them are live.
+-- $1 … $11 as enqueue  $12 grant id of the hold  $13 ticket
+with c as materialized (
+         select set_config('synchronous_commit', 'off', true))
+insert into rowlock_ticket (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority,
+                            waits_until, weight, kind, base, ticket)
+overriding system value
+select $1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_timestamp(), $7::text,
+       $8::bigint, clock_timestamp() + $9::bigint::float8 * interval '1 microsecond', $10::bigint, $11::int,
+       $12::bigint, $13::bigint
+  from c
+on conflict (grant_id) do nothing
 
 -- statement cancel
 -- Cancels queue entries; durable, since a ticket that came back after a crash would be granted with no thread
@@ -31,9 +47,9 @@ select {glance}
 -- $1 grant ids, as an array's text
 -- → the grant ids whose tickets this call deleted
 with k as materialized (
-         select w.name, w.ticket from rowlock_waiter w where w.grant_id = any ($1::text::bigint[])
+         select w.name, w.ticket from rowlock_ticket w where w.grant_id = any ($1::text::bigint[])
           order by w.ticket, w.name for update of w)
-delete from rowlock_waiter w using k
+delete from rowlock_ticket w using k
  where w.name = k.name and w.ticket = k.ticket returning w.grant_id
 
 -- statement delete_entries_of
@@ -45,17 +61,18 @@ delete from rowlock_waiter w using k
 with c as materialized (
          select set_config('synchronous_commit', 'off', true)),
      k as materialized (
-         select w.name, w.ticket from c, rowlock_waiter w
+         select w.name, w.ticket from c, rowlock_ticket w
           where w.session = $1::bigint
             and not exists (select from rowlock_session m where m.id = $1::bigint and not m.ended)
           order by w.ticket for update of w skip locked)
-delete from rowlock_waiter w using k where w.name = k.name and w.ticket = k.ticket
+delete from rowlock_ticket w using k where w.name = k.name and w.ticket = k.ticket
 
 -- statement entries
--- All queue entries of a session, in one snapshot; reads only. Result: fragment entry_states.
+-- All queue entries of a session for leases, in one snapshot; reads only. Result: fragment entry_states.
 -- $1 my session
 with mine as materialized (
-         select w.name, w.grant_id, w.ticket from rowlock_waiter w where w.session = $1::bigint),
+         select w.name, w.grant_id, w.ticket from rowlock_ticket w
+          where w.session = $1::bigint and w.weight is null),
      {entry_states}
 
 -- statement entries_by_id
@@ -64,7 +81,7 @@ with mine as materialized (
 -- comes.
 -- $1 my session  $2 grant ids, as an array's text
 with mine as materialized (
-         select w.name, w.grant_id, w.ticket from rowlock_waiter w
+         select w.name, w.grant_id, w.ticket from rowlock_ticket w
           where w.grant_id = any ($2::text::bigint[]) and w.session = $1::bigint),
      {entry_states}
 
@@ -93,11 +110,12 @@ select n.name
 -- up by key: where statistics are old, the planner would read all of them.
 -- $1 session
 select distinct w.name
-  from rowlock_waiter w join rowlock_session m on m.id = w.session
- where {live}
+  from rowlock_ticket w join rowlock_session m on m.id = w.session
+ where {live} and w.weight is null
    and (exists (select from rowlock_lease l where l.name = w.name and l.session = $1::bigint
                 offset 0)
-        or exists (select from rowlock_waiter d where d.name = w.name and d.session = $1::bigint))
+        or exists (select from rowlock_ticket d where d.name = w.name and d.session = $1::bigint
+                                                      and d.weight is null))
 
 -- statement deadlocks
 -- The data for a search for deadlock cycles, in one snapshot; reads only. The parties are pairs of session
@@ -112,19 +130,19 @@ select distinct w.name
 -- → name; its holder's or waiter's: ticket (NULL: the holder), grant id, session, thread, note, host,
 --   program, process id
 with recursive reach (name) as (
-         select w.name from rowlock_waiter w
-          where w.session = $1::bigint and w.thread is not null
+         select w.name from rowlock_ticket w
+          where w.session = $1::bigint and w.thread is not null and w.weight is null
          union
          select o.name
            from reach r
                 cross join lateral (
                     (select l.session, l.thread from rowlock_lease l where l.name = r.name offset 0)
                     union all
-                    (select w.session, w.thread from rowlock_waiter w where w.name = r.name
+                    (select w.session, w.thread from rowlock_ticket w where w.name = r.name and w.weight is null
                      offset 0)) p
                 cross join lateral (
-                    select o.name from rowlock_waiter o
-                     where o.session = p.session and o.thread = p.thread offset 0) o),
+                    select o.name from rowlock_ticket o
+                     where o.session = p.session and o.thread = p.thread and o.weight is null offset 0) o),
      holder as materialized (
          select h.*
            from reach r
@@ -139,23 +157,23 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.prog
   from reach r
        cross join lateral (
            select w.*, m.host, m.program, m.pid
-             from rowlock_waiter w join rowlock_session m on m.id = w.session
-            where w.name = r.name and {waits} offset 0) w
+             from rowlock_ticket w join rowlock_session m on m.id = w.session
+            where w.name = r.name and {waits_for_lease} offset 0) w
  where (w.session, w.thread) in (select h.session, h.thread from holder h)
-    or exists (select from rowlock_waiter o
-                where o.session = w.session and o.thread = w.thread
+    or exists (select from rowlock_ticket o
+                where o.session = w.session and o.thread = w.thread and o.weight is null
                   and (o.name <> w.name or o.ticket <> w.ticket))
 
 -- statement queue
 -- The live waiters of one name, for people, in the order in which they will be served. Reads only.
--- $1 name
+-- $1 name  $2 1 = those for permits, 0 = for the lease
 -- → ticket, session, owner, host, program, thread, note, pid, µs waited, in how many queues its request stands,
---   priority
+--   priority, weight
 select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
        {since(w.enqueued_at)},
-       w.members, w.priority
-  from rowlock_waiter w join rowlock_session m on m.id = w.session
- where w.name = $1::text and {live}
+       w.members, w.priority, w.weight
+  from rowlock_ticket w join rowlock_session m on m.id = w.session
+ where w.name = $1::text and (w.weight is not null)::int = $2::int and {live}
  order by w.ticket
 
 -- statement grant_next
@@ -203,8 +221,8 @@ with p as materialized (
           where {free}),
      h as materialized (
          select p.name, p.token, p.served, p.reserved_for from p
-          where exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
-                         where {in_queue} and {waits}
+          where exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
+                         where {in_queue} and {waits_for_lease}
                            and w.grant_id = coalesce(p.reserved_for, w.grant_id))),
      f as materialized (
          select case when l.served < h.served then l.served end as rewound
@@ -214,12 +232,12 @@ with p as materialized (
          select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
                 w.members, m.wake_address, m.wake_secret,
                 (select f.rewound from f) as rewound
-           from rowlock_waiter w join rowlock_session m on m.id = w.session
-          where exists (select from f) and {in_queue} and {waits}
+           from rowlock_ticket w join rowlock_session m on m.id = w.session
+          where exists (select from f) and {in_queue} and {waits_for_lease}
             and w.grant_id = coalesce((select h.reserved_for from h), w.grant_id)
           order by w.ticket limit 1 for update of w),
      d as (
-         delete from rowlock_waiter w using c
+         delete from rowlock_ticket w using c
           where w.name = c.name and w.ticket = c.ticket and c.members = 1),
      u as (
          update rowlock_lease as l
@@ -269,14 +287,14 @@ with mine as materialized (
      c as materialized (
          select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
                 w.members, m.wake_address, m.wake_secret
-           from rowlock_waiter w join rowlock_session m on m.id = w.session
+           from rowlock_ticket w join rowlock_session m on m.id = w.session
           where w.name = $1::text and w.ticket > (select coalesce(mine.seen, 0) - 256 from mine)
-            and w.grant_id = coalesce((select mine.reserved_for from mine), w.grant_id) and {waits}
+            and w.grant_id = coalesce((select mine.reserved_for from mine), w.grant_id) and {waits_for_lease}
           order by w.ticket limit 1 for update of w),
      served as (
          select c.* from c where c.members = 1),
      d as (
-         delete from rowlock_waiter w using served c where w.name = c.name and w.ticket = c.ticket),
+         delete from rowlock_ticket w using served c where w.name = c.name and w.ticket = c.ticket),
      u as (
          update rowlock_lease as l
             set token = case when c.ticket is null then l.token
@@ -354,13 +372,13 @@ with u as (
                 deadline = clock_timestamp() + $9::bigint::float8 * interval '1 microsecond',
                 successor = $11::bigint
           where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
-            and exists (select from rowlock_waiter w
+            and exists (select from rowlock_ticket w
                          where w.name = $1::text and w.ticket = $4::bigint and w.grant_id = $6::bigint
                            and coalesce(w.waits_until > clock_timestamp(), true) offset 0)
             and exists (select from rowlock_session m where m.id = $5::bigint and {live} offset 0)
          returning l.token),
      d as (
-         delete from rowlock_waiter w
+         delete from rowlock_ticket w
           where w.name = $1::text and w.ticket = (select $4::bigint from u)
             and coalesce(w.waits_until > clock_timestamp(), true)
          returning w.ticket)
@@ -401,15 +419,15 @@ with mine as materialized (
         returning s.id),
      next as (
          (select w.*, m.expires_at, m.wake_address, m.wake_secret, m.mailbox, w.members as most
-            from mine join rowlock_waiter w on w.grant_id = mine.successor
+            from mine join rowlock_ticket w on w.grant_id = mine.successor
                  join rowlock_session m on m.id = w.session
            where {live})
          union all
          (select w.*, max(w.members) over (order by w.ticket) as most
             from (select w.*, m.expires_at, m.wake_address, m.wake_secret, m.mailbox
-                    from rowlock_waiter w join rowlock_session m on m.id = w.session
+                    from rowlock_ticket w join rowlock_session m on m.id = w.session
                    where w.name = $1::text and w.ticket > (select coalesce(mine.served, 0) - 256 from mine)
-                     and {waits}
+                     and {waits_for_lease}
                    order by w.ticket limit 2) w))
 select mine.token, {until(mine.deadline)},
        mine.served, case when exists (select from durable) then mine.successor end,
@@ -435,7 +453,7 @@ update rowlock_lease l
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
        deadline = null, changed_at = clock_timestamp()
  where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
-   and (select w.ticket from rowlock_waiter w where w.name = $1::text
+   and (select w.ticket from rowlock_ticket w where w.name = $1::text and w.weight is null
            and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
    and ($4::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')
 
@@ -444,9 +462,9 @@ update rowlock_lease l
 -- client that should have checked is gone. Reads only.
 -- $1 after which name  $2 batch
 select distinct w.name
-  from rowlock_waiter w
+  from rowlock_ticket w
        join rowlock_session m on m.id = w.session
        left join rowlock_lease l on l.name = w.name
        left join rowlock_session s on s.id = l.session
- where w.name > $1::text and {waits} and {free}
+ where w.name > $1::text and {waits_for_lease} and {free}
  order by w.name limit $2::bigint

@@ -2,31 +2,41 @@
 -- Adds a queue entry. One writer: tickets become visible in the order in which they are drawn.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 labels of what else it blocks, or NULL  $8 priority of a candidate  $9 its caller's time limit in µs, or NULL
-insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority,
-                            waits_until)
-values ($1, $2, $3, $4, $5, $6, {now}, $7, $8, {now} + $9)
+-- $10 weight  $11 kind of the counter; both NULL: it waits for the lease
+insert into rowlock_ticket (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority,
+                            waits_until, weight, kind)
+values ($1, $2, $3, $4, $5, $6, {now}, $7, $8, {now} + $9, $10, $11)
+on conflict (grant_id) do nothing
+
+-- statement enqueue_upgrade
+-- Adds the queue entry of an upgrade, before all others: its ticket is negative. There is one upgradeable
+-- holder at most, and no other client upgrades, so no two of them are live.
+-- $1 … $11 as enqueue  $12 grant id of the hold  $13 ticket
+insert into rowlock_ticket (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority,
+                            waits_until, weight, kind, base, ticket)
+values ($1, $2, $3, $4, $5, $6, {now}, $7, $8, {now} + $9, $10, $11, $12, $13)
 on conflict (grant_id) do nothing
 
 -- statement cancel
 -- Cancels queue entries.
 -- $1 … $16 grant ids; may repeat
 -- → the grant ids whose tickets this call deleted
-delete from rowlock_waiter
+delete from rowlock_ticket
  where grant_id in ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 returning grant_id
 
 -- statement delete_entries_of
 -- Deletes the queue entries of a session that has ended or is gone.
 -- $1 session
-delete from rowlock_waiter
+delete from rowlock_ticket
  where session = $1
    and not exists (select 1 from rowlock_session m where m.id = $1 and m.ended = 0)
 
--- statement delete_served_waiter
+-- statement delete_served_ticket
 -- Removes a ticket that is being served, by primary key. No row changed: it was cancelled, or the limit of its caller
 -- has passed since it was read; then nothing is granted.
 -- $1 ticket
-delete from rowlock_waiter where ticket = $1 and coalesce(waits_until > {now}, 1) = 1
+delete from rowlock_ticket where ticket = $1 and coalesce(waits_until > {now}, 1) = 1
 
 -- statement next_waiter
 -- Reads a lease and the first ticket of its queue that can be served, in one snapshot; locks nothing. The lease is granted
@@ -44,8 +54,8 @@ select max(coalesce(l.token, 0), f.floor) + 1,
        left join rowlock_session s on s.id = l.session
        left join (select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
                          m.wake_address, m.wake_secret, m.mailbox, w.members
-                    from rowlock_waiter w cross join rowlock_session m
-                   where w.name = $1 and m.id = w.session and {waits}
+                    from rowlock_ticket w cross join rowlock_session m
+                   where w.name = $1 and m.id = w.session and {waits_for_lease}
                    order by w.ticket limit 1) w on 1 = 1
  where f.id = 1
 
@@ -57,5 +67,5 @@ update rowlock_lease
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
        deadline = null, changed_at = {now}
  where name = $1 and session = $2 and grant_id = $3
-   and not exists (select 1 from rowlock_waiter w cross join rowlock_session m
-                    where w.name = $1 and m.id = w.session and {waits})
+   and not exists (select 1 from rowlock_ticket w cross join rowlock_session m
+                    where w.name = $1 and m.id = w.session and {waits_for_lease})

@@ -40,15 +40,16 @@ select (select count(*) from rowlock_session m where m.id = $1 and {live}),
        mine.name, mine.grant_id, mine.ticket, coalesce(q.place, 0),
        coalesce(q.first_permits <= p.capacity - p.used, 0), p.name is not null, coalesce(q.first_members, 1)
   from (select 1 as one) as one
-       left join rowlock_permit_waiter mine on mine.session = $1
+       left join rowlock_ticket mine on mine.session = $1 and mine.weight is not null
        left join rowlock_semaphore p on p.name = mine.name
        left join (select w.ticket,
                          row_number() over (partition by w.name order by w.ticket) as place,
-                         first_value(w.permits) over (partition by w.name order by w.ticket) as first_permits,
+                         first_value(w.weight) over (partition by w.name order by w.ticket) as first_permits,
                          first_value(w.members) over (partition by w.name order by w.ticket) as first_members
-                    from (select distinct o.name from rowlock_permit_waiter o where o.session = $1) n
-                         {join} rowlock_permit_waiter w {join} rowlock_session m
-                   where w.name = n.name and m.id = w.session and {waits} and {base_lives}) q
+                    from (select distinct o.name from rowlock_ticket o
+                           where o.session = $1 and o.weight is not null) n
+                         {join} rowlock_ticket w {join} rowlock_session m
+                   where w.name = n.name and m.id = w.session and {waits_for_permits}) q
               on q.ticket = mine.ticket
  order by mine.ticket
 
@@ -90,7 +91,7 @@ select s.name, s.grant_id, s.token, {until(s.deadline)}, coalesce(s.deadline = 0
 -- $1 session
 select s.name from rowlock_permit s where s.session = $1
 union
-select w.name from rowlock_permit_waiter w where w.session = $1
+select w.name from rowlock_ticket w where w.session = $1 and w.weight is not null
 
 -- statement semaphores_to_tend
 -- A batch of semaphores for the reaper: those with holds that have ended, with a waiter that may be served, or
@@ -105,8 +106,8 @@ select t.name, t.difference
  where t.difference <> 0
     or exists (select 1 from rowlock_permit s left join rowlock_session m on m.id = s.session
                 where s.name = t.name and {hold_over})
-    or t.has_free and exists (select 1 from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-                               where w.name = t.name and {waits})
+    or t.has_free and exists (select 1 from rowlock_ticket w join rowlock_session m on m.id = w.session
+                               where w.name = t.name and {waits_for_permits})
  order by t.name limit $2
 
 -- statement correct_counter
@@ -126,7 +127,7 @@ update rowlock_semaphore
 select p.name, p.token, p.token <= f.settled
   from rowlock_semaphore p {join} rowlock_token_floor f
  where p.name > $1 and p.kind = 1 and p.used = 0 and p.changed_at <= {now} - $3 and f.id = 1
-   and not exists (select 1 from rowlock_permit_waiter w where w.name = p.name)
+   and not exists (select 1 from rowlock_ticket w where w.name = p.name)
  order by p.name limit $2
 
 -- statement delete_shared_mutex
@@ -167,16 +168,6 @@ select s.session, s.grant_id, m.owner, m.host, m.program, s.thread, s.note, m.pi
   from rowlock_permit s join rowlock_session m on m.id = s.session
  where s.name = $1 and not {hold_over}
  order by s.token limit $2
-
--- statement permit_queue
--- The live waiters for permits, for people, in the order in which they will be served. Reads only.
--- $1 name
--- → ticket, session, owner, host, program, thread, note, pid, µs waited, permits
-select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
-       {since(w.enqueued_at)}, w.permits
-  from rowlock_permit_waiter w {join} rowlock_session m
- where w.name = $1 and m.id = w.session and {live}
- order by w.ticket
 
 -- statement hold_to_end
 -- The hold that a token names, for an operator who ends it: that of an upgrade names the hold that it was added to.
@@ -242,7 +233,7 @@ update rowlock_permit
 -- statement any_permits
 -- Whether shared_mutexes are held or waited for: else the search for deadlocks knows leases alone. Reads only.
 select (exists (select 1 from rowlock_permit where kind = 1)
-        or exists (select 1 from rowlock_permit_waiter where kind = 1))
+        or exists (select 1 from rowlock_ticket where kind = 1))
 
 -- statement mode_deadlocks
 -- As `deadlocks`, which see, with the shared_mutexes: the holders and waiters of the locks that our entries lead to, in
@@ -252,49 +243,49 @@ select (exists (select 1 from rowlock_permit where kind = 1)
 -- → as deadlocks, with the grant ids of holders; then the kind of the lock (0: a lease, 1: a shared_mutex), permits, when
 --   the entry was made, of an upgrade the grant id of its hold, labels of what else it blocks
 with recursive reach (kind, name) as (
-         select 0, w.name from rowlock_waiter w where w.session = $1 and w.thread is not null
+         select 0, w.name from rowlock_ticket w where w.session = $1 and w.weight is null and w.thread is not null
          union
-         select 1, w.name from rowlock_permit_waiter w
+         select 1, w.name from rowlock_ticket w
           where w.session = $1 and w.kind = 1 and w.thread is not null
          union
          select 0, o.name
-           from reach r {join} rowlock_lease p {join} rowlock_waiter o
-          where r.kind = 0 and p.name = r.name and o.session = p.session
+           from reach r {join} rowlock_lease p {join} rowlock_ticket o
+          where r.kind = 0 and p.name = r.name and o.session = p.session and o.weight is null
             and (o.thread = p.thread or o.blocks is not null)
          union
          select 1, o.name
-           from reach r {join} rowlock_lease p {join} rowlock_permit_waiter o
+           from reach r {join} rowlock_lease p {join} rowlock_ticket o
           where r.kind = 0 and p.name = r.name and o.session = p.session and o.kind = 1
             and (o.thread = p.thread or o.blocks is not null or o.base is not null)
          union
          select 0, o.name
-           from reach r {join} rowlock_waiter p {join} rowlock_waiter o
-          where r.kind = 0 and p.name = r.name and o.session = p.session
+           from reach r {join} rowlock_ticket p {join} rowlock_ticket o
+          where r.kind = 0 and p.name = r.name and p.weight is null and o.session = p.session and o.weight is null
             and (o.thread = p.thread or o.blocks is not null)
          union
          select 1, o.name
-           from reach r {join} rowlock_waiter p {join} rowlock_permit_waiter o
-          where r.kind = 0 and p.name = r.name and o.session = p.session and o.kind = 1
+           from reach r {join} rowlock_ticket p {join} rowlock_ticket o
+          where r.kind = 0 and p.name = r.name and p.weight is null and o.session = p.session and o.kind = 1
             and (o.thread = p.thread or o.blocks is not null or o.base is not null)
          union
          select 0, o.name
-           from reach r {join} rowlock_permit p {join} rowlock_waiter o
-          where r.kind = 1 and p.name = r.name and o.session = p.session
+           from reach r {join} rowlock_permit p {join} rowlock_ticket o
+          where r.kind = 1 and p.name = r.name and o.session = p.session and o.weight is null
             and (o.thread = p.thread or o.blocks is not null)
          union
          select 1, o.name
-           from reach r {join} rowlock_permit p {join} rowlock_permit_waiter o
+           from reach r {join} rowlock_permit p {join} rowlock_ticket o
           where r.kind = 1 and p.name = r.name and o.session = p.session and o.kind = 1
             and (o.thread = p.thread or o.blocks is not null or o.base is not null)
          union
          select 0, o.name
-           from reach r {join} rowlock_permit_waiter p {join} rowlock_waiter o
-          where r.kind = 1 and p.name = r.name and o.session = p.session
+           from reach r {join} rowlock_ticket p {join} rowlock_ticket o
+          where r.kind = 1 and p.name = r.name and p.weight is not null and o.session = p.session and o.weight is null
             and (o.thread = p.thread or o.blocks is not null)
          union
          select 1, o.name
-           from reach r {join} rowlock_permit_waiter p {join} rowlock_permit_waiter o
-          where r.kind = 1 and p.name = r.name and o.session = p.session and o.kind = 1
+           from reach r {join} rowlock_ticket p {join} rowlock_ticket o
+          where r.kind = 1 and p.name = r.name and p.weight is not null and o.session = p.session and o.kind = 1
             and (o.thread = p.thread or o.blocks is not null or o.base is not null))
 select l.name, null, l.grant_id, l.session, l.thread, l.note, s.host, s.program, s.pid, 0, 0, 0, null, null
   from reach r {join} rowlock_lease l {join} rowlock_session s
@@ -302,17 +293,17 @@ select l.name, null, l.grant_id, l.session, l.thread, l.note, s.host, s.program,
 union all
 select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 0, 0, {micros(w.enqueued_at)}, null,
        w.blocks
-  from reach r {join} rowlock_waiter w {join} rowlock_session m
- where r.kind = 0 and w.name = r.name and w.thread is not null and m.id = w.session and {waits}
+  from reach r {join} rowlock_ticket w {join} rowlock_session m
+ where r.kind = 0 and w.name = r.name and w.thread is not null and m.id = w.session and {waits_for_lease}
 union all
 select s.name, null, s.grant_id, s.session, s.thread, s.note, m.host, m.program, m.pid, 1, s.permits, 0, null, null
   from reach r {join} rowlock_permit s {join} rowlock_session m
  where r.kind = 1 and s.name = r.name and s.thread is not null and m.id = s.session and not {hold_over}
 union all
-select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 1, w.permits, {micros(w.enqueued_at)},
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, 1, w.weight, {micros(w.enqueued_at)},
        w.base, w.blocks
-  from reach r {join} rowlock_permit_waiter w {join} rowlock_session m
- where r.kind = 1 and w.name = r.name and w.thread is not null and m.id = w.session and {waits}
+  from reach r {join} rowlock_ticket w {join} rowlock_session m
+ where r.kind = 1 and w.name = r.name and w.thread is not null and m.id = w.session and w.weight is not null and {waits}
 
 -- statement wrong_counters
 -- The counters that are not the sum of their holds, which should never be, for a person. One snapshot, reads only.

@@ -12,62 +12,6 @@ select $1, $2, $3, {now} from (select 1 as one) as one
 -- $1 name
 select p.used from rowlock_semaphore p where p.name = $1 for update
 
--- statement enqueue_for_permits
--- Adds a queue entry, like enqueue; 1062 if it is there.
--- $1 name  $2 my session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
--- $8 kind of the counter  $9 of an upgrade, the grant id of its hold, or NULL  $10 labels of what else it blocks, or NULL
--- $11 its caller's time limit in µs, or NULL
-insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at, kind,
-                                   base, blocks, waits_until)
-values ($1, $2, $3, $4, $5, $6, $7, {now}, $8, $9, $10, {now} + $11)
-
--- statement enqueue_for_upgrade
--- Adds the queue entry of an upgrade, before all others: its ticket is one of those below the first that
--- AUTO_INCREMENT gives. There is one upgradeable holder at most, and no other client upgrades, so no two of them
--- are live.
--- $1 … $11 as enqueue_for_permits  $12 ticket
-insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at, kind,
-                                   base, blocks, waits_until, ticket)
-values ($1, $2, $3, $4, $5, $6, $7, {now}, $8, $9, $10, {now} + $11, $12)
-
--- statement permit_tickets
--- The tickets of queue entries, to be deleted by primary key, like tickets.
--- $1 … $16 grant ids; may repeat
--- → grant id, ticket
-select w.grant_id, w.ticket from rowlock_permit_waiter w
- where w.grant_id in ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
- order by w.ticket
-
--- statement dead_permit_tickets_of
--- Some tickets of a session that has ended or is gone, to be deleted by primary key, like dead_tickets.
--- $1 session
--- → grant id, ticket
-select d.grant_id, d.ticket
-  from (select w.grant_id, w.ticket from rowlock_permit_waiter w
-         where w.session = $1
-           and not exists (select 1 from rowlock_session m where m.id = $1 and m.ended = 0)
-         limit 16) d
- order by d.ticket
-
--- statement dead_permit_tickets
--- A batch of tickets of sessions that have ended or are gone, to be deleted by primary key. Locks nothing.
--- $1 batch
--- → grant id, ticket
-select w.grant_id, w.ticket
-  from rowlock_permit_waiter w left join rowlock_session s on s.id = w.session
- where s.id is null or s.ended = 1
- order by w.ticket limit $1
-
--- statement delete_permit_waiter
--- Removes a ticket, by primary key: by another key this deadlocks with enqueuers.
--- $1 ticket
-delete from rowlock_permit_waiter where ticket = $1
-
--- statement delete_served_permit_waiter
--- Removes a ticket that is being served, as delete_served_waiter.
--- $1 ticket
-delete from rowlock_permit_waiter where ticket = $1 and coalesce(waits_until > {now}, 1) = 1
-
 -- statement insert_permit
 -- Writes a hold, in the transaction that has raised the counter and its token. Inserts nothing for a session that
 -- does not live here.
@@ -116,20 +60,20 @@ delete from rowlock_permit where name = $1 and grant_id = $2 and session = $3 an
 --   hold, in how many queues its request has an entry: more than one are not served alone, nor is any behind them. No row
 --   without such a waiter.
 select greatest(p.token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1, p.capacity - p.used,
-       w.ticket, w.session, w.grant_id, w.permits, w.thread, w.note, w.deadline_us,
+       w.ticket, w.session, w.grant_id, w.weight, w.thread, w.note, w.deadline_us,
        m.wake_address, m.wake_secret, m.mailbox, w.kind, w.base, w.members
   from rowlock_semaphore p
-       straight_join rowlock_permit_waiter w force index (rowlock_permit_waiter_name_ticket)
+       straight_join rowlock_ticket w force index (rowlock_ticket_name_ticket)
        straight_join rowlock_session m
- where p.name = $1 and w.name = $1 and m.id = w.session and {waits} and {base_lives}
+ where p.name = $1 and w.name = $1 and m.id = w.session and {waits_for_permits}
  order by w.ticket limit 1
 
 -- statement holds_over
--- Some holds of sessions that have ended or are gone, and some past their own deadline; locks nothing. Both
--- judgements stay true once they are.
+-- Some holds of sessions that have ended or are gone, which stays true, and some past their own deadline, which an
+-- extension may have moved that is not committed yet: lock_permit_now judges that again. Locks nothing.
 -- $1 name
--- → grant id, session, permits
-select s.grant_id, s.session, s.permits
+-- → grant id, session, permits, whether its session is over
+select s.grant_id, s.session, s.permits, m.id is null or m.ended = 1
   from rowlock_permit s left join rowlock_session m on m.id = s.session
  where s.name = $1 and {hold_over}
  order by s.grant_id limit 64
@@ -140,9 +84,10 @@ select s.grant_id, s.session, s.permits
 select 1 from rowlock_permit where name = $1 and grant_id = $2 and session = $3 for update
 
 -- statement lock_permit_now
--- Locks a hold, by primary key, unless another transaction has it locked: a fence, or another end.
--- $1 name  $2 grant id  $3 session
-select 1 from rowlock_permit where name = $1 and grant_id = $2 and session = $3 for update skip locked
+-- Locks a hold that is over, by primary key, unless another transaction has it locked: a fence, or another end.
+-- $1 name  $2 grant id  $3 session  $4 1 = its session is over
+select 1 from rowlock_permit
+ where name = $1 and grant_id = $2 and session = $3 and ($4 = 1 or deadline <= {now}) for update skip locked
 
 -- statement confirm_permit
 -- Makes a hold that was read durable by a later commit of our own. Changes the row, so that there is something

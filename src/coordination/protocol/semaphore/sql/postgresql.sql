@@ -147,10 +147,10 @@ with f as materialized (
             and set_config('synchronous_commit', 'off', true) = 'off'
             for update of p),
      k as materialized (
-         select w.ticket, w.session, w.grant_id, w.permits, w.thread, w.note, w.deadline_us, w.kind, w.base,
+         select w.ticket, w.session, w.grant_id, w.weight as permits, w.thread, w.note, w.deadline_us, w.kind, w.base,
                 w.members, m.wake_address, m.wake_secret, m.mailbox
-           from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-          where exists (select from f) and w.name = $1::text and {waits} and {base_lives}
+           from rowlock_ticket w join rowlock_session m on m.id = w.session
+          where exists (select from f) and w.name = $1::text and {waits_for_permits}
           order by w.ticket limit 256 for update of w),
      s as materialized (
          select q.*
@@ -162,7 +162,7 @@ with f as materialized (
      c as materialized (
          select s.* from s where s.members = 1),
      d as (
-         delete from rowlock_permit_waiter w using c where w.name = $1::text and w.ticket = c.ticket),
+         delete from rowlock_ticket w using c where w.name = $1::text and w.ticket = c.ticket),
      i as (
          insert into rowlock_permit (name, grant_id, session, permits, token, thread, note,
                                      acquired_at, deadline, kind, base)
@@ -304,58 +304,6 @@ select s.token,
   from rowlock_permit s
  where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint
 
--- statement enqueue_for_permits
--- Adds a queue entry, like enqueue.
--- $1 name  $2 my session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
--- $8 kind of the counter  $9 of an upgrade, the grant id of its hold, or NULL  $10 labels of what else it blocks, or NULL
--- $11 its caller's time limit in µs, or NULL
-with c as materialized (
-         select set_config('synchronous_commit', 'off', true))
-insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at,
-                                   kind, base, blocks, waits_until)
-select $1::text, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint, clock_timestamp(),
-       $8::int, $9::bigint, $10::text, clock_timestamp() + $11::bigint::float8 * interval '1 microsecond'
-  from c
-on conflict (grant_id) do nothing
-
--- statement enqueue_for_upgrade
--- Adds the queue entry of an upgrade, before all others: its ticket is negative. There is one upgradeable holder at
--- most, and no other client upgrades, so no two of them are live.
--- $1 … $11 as enqueue_for_permits  $12 ticket
-with c as materialized (
-         select set_config('synchronous_commit', 'off', true))
-insert into rowlock_permit_waiter (name, session, grant_id, permits, thread, note, deadline_us, enqueued_at,
-                                   kind, base, blocks, waits_until, ticket)
-overriding system value
-select $1::text, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint, clock_timestamp(),
-       $8::int, $9::bigint, $10::text, clock_timestamp() + $11::bigint::float8 * interval '1 microsecond',
-       $12::bigint
-  from c
-on conflict (grant_id) do nothing
-
--- statement cancel_permit_entries
--- Cancels queue entries, like cancel.
--- $1 grant ids, as an array's text
--- → the grant ids whose tickets this call deleted
-with k as materialized (
-         select w.name, w.ticket from rowlock_permit_waiter w
-          where w.grant_id = any ($1::text::bigint[])
-          order by w.ticket, w.name for update of w)
-delete from rowlock_permit_waiter w using k
- where w.name = k.name and w.ticket = k.ticket returning w.grant_id
-
--- statement delete_permit_entries_of
--- Deletes the queue entries of a session that has ended or is gone, like delete_entries_of.
--- $1 session
-with c as materialized (
-         select set_config('synchronous_commit', 'off', true)),
-     k as materialized (
-         select w.name, w.ticket from c, rowlock_permit_waiter w
-          where w.session = $1::bigint
-            and not exists (select from rowlock_session m where m.id = $1::bigint and not m.ended)
-          order by w.ticket for update of w skip locked)
-delete from rowlock_permit_waiter w using k where w.name = k.name and w.ticket = k.ticket
-
 -- statement permit_entries
 -- All entries of a session in the queues of semaphores, in one snapshot; reads only.
 -- $1 my session
@@ -363,15 +311,16 @@ delete from rowlock_permit_waiter w using k where w.name = k.name and w.ticket =
 --   waiter of the queue can be served, whether the counter is there, in how many queues the request of that first waiter
 --   has an entry. One row with NULLs if there is no entry.
 with mine as materialized (
-         select w.name, w.grant_id, w.ticket from rowlock_permit_waiter w where w.session = $1::bigint),
+         select w.name, w.grant_id, w.ticket from rowlock_ticket w
+          where w.session = $1::bigint and w.weight is not null),
      place as materialized (
          select w.name, w.ticket, row_number() over (partition by w.name order by w.ticket) as position,
-                pg_catalog.first_value(w.permits) over (partition by w.name order by w.ticket) as first,
+                pg_catalog.first_value(w.weight) over (partition by w.name order by w.ticket) as first,
                 pg_catalog.first_value(w.members) over (partition by w.name order by w.ticket) as members
            from (select distinct mine.name from mine) n
-                join rowlock_permit_waiter w on w.name = n.name
+                join rowlock_ticket w on w.name = n.name
                 join rowlock_session m on m.id = w.session
-          where {waits} and {base_lives})
+          where {waits_for_permits})
 select (select count(*) from rowlock_session m where m.id = $1::bigint and {live}),
        mine.name, mine.grant_id, mine.ticket, coalesce(place.position, 0),
        coalesce(place.first <= p.capacity - p.used, false)::int, (p.name is not null)::int,
@@ -422,7 +371,7 @@ select s.name, s.grant_id, s.token,
 -- $1 session
 select s.name from rowlock_permit s where s.session = $1::bigint
 union
-select w.name from rowlock_permit_waiter w where w.session = $1::bigint
+select w.name from rowlock_ticket w where w.session = $1::bigint and w.weight is not null
 
 -- statement semaphores_to_tend
 -- A batch of semaphores for the reaper: those with holds that have ended, with a waiter that may be served, or
@@ -437,8 +386,8 @@ select t.name, t.difference
  where t.difference <> 0
     or exists (select from rowlock_permit s left join rowlock_session m on m.id = s.session
                 where s.name = t.name and {hold_over})
-    or t.free and exists (select from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-                           where w.name = t.name and {waits})
+    or t.free and exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
+                           where w.name = t.name and {waits_for_permits})
  order by t.name limit $2::bigint
 
 -- statement lock_semaphore
@@ -465,7 +414,7 @@ select p.name, p.token, (p.token <= f.settled)::int
   from rowlock_semaphore p, rowlock_token_floor f
  where p.name > $1::text and p.kind = 1 and p.used = 0
    and p.changed_at <= clock_timestamp() - $3::bigint::float8 * interval '1 microsecond'
-   and not exists (select from rowlock_permit_waiter w where w.name = p.name)
+   and not exists (select from rowlock_ticket w where w.name = p.name)
  order by p.name limit $2::bigint
 
 -- statement delete_shared_mutex
@@ -475,16 +424,6 @@ select p.name, p.token, (p.token <= f.settled)::int
 -- $1 name  $2 token
 delete from rowlock_semaphore p
  where p.name = $1::text and p.token = $2::bigint and p.kind = 1 and p.used = 0
-
--- statement reap_permit_waiters
--- Removes a batch of tickets of sessions that have ended or are gone, like reap_waiters.
--- $1 batch
-with k as materialized (
-         select w.name, w.ticket
-           from rowlock_permit_waiter w left join rowlock_session s on s.id = w.session
-          where s.id is null or s.ended
-          order by w.ticket limit $1::bigint for update of w skip locked)
-delete from rowlock_permit_waiter w using k where w.name = k.name and w.ticket = k.ticket
 
 -- statement counter_exists
 -- Whether there is a semaphore, or a shared_mutex, of this name. Reads only.
@@ -517,17 +456,6 @@ select s.session, s.grant_id, m.owner, m.host, m.program, s.thread, s.note, m.pi
   from rowlock_permit s join rowlock_session m on m.id = s.session
  where s.name = $1::text and not {hold_over}
  order by s.token limit $2::bigint
-
--- statement permit_queue
--- The live waiters for permits, for people, in the order in which they will be served. Reads only.
--- $1 name
--- → ticket, session, owner, host, program, thread, note, pid, µs waited, permits
-select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
-       {since(w.enqueued_at)},
-       w.permits
-  from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
- where w.name = $1::text and {live}
- order by w.ticket
 
 -- statement extend_permit
 -- Sets a hold's own deadline to so long from now, unless that has passed. The transaction has locked the hold
@@ -564,7 +492,7 @@ update rowlock_permit s
 -- statement any_permits
 -- Whether shared_mutexes are held or waited for: else the search for deadlocks knows leases alone. Reads only.
 select (exists (select from rowlock_permit where kind = 1)
-        or exists (select from rowlock_permit_waiter where kind = 1))::int
+        or exists (select from rowlock_ticket where kind = 1))::int
 
 -- statement mode_deadlocks
 -- As `deadlocks`, which see, with the shared_mutexes: the holders and waiters of the locks that our entries lead to, in
@@ -574,10 +502,10 @@ select (exists (select from rowlock_permit where kind = 1)
 -- → as deadlocks, with the grant ids of holders; then the kind of the lock (0: a lease, 1: a shared_mutex), permits, when
 --   the entry was made, of an upgrade the grant id of its hold, labels of what else it blocks
 with recursive reach (kind, name) as (
-         (select 0, w.name from rowlock_waiter w
-           where w.session = $1::bigint and w.thread is not null
+         (select 0, w.name from rowlock_ticket w
+           where w.session = $1::bigint and w.weight is null and w.thread is not null
           union all
-          select 1, w.name from rowlock_permit_waiter w
+          select 1, w.name from rowlock_ticket w
            where w.session = $1::bigint and w.kind = 1 and w.thread is not null)
          union
          select o.kind, o.name
@@ -586,19 +514,20 @@ with recursive reach (kind, name) as (
                     (select l.session, l.thread from rowlock_lease l
                       where r.kind = 0 and l.name = r.name offset 0)
                     union all
-                    (select w.session, w.thread from rowlock_waiter w
-                      where r.kind = 0 and w.name = r.name offset 0)
+                    (select w.session, w.thread from rowlock_ticket w
+                      where r.kind = 0 and w.name = r.name and w.weight is null offset 0)
                     union all
                     (select s.session, s.thread from rowlock_permit s
                       where r.kind = 1 and s.name = r.name offset 0)
                     union all
-                    (select w.session, w.thread from rowlock_permit_waiter w
-                      where r.kind = 1 and w.name = r.name offset 0)) p
+                    (select w.session, w.thread from rowlock_ticket w
+                      where r.kind = 1 and w.name = r.name and w.weight is not null offset 0)) p
                 cross join lateral (
-                    (select 0 as kind, o.name from rowlock_waiter o
-                      where o.session = p.session and (o.thread = p.thread or o.blocks is not null) offset 0)
+                    (select 0 as kind, o.name from rowlock_ticket o
+                      where o.session = p.session and o.weight is null
+                        and (o.thread = p.thread or o.blocks is not null) offset 0)
                     union all
-                    (select 1, o.name from rowlock_permit_waiter o
+                    (select 1, o.name from rowlock_ticket o
                       where o.session = p.session and o.kind = 1
                         and (o.thread = p.thread or o.blocks is not null or o.base is not null) offset 0)) o)
 select h.name, null::bigint, h.grant_id, h.session, h.thread, h.note, h.host, h.program, h.pid, 0, 0::bigint, 0::bigint,
@@ -614,8 +543,8 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.prog
   from reach r
        cross join lateral (
            select w.*, m.host, m.program, m.pid
-             from rowlock_waiter w join rowlock_session m on m.id = w.session
-            where r.kind = 0 and w.name = r.name and w.thread is not null and {waits} offset 0) w
+             from rowlock_ticket w join rowlock_session m on m.id = w.session
+            where r.kind = 0 and w.name = r.name and w.thread is not null and {waits_for_lease} offset 0) w
 union all
 select h.name, null, h.grant_id, h.session, h.thread, h.note, h.host, h.program, h.pid, 1, h.permits, 0, null, null
   from reach r
@@ -624,13 +553,13 @@ select h.name, null, h.grant_id, h.session, h.thread, h.note, h.host, h.program,
              from rowlock_permit s join rowlock_session m on m.id = s.session
             where r.kind = 1 and s.name = r.name and s.thread is not null and not {hold_over} offset 0) h
 union all
-select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.program, w.pid, 1, w.permits,
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.program, w.pid, 1, w.weight,
        {micros(w.enqueued_at)}, w.base, w.blocks
   from reach r
        cross join lateral (
            select w.*, m.host, m.program, m.pid
-             from rowlock_permit_waiter w join rowlock_session m on m.id = w.session
-            where r.kind = 1 and w.name = r.name and w.thread is not null and {waits} offset 0) w
+             from rowlock_ticket w join rowlock_session m on m.id = w.session
+            where r.kind = 1 and w.name = r.name and w.thread is not null and w.weight is not null and {waits} offset 0) w
 
 -- statement wrong_counters
 -- The counters that are not the sum of their holds, which should never be, for a person. One snapshot, reads only.
