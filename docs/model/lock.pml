@@ -11,8 +11,8 @@
  *
  * Weights: shared 1, upgradeable 4; room 7. In a queue a sole entry weighs SOLE, more than there is room.
  *
- * Clients, all with -D: C1 … C4 are SOLE, SHARED, UPGRADES (upgradeable, then sole on its hold) or SEVERAL (a request
- * for two names: SOLE_0 … say what of which). Sizes: ROUNDS (locks each takes), LAPSES (sessions that expire while their
+ * Clients, all with -D: C1 … C4 are SOLE, SHARED, UPGRADES (upgradeable, then sole on its hold) or, with SEVERAL,
+ * BOTH (a request for two names). Sizes: ROUNDS (locks each takes), LAPSES (sessions that expire while their
  * client lives), DEATHS (clients that are killed), CANCELS (waiters that give up), BEATS (heartbeats).
  * Ways: LOWERS (a sole hold may become shared), DOWNGRADES (an upgraded one upgradeable again), SHRINKS (and then shared).
  * Initial states. HELD: client 1 has the lock, the others enqueue at once. CHAIN: three clients amid hand-overs that need
@@ -43,6 +43,15 @@
 #define CLIENTS 2
 #define WANT(s) ((s) == 1 -> C1 : C2)
 #endif
+/* Clients 1 and 2 may ask for BOTH names: A1 of the first and B1 of the second, A2 and B2. */
+#define BOTH 0
+#ifdef SEVERAL
+#define WEIGHT(l, c) (WANT(c) != BOTH -> WANT(c) : ((l) == 0 -> ((c) == 1 -> A1 : A2) : ((c) == 1 -> B1 : B2)))
+#define MEMBERS(c) (WANT(c) == BOTH)
+#else
+#define WEIGHT(l, c) WANT(c)
+#define MEMBERS(c) false
+#endif
 #ifndef ROUNDS
 #define ROUNDS 1
 #endif
@@ -57,6 +66,11 @@
 #endif
 #ifndef BEATS
 #define BEATS 0
+#endif
+
+#ifdef MIX      /* C1=MIXED: first shared, then sole */
+byte wants = SHARED;
+#define MIXED (wants)
 #endif
 
 /* --- the tables --------------------------------------------------------------------------------- */
@@ -132,6 +146,7 @@ bit beating[CLIENTS + 1];   /* a heartbeat has locked the session's row */
 
 byte notified[CLIENTS + 1]; /* of a grant: its id and token */
 byte notified_token[CLIENTS + 1];
+bit called[CLIENTS + 1];    /* with the token 0: a request for several names is first in a queue, and fits */
 
 byte epoch;                 /* crashes so far: a statement sent before the last one is lost */
 
@@ -181,8 +196,8 @@ byte d_i;
 bit dead[CLIENTS + 1];      /* killed */
 bit trust[CLIENTS + 1];     /* the trust window is open; once closed it stays closed */
 byte knows[CLIENTS + 1];    /* the grant id that it has requested and not yet released */
-bit due[CLIENTS + 1];       /* its waiter loop must check the queue */
-bit at_work[CLIENTS + 1];   /* and is doing so */
+bit due[CELLS];             /* its waiter loop must check the queue */
+bit at_work[CELLS];         /* and is doing so */
 bit waiting[CLIENTS + 1];   /* queued, and neither notified nor lost */
 bit running[CLIENTS + 1];   /* a statement that may make a row is in flight, */
 bit older[CLIENTS + 1];     /* and was sent before the floor was raised */
@@ -195,14 +210,17 @@ byte lapses = LAPSES, deaths = DEATHS, cancels = CANCELS, beats = BEATS;
 byte mode[CELLS];           /* what a client believes that it holds: 0, SHARED, UPGRADES, ROOM */
 byte fmode[CELLS];          /* and of its caller's open transaction that is fenced */
 bit overlap;                /* exclusion */
-byte written;               /* exclusion of fenced writes of sole holders: their tokens never decrease */
+byte written, read_at;      /* fenced writes: a sole holder's token is above that of every write before it, and */
+                            /* a counted holder's above that of every sole holder's */
 bit stale_write;
-byte top, top_grant;        /* each grant's token is above all that a client was told. A grant that a crash has */
+byte top[NAMES], top_grant[NAMES];  /* each grant's token is above all that a client was told. A grant that a crash has */
 bit token_fell;             /* undone may be made again, with the same id and the same token. */
 bit robbed[CLIENTS + 1];    /* a dead session stays dead: a session that was taken from as from a dead one */
 bit revived;                /* is never alive again */
 bit miscounted;             /* in every committed state `used` is the sum of the holds; beside a sole holder there */
                             /* is its own hold at most */
+bit part;                   /* SEVERAL: all or none */
+bit met_fence;              /* no sweep waits for a fence, with a hold locked */
 bit overtaken;              /* FAIR: nobody who asked after a live waiter's entry was there comes before it */
 /* No lost wake-up: no end state in which a waiter is queued. The wait in the queue is no end label,
  * and no process loops forever: every process that can take a step takes it. */
@@ -239,13 +257,13 @@ inline believe(x_l, who, what) {
 }
 
 /* A new token, and whether a client was told it. */
-inline check_token(to_g, to_t) {
-    token_fell = !((to_t) > top || ((to_t) == top && (to_g) == top_grant));
+inline check_token(x_l, to_g, to_t) {
+    token_fell = !((to_t) > top[x_l] || ((to_t) == top[x_l] && (to_g) == top_grant[x_l]));
     assert(!token_fell)
 }
-inline told(to_g, to_t) {
-    top_grant = ((to_t) >= top -> (to_g) : top_grant);
-    top = ((to_t) > top -> (to_t) : top)
+inline told(x_l, to_g, to_t) {
+    top_grant[x_l] = ((to_t) >= top[x_l] -> (to_g) : top_grant[x_l]);
+    top[x_l] = ((to_t) > top[x_l] -> (to_t) : top[x_l])
 }
 
 /* --- pieces of statements ----------------------------------------------------------------------- */
@@ -325,6 +343,13 @@ inline first_entry(x_l, from) {
 #define FROM_COUNTED(l) 0
 #endif
 
+/* An upgrade, and what a sole hold is lowered to, keep the deadline that an operator has set. */
+#ifdef WRONG_DEADLINE
+#define CARRIED(d) 0
+#else
+#define CARRIED(d) d
+#endif
+
 /* What a grant with the id g skips: a token that is reserved for another. */
 #define LEFT_OUT(l, g) ((promised[l] != 0 && promised[l] != (g)) -> 1 : 0)
 #ifdef WRONG_SKIP   /* a counted grant does not */
@@ -348,15 +373,15 @@ inline first_entry(x_l, from) {
 inline write_sole(x_l, to_s, to_g, to_t, from_s) {
     robbed[sole[x_l]] = robbed[sole[x_l]] || (sole[x_l] != 0 && sole[x_l] != (from_s) && !row_over[x_l] &&
                                               there[sole[x_l]] && !ended[sole[x_l]]);
-    check_token(to_g, to_t);
-    told(to_g, to_t);
+    check_token(x_l, to_g, to_t);
+    told(x_l, to_g, to_t);
     present[x_l] = 1; token[x_l] = to_t; sole[x_l] = to_s; grant[x_l] = to_g;
     notified[to_s] = to_g; notified_token[to_s] = to_t
 }
 
 inline write_hold(x_l, to_s, to_g, to_t, weight) {
 #if !defined(WRONG_R4_TAKE) && !defined(WRONG_R4_LOWER)
-    check_token(to_g, to_t);
+    check_token(x_l, to_g, to_t);
 #endif
     hold[AT(x_l, to_s)] = weight; hgrant[AT(x_l, to_s)] = to_g; htoken[AT(x_l, to_s)] = to_t;
     deadline[AT(x_l, to_s)] = 0; over[AT(x_l, to_s)] = 0;
@@ -392,10 +417,13 @@ inline give_to_pick(x_l, giver) {
 #else
 #define UNLOCKED(l, c) (!hold_locked[AT(l, c)] && hold_shared[AT(l, c)] == 0)
 #endif
-#ifdef WRONG_R6
+/* clear_sole comes first. */
+#ifdef WRONG_R6     /* the other way round */
 #define SWEEPABLE(l, c) (HOLD_DEAD(l, c) && UNLOCKED(l, c))
+#define TO_CLEAR(l) (s_dead && (used[l] != 0 || WEIGHT(l, pick) != SOLE) && whose == 0)
 #else
 #define SWEEPABLE(l, c) (HOLD_DEAD(l, c) && UNLOCKED(l, c) && !NAMED(l, c))
+#define TO_CLEAR(l) (s_dead && (used[l] != 0 || WEIGHT(l, pick) != SOLE))
 #endif
 
 #define NOTHING 0
@@ -431,13 +459,13 @@ inline look(x_l) {
             od;
             i = 0;
             if
-            :: s_dead && (used[x_l] != 0 || WANT(pick) != SOLE) -> todo = CLEAR
-            :: !(s_dead && (used[x_l] != 0 || WANT(pick) != SOLE)) && whose != 0 -> todo = SWEEP
+            :: TO_CLEAR(x_l) -> todo = CLEAR
+            :: !TO_CLEAR(x_l) && whose != 0 -> todo = SWEEP
             :: else ->
                 if
                 :: UP(x_l, pick) && sole[x_l] == 0 -> todo = GRANT_UPGRADE
-                :: !UP(x_l, pick) && WANT(pick) == SOLE && s_free -> todo = GRANT_SOLE
-                :: !UP(x_l, pick) && WANT(pick) != SOLE && sole[x_l] == 0 -> todo = GRANT_COUNTED
+                :: !UP(x_l, pick) && WEIGHT(x_l, pick) == SOLE && s_free -> todo = GRANT_SOLE
+                :: !UP(x_l, pick) && WEIGHT(x_l, pick) != SOLE && sole[x_l] == 0 -> todo = GRANT_COUNTED
                 :: else
                 fi
             fi
@@ -473,7 +501,12 @@ inline clear_sole(x_l) {
 inline sweep(x_l) {
     atomic {
         if
-        :: INTACT && HOLD_DEAD(x_l, whose) && UNLOCKED(x_l, whose) -> hold_locked[AT(x_l, whose)] = 1; s_mine = 1
+        :: INTACT && HOLD_DEAD(x_l, whose) && UNLOCKED(x_l, whose) ->
+            d_step {
+                hold_locked[AT(x_l, whose)] = 1; s_mine = 1;
+                met_fence = row_fenced[x_l];
+                assert(!met_fence)
+            }
         :: else -> d_step { forget_rows() }
         fi
     }
@@ -533,8 +566,9 @@ inline grant_next(x_l) {
                 :: todo != NOTHING && INTACT && present[x_l] && token[x_l] == s_token ->
                     first_entry(x_l, FROM(x_l));
                     if
-                    :: pick != 0 && WANT(pick) == SOLE -> give_to_pick(x_l, 0); todo = NOTHING
-                    :: pick != 0 && WANT(pick) != SOLE -> todo = LOOK    /* it says that the first is counted */
+                    :: pick != 0 && WEIGHT(x_l, pick) == SOLE && !MEMBERS(pick) -> give_to_pick(x_l, 0); todo = NOTHING
+                    :: pick != 0 && WEIGHT(x_l, pick) == SOLE && MEMBERS(pick) -> called[pick] = 1; todo = NOTHING
+                    :: pick != 0 && WEIGHT(x_l, pick) != SOLE -> todo = LOOK    /* it says that the first is counted */
                     :: else -> todo = LOOK
                     fi
                 :: else ->
@@ -578,12 +612,16 @@ inline grant_counted(x_l) {
                     first_entry(x_l, FROM_COUNTED(x_l));
 #ifdef WRONG_PREFIX     /* serves past a sole waiter */
                     if
-                    :: pick != 0 && WANT(pick) == SOLE -> seen[pick] = 0; first_entry(x_l, 0); ok = 1
+                    :: pick != 0 && WEIGHT(x_l, pick) == SOLE -> seen[pick] = 0; first_entry(x_l, 0); ok = 1
                     :: else
                     fi;
 #endif
                     if
-                    :: pick != 0 && !UP(x_l, pick) && WANT(pick) != SOLE && used[x_l] + WANT(pick) <= ROOM ->
+                    /* served by its client alone, and so is nobody behind it */
+                    :: pick != 0 && MEMBERS(pick) && WEIGHT(x_l, pick) != SOLE && used[x_l] + WEIGHT(x_l, pick) <= ROOM ->
+                        called[pick] = 1; ok = 1; break
+                    :: pick != 0 && !MEMBERS(pick) && !UP(x_l, pick) && WEIGHT(x_l, pick) != SOLE &&
+                       used[x_l] + WEIGHT(x_l, pick) <= ROOM ->
                         x_i = 1;
                         do
                         :: x_i <= CLIENTS ->
@@ -598,7 +636,9 @@ inline grant_counted(x_l) {
                         overtaken = 0;
 #endif
                         new = ABOVE(token[x_l], s_floor) + 1 + LEFT_OUT_COUNTED(x_l);
-                        write_hold(x_l, pick, place[AT(x_l, pick)], new, WANT(pick));
+                        i = place[AT(x_l, pick)]; whose = WEIGHT(x_l, pick);
+                        write_hold(x_l, pick, i, new, whose);
+                        i = 0; whose = 0;
                         notified[pick] = hgrant[AT(x_l, pick)]; notified_token[pick] = new;
                         served[x_l] = WATER(seen[pick]);
                         CLEAR_PROMISE(x_l);
@@ -607,7 +647,7 @@ inline grant_counted(x_l) {
                     fi
                 od;
                 /* what is first now, and of another kind */
-                todo = ((!ok && pick != 0 && WANT(pick) == SOLE) -> (UP(x_l, pick) -> GRANT_UPGRADE : GRANT_SOLE) : NOTHING);
+                todo = ((!ok && pick != 0 && WEIGHT(x_l, pick) == SOLE) -> (UP(x_l, pick) -> GRANT_UPGRADE : GRANT_SOLE) : NOTHING);
                 todo = ((!ok && pick != 0 && UP(x_l, pick)) -> GRANT_UPGRADE : todo);
                 check_sum(x_l)
             :: INTACT && SAME_ROW(x_l) && sole[x_l] == 0 && s_waited && RESERVED != 0 -> todo = GRANT_SOLE
@@ -640,14 +680,14 @@ inline grant_upgrade(x_l) {
                     i = place[AT(x_l, pick)];
                     write_sole(x_l, pick, i, new, 0);
                     i = 0;
-                    row_deadline[x_l] = deadline[AT(x_l, pick)]; row_over[x_l] = 0;
+                    row_deadline[x_l] = CARRIED(deadline[AT(x_l, pick)]); row_over[x_l] = CARRIED(over[AT(x_l, pick)]);
                     promised[x_l] = 0; NO_ENTRY(x_l, pick);
                     check_sum(x_l);
                     FLUSH_GRANT
                 :: else
                 fi
             :: INTACT && SAME_ROW(x_l) && sole[x_l] == 0 && pick != 0 && !UP(x_l, pick) && used[x_l] > 0 ->
-                todo = (WANT(pick) == SOLE -> NOTHING : GRANT_COUNTED)
+                todo = (WEIGHT(x_l, pick) == SOLE -> NOTHING : GRANT_COUNTED)
             :: else
             fi;
             forget_rows()
@@ -944,12 +984,7 @@ inline upgrade(x_l, me, id, gets) {
                     write_sole(x_l, me, id, gets, 0);
                     notified[me] = 0; notified_token[me] = 0;
 #endif
-#ifdef WRONG_DEADLINE   /* a deadline that was set is not carried over */
-                    row_deadline[x_l] = 0;
-#else
-                    row_deadline[x_l] = deadline[AT(x_l, me)];
-#endif
-                    row_over[x_l] = 0;
+                    row_deadline[x_l] = CARRIED(deadline[AT(x_l, me)]); row_over[x_l] = CARRIED(over[AT(x_l, me)]);
                     promised[x_l] = 0;
 #ifdef WRONG_R2
                     used[x_l] = 0; NO_HOLD(x_l, me);
@@ -990,7 +1025,7 @@ inline downgrade(x_l, me, id, did) {
                 promised[x_l] = 0;
 #endif
                 htoken[AT(x_l, me)] = token[x_l];
-                told(id, token[x_l]);
+                told(x_l, id, token[x_l]);
                 check_sum(x_l);
                 FLUSH_CHANGE
             :: else
@@ -1017,11 +1052,9 @@ inline lower(x_l, me, id, weight, did) {
                 pick = row_deadline[x_l]; s_dead = row_over[x_l];
                 FREED(x_l);
                 write_hold(x_l, me, id, new, weight);
-#ifndef WRONG_DEADLINE
-                deadline[AT(x_l, me)] = pick; over[AT(x_l, me)] = s_dead;
-#endif
+                deadline[AT(x_l, me)] = CARRIED(pick); over[AT(x_l, me)] = CARRIED(s_dead);
                 CLEAR_PROMISE(x_l);
-                told(id, new);
+                told(x_l, id, new);
                 check_sum(x_l);
                 FLUSH_CHANGE
             :: else
@@ -1096,8 +1129,10 @@ inline hand_over(x_l, my, id, did, whom) {
                     did = 1;
                     first_entry(x_l, FROM(x_l));
                     if
-                    :: pick != 0 && WANT(pick) == SOLE -> whom = pick; give_to_pick(x_l, my)
-                    :: else -> FREED(x_l); check_sum(x_l)  /* asynchronously: no FLUSH */
+                    :: pick != 0 && WEIGHT(x_l, pick) == SOLE && !MEMBERS(pick) -> whom = pick; give_to_pick(x_l, my)
+                    :: else ->
+                        called[pick] = called[pick] || (pick != 0 && MEMBERS(pick));
+                        FREED(x_l); check_sum(x_l)  /* asynchronously: no FLUSH */
                     fi
                 :: else
                 fi;
@@ -1182,9 +1217,9 @@ inline settle(x_l, my, id) {
             :: else -> break
             od;
             i = 0;
-            next = ((next != 0 && WANT(next) == SOLE) -> next : 0);
+            next = ((next != 0 && WEIGHT(x_l, next) == SOLE) -> next : 0);
             next_ticket_seen = (next != 0 -> ticket[AT(x_l, next)] : 0);
-            after = ((after != 0 && WANT(after) == SOLE) -> place[AT(x_l, after)] : 0);
+            after = ((after != 0 && WEIGHT(x_l, after) == SOLE) -> place[AT(x_l, after)] : 0);
 #ifndef WRONG_UNSETTLED /* what the row promises need not be on disk */
             FLUSH
 #endif
@@ -1255,31 +1290,31 @@ inline pass_on(x_l, my, id, did, whom) {
 #define UPGRADED 13
 
 #if CLIENTS == 2
-#define ANY(what) (what(0, 1) || what(0, 2))
+#define ANY(l, what) (what(l, 1) || what(l, 2))
 #elif CLIENTS == 3
-#define ANY(what) (what(0, 1) || what(0, 2) || what(0, 3))
+#define ANY(l, what) (what(l, 1) || what(l, 2) || what(l, 3))
 #else
-#define ANY(what) (what(0, 1) || what(0, 2) || what(0, 3) || what(0, 4))
+#define ANY(l, what) (what(l, 1) || what(l, 2) || what(l, 3) || what(l, 4))
 #endif
 /* A check of the queue may have an effect. */
-#define SERVABLE (ANY(STANDING) && (!present[HOME] || sole[HOME] == 0 || SOLE_DEAD(HOME) || ANY(SWEEPABLE)))
+#define SERVABLE(l) (ANY(l, STANDING) && (!present[l] || sole[l] == 0 || SOLE_DEAD(l) || ANY(l, SWEEPABLE)))
 
 /* A waiter ends a session that has expired and stops it (end_expired_session waits for a heartbeat that has the row), and
  * looks for what the dead hold, by the clock: both are polls. */
 #define EXPIRED(l, c) (there[c] && !ended[c] && expires[c] == PAST && !beating[c] && \
                        (sole[l] == (c) || hold[AT(l, c)] != 0 || ticket[AT(l, c)] != 0))
-inline end_expired(me) {
+inline end_expired(x_l, me) {
     d_step {
-        ANY(EXPIRED) ->
+        ANY(x_l, EXPIRED) ->
         i = 1;
         do
-        :: i <= CLIENTS && EXPIRED(HOME, i) -> END_SESSION(i); break
+        :: i <= CLIENTS && EXPIRED(x_l, i) -> END_SESSION(i); break
         :: else -> i++
         od;
-        i = 0; due[me] = 1
+        i = 0; due[AT(x_l, me)] = 1
     }
 }
-#define POLLED(me) (!due[me] && !at_work[me] && (ANY(SWEEPABLE) || (sole[HOME] != 0 && row_over[HOME])))
+#define POLLED(l, me) (!due[AT(l, me)] && !at_work[AT(l, me)] && (ANY(l, SWEEPABLE) || (sole[l] != 0 && row_over[l])))
 
 inline doubt(who) {
     d_step { mode[AT(HOME, who)] = 0 }
@@ -1305,6 +1340,9 @@ inline fence_hold() {
             d_step {
                 if
                 :: INTACT && HOLDS(HOME, s, g) && !over[AT(HOME, s)] ->
+                    stale_write = t < written;
+                    assert(!stale_write);
+                    read_at = (t > read_at -> t : read_at);
                     open = 1; opened = e; hold_shared[AT(HOME, s)]++; fmode[AT(HOME, s)] = has;
                     check_overlap(HOME)
                 :: else
@@ -1342,7 +1380,7 @@ inline fence_sole() {
             :: d_step {
                 if
                 :: INTACT ->
-                    stale_write = t < written;
+                    stale_write = t < written || t < read_at;
                     assert(!stale_write);
                     written = t;
 #ifndef WRONG_FENCE
@@ -1381,10 +1419,22 @@ proctype late(byte s; byte g; byte what) {
 }
 #endif
 
+/* The caller of a client whose grant was taken away may never release it. */
+#if defined(FORCE) || defined(REQUEST)
+inline may_not_answer() {
+    if
+    :: atomic { taken_away[s] -> goto finished }
+    :: true
+    fi
+}
+#else
+#define may_not_answer() skip
+#endif
+
 /* A client: the thread that locks, and what its waiter loop does while that thread waits. */
 proctype client(byte s) {
     STATEMENT;
-    byte g, t, got, whom, rounds, attempt, connected, has;
+    byte g, t, got, whom, rounds, attempt, connected, has, w;
     bit repeated, given_up;
 #if defined(WRONG_1) || defined(WRONG_R1)
     bit alive[CLIENTS + 1];
@@ -1435,6 +1485,9 @@ next_round:
         :: trust[s] && rounds == ROUNDS -> goto finished
         :: else
         fi;
+#ifdef MIX
+        wants = ((s == 1 && rounds > 0) -> SOLE : wants);
+#endif
         d_step { rounds++; repeated = 0; has = 0 }
     }
 attempt_anew:
@@ -1455,7 +1508,7 @@ again:
 #endif
     if
     :: WANT(s) == SOLE -> acquire(HOME, s, g, got, whom)
-    :: else -> take(HOME, s, g, WANT(s), got, whom)
+    :: else -> w = WANT(s); take(HOME, s, g, w, got, whom); w = 0
     fi;
     atomic {
         if
@@ -1508,7 +1561,7 @@ look_at_entry:
             :: notified[s] != g && LIVE(s) && ticket[AT(HOME, s)] == 0 && (MINE(HOME, s, g) || HOLDS(HOME, s, g)) ->
                 notified[s] = g; notified_token[s] = token[HOME]
             :: notified[s] != g && LIVE(s) && ticket[AT(HOME, s)] == 0 && !(MINE(HOME, s, g) || HOLDS(HOME, s, g)) -> got = 2
-            :: notified[s] != g && LIVE(s) && ticket[AT(HOME, s)] != 0 && SERVABLE -> due[s] = 1
+            :: notified[s] != g && LIVE(s) && ticket[AT(HOME, s)] != 0 && SERVABLE(HOME) -> due[s] = 1
             :: else
             fi
         }
@@ -1547,9 +1600,9 @@ in_line:
     :: atomic { FREE(HOME) && sole[HOME] != 0 && there[sole[HOME]] && !ended[sole[HOME]] && !due[s] && !at_work[s] ->
                 due[s] = 1 }; goto in_line
 #else
-    :: end_expired(s); goto in_line
+    :: end_expired(HOME, s); goto in_line
 #endif
-    :: d_step { POLLED(s) -> due[s] = 1 }; goto in_line
+    :: d_step { POLLED(HOME, s) -> due[s] = 1 }; goto in_line
 #ifdef WATERMARK
     /* Its entry was overtaken: reset_watermark, which is found by a poll as well. */
 #ifndef WRONG_WATERMARK
@@ -1570,7 +1623,7 @@ granted:
                 :: HOLDS(HOME, s, g) ->
                     FLUSH_READ;
                     has = WANT(s); t = htoken[AT(HOME, s)];
-                    told(g, t)
+                    told(HOME, g, t)
                 :: else
                 fi
             }
@@ -1591,11 +1644,8 @@ holding:
     if
     :: atomic { deaths > 0 && !due[s] && !at_work[s] -> deaths--; goto killed }
     :: true
-#if defined(FORCE) || defined(REQUEST)
-    /* Its caller does not answer: it keeps what was taken away. */
-    :: atomic { taken_away[s] -> goto finished }
-#endif
     fi;
+    may_not_answer();
 #ifdef FENCE
     if
     :: has == SOLE -> fence_sole()
@@ -1672,7 +1722,7 @@ look_at_upgrade:
             :: notified[s] != g && LIVE(s) && ticket[AT(HOME, s)] == 0 && MINE(HOME, s, g) ->
                 notified[s] = g; notified_token[s] = token[HOME]
             :: notified[s] != g && LIVE(s) && ticket[AT(HOME, s)] == 0 && !MINE(HOME, s, g) -> got = 2
-            :: notified[s] != g && LIVE(s) && ticket[AT(HOME, s)] != 0 && SERVABLE -> due[s] = 1
+            :: notified[s] != g && LIVE(s) && ticket[AT(HOME, s)] != 0 && SERVABLE(HOME) -> due[s] = 1
             :: else
             fi
         }
@@ -1702,8 +1752,8 @@ in_line_to_upgrade:
                 }
                 goto give_up_fence }
     :: atomic { deaths > 0 && !due[s] && !at_work[s] -> deaths--; goto killed }
-    :: end_expired(s); goto in_line_to_upgrade
-    :: d_step { POLLED(s) -> due[s] = 1 }; goto in_line_to_upgrade
+    :: end_expired(HOME, s); goto in_line_to_upgrade
+    :: d_step { POLLED(HOME, s) -> due[s] = 1 }; goto in_line_to_upgrade
     fi;
 
 upgraded:
@@ -1722,6 +1772,7 @@ upgraded:
     close_fence();
     fence_sole();
 #endif
+    may_not_answer();
     if
     :: true -> goto release
 #ifdef DOWNGRADES
@@ -1779,6 +1830,7 @@ lowering:
             d_step { has = (HOLDS(HOME, s, g) -> SHARED : SOLE) }
         fi
     }
+    may_not_answer();
     goto release;
 #endif
 
@@ -1901,15 +1953,218 @@ finished:
              given_up = 0; broken = 0 }
 }
 
+#ifdef SEVERAL
+/* --- a request for two names of any kind: all or none -------------------------------------------- */
+
+/* One name of multi_take, in the snapshot. */
+#define FITS_SNAPSHOT(l) (WEIGHT(l, s) == SOLE -> FREE(l) : (sole[l] == 0 && used[l] + WEIGHT(l, s) <= ROOM))
+#define BEFORE_MINE(l, c) (STANDING(l, c) && ticket[AT(l, c)] < ticket[AT(l, s)])
+#define IN_TURN(l) (queued -> (ticket[AT(l, s)] != 0 && !ANY(l, BEFORE_MINE)) : !ANY(l, STANDING))
+
+/* A sole name is compared with its token, and skipped if it is locked, since the fence of a dead holder may have it; a
+ * counted one decides under its lock, and is waited for. */
+inline lock_row(x_l) {
+    if
+    :: WEIGHT(x_l, s) == SOLE ->
+        atomic {
+            if
+            :: LOCKABLE(x_l) && token[x_l] == tokens[x_l] -> row_locked[x_l] = 1; mine[x_l] = 1
+            :: else -> got = 0; skipped = !LOCKABLE(x_l)
+            fi
+        }
+    :: else ->
+        atomic {
+            LOCKABLE(x_l);
+            if
+            :: sole[x_l] == 0 && used[x_l] + WEIGHT(x_l, s) <= ROOM -> row_locked[x_l] = 1; mine[x_l] = 1
+            :: else -> got = 0
+            fi
+        }
+    fi
+}
+inline take_locked(x_l) {
+    new = token[x_l] + 1;
+    if
+    :: WEIGHT(x_l, s) == SOLE ->
+        write_sole(x_l, s, g, new, 0);
+        row_over[x_l] = 0; row_deadline[x_l] = 0; notified[s] = 0; notified_token[s] = 0
+    :: else ->
+        whose = WEIGHT(x_l, s);
+        write_hold(x_l, s, g, new, whose);
+        whose = 0;
+        told(x_l, g, new);
+        due[AT(x_l, s)] = 1     /* there may be room behind it */
+    fi;
+    new = 0;
+    NO_ENTRY(x_l, s);
+    check_sum(x_l)
+}
+inline multi_take() {
+    d_step {
+        called[s] = 0; skipped = 0;
+        got = LIVE(s) && FITS_SNAPSHOT(0) && FITS_SNAPSHOT(1) && IN_TURN(0) && IN_TURN(1);
+        tokens[0] = (got -> token[0] : 0); tokens[1] = (got -> token[1] : 0)
+    }
+    if
+    :: got ->
+#ifdef WRONG_PASSES     /* a pass for each kind: first what is sole */
+        if
+        :: WEIGHT(1, s) == SOLE -> lock_row(1)
+        :: else -> lock_row(0)
+        fi;
+        if
+        :: got && mine[1] -> lock_row(0)
+        :: got && !mine[1] -> lock_row(1)
+        :: else
+        fi;
+#else
+        lock_row(0);
+        if
+        :: got -> lock_row(1)
+        :: else
+        fi;
+#endif
+        d_step {
+            if
+#ifdef WRONG_PART       /* takes what it could lock */
+            :: mine[0] -> take_locked(0)
+#else
+            :: got -> take_locked(0)
+#endif
+            :: else
+            fi;
+            if
+#ifdef WRONG_PART
+            :: mine[1] -> take_locked(1)
+#else
+            :: got -> take_locked(1)
+#endif
+            :: else
+            fi;
+            if
+            :: mine[0] -> row_locked[0] = 0; mine[0] = 0
+            :: else
+            fi;
+            if
+            :: mine[1] -> row_locked[1] = 0; mine[1] = 0
+            :: else
+            fi;
+            part = !got && (sole[0] == s || hold[AT(0, s)] != 0 || sole[1] == s || hold[AT(1, s)] != 0);
+            assert(!part);
+            tokens[0] = 0; tokens[1] = 0
+        }
+    :: else
+    fi
+}
+inline release_one(x_l) {
+    d_step { mode[AT(x_l, s)] = 0 }
+    if
+    :: WEIGHT(x_l, s) == SOLE -> hand_over(x_l, s, g, got, whom)
+    :: else -> give(x_l, s, g, got)
+    fi;
+    d_step { due[AT(x_l, s)] = due[AT(x_l, s)] || (got && whom == 0); got = 0; whom = 0 }
+}
+
+proctype both(byte s) {
+    STATEMENT;
+    byte g, whom, rounds;
+    byte tokens[2];
+    bit mine[2], got, queued, skipped;
+
+    d_step { there[s] = 1; expires[s] = FAR; trust[s] = 1 }
+next_round:
+    skip;
+    atomic {
+        if
+        :: !trust[s] -> goto lost
+        :: trust[s] && rounds == ROUNDS -> goto finished
+        :: else
+        fi;
+        d_step { rounds++; g = 8 * s + rounds; queued = 0 }
+    }
+    multi_take();
+    if
+    :: got -> goto granted
+    :: else
+    fi;
+    /* One ticket in all queues. */
+#ifdef WRONG_SPLIT      /* one for each */
+    d_step { ticket[AT(0, s)] = next_ticket; place[AT(0, s)] = g; next_ticket++ }
+    d_step { ticket[AT(1, s)] = next_ticket; place[AT(1, s)] = g; next_ticket++; queued = 1 }
+#else
+    d_step { whom = next_ticket; next_ticket++ }
+    d_step {
+        ticket[AT(0, s)] = whom; place[AT(0, s)] = g; ticket[AT(1, s)] = whom; place[AT(1, s)] = g; whom = 0; queued = 1
+    }
+#endif
+again:
+    multi_take();
+    if
+    :: got -> goto granted
+    :: else
+    fi;
+    if
+    :: called[s]
+    :: !skipped && !called[s] ->
+        /* A dead holder: what is before it in a queue is served, or the row is cleared. */
+        d_step { due[AT(0, s)] = due[AT(0, s)] || SERVABLE(0); due[AT(1, s)] = due[AT(1, s)] || SERVABLE(1) }
+    :: else
+    fi;
+in_line:
+    if
+    :: called[s] -> goto again
+    :: !trust[s] -> goto lost
+    /* A poll: the row that it skipped is not locked any more. */
+    :: skipped && LOCKABLE(0) && LOCKABLE(1) -> goto again
+    :: atomic { cancels > 0 ->
+                d_step {
+                    cancels--;
+                    NO_ENTRY(0, s); NO_ENTRY(1, s); due[AT(0, s)] = 1; due[AT(1, s)] = 1
+                }
+                goto next_round }
+    :: end_expired(0, s); goto in_line
+    :: end_expired(1, s); goto in_line
+    :: d_step { POLLED(0, s) -> due[AT(0, s)] = 1 }; goto in_line
+    :: d_step { POLLED(1, s) -> due[AT(1, s)] = 1 }; goto in_line
+    fi;
+granted:
+    atomic {
+        if
+        :: !trust[s] -> goto lost
+        :: else
+        fi;
+        got = 0;
+        whose = (WEIGHT(0, s) < ROOM -> WEIGHT(0, s) : ROOM);
+        believe(0, s, whose);
+        whose = (WEIGHT(1, s) < ROOM -> WEIGHT(1, s) : ROOM);
+        believe(1, s, whose);
+        whose = 0
+    }
+    release_one(0);
+    release_one(1);
+    goto next_round;
+lost:
+    skip;
+    d_step {
+        called[s] = 0;
+        END_SESSION(s);
+        due[AT(0, s)] = 1; due[AT(1, s)] = 1
+    }
+finished:
+    skip;
+    d_step { g = 0; got = 0; queued = 0; skipped = 0; rounds = 0; broken = 0 }
+}
+#endif
+
 /* The thread of the waiter loop, as far as it serves other waiters. */
-proctype waiter_loop(byte s) {
+proctype waiter_loop(byte s; byte l) {
     STATEMENT;
 end:
     do
-    :: atomic { due[s] && !dead[s] && !SERVABLE -> due[s] = 0 }     /* checks, without effect */
-    :: d_step { due[s] && !dead[s] && SERVABLE -> due[s] = 0; at_work[s] = 1 }
-        serve(HOME);
-        at_work[s] = 0
+    :: atomic { due[AT(l, s)] && !dead[s] && !SERVABLE(l) -> due[AT(l, s)] = 0 }    /* checks, without effect */
+    :: d_step { due[AT(l, s)] && !dead[s] && SERVABLE(l) -> due[AT(l, s)] = 0; at_work[AT(l, s)] = 1 }
+        serve(l);
+        at_work[AT(l, s)] = 0
     od
 }
 
@@ -1921,7 +2176,8 @@ inline tick(who) {
         :: else
         fi;
         expires[who] = NEAR; trust[who] = 0;
-        mode[AT(HOME, who)] = 0
+        mode[AT(0, who)] = 0;
+        mode[AT(NAMES - 1, who)] = 0
     }
 }
 
@@ -2271,11 +2527,11 @@ init {
         d_step {
             ticket[1] = 0; place[1] = 0;
             token[0] = 2; sole[0] = 1; grant[0] = 9; promised[0] = (WANT(2) == SOLE -> PROMISED_TO(17) : 0);
-            top = 2; top_grant = 9; mode[1] = ROOM
+            top[0] = 2; top_grant[0] = 9; mode[1] = ROOM
         }
 #elif defined(HELD)
         d_step {
-            present[0] = 1; token[0] = 1; top = 1; top_grant = 9; made[0] = 1;
+            present[0] = 1; token[0] = 1; top[0] = 1; top_grant[0] = 9; made[0] = 1;
             if
             :: C1 == SOLE -> sole[0] = 1; grant[0] = 9; mode[1] = ROOM
             :: else -> hold[1] = C1; hgrant[1] = 9; htoken[1] = 1; used[0] = C1; mode[1] = C1
@@ -2287,14 +2543,24 @@ init {
             od
         }
 #endif
+#ifdef SEVERAL
+        d_step { present[0] = 1; made[0] = 1; present[1] = 1; made[1] = 1 }
+#endif
 #ifndef CHAIN
         d_step { FLUSH }
 #endif
         s = 1;
         do
         :: s <= CLIENTS ->
+#ifdef SEVERAL
+            if
+            :: WANT(s) == BOTH -> run both(s); run waiter_loop(s, 1)
+            :: else -> run client(s)
+            fi;
+#else
             run client(s);
-            run waiter_loop(s);
+#endif
+            run waiter_loop(s, 0);
             run clock(s);
 #if BEATS > 0
             run heartbeat(s);
