@@ -43,10 +43,19 @@
 #define CLIENTS 2
 #define WANT(s) ((s) == 1 -> C1 : C2)
 #endif
-/* Clients 1 and 2 may ask for BOTH names: A1 of the first and B1 of the second, A2 and B2. */
+/* Clients may ask for BOTH names: for A1 of the first and B1 of the second, A2 and B2, A3 and B3. */
 #define BOTH 0
 #ifdef SEVERAL
-#define WEIGHT(l, c) (WANT(c) != BOTH -> WANT(c) : ((l) == 0 -> ((c) == 1 -> A1 : A2) : ((c) == 1 -> B1 : B2)))
+#ifndef A1
+#define A1 0
+#define B1 0
+#endif
+#ifndef A3
+#define A3 0
+#define B3 0
+#endif
+#define OF(c, x1, x2, x3) ((c) == 1 -> x1 : ((c) == 2 -> x2 : x3))
+#define WEIGHT(l, c) (WANT(c) != BOTH -> WANT(c) : ((l) == 0 -> OF(c, A1, A2, A3) : OF(c, B1, B2, B3)))
 #define MEMBERS(c) (WANT(c) == BOTH)
 #else
 #define WEIGHT(l, c) WANT(c)
@@ -102,6 +111,12 @@ byte hold[CELLS];       /* weight; 0: there is none */
 byte hgrant[CELLS];
 byte htoken[CELLS];
 bit deadline[CELLS], over[CELLS];           /* set, passed */
+#ifdef CRASH    /* and one that a crash has brought about: its entry was done with, came back, and was served */
+byte more[CELLS];
+#define MORE(l, c) more[AT(l, c)]
+#else
+#define MORE(l, c) 0
+#endif
 
 /* rowlock_ticket */
 byte ticket[CELLS];     /* 1: an upgrade's, before all others */
@@ -132,7 +147,7 @@ byte expires[CLIENTS + 1];
 /* The row names this hold as the sole holder, too. */
 #define NAMED(l, c) (sole[l] == (c) && grant[l] == hgrant[AT(l, c)])
 #define FREE(l) (!present[l] || ((sole[l] == 0 || SOLE_DEAD(l)) && used[l] == 0))
-#define HOLD_DEAD(l, c) (hold[AT(l, c)] != 0 && (DEAD(c) || over[AT(l, c)]))
+#define HOLD_DEAD(l, c) (hold[AT(l, c)] + MORE(l, c) != 0 && (DEAD(c) || over[AT(l, c)]))
 /* An entry that can be served; an upgrade's needs its hold. */
 #define STANDING(l, c) (ticket[AT(l, c)] != 0 && LIVE(c) && (!UP(l, c) || (HOLDS(l, c, place[AT(l, c)]) && !over[AT(l, c)])))
 
@@ -153,7 +168,7 @@ byte epoch;                 /* crashes so far: a statement sent before the last 
 #ifdef CRASH
 bit d_present, d_deadline[CELLS], d_over[CELLS], d_row_deadline, d_row_over;
 byte d_token, d_sole, d_grant, d_used, d_promised, d_served, d_floor, d_settled;
-byte d_hold[CELLS], d_hgrant[CELLS], d_htoken[CELLS], d_ticket[CELLS], d_place[CELLS];
+byte d_more[CELLS], d_hold[CELLS], d_hgrant[CELLS], d_htoken[CELLS], d_ticket[CELLS], d_place[CELLS];
 bit d_there[CLIENTS + 1], d_ended[CLIENTS + 1];
 byte d_i;
 /* A commit that waits for the disk; it makes all earlier commits durable, too. */
@@ -164,6 +179,7 @@ byte d_i;
     do                                                                                              \
     :: d_i <= CLIENTS -> d_there[d_i] = there[d_i]; d_ended[d_i] = ended[d_i];                      \
                          d_hold[d_i] = hold[d_i]; d_hgrant[d_i] = hgrant[d_i]; d_htoken[d_i] = htoken[d_i]; \
+                         d_more[d_i] = more[d_i];                                                   \
                          d_deadline[d_i] = deadline[d_i]; d_over[d_i] = over[d_i];                  \
                          d_ticket[d_i] = ticket[d_i]; d_place[d_i] = place[d_i]; d_i++              \
     :: else -> break                                                                                \
@@ -241,7 +257,7 @@ inline check_overlap(x_l) {
 inline check_sum(x_l) {
     x_i = 1; x_sum = 0;
     do
-    :: x_i <= CLIENTS -> x_sum = x_sum + hold[AT(x_l, x_i)]; x_i++
+    :: x_i <= CLIENTS -> x_sum = x_sum + hold[AT(x_l, x_i)] + MORE(x_l, x_i); x_i++
     :: else -> break
     od;
     miscounted = used[x_l] != x_sum ||
@@ -269,21 +285,28 @@ inline told(x_l, to_g, to_t) {
 /* --- pieces of statements ----------------------------------------------------------------------- */
 
 #ifdef WRONG_STALE
-#define MORE ; byte stale
+#define ALSO ; byte stale
 #else
-#define MORE
+#define ALSO
 #endif
 /* Variables of a process that sends statements. seen[i] is the ticket of a waiter i that can be served. */
 #define STATEMENT                                                                                   \
-    byte e, s_token, s_sole, s_floor, s_heir, s_row, pick, i, new, todo, whose;                     \
+    byte e, s_token, s_sole, s_floor, s_heir, s_row, pick, i, new, todo, whose, s_from;             \
     bit s_free, s_dead, s_there, s_mine, s_waited, broken, ok;                                      \
-    byte seen[CLIENTS + 1] MORE
+    byte seen[CLIENTS + 1] ALSO
+
+/* A queue that only a sole grant reads begins after the watermark, and has no upgrades. */
+#ifdef WATERMARK
+#define FROM(l) (served[l] > 1 -> served[l] : 1)
+#else
+#define FROM(l) 1
+#endif
 
 /* The snapshot. */
 inline read_rows(x_l) {
     e = EPOCH;
     s_there = present[x_l]; s_free = FREE(x_l); s_dead = SOLE_DEAD(x_l); s_sole = sole[x_l]; s_token = token[x_l];
-    s_floor = floor; s_row = made[x_l]; s_heir = 0; s_waited = 0;
+    s_floor = floor; s_row = made[x_l]; s_heir = 0; s_waited = 0; s_from = FROM(x_l);
     i = 1;
     do
     :: i <= CLIENTS ->
@@ -300,7 +323,7 @@ inline read_rows(x_l) {
 inline forget_rows() {
     broken = !INTACT;
     s_there = 0; s_free = 0; s_dead = 0; s_sole = 0; s_mine = 0; s_token = 0; s_floor = 0; s_row = 0; s_heir = 0;
-    s_waited = 0; pick = 0; new = 0; e = 0; whose = 0;
+    s_waited = 0; pick = 0; new = 0; e = 0; whose = 0; s_from = 0;
     i = 1;
     do
     :: i <= CLIENTS -> seen[i] = 0; i++
@@ -330,19 +353,6 @@ inline first_entry(x_l, from) {
     od;
     i = 0
 }
-/* A queue that only a sole grant reads begins after the watermark, and has no upgrades. */
-#ifdef WATERMARK
-#define FROM(l) (served[l] > 1 -> served[l] : 1)
-#else
-#define FROM(l) 1
-#endif
-/* A counted grant reads all of it. */
-#ifdef WRONG_FROM
-#define FROM_COUNTED(l) FROM(l)
-#else
-#define FROM_COUNTED(l) 0
-#endif
-
 /* An upgrade, and what a sole hold is lowered to, keep the deadline that an operator has set. */
 #ifdef WRONG_DEADLINE
 #define CARRIED(d) 0
@@ -362,10 +372,13 @@ inline first_entry(x_l, from) {
 #else
 #define CLEAR_PROMISE(l) promised[l] = 0
 #endif
-#ifdef WATERMARK
-#define WATER(t) t
+/* A grant moves it to its ticket, unless it was set back since the snapshot. */
+#ifdef WRONG_REWIND
+#define WATER(l, t) t
+#elif defined(WATERMARK)
+#define WATER(l, t) (FROM(l) < s_from -> served[l] : (t))
 #else
-#define WATER(t) 0
+#define WATER(l, t) 0
 #endif
 #define ABOVE(a, b) (((a) > (b)) -> (a) : (b))
 
@@ -382,6 +395,9 @@ inline write_sole(x_l, to_s, to_g, to_t, from_s) {
 inline write_hold(x_l, to_s, to_g, to_t, weight) {
 #if !defined(WRONG_R4_TAKE) && !defined(WRONG_R4_LOWER)
     check_token(x_l, to_g, to_t);
+#endif
+#ifdef CRASH
+    more[AT(x_l, to_s)] = more[AT(x_l, to_s)] + hold[AT(x_l, to_s)];
 #endif
     hold[AT(x_l, to_s)] = weight; hgrant[AT(x_l, to_s)] = to_g; htoken[AT(x_l, to_s)] = to_t;
     deadline[AT(x_l, to_s)] = 0; over[AT(x_l, to_s)] = 0;
@@ -402,7 +418,7 @@ inline give_to_pick(x_l, giver) {
 #endif
     write_sole(x_l, pick, i, new, giver);
     i = 0; new = 0;
-    served[x_l] = WATER(seen[pick]);
+    served[x_l] = WATER(x_l, seen[pick]);
     row_deadline[x_l] = 0; row_over[x_l] = 0;
     promised[x_l] = 0; NO_ENTRY(x_l, pick);
     check_sum(x_l);
@@ -518,7 +534,10 @@ inline sweep(x_l) {
                 if
                 :: INTACT ->
                     robbed[whose] = robbed[whose] || (!over[AT(x_l, whose)] && there[whose] && !ended[whose]);
-                    used[x_l] = used[x_l] - hold[AT(x_l, whose)];
+                    used[x_l] = used[x_l] - hold[AT(x_l, whose)] - MORE(x_l, whose);
+#ifdef CRASH
+                    more[AT(x_l, whose)] = 0;
+#endif
                     NO_HOLD(x_l, whose); hold_locked[AT(x_l, whose)] = 0;
                     check_sum(x_l)
                 :: else
@@ -541,8 +560,9 @@ inline grant_next(x_l) {
         d_step {
             todo = GRANT_SOLE;
             read_rows(x_l);
+            first_entry(x_l, s_from);
             if
-            :: s_free && s_there && s_waited
+            :: s_free && s_there && pick != 0 -> pick = 0
             :: else -> todo = (GONE(x_l) -> LOOK : NOTHING); forget_rows(); broken = 0
             fi
         }
@@ -564,7 +584,7 @@ inline grant_next(x_l) {
                 if
                 :: todo == NOTHING
                 :: todo != NOTHING && INTACT && present[x_l] && token[x_l] == s_token ->
-                    first_entry(x_l, FROM(x_l));
+                    first_entry(x_l, s_from);
                     if
                     :: pick != 0 && WEIGHT(x_l, pick) == SOLE && !MEMBERS(pick) -> give_to_pick(x_l, 0); todo = NOTHING
                     :: pick != 0 && WEIGHT(x_l, pick) == SOLE && MEMBERS(pick) -> called[pick] = 1; todo = NOTHING
@@ -577,7 +597,7 @@ inline grant_next(x_l) {
                     todo = NOTHING;
 #endif
 #ifdef WRONG_3A     /* the entry is deleted before the row is known to be free */
-                    first_entry(x_l, FROM(x_l));
+                    first_entry(x_l, s_from);
                     if
                     :: INTACT && pick != 0 -> NO_ENTRY(x_l, pick)
                     :: else
@@ -609,7 +629,7 @@ inline grant_counted(x_l) {
                 ok = 0;
                 do
                 :: true ->
-                    first_entry(x_l, FROM_COUNTED(x_l));
+                    first_entry(x_l, 0);
 #ifdef WRONG_PREFIX     /* serves past a sole waiter */
                     if
                     :: pick != 0 && WEIGHT(x_l, pick) == SOLE -> seen[pick] = 0; first_entry(x_l, 0); ok = 1
@@ -640,7 +660,7 @@ inline grant_counted(x_l) {
                         write_hold(x_l, pick, i, new, whose);
                         i = 0; whose = 0;
                         notified[pick] = hgrant[AT(x_l, pick)]; notified_token[pick] = new;
-                        served[x_l] = WATER(seen[pick]);
+                        served[x_l] = WATER(x_l, seen[pick]);
                         CLEAR_PROMISE(x_l);
                         NO_ENTRY(x_l, pick); seen[pick] = 0; ok = 1
                     :: else -> break
@@ -749,6 +769,9 @@ inline acquire(x_l, me, id, gets, held) {
             ask(x_l);
             read_rows(x_l);
             s_mine = LIVE(me);
+            first_entry(x_l, s_from);
+            s_waited = s_heir != 0 || pick != 0;
+            pick = 0;
             new = ABOVE(s_token, s_floor) + 1 + LEFT_OUT(x_l, 0);
 #ifdef WRONG_1
             i = 1;
@@ -871,6 +894,11 @@ inline take(x_l, me, id, weight, gets, held) {
             ask(x_l);
             read_rows(x_l);
             s_mine = LIVE(me);
+#ifdef WRONG_FROM       /* reads its queue from the watermark on, where an upgrade is not */
+            first_entry(x_l, s_from);
+            s_waited = s_heir != 0 || pick != 0;
+            pick = 0;
+#endif
 #ifdef WRONG_R1
             i = 1;
             do
@@ -1127,7 +1155,7 @@ inline hand_over(x_l, my, id, did, whom) {
                 if
                 :: INTACT && RELEASABLE(x_l, my, id) ->
                     did = 1;
-                    first_entry(x_l, FROM(x_l));
+                    first_entry(x_l, s_from);
                     if
                     :: pick != 0 && WEIGHT(x_l, pick) == SOLE && !MEMBERS(pick) -> whom = pick; give_to_pick(x_l, my)
                     :: else ->
@@ -1255,7 +1283,7 @@ inline pass_on(x_l, my, id, did, whom) {
                     new = token[x_l] + 1 + LEFT_OUT(x_l, i);
                     write_sole(x_l, next, i, new, my);
                     i = 0;
-                    served[x_l] = WATER(next_ticket_seen);
+                    served[x_l] = WATER(x_l, next_ticket_seen);
                     row_deadline[x_l] = 0; row_over[x_l] = 0;
                     NO_ENTRY(x_l, next);
                     promised[x_l] = after;
@@ -2071,7 +2099,12 @@ proctype both(byte s) {
     byte tokens[2];
     bit mine[2], got, queued, skipped;
 
+#ifdef HELD
+    d_step { g = 8 * s + 1; rounds = 1 }
+    goto enqueue;
+#else
     d_step { there[s] = 1; expires[s] = FAR; trust[s] = 1 }
+#endif
 next_round:
     skip;
     atomic {
@@ -2087,6 +2120,8 @@ next_round:
     :: got -> goto granted
     :: else
     fi;
+enqueue:
+    skip;
     /* One ticket in all queues. */
 #ifdef WRONG_SPLIT      /* one for each */
     d_step { ticket[AT(0, s)] = next_ticket; place[AT(0, s)] = g; next_ticket++ }
@@ -2097,17 +2132,18 @@ next_round:
         ticket[AT(0, s)] = whom; place[AT(0, s)] = g; ticket[AT(1, s)] = whom; place[AT(1, s)] = g; whom = 0; queued = 1
     }
 #endif
+    multi_take();
+    if
+    :: got -> goto granted
+    :: else ->
+        /* The check that follows an enqueue: what is before it may be served. */
+        d_step { due[AT(0, s)] = due[AT(0, s)] || SERVABLE(0); due[AT(1, s)] = due[AT(1, s)] || SERVABLE(1) }
+        goto in_line
+    fi;
 again:
     multi_take();
     if
     :: got -> goto granted
-    :: else
-    fi;
-    if
-    :: called[s]
-    :: !skipped && !called[s] ->
-        /* A dead holder: what is before it in a queue is served, or the row is cleared. */
-        d_step { due[AT(0, s)] = due[AT(0, s)] || SERVABLE(0); due[AT(1, s)] = due[AT(1, s)] || SERVABLE(1) }
     :: else
     fi;
 in_line:
@@ -2239,7 +2275,7 @@ proctype crash() {
         do
         :: i <= CLIENTS ->
             there[i] = d_there[i]; ended[i] = d_ended[i]; ticket[i] = d_ticket[i]; place[i] = d_place[i];
-            hold[i] = d_hold[i]; hgrant[i] = d_hgrant[i]; htoken[i] = d_htoken[i];
+            more[i] = d_more[i]; hold[i] = d_hold[i]; hgrant[i] = d_hgrant[i]; htoken[i] = d_htoken[i];
             deadline[i] = d_deadline[i]; over[i] = d_over[i];
             hold_locked[i] = 0; hold_shared[i] = 0; fmode[i] = 0;
             beating[i] = 0; running[i] = 0; older[i] = 0;
@@ -2293,6 +2329,15 @@ compare:
         fi
     :: else
     fi;
+    atomic {
+        LOCKABLE(HOME);
+        d_step {
+            used[HOME] = used[HOME] - more[AT(HOME, s)];
+            due[s] = due[s] || more[AT(HOME, s)] != 0;
+            more[AT(HOME, s)] = 0;
+            check_sum(HOME)
+        }
+    }
 #endif
     d_step {
         if
@@ -2533,6 +2578,7 @@ init {
         d_step {
             present[0] = 1; token[0] = 1; top[0] = 1; top_grant[0] = 9; made[0] = 1;
             if
+            :: C1 == BOTH -> token[0] = 0; top[0] = 0; top_grant[0] = 0
             :: C1 == SOLE -> sole[0] = 1; grant[0] = 9; mode[1] = ROOM
             :: else -> hold[1] = C1; hgrant[1] = 9; htoken[1] = 1; used[0] = C1; mode[1] = C1
             fi;
