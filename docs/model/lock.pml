@@ -16,10 +16,11 @@
  * client lives), DEATHS (clients that are killed), CANCELS (waiters that give up), BEATS (heartbeats).
  * Ways: LOWERS (a sole hold may become shared), DOWNGRADES (an upgraded one upgradeable again), SHRINKS (and then shared).
  * Initial states. HELD: client 1 has the lock, the others enqueue at once. CHAIN: three clients amid hand-overs that need
- * not wait for the disk; BEFORE: the entry of 2 is before that of 1, to which the token is promised.
+ * not wait for the disk; BEFORE: the entry of 2 is before that of 1, to which the token is promised; SOON: the crash comes first.
  * Parts: REPLIES (of releases are lost), LATE (a statement whose reply was lost runs on beside the release), CRASH (the
  * server loses what was not flushed), REAPER, FENCE, RETAKE, PROMISE, WATERMARK, FAIR (nobody is overtaken),
- * FORCE, REQUEST (an operator ends, or asks for, what client VICTIM has), SEMAPHORE (the name changes its kind).
+ * FORCE, REQUEST (an operator ends, or asks for, what client VICTIM has), SEMAPHORE (the name becomes a semaphore's),
+ * BATCH (sole takes as acquire_all sends them for names that are free).
  * Faults of the protocol, each known to be wrong: WRONG_…; README.md lists them. */
 
 #define SOLE 9
@@ -106,6 +107,13 @@ byte served[NAMES];     /* the watermark: queues are read from here on */
 bit row_deadline[NAMES], row_over[NAMES];   /* the sole holder's own deadline: set, passed */
 byte made[NAMES];       /* which row of this name it is: a statement finds no row that is younger than its snapshot */
 
+#ifdef SEMAPHORE
+bit semaphore;          /* capacity: the name is a semaphore's */
+#define IS_SEMAPHORE semaphore
+#else
+#define IS_SEMAPHORE 0
+#endif
+
 /* rowlock_hold */
 byte hold[CELLS];       /* weight; 0: there is none */
 byte hgrant[CELLS];
@@ -146,7 +154,7 @@ byte expires[CLIENTS + 1];
 #define SOLE_DEAD(l) (sole[l] != 0 && (DEAD(sole[l]) || row_over[l]))
 /* The row names this hold as the sole holder, too. */
 #define NAMED(l, c) (sole[l] == (c) && grant[l] == hgrant[AT(l, c)])
-#define FREE(l) (!present[l] || ((sole[l] == 0 || SOLE_DEAD(l)) && used[l] == 0))
+#define FREE(l) (!present[l] || ((sole[l] == 0 || SOLE_DEAD(l)) && used[l] == 0 && !IS_SEMAPHORE))
 #define HOLD_DEAD(l, c) (hold[AT(l, c)] + MORE(l, c) != 0 && (DEAD(c) || over[AT(l, c)]))
 /* An entry that can be served; an upgrade's needs its hold. */
 #define STANDING(l, c) (ticket[AT(l, c)] != 0 && LIVE(c) && (!UP(l, c) || (HOLDS(l, c, place[AT(l, c)]) && !over[AT(l, c)])))
@@ -235,6 +243,7 @@ bit robbed[CLIENTS + 1];    /* a dead session stays dead: a session that was tak
 bit revived;                /* is never alive again */
 bit miscounted;             /* in every committed state `used` is the sum of the holds; beside a sole holder there */
                             /* is its own hold at most */
+bit mixed;                  /* SEMAPHORE: nobody holds a semaphore's name as a mutex */
 bit part;                   /* SEVERAL: all or none */
 bit met_fence;              /* no sweep waits for a fence, with a hold locked */
 bit overtaken;              /* FAIR: nobody who asked after a live waiter's entry was there comes before it */
@@ -262,7 +271,9 @@ inline check_sum(x_l) {
     od;
     miscounted = used[x_l] != x_sum ||
                  (sole[x_l] != 0 && used[x_l] != 0 && (hold[AT(x_l, sole[x_l])] != used[x_l] || !NAMED(x_l, sole[x_l])));
-    assert(!miscounted)
+    assert(!miscounted);
+    mixed = IS_SEMAPHORE && (sole[x_l] != 0 || used[x_l] != 0);
+    assert(!mixed)
 }
 
 inline believe(x_l, who, what) {
@@ -624,7 +635,7 @@ inline grant_counted(x_l) {
         d_step {
             todo = (GONE(x_l) -> LOOK : NOTHING);
             if
-            :: INTACT && SAME_ROW(x_l) && sole[x_l] == 0 && s_waited && RESERVED == 0 ->
+            :: INTACT && SAME_ROW(x_l) && sole[x_l] == 0 && !IS_SEMAPHORE && s_waited && RESERVED == 0 ->
                 s_heir = 0;
                 ok = 0;
                 do
@@ -760,6 +771,11 @@ inline check_fair(x_l, me) {
 #define WAITED s_waited
 #endif
 
+#ifdef WRONG_BATCH      /* acquire_all, which compares no token, does not test these on the locked row */
+#define EMPTY(l) true
+#else
+#define EMPTY(l) (used[l] == 0 && !IS_SEMAPHORE)
+#endif
 /* acquire: sole. The snapshot judges, the write compares the token. `gets` is the token, 0 for none; `held`: it is held,
  * or others wait. */
 inline acquire(x_l, me, id, gets, held) {
@@ -796,6 +812,9 @@ inline acquire(x_l, me, id, gets, held) {
 #ifdef WRONG_1  /* after the wait for the lock the row is re-read, the sessions are not */
                 :: INTACT && (!present[x_l] || ((sole[x_l] == 0 || !alive[sole[x_l]]) && used[x_l] == 0)) ->
                     new = (new > token[x_l] -> new : token[x_l] + 1);
+#elif defined(BATCH)
+                :: INTACT && (!present[x_l] || (s_there && made[x_l] == s_row && sole[x_l] == 0 && promised[x_l] == 0 && EMPTY(x_l))) ->
+                    new = (present[x_l] -> ABOVE(token[x_l], s_floor) + 1 : new);
 #elif defined(WRONG_TOKEN)
                 :: INTACT && (!present[x_l] || s_there) ->
 #else
@@ -880,7 +899,7 @@ inline reacquire(x_l, me, id, with, gets) {
 #ifdef WRONG_COUNT  /* adds up the holds that it sees */
 #define FITS(l, w) (s_sum + (w) <= ROOM)
 #else
-#define FITS(l, w) (used[l] + (w) <= ROOM)
+#define FITS(l, w) (used[l] + (w) <= ROOM && !IS_SEMAPHORE)
 #endif
 #ifdef WRONG_R4_TAKE    /* the token is not raised */
 #define RAISED 0
@@ -1541,6 +1560,9 @@ again:
     atomic {
         if
         :: !trust[s] -> goto lost
+#ifdef SEMAPHORE
+        :: trust[s] && got == 0 && semaphore -> goto finished      /* refused */
+#endif
         :: trust[s] && broken ->        /* find, and what it reads made durable */
             d_step {
                 broken = 0; whom = 0;
@@ -1579,6 +1601,20 @@ enqueue:
 
 /* Checks its queue entry: when the enqueue has committed, and when it has reconnected. */
 look_at_entry:
+#ifdef SEMAPHORE
+    skip;
+    d_step {
+        called[s] = 0;
+        if
+        :: semaphore && ticket[AT(HOME, s)] != 0 -> NO_ENTRY(HOME, s); knows[s] = 0
+        :: else
+        fi
+    }
+    if
+    :: semaphore && knows[s] == 0 -> goto finished
+    :: else
+    fi;
+#endif
     atomic {
         d_step {
             waiting[s] = 1;
@@ -1604,6 +1640,9 @@ in_line:
     if
     :: atomic { notified[s] == g -> waiting[s] = 0 }; goto granted
     :: !trust[s] -> goto lost
+#ifdef SEMAPHORE
+    :: called[s] -> goto look_at_entry
+#endif
 #ifdef CRASH
     :: epoch != connected -> goto look_at_entry
 #endif
@@ -2263,7 +2302,7 @@ end:
 #endif
 
 #ifdef CRASH
-/* The server is killed once and restarts. All locks are released, statements in flight are lost. */
+/* The server is killed once and restarts. All locks are released, statements in flight are lost. SOON: at once. */
 proctype crash() {
     byte i;
     d_step {
@@ -2547,6 +2586,54 @@ away:
 }
 #endif
 
+#ifdef SEMAPHORE
+/* create_semaphore: a free row without tickets. R3: the token rises. Whoever has put an entry there beside it is told, and
+ * finds that the name is a semaphore's. */
+proctype creator() {
+    STATEMENT;
+    byte any;
+    d_step {
+        read_rows(HOME);
+        i = 1;
+        do
+        :: i <= CLIENTS -> any = any + ticket[i]; i++
+        :: else -> break
+        od;
+        i = 0
+    }
+    atomic {
+        LOCKABLE(HOME);
+        d_step {
+            if
+            :: any == 0 && (!present[HOME] || (sole[HOME] == 0 && used[HOME] == 0)) ->
+                semaphore = 1;
+                made[HOME] = (present[HOME] -> made[HOME] : made[HOME] + 1);
+#ifdef WRONG_R3
+                token[HOME] = ABOVE(token[HOME], s_floor);
+#else
+                token[HOME] = ABOVE(token[HOME], s_floor) + 1 + LEFT_OUT(HOME, 0);
+#endif
+                present[HOME] = 1; promised[HOME] = 0;
+                check_sum(HOME)
+            :: else
+            fi;
+            any = 0;
+            forget_rows()
+        }
+    }
+#ifndef WRONG_UNTOLD
+    d_step {
+        i = 1;
+        do
+        :: i <= CLIENTS -> called[i] = semaphore && ticket[i] != 0; i++
+        :: else -> break
+        od;
+        i = 0
+    }
+#endif
+}
+#endif
+
 init {
     byte s;
     atomic {
@@ -2595,6 +2682,10 @@ init {
 #ifndef CHAIN
         d_step { FLUSH }
 #endif
+#ifdef SOON
+        run crash();
+        epoch == 1;
+#endif
         s = 1;
         do
         :: s <= CLIENTS ->
@@ -2618,11 +2709,14 @@ init {
         :: else -> break
         od;
         s = 0;
-#ifdef CRASH
+#if defined(CRASH) && !defined(SOON)
         run crash();
 #endif
 #ifdef REAPER
         run reaper();
+#endif
+#ifdef SEMAPHORE
+        run creator();
 #endif
 #if defined(FORCE) || defined(REQUEST)
         run operator_()
