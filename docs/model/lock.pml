@@ -16,7 +16,8 @@
  * client lives), DEATHS (clients that are killed), CANCELS (waiters that give up), BEATS (heartbeats).
  * Ways: LOWERS (a sole hold may become shared), DOWNGRADES (an upgraded one upgradeable again), SHRINKS (and then shared).
  * Initial states. HELD: client 1 has the lock, the others enqueue at once. CHAIN: three clients amid hand-overs that need
- * not wait for the disk; BEFORE: the entry of 2 is before that of 1, to which the token is promised; SOON: the crash comes first.
+ * not wait for the disk; BEFORE: the entry of 2 is before that of 1, to which the token is promised; SOON: the crash comes first;
+ * LEFT: 3 has stopped, and its session has expired.
  * Parts: REPLIES (of releases are lost), LATE (a statement whose reply was lost runs on beside the release), CRASH (the
  * server loses what was not flushed), REAPER, FENCE, RETAKE, PROMISE, WATERMARK, FAIR (nobody is overtaken),
  * FORCE, REQUEST (an operator ends, or asks for, what client VICTIM has), SEMAPHORE (the name becomes a semaphore's),
@@ -467,6 +468,9 @@ inline look(x_l) {
     d_step {
         read_rows(x_l);
         todo = NOTHING;
+#ifdef WRONG_KEPT
+        s_heir = 0;
+#endif
         first_entry(x_l, 0);
         if
         :: pick == 0
@@ -623,7 +627,7 @@ inline grant_next(x_l) {
 }
 
 /* Without a sole holder, and while no promise of the next token can be kept. */
-#ifdef WRONG_KEPT
+#ifdef WRONG_KEPT       /* the first entry is served, a promise or not */
 #define RESERVED 0
 #else
 #define RESERVED s_heir
@@ -1023,14 +1027,12 @@ inline upgrade(x_l, me, id, gets) {
             d_step {
                 if
                 :: INTACT && present[x_l] && sole[x_l] == 0 && used[x_l] == pick ->
+                    gets = ABOVE(token[x_l], s_floor) + 1 + LEFT_OUT(x_l, 0);
 #ifdef WRONG_R4_UPGRADE
                     gets = token[x_l];
-                    sole[x_l] = me; grant[x_l] = id;
-#else
-                    gets = ABOVE(token[x_l], s_floor) + 1 + LEFT_OUT(x_l, 0);
+#endif
                     write_sole(x_l, me, id, gets, 0);
                     notified[me] = 0; notified_token[me] = 0;
-#endif
                     row_deadline[x_l] = CARRIED(deadline[AT(x_l, me)]); row_over[x_l] = CARRIED(over[AT(x_l, me)]);
                     promised[x_l] = 0;
 #ifdef WRONG_R2
@@ -2646,6 +2648,9 @@ init {
             :: s <= CLIENTS -> there[s] = 1; expires[s] = FAR; trust[s] = 1; s++
             :: else -> break
             od;
+#ifdef LEFT
+            expires[3] = PAST; trust[3] = 0;
+#endif
             present[0] = 1; token[0] = 1; sole[0] = 3; grant[0] = 25; promised[0] = PROMISED_TO(9);
             place[1] = 9; knows[1] = 9;
             place[2] = 17; knows[2] = 17; waiting[2] = 1; next_ticket = 4;
