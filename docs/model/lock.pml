@@ -17,7 +17,7 @@
  * Ways: LOWERS (a sole hold may become shared), DOWNGRADES (an upgraded one upgradeable again), SHRINKS (and then shared).
  * Initial states. HELD: client 1 has the lock, the others enqueue at once. CHAIN: three clients amid hand-overs that need
  * not wait for the disk; BEFORE: the entry of 2 is before that of 1, to which the token is promised; SOON: the crash comes first;
- * LEFT: 3 has stopped, and its session has expired.
+ * LEFT: 3 was killed, and its session has expired.
  * Parts: REPLIES (of releases are lost), LATE (a statement whose reply was lost runs on beside the release), CRASH (the
  * server loses what was not flushed), REAPER, FENCE, RETAKE, PROMISE, WATERMARK, FAIR (nobody is overtaken),
  * FORCE, REQUEST (an operator ends, or asks for, what client VICTIM has), SEMAPHORE (the name becomes a semaphore's),
@@ -462,6 +462,12 @@ inline give_to_pick(x_l, giver) {
 #define CLEAR 5         /* clear_sole, */
 #define SWEEP 6
 
+/* The look was old, and another kind is first. */
+#ifdef WRONG_CHOICE     /* then nothing is done */
+#define OTHER(next) NOTHING
+#else
+#define OTHER(next) next
+#endif
 /* names_with_waiters: what comes first, and which statement is for it. That statement runs later, and has a snapshot of
  * its own. */
 inline look(x_l) {
@@ -603,7 +609,7 @@ inline grant_next(x_l) {
                     if
                     :: pick != 0 && WEIGHT(x_l, pick) == SOLE && !MEMBERS(pick) -> give_to_pick(x_l, 0); todo = NOTHING
                     :: pick != 0 && WEIGHT(x_l, pick) == SOLE && MEMBERS(pick) -> called[pick] = 1; todo = NOTHING
-                    :: pick != 0 && WEIGHT(x_l, pick) != SOLE -> todo = LOOK    /* it says that the first is counted */
+                    :: pick != 0 && WEIGHT(x_l, pick) != SOLE -> todo = OTHER(LOOK) /* it says that the first is counted */
                     :: else -> todo = LOOK
                     fi
                 :: else ->
@@ -682,8 +688,8 @@ inline grant_counted(x_l) {
                     fi
                 od;
                 /* what is first now, and of another kind */
-                todo = ((!ok && pick != 0 && WEIGHT(x_l, pick) == SOLE) -> (UP(x_l, pick) -> GRANT_UPGRADE : GRANT_SOLE) : NOTHING);
-                todo = ((!ok && pick != 0 && UP(x_l, pick)) -> GRANT_UPGRADE : todo);
+                todo = ((!ok && pick != 0 && WEIGHT(x_l, pick) == SOLE) -> OTHER(GRANT_SOLE) : NOTHING);
+                todo = ((!ok && pick != 0 && UP(x_l, pick)) -> OTHER(GRANT_UPGRADE) : todo);
                 check_sum(x_l)
             :: INTACT && SAME_ROW(x_l) && sole[x_l] == 0 && s_waited && RESERVED != 0 -> todo = GRANT_SOLE
             :: else
@@ -722,7 +728,7 @@ inline grant_upgrade(x_l) {
                 :: else
                 fi
             :: INTACT && SAME_ROW(x_l) && sole[x_l] == 0 && pick != 0 && !UP(x_l, pick) && used[x_l] > 0 ->
-                todo = (WEIGHT(x_l, pick) == SOLE -> NOTHING : GRANT_COUNTED)
+                todo = (WEIGHT(x_l, pick) == SOLE -> NOTHING : OTHER(GRANT_COUNTED))
             :: else
             fi;
             forget_rows()
@@ -1073,7 +1079,9 @@ inline downgrade(x_l, me, id, did) {
                 token[x_l] = token[x_l] + 1 + LEFT_OUT(x_l, 0);
                 promised[x_l] = 0;
 #endif
+#ifndef WRONG_OLD_TOKEN     /* the hold keeps the token that it had before the upgrade */
                 htoken[AT(x_l, me)] = token[x_l];
+#endif
                 told(x_l, id, token[x_l]);
                 check_sum(x_l);
                 FLUSH_CHANGE
@@ -1857,6 +1865,10 @@ downgrading:
             fi;
             d_step { got = 0; has = UPGRADES; due[s] = 1; t = htoken[AT(HOME, s)] }
         }
+#ifdef FENCE
+        fence_hold();
+        close_fence();
+#endif
 #ifdef SHRINKS
         d_step { mode[AT(HOME, s)] = (mode[AT(HOME, s)] != 0 -> SHARED : 0) }
 #ifdef LATE
@@ -2649,7 +2661,7 @@ init {
             :: else -> break
             od;
 #ifdef LEFT
-            expires[3] = PAST; trust[3] = 0;
+            expires[3] = PAST; trust[3] = 0; dead[3] = 1;
 #endif
             present[0] = 1; token[0] = 1; sole[0] = 3; grant[0] = 25; promised[0] = PROMISED_TO(9);
             place[1] = 9; knows[1] = 9;
@@ -2693,7 +2705,12 @@ init {
 #endif
         s = 1;
         do
+#ifdef LEFT
+        :: s == 3 -> s++
+        :: s <= CLIENTS && s != 3 ->
+#else
         :: s <= CLIENTS ->
+#endif
 #ifdef SEVERAL
             if
             :: WANT(s) == BOTH -> run both(s); run waiter_loop(s, 1)
