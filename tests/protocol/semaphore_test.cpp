@@ -186,6 +186,7 @@ TEST_CASE("what a semaphore can never give is refused at once") {
         CHECK(refuses([&] { (void)api.take(one, 11, 0); }));
         CHECK(refuses([&] { (void)api.take(one, 11, -1); }));
         CHECK(refuses([&] { (void)api.take(one, 11, 4); }));
+        CHECK(refuses([&] { api.wait(one, 11, -1); }));
         CHECK(api.used() == 0);
         // One made again keeps its capacity.
         CHECK_FALSE(api.protocol().create(api.db(), "api", 9, soon()));
@@ -416,6 +417,46 @@ TEST_CASE("a hold that is extended while a sweep looks for the dead is kept") {
             CHECK(api.protocol().sweep(sweeper.db(), "api", soon()) == 1);
             CHECK(api.counts());
         }
+    }
+}
+
+TEST_CASE("an entry for the lease or for the semaphore of the same name concerns that one alone") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const permits_of_api api{database};
+        api.open();
+        api.set(1);
+        const protocol_connection leases{database};
+        const std::vector<std::string> names{"api"};
+        const auto lease_waits = [&] {
+            return !api.queue().names_with_waiters(api.db(), names, soon()).empty();
+        };
+        // An entry for permits: the lease is taken, released and looked at past it.
+        REQUIRE(api.took(two, 21));
+        api.wait(two, 22, 1);
+        REQUIRE(leases.try_acquire("api", one, grant_id{11}));
+        CHECK_FALSE(lease_waits());
+        CHECK(api.queue().entries_of(api.db(), two, soon()).waiting.empty());
+        for (const bool contended : {false, true}) {
+            const auto done =
+                api.queue().release(api.db(), "api", one, grant_id{11}, contended, soon());
+            CHECK(done.freed);
+            CHECK_FALSE(done.next);
+            CHECK_FALSE(api.queue().grant_next(api.db(), "api", soon()));
+            REQUIRE(leases.try_acquire("api", one, grant_id{11}));
+        }
+        // An entry for the lease, behind it: permits are taken and served past it.
+        leases.enqueue("api", two, grant_id{33});
+        CHECK(lease_waits());
+        REQUIRE(api.give(two, 21));
+        CHECK(api.grant_next() == ids{22});
+        REQUIRE(api.give(two, 22));
+        CHECK(api.protocol().entries_of(api.db(), two, soon()).waiting.empty());
+        CHECK(api.took(two, 23));
+        CHECK(api.grant_next().empty());
+        const auto done = api.queue().release(api.db(), "api", one, grant_id{11}, true, soon());
+        REQUIRE(done.next);
+        CHECK(done.next->grant_id == grant_id{33});
+        CHECK(api.counts());
     }
 }
 

@@ -38,8 +38,8 @@ waiter_registry::hooks waiting_threads::registry_hooks() {
                     std::optional<std::chrono::microseconds> deadline;
                     if (found.deadline_us) deadline.emplace(*found.deadline_us);
                     // A caller that set no limit has one by a request for the release.
-                    const std::chrono::microseconds whole =
-                        which.max_duration.value_or(std::chrono::milliseconds::max() / 1000);
+                    const std::chrono::microseconds whole = which.max_duration.value_or(
+                        std::chrono::floor<std::chrono::milliseconds>(nanoseconds::max()));
                     auto made = parts_.grants.make(*which.ours, which.name, which.grant_id,
                                                    found.token, found.sent, deadline, which.thread,
                                                    which.permits.count, whole);

@@ -149,6 +149,7 @@ heartbeat::beaten heartbeat::after_refusal(session& ours, sql::connection& db,
         waiting_.poll_soon();
         return beaten::later;
     }
+    ++ours.news().looks;  // also for those that began to wait since
     ours.news().revision = state.revision;
     reconciler_.want();
     return beaten::again;

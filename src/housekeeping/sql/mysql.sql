@@ -10,7 +10,7 @@ update rowlock_session set ended = 1 where ended = 0 and expires_at <= {now} ord
 select count(*), coalesce(max(l.token), 0)
   from rowlock_lease l, rowlock_token_floor f
  where f.id = 1 and l.session is null and l.token > f.settled and l.changed_at <= {now} - $1
-   and not exists (select 1 from rowlock_ticket w where w.name = l.name)
+   and not exists (select 1 from rowlock_ticket w where w.name = l.name and w.weight is null)
 
 -- statement read_floor
 -- The token floor, and the server it was raised for. No row: it was deleted, and nothing can be granted.
@@ -58,7 +58,7 @@ select l.name, l.token, l.changed_at
   from rowlock_lease l, rowlock_token_floor f
  where f.id = 1 and l.session is null and l.token <= f.settled and l.changed_at <= {now} - $2
    and l.name > $1
-   and not exists (select 1 from rowlock_ticket w where w.name = l.name)
+   and not exists (select 1 from rowlock_ticket w where w.name = l.name and w.weight is null)
  order by l.name limit $3
 
 -- statement delete_lease

@@ -28,7 +28,7 @@ select count(*), coalesce(max(l.token + (l.successor is not null)::int), 0)
  where f.id = 1 and l.session is null and l.token + (l.successor is not null)::int > f.settled
    and l.ctid >= ('(' || $2::bigint::text || ',0)')::tid and l.ctid < ('(' || $3::bigint::text || ',0)')::tid
    and l.changed_at <= clock_timestamp() - $1::bigint::float8 * interval '1 microsecond'
-   and not exists (select from rowlock_ticket w where w.name = l.name)
+   and not exists (select from rowlock_ticket w where w.name = l.name and w.weight is null)
 
 -- statement record_round
 -- A reaper has ended a round, for people.
@@ -105,7 +105,7 @@ with k as materialized (
             and l.session is null and l.token + (l.successor is not null)::int
                 <= (select f.settled from rowlock_token_floor f)
             and l.changed_at <= clock_timestamp() - $2::bigint::float8 * interval '1 microsecond'
-            and not exists (select from rowlock_ticket w where w.name = l.name)
+            and not exists (select from rowlock_ticket w where w.name = l.name and w.weight is null)
           order by l.ctid limit $1::bigint for update of l skip locked),
      c as materialized (
          select set_config('synchronous_commit', 'off', true)),

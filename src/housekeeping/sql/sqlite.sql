@@ -14,7 +14,7 @@ select count(*), coalesce(max(l.token), 0)
  where l.name > $2 and l.name <= coalesce($3, x'ff') and l.session is null
    and l.token > (select f.settled from rowlock_token_floor f where f.id = 1)
    and l.changed_at <= {now} - $1
-   and not exists (select 1 from rowlock_ticket w where w.name = l.name)
+   and not exists (select 1 from rowlock_ticket w where w.name = l.name and w.weight is null)
 
 -- statement read_floor
 -- The token floor. No row: it was deleted, and nothing can be granted.
@@ -41,7 +41,7 @@ delete from rowlock_lease
  where name > $2 and name <= coalesce($3, x'ff') and session is null
    and token <= (select f.settled from rowlock_token_floor f where f.id = 1)
    and changed_at <= {now} - $1
-   and not exists (select 1 from rowlock_ticket w where w.name = rowlock_lease.name)
+   and not exists (select 1 from rowlock_ticket w where w.name = rowlock_lease.name and w.weight is null)
 
 -- statement next_name
 -- The name a given number of rows behind another; no row if fewer follow.

@@ -28,14 +28,14 @@ select s.name, s.session, s.grant_id, m.owner, m.host, m.program, m.pid, s.threa
  order by s.name, s.token limit $1
 
 -- statement overview_queues
--- The live entries in the queues, each queue in the order in which it is served.
+-- The live entries in the queues, those of leases first, each queue in the order in which it is served.
 -- → name, session, grant id, owner, host, program, pid, thread, note, enqueued at, priority, how many locks it is for, the
 --   kind (0 semaphores, 1 shared_mutexes, NULL leases), weight
 select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.thread, w.note, {micros(w.enqueued_at)}, w.priority,
        w.members, w.kind, w.weight
   from rowlock_ticket w {join} rowlock_session m
  where m.id = w.session and {live}
- order by w.name, w.priority desc, w.ticket limit $1
+ order by w.weight is not null, w.name, w.priority desc, w.ticket limit $1
 
 -- statement overview_semaphores
 -- The semaphores of which permits are used, perhaps by dead holders, or waited for.

@@ -85,6 +85,7 @@ std::optional<lease_glance> common_queue_protocol::enqueue(sql::connection& db,
                                                            sql::deadline until) const {
     const auto& wanted = request.permits;
     std::optional<std::int64_t> weight, kind;
+    if (wanted.count < 0) throw error{errc::invalid_options, "ask for one permit or more"};
     if (wanted.count > 0) {
         weight = wanted.count;
         kind = static_cast<std::int64_t>(wanted.of);

@@ -1,5 +1,5 @@
 -- statement enqueue
--- Adds a queue entry. The waiter table alone is touched: the holder's fenced transaction may lock the lease's
+-- Adds a queue entry. The table of tickets alone is touched: the holder's fenced transaction may lock the lease's
 -- row for long. The ticket is drawn before it commits, so overlapping enqueues may become visible in either
 -- order; one that was answered before another was sent has the lower ticket (except on Galera, where each
 -- node draws from numbers of its own).

@@ -1,5 +1,5 @@
 -- statement enqueue
--- Adds a queue entry. The waiter table alone is written or locked: the holder's fenced transaction may lock the lease's
+-- Adds a queue entry. The table of tickets alone is written or locked: the holder's fenced transaction may lock the lease's
 -- row for long. The commit is asynchronous: a grant that rests on this ticket is durable and makes the ticket
 -- so; if a crash loses the ticket first, its owner finds it gone and takes another. The ticket is drawn
 -- before it commits, so overlapping enqueues may become visible in either order; one that was answered before
@@ -82,7 +82,7 @@ with mine as materialized (
 -- $1 my session  $2 grant ids, as an array's text
 with mine as materialized (
          select w.name, w.grant_id, w.ticket from rowlock_ticket w
-          where w.grant_id = any ($2::text::bigint[]) and w.session = $1::bigint),
+          where w.grant_id = any ($2::text::bigint[]) and w.session = $1::bigint and w.weight is null),
      {entry_states}
 
 -- statement served

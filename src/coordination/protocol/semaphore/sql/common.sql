@@ -127,7 +127,7 @@ update rowlock_semaphore
 select p.name, p.token, p.token <= f.settled
   from rowlock_semaphore p {join} rowlock_token_floor f
  where p.name > $1 and p.kind = 1 and p.used = 0 and p.changed_at <= {now} - $3 and f.id = 1
-   and not exists (select 1 from rowlock_ticket w where w.name = p.name)
+   and not exists (select 1 from rowlock_ticket w where w.name = p.name and w.weight is not null)
  order by p.name limit $2
 
 -- statement delete_shared_mutex
@@ -231,9 +231,8 @@ update rowlock_permit
    and (select 1 from rowlock_session m where m.id = $4 and {live}) = 1
 
 -- statement any_permits
--- Whether shared_mutexes are held or waited for: else the search for deadlocks knows leases alone. Reads only.
-select (exists (select 1 from rowlock_permit where kind = 1)
-        or exists (select 1 from rowlock_ticket where kind = 1))
+-- Whether shared_mutexes are held: else nobody waits for one, and the search for deadlocks knows leases alone. Reads only.
+select exists (select 1 from rowlock_permit where kind = 1)
 
 -- statement mode_deadlocks
 -- As `deadlocks`, which see, with the shared_mutexes: the holders and waiters of the locks that our entries lead to, in

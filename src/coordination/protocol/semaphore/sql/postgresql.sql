@@ -181,7 +181,7 @@ select s.session, s.grant_id, case when s.members = 1 then f.token + s.place els
 
 -- statement sweep_permits
 -- Ends the holds of sessions that have ended or are gone, and those past their own deadline: a thousand at a
--- time. Both judgements stay true once they are: a dead session stays dead. Holds that another transaction has
+-- time. A dead session stays dead, and the lock judges a deadline again. Holds that another transaction has
 -- locked are left for a later sweep. If a crash loses the commit, another sweep ends them again. Then check
 -- the queue (grant_permits).
 -- $1 name
@@ -414,7 +414,7 @@ select p.name, p.token, (p.token <= f.settled)::int
   from rowlock_semaphore p, rowlock_token_floor f
  where p.name > $1::text and p.kind = 1 and p.used = 0
    and p.changed_at <= clock_timestamp() - $3::bigint::float8 * interval '1 microsecond'
-   and not exists (select from rowlock_ticket w where w.name = p.name)
+   and not exists (select from rowlock_ticket w where w.name = p.name and w.weight is not null)
  order by p.name limit $2::bigint
 
 -- statement delete_shared_mutex
@@ -490,9 +490,8 @@ update rowlock_permit s
    and exists (select from rowlock_session m where m.id = $4::bigint and {live})
 
 -- statement any_permits
--- Whether shared_mutexes are held or waited for: else the search for deadlocks knows leases alone. Reads only.
-select (exists (select from rowlock_permit where kind = 1)
-        or exists (select from rowlock_ticket where kind = 1))::int
+-- Whether shared_mutexes are held: else nobody waits for one, and the search for deadlocks knows leases alone. Reads only.
+select exists (select from rowlock_permit where kind = 1)::int
 
 -- statement mode_deadlocks
 -- As `deadlocks`, which see, with the shared_mutexes: the holders and waiters of the locks that our entries lead to, in
