@@ -181,7 +181,7 @@ void measure_waiters(findings& found, const std::string& url, int largest, int c
     std::vector<size_cost> seen;
     for (int size = largest / 100; size <= largest; size *= 10) {
         const int names = size / 10;
-        at->fill("truncate {0}waiter, {0}lease");
+        at->fill("truncate {0}ticket, {0}lease");
         at->fill(
             fmt::format("insert into {{0}}lease (name, token, session, grant_id, changed_at, "
                         "acquired_at) select 'n' "
