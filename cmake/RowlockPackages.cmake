@@ -127,8 +127,7 @@ set(CPACK_DEBIAN_PACKAGE_VERSION ${package_version})
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING IGNORE)
-set(CPACK_STRIP_FILES ON)
-set(CPACK_DEBIAN_DEBUGINFO_PACKAGE ON)
+set(CPACK_DEBIAN_DEBUGINFO_PACKAGE ON)  # which strips the others; CPACK_STRIP_FILES would leave it nothing
 # DESTDIR, not another prefix: the tool contains the folder of its modules.
 set(CPACK_SET_DESTDIR ON)
 set(CPACK_INSTALL_PREFIX /usr)
