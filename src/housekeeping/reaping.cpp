@@ -69,9 +69,7 @@ reap_report reaper_round::run() {
     step("handing free leases to waiters", [&] { report_.leases_handed_over = serve_waiters(); });
     step("freeing leases", [&] { report_.leases_freed = free_leases(); });
     step("removing queue entries", [&] { report_.waiters_removed = remove_waiters(); });
-    step("returning permits", [&] {
-        sql::unless_out_of_reach([&] { tend_semaphores(); });
-    });
+    step("returning permits", [&] { sql::unless_out_of_reach([&] { tend_semaphores(); }); });
     step("deleting ended sessions", [&] { report_.sessions_deleted = delete_sessions(); });
     step("deleting idle leases", [&] { delete_idle_leases(); });
     step("deleting old generations of latches and barriers",

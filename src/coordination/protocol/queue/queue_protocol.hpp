@@ -115,9 +115,9 @@ public:
     queue_protocol(const queue_protocol&) = delete;
     queue_protocol& operator=(const queue_protocol&) = delete;
 
-    /// Adds a queue entry. Locks rows of the table of tickets alone: the holder's fenced transaction
-    /// may lock the lease row for long. One round trip, asynchronous commit where there is one.
-    /// After a lost reply use another grant id and cancel this one: it may have been served
+    /// Adds a queue entry. Locks rows of the table of tickets alone: the holder's fenced
+    /// transaction may lock the lease row for long. One round trip, asynchronous commit where there
+    /// is one. After a lost reply use another grant id and cancel this one: it may have been served
     /// already. Returns the lease as it was then, if the statement reads it (PostgreSQL).
     virtual std::optional<lease_glance> enqueue(sql::connection& db, const grant_request& request,
                                                 sql::deadline until) const = 0;
