@@ -59,6 +59,12 @@ public:
     [[nodiscard]] bool took(session_id session, std::int64_t grant, std::int64_t count = 1) const {
         return take(session, grant, count).what == outcome::granted;
     }
+    void take_with_passed_deadline(session_id session, std::int64_t grant,
+                                   std::int64_t count) const {
+        auto past = of(session, grant, count);
+        past.deadline_us = -1;
+        REQUIRE(protocol_->acquire(db(), past, soon()).what == outcome::granted);
+    }
     [[nodiscard]] bool give(session_id session, std::int64_t grant) const {
         return protocol_->release(db(), "api", session, grant_id{grant}, {}, soon()).freed;
     }
@@ -396,9 +402,7 @@ TEST_CASE("a hold that is extended while a sweep looks for the dead is kept") {
         const permits_of_api api{database};
         api.open();
         api.set(2);
-        auto brief = permits_of_api::of(one, 11, 1);
-        brief.deadline_us = -1;
-        REQUIRE(api.protocol().acquire(api.db(), brief, soon()).what == outcome::granted);
+        api.take_with_passed_deadline(one, 11, 1);
         // On PostgreSQL a sweep is one statement, which judges again what it has locked.
         const bool looks_first = database.speaks() != sql::dialect::postgresql;
         support::interception network;
@@ -465,9 +469,7 @@ TEST_CASE("a hold of permits ends at its own deadline") {
         const permits_of_api api{database};
         api.open();
         api.set(2);
-        auto past = permits_of_api::of(one, 11, 2);
-        past.deadline_us = -1;
-        REQUIRE(api.protocol().acquire(api.db(), past, soon()).what == outcome::granted);
+        api.take_with_passed_deadline(one, 11, 2);
         CHECK(api.sweep() == 2);
         CHECK(api.counts());
     }

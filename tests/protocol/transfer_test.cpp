@@ -19,6 +19,18 @@ using support::interception;
 using support::protocol_session;
 using support::soon;
 
+TEST_CASE("a request at once ends a lease when its session would expire, no earlier") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const protocol_session holder{database, session_id{1}};
+        const auto token = holder.try_acquire("job", grant_id{10});
+        REQUIRE(token);
+        REQUIRE(holder.leases().request_release(holder.db(), "job", *token, {.reason = "a backup"},
+                                                soon()));
+        CHECK(database.number("select count(*) from rowlock_lease l join rowlock_session s on s.id "
+                              "= l.session where l.deadline = s.expires_at") == 1);
+    }
+}
+
 TEST_CASE("an adopted lease keeps its deadline and the request for its release, with a new token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const protocol_session giver{database, session_id{1}};

@@ -15,21 +15,11 @@ select count(*),
 -- The entries in the queues of leases, semaphores and shared_mutexes: those of live sessions, those of dead ones,
 -- which block no waiter and which the reaper deletes, and how long the oldest live one has waited, in µs. A request
 -- for several locks has an entry in each of their queues.
--- → for each kind of lock (-1 leases, 0 semaphores, 1 shared_mutexes): kind, live, dead, oldest
-select -1, count(case when {live} then 1 end), count(*) - count(case when {live} then 1 end),
+-- → for each kind of lock that has entries (-1 leases, 0 semaphores, 1 shared_mutexes): kind, live, dead, oldest
+select coalesce(w.kind, -1), count(case when {live} then 1 end), count(*) - count(case when {live} then 1 end),
        coalesce({since(min(case when {live} then w.enqueued_at end))}, 0)
   from rowlock_ticket w left join rowlock_session m on m.id = w.session
- where w.kind is null
-union all
-select 0, count(case when {live} then 1 end), count(*) - count(case when {live} then 1 end),
-       coalesce({since(min(case when {live} then w.enqueued_at end))}, 0)
-  from rowlock_ticket w left join rowlock_session m on m.id = w.session
- where w.kind = 0
-union all
-select 1, count(case when {live} then 1 end), count(*) - count(case when {live} then 1 end),
-       coalesce({since(min(case when {live} then w.enqueued_at end))}, 0)
-  from rowlock_ticket w left join rowlock_session m on m.id = w.session
- where w.kind = 1
+ group by coalesce(w.kind, -1)
 
 -- statement permit_totals
 -- The semaphores and shared_mutexes, and their holds: those that are alive, and those that are over (their session

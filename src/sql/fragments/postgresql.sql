@@ -349,7 +349,7 @@ exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
 
 -- fragment waits_for_permits
 -- Whether ticket w of session m waits for permits and can be served: an upgrade can while the hold that it upgrades is
--- alive, not released, nor ended by force. A hold that ends meanwhile leaves a grant that its client does not believe
+-- alive, not released, nor ended by force. A hold that ends afterwards leaves a grant that its client does not believe
 -- (recheck_permit).
 ({waits} and w.weight is not null
  and (w.base is null

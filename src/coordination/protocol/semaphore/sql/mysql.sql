@@ -72,7 +72,7 @@ select greatest(p.token, (select f.floor from rowlock_token_floor f where f.id =
 -- Some holds of sessions that have ended or are gone, which stays true, and some past their own deadline, which an
 -- extension may have moved that is not committed yet: lock_permit_now judges that again. Locks nothing.
 -- $1 name
--- → grant id, session, permits, whether its session is over
+-- → grant id, session, permits, whether its session has ended
 select s.grant_id, s.session, s.permits, m.id is null or m.ended = 1
   from rowlock_permit s left join rowlock_session m on m.id = s.session
  where s.name = $1 and {hold_over}
@@ -84,8 +84,8 @@ select s.grant_id, s.session, s.permits, m.id is null or m.ended = 1
 select 1 from rowlock_permit where name = $1 and grant_id = $2 and session = $3 for update
 
 -- statement lock_permit_now
--- Locks a hold that is over, by primary key, unless another transaction has it locked: a fence, or another end.
--- $1 name  $2 grant id  $3 session  $4 1 = its session is over
+-- Locks a hold that has ended, by primary key, unless another transaction has it locked: a fence, or another end.
+-- $1 name  $2 grant id  $3 session  $4 1 = its session has ended
 select 1 from rowlock_permit
  where name = $1 and grant_id = $2 and session = $3 and ($4 = 1 or deadline <= {now}) for update skip locked
 

@@ -70,15 +70,15 @@ select max(p.token, (select f.floor from rowlock_token_floor f where f.id = 1)) 
 -- Some holds of sessions that have ended or are gone, which stays true, and some past their own deadline, which an
 -- extension may have moved that is not committed yet: lock_permit_now judges that again. Locks nothing.
 -- $1 name
--- → grant id, session, permits, whether its session is over
+-- → grant id, session, permits, whether its session has ended
 select s.grant_id, s.session, s.permits, m.id is null or m.ended = 1
   from rowlock_permit s left join rowlock_session m on m.id = s.session
  where s.name = $1 and {hold_over}
  order by s.grant_id limit 64
 
 -- statement lock_permit_now
--- Judges again a hold that was over when it was looked at. The transaction is the only writer from its beginning.
--- $1 name  $2 grant id  $3 session  $4 1 = its session is over
+-- Judges again a hold that a look found to have ended. The transaction is the only writer from its beginning.
+-- $1 name  $2 grant id  $3 session  $4 1 = its session has ended
 select 1 from rowlock_permit
  where name = $1 and grant_id = $2 and session = $3 and ($4 = 1 or deadline <= {now})
 
