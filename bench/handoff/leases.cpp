@@ -131,7 +131,7 @@ void clear_leases(const lease_options& options) {
     const auto source = source_of(options);
     const auto db = source.connect(std::chrono::steady_clock::now() + std::chrono::seconds{30});
     const auto held =
-        count(*db, "select count(*) from " + options.prefix + "lease where session is not null");
+        count(*db, "select count(*) from " + options.prefix + "lock where session is not null");
     const auto waiting = count(*db, "select count(*) from " + options.prefix + "ticket");
     rowlock::migrate(source, {}, 0);
     if (held != 0 || waiting != 0) {

@@ -49,12 +49,12 @@ public:
     /// Adds names in no order, as if they had been inserted one by one.
     void grow_to(int rows) {
         session_.query(
-            fmt::format("insert into {}lease (name, token, changed_at) "
+            fmt::format("insert into {}lock (name, token, changed_at) "
                         "select md5(i::text), i, clock_timestamp() - interval '2 days' "
                         "from generate_series({} + 1, {}) i on conflict do nothing",
                         where_.prefix(), rows_, rows));
         rows_ = rows;
-        session_.query(fmt::format("vacuum analyze {}lease", where_.prefix()));
+        session_.query(fmt::format("vacuum analyze {}lock", where_.prefix()));
         session_.query("checkpoint");
     }
     /// Names of existing rows from all over the table, or of new ones if it is empty.
@@ -76,7 +76,7 @@ public:
                         where_.prefix(), nth, nth));
     }
     [[nodiscard]] std::int64_t count() {
-        return session_.integer_of(fmt::format("select count(*) from {}lease", where_.prefix()));
+        return session_.integer_of(fmt::format("select count(*) from {}lock", where_.prefix()));
     }
     [[nodiscard]] const tables& where() const { return where_; }
 

@@ -62,7 +62,7 @@ public:
         filler_.query(fmt::format(fmt::runtime(text), where_.prefix()));
     }
     void settle() {
-        for (const char* const each : {"session", "lease", "ticket"}) {
+        for (const char* const each : {"session", "lock", "ticket"}) {
             filler_.query(fmt::format("vacuum analyze {}{}", where_.prefix(), each));
         }
         filler_.query("checkpoint");
@@ -154,7 +154,7 @@ void measure_names(findings& found, const std::string& url, int largest, int cou
     std::int64_t grants = 0;
     for (int size = largest / 10'000, have = 0; size <= largest; size *= 10) {
         at->fill(
-            fmt::format("insert into {{0}}lease (name, token, changed_at) select 'n' || i, 1, "
+            fmt::format("insert into {{0}}lock (name, token, changed_at) select 'n' || i, 1, "
                         "clock_timestamp() from generate_series({}, {}) i",
                         have + 1, size));
         have = size;
@@ -181,9 +181,9 @@ void measure_waiters(findings& found, const std::string& url, int largest, int c
     std::vector<size_cost> seen;
     for (int size = largest / 100; size <= largest; size *= 10) {
         const int names = size / 10;
-        at->fill("truncate {0}ticket, {0}lease");
+        at->fill("truncate {0}ticket, {0}lock");
         at->fill(
-            fmt::format("insert into {{0}}lease (name, token, session, grant_id, changed_at, "
+            fmt::format("insert into {{0}}lock (name, token, session, grant_id, changed_at, "
                         "acquired_at) select 'n' "
                         "|| i, 1, i % {} + 1, -i, clock_timestamp(), clock_timestamp() from "
                         "generate_series(1, {}) i",

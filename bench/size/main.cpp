@@ -108,7 +108,7 @@ void measure_size(int names, int threads, int pairs, findings& found) {
             });
             us += duration_us([&] { run_pairs(who, more); });
         }
-        report(sizes_of(session, where.prefix() + "lease"), done, names, us, found);
+        report(sizes_of(session, where.prefix() + "lock"), done, names, us, found);
     }
 }
 
@@ -117,7 +117,7 @@ void measure_size(int names, int threads, int pairs, findings& found) {
 void measure_turnover(const size_options& options, findings& found) {
     const tables where{need(postgresql_url(), "PostgreSQL")};
     postgresql_session session{where.url()};
-    const std::string table = where.prefix() + "lease";
+    const std::string table = where.prefix() + "lock";
     for (int turn = 0; turn < options.turns; ++turn) {
         session.query(
             fmt::format("insert into {} (name, token, changed_at) select md5('{} ' || i), i, "

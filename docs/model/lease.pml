@@ -40,7 +40,7 @@
 
 /* --- the tables --------------------------------------------------------------------------------- */
 
-/* rowlock_lease: one name. In a session, a ticket and a grant id 0 means NULL. */
+/* rowlock_lock: one name. In a session, a ticket and a grant id 0 means NULL. */
 bit present;    /* the row exists */
 byte token;
 byte holder;    /* the session, numbered as its client */

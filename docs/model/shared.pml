@@ -36,7 +36,7 @@
 /* --- the tables --------------------------------------------------------------------------------- */
 
 byte used;                      /* rowlock_semaphore */
-byte hold[CLIENTS + 1];         /* rowlock_permit: a client's first grant, 0: there is none */
+byte hold[CLIENTS + 1];         /* rowlock_hold: a client's first grant, 0: there is none */
 byte more[CLIENTS + 1];         /* and that of an upgrade */
 byte ticket[CLIENTS + 1];       /* rowlock_permit_waiter: a client has at most one entry */
 byte want[CLIENTS + 1];

@@ -5,18 +5,30 @@
 -- A time that has passed, for the transcripts.
 0
 
--- fragment free
--- Whether lease l, left-joined to its session s, may be granted.
+-- fragment holder_gone
+-- Whether lock l, left-joined to the session s of its holder, has no holder, or one that has ended.
 (l.session is null or s.id is null or s.ended = 1 or coalesce(l.deadline <= {now}, 0))
 
+-- fragment free
+-- Whether lock l may be granted as a lease: nobody holds it or a part of it, and it is no semaphore.
+({holder_gone} and coalesce(l.used = 0 and l.capacity is null, 1))
+
+-- fragment parts
+-- 1 = parts of lock l are held, 2 = it is a semaphore, 0 = neither.
+case when l.capacity is not null then 2 else coalesce(l.used, 0) <> 0 end
+
 -- fragment waits
--- Whether entry w of session m waits for the lease and can be served: its session lives, and its caller's time limit has
--- not passed. An entry with a weight waits for permits of a semaphore or a shared_mutex.
-(w.weight is null and {live} and coalesce(w.waits_until > {now}, 1))
+-- Whether entry w of session m can be served: its session lives, its caller's time limit has not passed, and if it is an
+-- upgrade the hold that it upgrades lives.
+({live} and coalesce(w.waits_until > {now}, 1)
+ and (w.base is null
+      or exists (select 1 from rowlock_hold b
+                  where b.name = w.name and b.grant_id = w.base and b.session = w.session
+                    and not coalesce(b.deadline <= {now}, 0))))
 
 -- fragment expired
--- Whether s holds the lease l, has expired, and is not ended: to be ended before the lease is free.
-(coalesce(s.expires_at <= {now}, 0) and not {free})
+-- Whether s holds the lock l, has expired, and is not ended: to be ended before the lock is free.
+(coalesce(s.expires_at <= {now}, 0) and not {holder_gone})
 
 -- fragment left
 -- What is left of the holder of l in µs, without another heartbeat.
@@ -44,7 +56,7 @@ select {live}, m.revision from rowlock_session m where m.id = $1
 -- → name, grant id, token, µs to its own deadline or NULL, who asks for it or NULL, and why
 select l.name, l.grant_id, l.token, l.deadline - {now},
        case when l.asked_for = l.grant_id then l.asked_by end, l.reason
-  from rowlock_lease l where l.session = $1 order by l.name
+  from rowlock_lock l where l.session = $1 order by l.name
 
 -- statement end_expired_session
 -- A transaction of its own: the lease is read after its commit.
@@ -57,16 +69,16 @@ update rowlock_session set ended = 1 where id = $1 and ended = 0
 
 -- statement probe
 -- $1 name  $2 my session
--- → the token of the next grant, whether my session lives, whether the lease has a row, its token, whether it is free,
---   whether it is waited for, its holder, whether that has expired, what is left of it in µs
+-- → the token of the next grant, whether my session lives, whether the lock has a row, its token, whether it is free,
+--   whether it is waited for, its holder, whether that has expired, what is left of it in µs, {parts}
 select {greatest}(coalesce(l.token, 0), f.floor) + 1,
        (select count(*) from rowlock_session m where m.id = $2 and {live}),
        l.name is not null, l.token, {free},
        exists (select 1 from rowlock_ticket w {join} rowlock_session m
                 where w.name = $1 and m.id = w.session and {waits}),
-       l.session, {expired}, {left}
+       l.session, {expired}, {left}, {parts}
   from rowlock_token_floor f
-       left join rowlock_lease l on l.name = $1
+       left join rowlock_lock l on l.name = $1
        left join rowlock_session s on s.id = l.session
  where f.id = 1
 
@@ -74,7 +86,7 @@ select {greatest}(coalesce(l.token, 0), f.floor) + 1,
 -- Compare-and-set on the probed token.
 -- $1 name  $2 session  $3 grant id  $4 thread or NULL  $5 note or NULL  $6 own deadline in µs, or NULL
 -- $7 probed token  $8 new token
-update rowlock_lease
+update rowlock_lock
    set token = $8, session = $2, grant_id = $3, thread = $4, note = $5,
        acquired_at = {now}, changed_at = {now}, deadline = {now} + $6
  where name = $1 and token = $7
@@ -82,7 +94,7 @@ update rowlock_lease
 
 -- statement insert_lease
 -- $1 … $6 as take  $7 new token: the floor that was probed + 1. The name is taken (MySQL: 1062): probe again.
-insert into rowlock_lease (name, token, session, grant_id, thread, note, acquired_at, changed_at, deadline)
+insert into rowlock_lock (name, token, session, grant_id, thread, note, acquired_at, changed_at, deadline)
 select $1, f.floor + 1, $2, $3, $4, $5, {now}, {now}, {now} + $6
   from rowlock_token_floor f
  where f.id = 1 and f.floor + 1 = $7
@@ -91,17 +103,17 @@ select $1, f.floor + 1, $2, $3, $4, $5, {now}, {now}, {now} + $6
 -- statement find_grant
 -- $1 name  $2 session  $3 grant id
 -- → its token, µs to its own deadline or NULL; no row: there is no such grant
-select token, deadline - {now} from rowlock_lease where name = $1 and session = $2 and grant_id = $3
+select token, deadline - {now} from rowlock_lock where name = $1 and session = $2 and grant_id = $3
 
 -- statement confirm_grant
 -- The row must change: MySQL commits nothing else.
 -- $1 name  $2 my session  $3 grant id
-update rowlock_lease set changed_at = {greatest}({now}, changed_at + 1)
+update rowlock_lock set changed_at = {greatest}({now}, changed_at + 1)
  where name = $1 and session = $2 and grant_id = $3
 
 -- statement release
 -- $1 name  $2 my session  $3 grant id
-update rowlock_lease
+update rowlock_lock
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null, deadline = null,
        changed_at = {now}
  where name = $1 and session = $2 and grant_id = $3
@@ -114,32 +126,32 @@ values ($1, $2, $3, $4, $5, $6, {now}, {now} + $7)
 
 -- statement entry
 -- $1 name  $2 my session  $3 grant id
--- → whether my session lives, my ticket or NULL, whether I am the first, whether the lease is free, its holder,
---   whether that has expired, what is left of it in µs, 0
+-- → whether my session lives, my ticket or NULL, whether I am the first, whether the lock is free, its holder,
+--   whether that has expired, what is left of it in µs, 0, {parts}
 select (select count(*) from rowlock_session m where m.id = $2 and {live}),
        mine.ticket,
        mine.ticket is not null
        and not exists (select 1 from rowlock_ticket w {join} rowlock_session m
                         where w.name = $1 and w.ticket < mine.ticket and m.id = w.session and {waits}),
-       {free}, l.session, {expired}, {left}, 0
+       {free}, l.session, {expired}, {left}, 0, {parts}
   from (select 1 as one) as one
        left join rowlock_ticket mine on mine.name = $1 and mine.session = $2 and mine.grant_id = $3
-       left join rowlock_lease l on l.name = $1
+       left join rowlock_lock l on l.name = $1
        left join rowlock_session s on s.id = l.session
 
 -- statement next_waiter
 -- $1 name
--- → the token of a grant to that waiter; whether the lease has a row, its token, whether it is free, its holder and
+-- → the token of a grant to that waiter; whether the lock has a row, its token, whether it is free, its holder and
 --   that grant id; the waiter's ticket, session, grant id, thread, note, own deadline in µs, in how many queues its
---   request stands, its wake-up address, secret and mailbox, or NULLs
+--   request stands, its wake-up address, secret and mailbox, or NULLs; its weight, NULL: it waits for the whole lock
 select {greatest}(coalesce(l.token, 0), f.floor) + 1,
        l.name is not null, l.token, {free}, l.session, l.grant_id,
        w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us, w.members,
-       w.wake_address, w.wake_secret, w.mailbox
+       w.wake_address, w.wake_secret, w.mailbox, w.weight
   from rowlock_token_floor f
-       left join rowlock_lease l on l.name = $1
+       left join rowlock_lock l on l.name = $1
        left join rowlock_session s on s.id = l.session
-       left join (select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us, w.members,
+       left join (select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us, w.members, w.weight,
                          m.wake_address, m.wake_secret, m.mailbox
                     from rowlock_ticket w {join} rowlock_session m
                    where w.name = $1 and m.id = w.session and {waits}
@@ -154,13 +166,13 @@ delete from rowlock_ticket where ticket = $1 and $2 is not null
 -- statement restore_lease
 -- The name is taken (MySQL: 1062): read again.
 -- $1 name
-insert into rowlock_lease (name, token, changed_at)
+insert into rowlock_lock (name, token, changed_at)
 select $1, f.floor, {now} from rowlock_token_floor f where f.id = 1
 
 -- statement force_release
 -- In one transaction with bump_revision, before it.
 -- $1 name  $2 probed token  $3 probed holder
-update rowlock_lease
+update rowlock_lock
    set token = token + 1, session = null, grant_id = null, thread = null, note = null, acquired_at = null,
        deadline = null, changed_at = {now}
  where name = $1 and token = $2 and session = $3

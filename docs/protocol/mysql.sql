@@ -71,21 +71,21 @@ update rowlock_session m
 -- → a row if it is held; else roll back
 select straight_join 1
   from (select l.name, l.session, l.token
-          from rowlock_lease l straight_join rowlock_session s
+          from rowlock_lock l straight_join rowlock_session s
          where l.name = $1 and l.session = $2 and l.token = $3 and s.id = l.session and s.ended = 0
            and coalesce(l.deadline > {fence_now}, 1)
          limit 1) v
-       straight_join rowlock_lease l on l.name = v.name and l.session = v.session and l.token = v.token
+       straight_join rowlock_lock l on l.name = v.name and l.session = v.session and l.token = v.token
   lock in share mode
 
 -- statement lock_lease
 -- In one transaction with bump_revision and shorten_lease, before them.
 -- $1 name  $2 token  $3 session
-select 1 from rowlock_lease where name = $1 and token = $2 and session = $3 for update
+select 1 from rowlock_lock where name = $1 and token = $2 and session = $3 for update
 
 -- statement shorten_lease
 -- $1 name  $2 session  $3 how long from now, in µs  $4 who asks  $5 why, or NULL
-update rowlock_lease l straight_join rowlock_session m
+update rowlock_lock l straight_join rowlock_session m
    set l.deadline = least(coalesce(l.deadline, greatest(m.expires_at, {now} + $3)), greatest(m.expires_at, {now} + $3)),
        l.reason = case when not coalesce(l.asked_for = l.grant_id and l.asked_by is null, 0) then $5 end,
        l.asked_by = case when not coalesce(l.asked_for = l.grant_id and l.asked_by is null, 0) then $4 end,

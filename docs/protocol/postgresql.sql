@@ -25,25 +25,37 @@ substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
 ({unexpired} and {here})
 
 -- fragment waits
--- Whether entry w of session m waits for the lease and can be served: its session lives, and its caller's time limit has
--- not passed. An entry with a weight waits for permits of a semaphore or a shared_mutex.
-(w.weight is null and {live} and coalesce(w.waits_until > clock_timestamp(), true))
+-- Whether entry w of session m can be served: its session lives, its caller's time limit has not passed, and if it is an
+-- upgrade the hold that it upgrades lives.
+({live} and coalesce(w.waits_until > clock_timestamp(), true)
+ and (w.base is null
+      or exists (select from rowlock_hold b
+                  where b.name = w.name and b.grant_id = w.base and b.session = w.session
+                    and not coalesce(b.deadline <= clock_timestamp(), false))))
 
--- fragment free
--- Whether lease l, left-joined to its session s, may be granted.
+-- fragment holder_gone
+-- Whether lock l, left-joined to the session s of its holder, has no holder, or one that has ended.
 (l.session is null or s.id is null or s.ended or coalesce(l.deadline <= clock_timestamp(), false))
 
+-- fragment free
+-- Whether lock l may be granted as a lease: nobody holds it or a part of it, and it is no semaphore.
+({holder_gone} and coalesce(l.used = 0 and l.capacity is null, true))
+
+-- fragment parts
+-- 1 = parts of lock l are held, 2 = it is a semaphore, 0 = neither.
+case when l.capacity is not null then 2 else (coalesce(l.used, 0) <> 0)::int end
+
 -- fragment expired
--- Whether s holds the lease l, has expired, and is not ended: to be ended before the lease is free.
-(coalesce(s.expires_at <= clock_timestamp(), false) and not {free})
+-- Whether s holds the lock l, has expired, and is not ended: to be ended before the lock is free.
+(coalesce(s.expires_at <= clock_timestamp(), false) and not {holder_gone})
 
 -- fragment left
 -- What is left of the holder of l in µs, without another heartbeat.
 (extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
 
 -- fragment reserved
--- The grant id of the waiter to which lease l promises its next token, if that waiter's session lives, here or on a
--- server before this one: no other may have the lease.
+-- The grant id of the waiter to which lock l promises its next token, if that waiter's session lives, here or on a
+-- server before this one: no other may have the lock, or a part of it.
 (select h.grant_id from rowlock_ticket h join rowlock_session m on m.id = h.session
   where h.grant_id = l.successor and {unexpired})
 
@@ -108,7 +120,7 @@ select {live}::int, m.revision from rowlock_session m where m.id = $1::bigint
 -- → name, grant id, token, µs to its own deadline or NULL, who asks for it or NULL, and why
 select l.name, l.grant_id, l.token, (extract(epoch from l.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
        case when l.asked_for = l.grant_id then l.asked_by end, l.reason
-  from rowlock_lease l where l.session = $1::bigint order by l.name
+  from rowlock_lock l where l.session = $1::bigint order by l.name
 
 -- statement end_expired_session
 -- A transaction of its own: the lease is read after its commit.
@@ -122,17 +134,17 @@ update rowlock_session set ended = true where id = $1::bigint and not ended
 
 -- statement probe
 -- $1 name  $2 my session
--- → the token of the next grant, whether my session lives, whether the lease has a row, its token, whether it is free,
---   whether it is waited for, its holder, whether that has expired, what is left of it in µs
+-- → the token of the next grant, whether my session lives, whether the lock has a row, its token, whether it is free,
+--   whether it is waited for, its holder, whether that has expired, what is left of it in µs, {parts}
 select greatest(coalesce(l.token, 0), f.floor) + 1 + (l.successor is not null)::int,
        (select count(*) from rowlock_session m where m.id = $2::bigint and {live}),
        (l.name is not null)::int, l.token, {free}::int,
        ({reserved} is not null
         or exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
                     where w.name = $1::text and {waits}))::int,
-       l.session, {expired}::int, {left}
+       l.session, {expired}::int, {left}, {parts}
   from rowlock_token_floor f
-       left join rowlock_lease l on l.name = $1::text
+       left join rowlock_lock l on l.name = $1::text
        left join rowlock_session s on s.id = l.session
  where f.id = 1
 
@@ -140,7 +152,7 @@ select greatest(coalesce(l.token, 0), f.floor) + 1 + (l.successor is not null)::
 -- Compare-and-set on the probed token.
 -- $1 name  $2 session  $3 grant id  $4 thread or NULL  $5 note or NULL  $6 own deadline in µs, or NULL
 -- $7 probed token  $8 new token
-update rowlock_lease
+update rowlock_lock
    set token = $8::bigint, session = $2::bigint, grant_id = $3::bigint, thread = $4::text, note = $5::text,
        acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
        deadline = clock_timestamp() + $6::bigint::float8 * interval '1 microsecond', successor = null
@@ -149,7 +161,7 @@ update rowlock_lease
 
 -- statement insert_lease
 -- $1 … $6 as take  $7 new token: the floor that was probed + 1
-insert into rowlock_lease (name, token, session, grant_id, thread, note, acquired_at, changed_at, deadline)
+insert into rowlock_lock (name, token, session, grant_id, thread, note, acquired_at, changed_at, deadline)
 select $1::text, f.floor + 1, m.id, $3::bigint, $4::text, $5::text, clock_timestamp(), clock_timestamp(),
        clock_timestamp() + $6::bigint::float8 * interval '1 microsecond'
   from rowlock_token_floor f, rowlock_session m
@@ -160,16 +172,16 @@ on conflict (name) do nothing
 -- $1 name  $2 session  $3 grant id
 -- → its token, µs to its own deadline or NULL; no row: there is no such grant
 select token, (extract(epoch from deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
-  from rowlock_lease where name = $1::text and session = $2::bigint and grant_id = $3::bigint
+  from rowlock_lock where name = $1::text and session = $2::bigint and grant_id = $3::bigint
 
 -- statement confirm_grant
 -- $1 name  $2 my session  $3 grant id
-update rowlock_lease set changed_at = clock_timestamp()
+update rowlock_lock set changed_at = clock_timestamp()
  where name = $1::text and session = $2::bigint and grant_id = $3::bigint
 
 -- statement release
 -- $1 name  $2 my session  $3 grant id
-update rowlock_lease
+update rowlock_lock
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null, deadline = null,
        changed_at = clock_timestamp()
  where name = $1::text and session = $2::bigint and grant_id = $3::bigint
@@ -183,30 +195,31 @@ values ($1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_
 
 -- statement entry
 -- $1 name  $2 my session  $3 grant id
--- → whether my session lives, my ticket or NULL, whether I am the first, whether the lease is free, its holder,
---   whether that has expired, what is left of it in µs, whether others overlook my entry (reset_watermark)
+-- → whether my session lives, my ticket or NULL, whether I am the first, whether the lock is free, its holder,
+--   whether that has expired, what is left of it in µs, whether others overlook my entry (reset_watermark), {parts}
 select (select count(*) from rowlock_session m where m.id = $2::bigint and {live}),
        mine.ticket,
        (mine.ticket is not null
         and not exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
                          where w.name = $1::text and w.ticket < mine.ticket and {waits}))::int,
-       {free}::int, l.session, {expired}::int, {left}, coalesce(mine.ticket <= l.served - 256, false)::int
+       {free}::int, l.session, {expired}::int, {left}, coalesce(mine.ticket <= l.served - 256, false)::int,
+       {parts}
   from (values (1)) as one
        left join rowlock_ticket mine on mine.name = $1::text and mine.session = $2::bigint and mine.grant_id = $3::bigint
-       left join rowlock_lease l on l.name = $1::text
+       left join rowlock_lock l on l.name = $1::text
        left join rowlock_session s on s.id = l.session
 
 -- statement next_waiter
 -- $1 name
--- → the token of a grant to that waiter; whether the lease has a row, its token, whether it is free, its holder and
+-- → the token of a grant to that waiter; whether the lock has a row, its token, whether it is free, its holder and
 --   that grant id; the waiter's ticket, session, grant id, thread, note, own deadline in µs, in how many queues its
---   request stands, its wake-up address, secret and mailbox, or NULLs
+--   request stands, its wake-up address, secret and mailbox, or NULLs; its weight, NULL: it waits for the whole lock
 select greatest(coalesce(l.token, 0), f.floor) + 1 + (coalesce(l.successor, w.grant_id) <> w.grant_id)::int,
        (l.name is not null)::int, l.token, {free}::int, l.session, l.grant_id,
        w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us, w.members,
-       w.wake_address, w.wake_secret, w.mailbox
+       w.wake_address, w.wake_secret, w.mailbox, w.weight
   from rowlock_token_floor f
-       left join rowlock_lease l on l.name = $1::text
+       left join rowlock_lock l on l.name = $1::text
        left join rowlock_session s on s.id = l.session
        left join lateral (
             select w.*, m.wake_address, m.wake_secret, m.mailbox
@@ -221,19 +234,19 @@ delete from rowlock_ticket where name = $2::text and ticket = $1::bigint
 
 -- statement restore_lease
 -- $1 name
-insert into rowlock_lease (name, token, changed_at)
+insert into rowlock_lock (name, token, changed_at)
 select $1::text, f.floor, clock_timestamp() from rowlock_token_floor f where f.id = 1
 on conflict (name) do nothing
 
 -- statement reset_watermark
 -- $1 name  $2 ticket
-update rowlock_lease set served = $2::bigint where name = $1::text and served > $2::bigint
+update rowlock_lock set served = $2::bigint where name = $1::text and served > $2::bigint
 
 -- statement fence
 -- In your transaction.
 -- $1 name  $2 my session  $3 token
 -- → a row if it is held; else roll back
-select 1 from rowlock_lease l, rowlock_session s
+select 1 from rowlock_lock l, rowlock_session s
  where l.name = $1::text and l.session = $2::bigint and l.token = $3::bigint and s.id = l.session and not s.ended
    and coalesce(l.deadline > clock_timestamp(), true)
    for share of l
@@ -241,7 +254,7 @@ select 1 from rowlock_lease l, rowlock_session s
 -- statement force_release
 -- In one transaction with bump_revision, before it.
 -- $1 name  $2 probed token  $3 probed holder
-update rowlock_lease
+update rowlock_lock
    set token = token + 1, session = null, grant_id = null, thread = null, note = null, acquired_at = null,
        deadline = null, changed_at = clock_timestamp()
  where name = $1::text and token = $2::bigint and session = $3::bigint
@@ -253,11 +266,11 @@ update rowlock_session set revision = revision + 1 where id = $1::bigint
 -- statement lock_lease
 -- In one transaction with bump_revision and shorten_lease, before them.
 -- $1 name  $2 token  $3 session
-select 1 from rowlock_lease where name = $1::text and token = $2::bigint and session = $3::bigint for update
+select 1 from rowlock_lock where name = $1::text and token = $2::bigint and session = $3::bigint for update
 
 -- statement shorten_lease
 -- $1 name  $2 session  $3 how long from now, in µs  $4 who asks  $5 why, or NULL
-update rowlock_lease l
+update rowlock_lock l
    set deadline = least(l.deadline, greatest(m.expires_at, clock_timestamp() + $3::bigint::float8 * interval '1 microsecond')),
        asked_by = case when not coalesce(l.asked_for = l.grant_id and l.asked_by is null, false) then $4::text end,
        reason = case when not coalesce(l.asked_for = l.grant_id and l.asked_by is null, false) then $5::text end,

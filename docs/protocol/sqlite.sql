@@ -32,18 +32,18 @@ update rowlock_session
 update rowlock_session
    set beats = beats + 1, expires_at = {now} + ttl_us
  where id = $2 and ended = 0 and expires_at > {now}
-   and exists (select 1 from rowlock_lease l
+   and exists (select 1 from rowlock_lock l
                 where l.name = $1 and l.session = $2 and l.token = $3 and coalesce(l.deadline > {now}, 1))
 
 -- statement lock_lease
 -- In one transaction with bump_revision and shorten_lease, before them.
 -- $1 name  $2 token  $3 session
-select 1 from rowlock_lease where name = $1 and token = $2 and session = $3
+select 1 from rowlock_lock where name = $1 and token = $2 and session = $3
 
 -- statement shorten_lease
 -- $1 name  $2 session  $3 how long from now, in µs  $4 who asks  $5 why, or NULL
-update rowlock_lease
-   set deadline = (select min(coalesce(rowlock_lease.deadline, max(m.expires_at, {now} + $3)),
+update rowlock_lock
+   set deadline = (select min(coalesce(rowlock_lock.deadline, max(m.expires_at, {now} + $3)),
                               max(m.expires_at, {now} + $3))
                      from rowlock_session m where m.id = $2),
        asked_by = case when not coalesce(asked_for = grant_id and asked_by is null, 0) then $4 end,

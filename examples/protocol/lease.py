@@ -2,13 +2,14 @@
 """Runs a command under a lease in a SQLite file, as docs/protocol.md describes it, beside rowlock's own clients.
 
     lease.py FILE NAME SECONDS COMMAND [ARGUMENT...]
-Waits so many seconds for the lease; then the exit status is 75. It is 70 if the lease was lost, else the command's. The
-command finds the fencing token in LEASE_TOKEN. LEASE_TTL is the time to live of the session, in seconds.
+Waits so many seconds for the lease; then the exit status is 75. It is 70 if the lease was lost, 64 if the name is a
+semaphore's, else the command's, which finds the fencing token in LEASE_TOKEN. LEASE_TTL is the session's, in seconds.
 """
 import json, math, os, pathlib, re, secrets, sqlite3, subprocess, sys, time
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "docs" / "protocol"
-Lost = type("Lost", (Exception,), {})
+LOST, A_SEMAPHORE = 70, 64
+Stop = type("Stop", (Exception,), {})
 
 
 def clock():
@@ -52,7 +53,10 @@ class Client:
 
     def acquire(self, name, grant):
         while True:
-            token, _, present, seen, free, waited, holder, expired, _ = self.ask("probe", name, self.session).fetchone()
+            token, _, present, seen, free, waited, holder, expired, _, parts = \
+                self.ask("probe", name, self.session).fetchone()
+            if parts == 2:
+                raise Stop(A_SEMAPHORE)
             if expired:
                 self.change("end_expired_session", holder)
             elif not free or waited:
@@ -62,33 +66,35 @@ class Client:
                 return token
 
     def poll(self, name, grant):
-        lives, ticket, _, _, holder, expired, *_ = self.ask("entry", name, self.session, grant).fetchone()
+        lives, ticket, _, _, holder, expired, *_, parts = self.ask("entry", name, self.session, grant).fetchone()
         if not lives or ticket is None and self.change("confirm_grant", name, self.session, grant) != 1:
-            raise Lost
+            raise Stop(LOST)
         if ticket is None:
             return self.ask("find_grant", name, self.session, grant).fetchone()[0]
+        if parts == 2:
+            raise Stop(A_SEMAPHORE)  # the session ends, and its entry with it
         if expired:
             self.change("end_expired_session", holder)
         self.serve_next(name)
 
     def serve_next(self, name):
         while True:
-            token, present, seen, free, _, _, ticket, session, grant, thread, note, limit, members, *_ = \
+            token, present, seen, free, _, _, ticket, *waiter, members, _, _, _, weight = \
                 self.ask("next_waiter", name).fetchone()
-            if not free or ticket is None or members > 1:
-                return
+            if not free or ticket is None or members > 1 or weight is not None:
+                return  # a request for several, or for a part: its client takes it
             if not present:
                 self.change("restore_lease", name)
                 continue
             self.db.execute("begin immediate")
-            both = (self.change("take", name, session, grant, thread, note, limit, seen, token) == 1
+            both = (self.change("take", name, *waiter, seen, token) == 1
                     and self.change("delete_ticket", ticket, name) == 1)
             self.db.execute("commit" if both else "rollback")
 
     def keep(self, grant):
-        """To be called often. Raises Lost once the lease may not be believed; returns whether another asks for it."""
+        """To be called often. Raises Stop once the lease may not be believed; returns whether another asks for it."""
         if (sent := clock()) >= min(self.trusted_until, self.asked_until):
-            raise Lost
+            raise Stop(LOST)
         if sent - self.beaten < self.ttl / 3:
             return False
         self.beaten = sent
@@ -102,7 +108,7 @@ class Client:
         except sqlite3.OperationalError:
             return False  # busy: again, while the window is open
         if not lives or grant is not None and grant not in ours:
-            raise Lost
+            raise Stop(LOST)
         if (left := ours.get(grant)) is not None:
             self.asked_until = sent + left / 1e6 - self.margin - 0.001
         self.revision, self.beaten = revision, 0  # beats again with it
@@ -125,10 +131,10 @@ def run(client, name, wait, command):
             if client.keep(grant):
                 child.terminate()  # and is killed when its time is over
             time.sleep(0.02)
-    except Lost:
+    except Stop:
         child.kill(), child.wait()
         raise
-    return child.returncode if client.change("release", name, client.session, grant) == 1 else 70
+    return child.returncode if client.change("release", name, client.session, grant) == 1 else LOST
 
 
 if len(sys.argv) < 5:
@@ -140,8 +146,8 @@ try:
     locks = Client(file, float(os.environ.get("LEASE_TTL", 30)))
     try:
         status = run(locks, lock, float(seconds), command_line)
-    except Lost:  # the command has stopped, so the session may end
-        status = 70
+    except Stop as why:  # no command runs any more, so the session may end
+        status = why.args[0]
     locks.change("end_session", locks.session)
     locks.serve_next(lock)
 except sqlite3.Error as failure:

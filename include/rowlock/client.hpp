@@ -238,10 +238,10 @@ public:
     /// holds the lease and has not offered it
     [[nodiscard]] std::optional<lease> adopt(const lease_offer& offer);
 
-    /// Whether a live holder has the lock now, by the database's clock; waiters do not count. For
-    /// people and monitoring: the answer may be outdated when it arrives. To work only if the lock
-    /// is free use try_acquire(); for a lease of this client lease::held() costs no round trip.
-    /// Changes nothing and needs no session. One round trip.
+    /// Whether a live holder has the lock, or a part of it, now, by the database's clock; waiters
+    /// do not count. For people and monitoring: the answer may be outdated when it arrives. To work
+    /// only if the lock is free use try_acquire(); for a lease of this client lease::held() costs
+    /// no round trip. Changes nothing and needs no session. One round trip.
     [[nodiscard]] bool is_locked(const lock_name& name);
 
     /// Whether this client holds a lock of that name, of any kind and by any of its threads, as

@@ -44,18 +44,16 @@ struct reap_report {
     std::int64_t sessions_ended = 0;  ///< expired ones, now ended
     std::int64_t releases_requested =
         0;  ///< of what was held longer than client::set_max_hold allows
-    std::int64_t leases_handed_over = 0;  ///< free ones, given to their first waiter
+    std::int64_t leases_handed_over = 0;  ///< how many waiters were served, for permits as well
     std::int64_t leases_freed = 0;        ///< of ended sessions or past their deadline
     std::int64_t waiters_removed = 0;     ///< of ended sessions
     std::int64_t permits_returned = 0;    ///< of ended sessions or past their deadline
-    std::int64_t permits_granted = 0;     ///< how many waiters for permits were served
     std::int64_t counters_corrected = 0;  ///< of semaphores: they were not the sum of their holds
     std::int64_t sessions_deleted = 0;    ///< ended and referenced by nothing
     std::int64_t leases_deleted = 0;      ///< idle past retention, under the settled token floor
     std::int64_t leases_pending = 0;      ///< idle past retention, to be deleted after the grace
-    std::int64_t shared_mutexes_deleted = 0;  ///< likewise idle
-    std::int64_t rounds_deleted = 0;          ///< of latches and barriers, over past retention
-    std::int64_t history_deleted = 0;         ///< records of the history past their retention
+    std::int64_t rounds_deleted = 0;      ///< of latches and barriers, over past retention
+    std::int64_t history_deleted = 0;     ///< records of the history past their retention
 
     friend bool operator==(const reap_report&, const reap_report&) = default;  ///< by all counts
 };

@@ -140,7 +140,7 @@ public:
     /// for all clients: waiters that fit are served. Less than what is used is allowed: then
     /// nothing is granted until enough has been given back, and no holder is disturbed. Three or
     /// four round trips.
-    /// @param permits 0 to 10^12
+    /// @param permits 0 to 999,999,999
     /// @throws error errc::invalid_options for another number, and for the name of a shared_mutex,
     /// or of a lease that is not forgotten yet (reaper_options::retention)
     void set_capacity(std::int64_t permits);

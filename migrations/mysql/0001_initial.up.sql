@@ -45,12 +45,15 @@ create table if not exists rowlock_session (
     mailbox bigint null
 ) engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;
 
--- One row for each name that was ever locked and has not been reaped. A lease is free if its
--- session is null, missing or ended, or if its deadline has passed.
+-- One row for each name that was ever locked and has not been reaped, and for each semaphore. It has the sole holder of
+-- the lock, who has all of it, and counts the others: a name is free, or held by one, or by counted holds. The sole
+-- holder has ended if its session is missing or ended, or its deadline has passed.
 --   name          1 to 255 bytes of UTF-8, compared byte by byte
 --   token         fencing token of the latest grant; only ever grows
---   session       the holder; null = released. No index and no foreign key: it changes with every
---                 grant
+--   session       the sole holder; null = there is none
+--   used          the sum of the weights of its rows in rowlock_hold, in every committed state. Never null: `null + n <=
+--                 capacity` is null, a queue that stops
+--   capacity      how many permits a semaphore has; null: the lock is none, and its counted holds are modes
 --   grant_id      random, made by the client: identifies one grant
 --   thread, note  of the holder, for display
 --   acquired_at   when it was granted, for display and for policies
@@ -63,7 +66,7 @@ create table if not exists rowlock_session (
 --   asked_by, reason  who asks, and why, for display
 --   retained      the grant that its client may keep after the release, for its own threads
 --                 (docs/adr/0055); null, or another grant: it frees it as usual
-create table if not exists rowlock_lease (
+create table if not exists rowlock_lock (
     name varbinary(255) not null primary key,
     token bigint not null,
     session bigint null,
@@ -77,7 +80,9 @@ create table if not exists rowlock_lease (
     asked_for bigint null,
     asked_by varchar(1000) null,
     reason varchar(1000) null,
-    retained bigint null
+    retained bigint null,
+    used bigint not null default 0,
+    capacity bigint null
 ) engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;
 
 -- One row for each entry in a queue: of a lease, a semaphore or a shared_mutex. It lives as long as its session.
@@ -90,8 +95,7 @@ create table if not exists rowlock_lease (
 --                 to what that waits for
 --   grant_id      becomes the grant_id of the lease or hold. Delete rows by ticket: deleting by this key
 --                 deadlocks with inserts
---   weight        how many permits are waited for; null: it waits for the lease
---   kind          as that of the counter; null: it waits for the lease
+--   weight        how many permits are waited for, or the weight of a mode; null: it waits for all of the lock
 --   base          of an upgrade: the grant_id of the hold that it makes exclusive
 --   members       in how many queues the request has an entry; the tickets of one request
 --                 follow each other, and none of them is served alone
@@ -109,7 +113,6 @@ create table if not exists rowlock_ticket (
     session bigint not null,
     grant_id bigint not null,
     weight bigint null,
-    kind smallint null,
     base bigint null,
     members smallint not null default 1,
     priority smallint not null default 0,
@@ -124,58 +127,36 @@ create table if not exists rowlock_ticket (
     key rowlock_ticket_session_thread (session, thread)
 ) engine = InnoDB auto_increment = 1000000000000 row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;
 
--- One row for each semaphore and each shared_mutex, which is a counter as a semaphore's where the
--- permits of a hold say its mode: shared 1, upgradeable 10^9, exclusive all, 2·10^9 - 1. So any
--- number of shared holds fit beside each other and beside one upgradeable hold, two upgradeable
--- holds do not fit, and nothing fits beside an exclusive hold.
---   name        as that of a lease, with which it has nothing to do
---   capacity    how many permits there are
---   used        the sum of `permits` of its rows in rowlock_permit, in every committed state
---   token       of the latest grant; only ever grows
---   kind        0: a semaphore, which stays, with its capacity · 1: a shared_mutex, whose row may be
---               deleted while it is not in use
---   changed_at  of a shared_mutex: when permits were last taken or given back
-create table if not exists rowlock_semaphore (
-    name varbinary(255) not null primary key,
-    capacity bigint not null,
-    used bigint not null default 0,
-    token bigint not null default 0,
-    kind smallint not null default 0,
-    changed_at bigint not null default 0,
-    constraint rowlock_semaphore_kind check (kind = 0 or kind = 1 and capacity = 1999999999),
-    constraint rowlock_semaphore_used check (used >= 0)
-) engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;
-
--- One row for each hold of permits. It is deleted when the hold ends, in the transaction that lowers `used`.
+-- One row for each counted hold: permits of a semaphore, or a mode of a shared_mutex: shared weighs 1, upgradeable 10^9,
+-- exclusive 2·10^9 - 1, for which a lock without a capacity has room. So any number of shared holds fit beside each other
+-- and beside one upgradeable hold, two upgradeable holds do not fit, and nothing fits beside an exclusive hold. It is deleted when the hold ends, in the transaction that lowers `used`.
 --   name, grant_id  grant_id is random, made by the client: identifies one hold
 --   session         the holder. The index is for the end of a session
---   permits         how many this hold has
+--   weight          how many permits this hold has, or the weight of its mode
 --   token           of this grant
 --   thread, note    of the holder, for display
 --   acquired_at     when it was granted, for display and for policies
 --   deadline        the hold ends then, heartbeats or not; null = never
---   kind            as that of its counter
 --   base            of an upgrade: the grant_id of the hold that it makes exclusive; it is nothing without it
 --   requested       1: another client has asked for the release of this hold; its deadline is no later than its
 --                   session's end
 --   asked_by, reason  who asks, and why, for display
-create table if not exists rowlock_permit (
+create table if not exists rowlock_hold (
     name varbinary(255) not null,
     grant_id bigint not null,
     session bigint not null,
-    permits bigint not null,
+    weight bigint not null,
     token bigint not null,
     thread varchar(255) null,
     note varchar(1000) null,
     acquired_at bigint not null,
     deadline bigint null,
-    kind smallint not null default 0,
     base bigint null,
     requested smallint not null default 0,
     asked_by varchar(1000) null,
     reason varchar(1000) null,
     primary key (name, grant_id),
-    key rowlock_permit_session (session)
+    key rowlock_hold_session (session)
 ) engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;
 
 -- Runs of work that is to be done once a period, or not too often. The lease of the same name makes them exclusive; one row

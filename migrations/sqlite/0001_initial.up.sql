@@ -42,11 +42,15 @@ create table rowlock_session (
     mailbox integer
 );
 
--- One row for each name that was ever locked and has not been reaped. A lease is free if its
--- session is null, missing or ended, or if its deadline has passed.
+-- One row for each name that was ever locked and has not been reaped, and for each semaphore. It has the sole holder of
+-- the lock, who has all of it, and counts the others: a name is free, or held by one, or by counted holds. The sole
+-- holder has ended if its session is missing or ended, or its deadline has passed.
 --   name          1 to 255 bytes of UTF-8, compared byte by byte
 --   token         fencing token of the latest grant; only ever grows
---   session       the holder; null = released
+--   session       the sole holder; null = there is none
+--   used          the sum of the weights of its rows in rowlock_hold, in every committed state. Never null: `null + n <=
+--                 capacity` is null, a queue that stops
+--   capacity      how many permits a semaphore has; null: the lock is none, and its counted holds are modes
 --   grant_id      random, made by the client: identifies one grant
 --   thread, note  of the holder, for display
 --   acquired_at   when it was granted, for display and for policies
@@ -59,7 +63,7 @@ create table rowlock_session (
 --   asked_by, reason  who asks, and why, for display
 --   retained      the grant that its client may keep after the release, for its own threads
 --                 (docs/adr/0055); null, or another grant: it frees it as usual
-create table rowlock_lease (
+create table rowlock_lock (
     name text primary key not null,
     token integer not null check (token >= 0),
     session integer,
@@ -73,7 +77,9 @@ create table rowlock_lease (
     asked_for integer,
     asked_by text,
     reason text,
-    retained integer
+    retained integer,
+    used integer not null default 0 check (used >= 0),
+    capacity integer check (capacity >= 0)
 ) without rowid;
 
 -- One row for each entry in a queue: of a lease, a semaphore or a shared_mutex. It lives as long as its session.
@@ -83,8 +89,7 @@ create table rowlock_lease (
 --                 deletion of its session, and for whoever follows a circle of waiters from a holder
 --                 to what that waits for
 --   grant_id      becomes the grant_id of the lease or hold
---   weight        how many permits are waited for; null: it waits for the lease
---   kind          as that of the counter; null: it waits for the lease
+--   weight        how many permits are waited for, or the weight of a mode; null: it waits for all of the lock
 --   base          of an upgrade: the grant_id of the hold that it makes exclusive
 --   members       in how many queues the request has an entry; the tickets of one request
 --                 follow each other, and none of them is served alone
@@ -102,7 +107,6 @@ create table rowlock_ticket (
     session integer not null,
     grant_id integer not null unique,
     weight integer check (weight > 0),
-    kind integer,
     base integer,
     members integer not null default 1,
     priority integer not null default 0,
@@ -116,57 +120,37 @@ create table rowlock_ticket (
 create index rowlock_ticket_name_ticket on rowlock_ticket (name, ticket);
 create index rowlock_ticket_session_thread on rowlock_ticket (session, thread);
 
--- One row for each semaphore and each shared_mutex, which is a counter as a semaphore's where the
--- permits of a hold say its mode: shared 1, upgradeable 10^9, exclusive all, 2·10^9 - 1. So any
--- number of shared holds fit beside each other and beside one upgradeable hold, two upgradeable
--- holds do not fit, and nothing fits beside an exclusive hold.
---   name        as that of a lease, with which it has nothing to do
---   capacity    how many permits there are
---   used        the sum of `permits` of its rows in rowlock_permit, in every committed state
---   token       of the latest grant; only ever grows
---   kind        0: a semaphore, which stays, with its capacity · 1: a shared_mutex, whose row may be
---               deleted while it is not in use
---   changed_at  of a shared_mutex: when permits were last taken or given back
-create table rowlock_semaphore (
-    name text primary key not null,
-    capacity integer not null check (capacity >= 0),
-    used integer not null default 0 check (used >= 0),
-    token integer not null default 0,
-    kind integer not null default 0 check (kind = 0 or kind = 1 and capacity = 1999999999),
-    changed_at integer not null default 0
-) without rowid;
-
--- One row for each hold of permits. It is deleted when the hold ends, in the transaction that lowers `used`.
+-- One row for each counted hold: permits of a semaphore, or a mode of a shared_mutex: shared weighs 1, upgradeable 10^9,
+-- exclusive 2·10^9 - 1, for which a lock without a capacity has room. So any number of shared holds fit beside each other
+-- and beside one upgradeable hold, two upgradeable holds do not fit, and nothing fits beside an exclusive hold. It is deleted when the hold ends, in the transaction that lowers `used`.
 --   name, grant_id  grant_id is random, made by the client: identifies one hold
 --   session         the holder. The index is for the end of a session
---   permits         how many this hold has
+--   weight          how many permits this hold has, or the weight of its mode
 --   token           of this grant
 --   thread, note    of the holder, for display
 --   acquired_at     when it was granted, for display and for policies
 --   deadline        the hold ends then, heartbeats or not; null = never
---   kind            as that of its counter
 --   base            of an upgrade: the grant_id of the hold that it makes exclusive; it is nothing without it
 --   requested       1: another client has asked for the release of this hold; its deadline is no later than its
 --                   session's end
 --   asked_by, reason  who asks, and why, for display
-create table rowlock_permit (
+create table rowlock_hold (
     name text not null,
     grant_id integer not null,
     session integer not null,
-    permits integer not null check (permits > 0),
+    weight integer not null check (weight > 0),
     token integer not null,
     thread text,
     note text,
     acquired_at integer not null,
     deadline integer,
-    kind integer not null default 0,
     base integer,
     requested integer not null default 0,
     asked_by text,
     reason text,
     primary key (name, grant_id)
 ) without rowid;
-create index rowlock_permit_session on rowlock_permit (session);
+create index rowlock_hold_session on rowlock_hold (session);
 
 -- Runs of work that is to be done once a period, or not too often. The lease of the same name makes them exclusive; one row
 -- for each name, which stays.

@@ -26,8 +26,8 @@ struct lock_kind_options {
 };
 /// @throws failure if they exclude each other, or a number is out of range
 void validate(const lock_kind_options& kind);
-/// For a lease of a name that a semaphore has, or a shared_mutex.
-[[nodiscard]] failure of_another_kind(const std::string& name, bool is_semaphore);
+/// For a lock of a name that a semaphore has.
+[[nodiscard]] failure of_another_kind(const std::string& name);
 /// A semaphore has one capacity: commands that name different ones do not agree on what may run.
 /// @throws failure unless the semaphore has the one that this command names
 void require_capacity(const std::string& name, std::int64_t stored, std::int64_t named);

@@ -181,7 +181,7 @@ select pg_catalog.quote_ident(n.nspname),
 
 void check_search_path(examination& patient) {
     const auto& names = patient.where().source.tables();
-    const std::string table = sql::qualify("rowlock_lease", sql::dialect::postgresql, names);
+    const std::string table = sql::qualify("rowlock_lock", sql::dialect::postgresql, names);
     static const sql::statement ask{std::string{writable_schemas}};
     const auto rows = patient.connection().execute(ask, std::array{sql::value{table}},
                                                    std::chrono::steady_clock::now() + 5s);

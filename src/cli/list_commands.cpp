@@ -305,6 +305,7 @@ int show(const name_options& options) {
     if (options.json) {
         json object{{"database", in.source.description()}};
         object.update(to_json(row ? *row : lease_info{.name = options.name}));
+        if (!row && counter.second && locks.is_locked(name)) object["state"] = "held";
         object["queue"] = to_json(queue);
         if (run) object["run"] = to_json(*run);
         if (max_hold) object["max_hold_ms"] = max_hold->count();
@@ -317,16 +318,17 @@ int show(const name_options& options) {
     if (max_hold) text += fmt::format("max hold   {}\n", to_text(*max_hold));
     for (const auto& each : blockers)
         text += fmt::format("blocked by {}\n", escaped(text_of(in, each)));
-    if (row || !queue.empty() || !counter.second) {
-        text += row ? in_full(*row)
-                    : fmt::format(
-                          "name       {}\nstate      free (no row: never locked, or "
-                          "reaped)\n",
-                          escaped(options.name));
-        if (run) text += in_full(*run);
-        text += in_full(queue);
-        if (counter.second) text += "\n";
+    if (row) {
+        text += in_full(*row);
+    } else if (!counter.second) {
+        text += fmt::format(
+            "name       {}\nstate      free (no row: never locked, or "
+            "reaped)\n",
+            escaped(options.name));
     }
+    if (run) text += in_full(*run);
+    if (!counter.second) text += in_full(queue);
+    if (row && counter.second) text += "\n";
     print(text + (counter.second ? counter.second->text : ""));
     return success;
 }

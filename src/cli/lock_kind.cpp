@@ -9,10 +9,10 @@ void validate(const lock_kind_options& kind) {
     const int kinds = int{kind.shared} + int{kind.exclusive} + int{kind.limit.has_value()};
     if (kinds > 1) throw failure{usage, "--shared, --exclusive and --limit exclude each other"};
     if (kind.weight && !kind.limit) throw failure{usage, "--weight needs --limit"};
-    constexpr std::int64_t most = 1'000'000'000'000;
+    constexpr std::int64_t most = 999'999'999;
     for (const auto& number : {kind.limit, kind.weight}) {
         if (number && (*number < 1 || *number > most)) {
-            throw failure{usage, "--limit and --weight are from 1 to 1000000000000"};
+            throw failure{usage, "--limit and --weight are from 1 to 999999999"};
         }
     }
     if (kind.weight && *kind.weight > *kind.limit) {
@@ -20,10 +20,9 @@ void validate(const lock_kind_options& kind) {
     }
 }
 
-failure of_another_kind(const std::string& name, bool is_semaphore) {
-    return {usage, fmt::format("{} is the name of a {}, or another name", name,
-                               is_semaphore ? "semaphore: use --limit"
-                                            : "shared_mutex: use --exclusive or --shared")};
+failure of_another_kind(const std::string& name) {
+    return {usage,
+            fmt::format("{} is the name of a semaphore: use --limit, or another name", name)};
 }
 
 void require_capacity(const std::string& name, std::int64_t stored, std::int64_t named) {

@@ -29,10 +29,13 @@ bool is_wanted(rows_wanted wanted, bool in_use, std::int64_t waiting) {
     return wanted == rows_wanted::all || in_use || waiting > 0;
 }
 
+/// Somebody may hold all of it.
+constexpr const char* no_part_held = "-";
+
 std::string state_of(const shared_mutex_info& row) {
     if (row.exclusive) return "exclusive";
     if (row.upgradeable) return row.shared > 0 ? "upgradeable, shared" : "upgradeable";
-    return row.shared > 0 ? "shared" : "free";
+    return row.shared > 0 ? "shared" : no_part_held;
 }
 
 json to_json(const live_shared_mutex& one) {
@@ -297,11 +300,16 @@ std::optional<counter_shown> shown_shared_mutex(const database& in, client& lock
     shared_mutex one{locks, name};
     const auto row = with_tables(in, [&] { return one.inspect(); });
     if (!row) return std::nullopt;
+    // Nobody holds a part of it, or waits for one: it is shown as a lease.
+    if (row->shared == 0 && !row->upgradeable && !row->exclusive && row->waiting == 0) {
+        return std::nullopt;
+    }
     const auto live = expired_holds{in, std::vector{*row}}.without(*row);
+    std::string state = state_of(live.row);
+    if (state == no_part_held) state = locks.is_locked(lock_name{name}) ? "held" : "free";
     const std::string text = fmt::format(
         "name       {}\nkind       shared_mutex\nstate      {}\nreaders    {}\n{}waiting    {}\n",
-        escaped(row->name), state_of(live.row), live.row.shared, expired_text(live.expired),
-        row->waiting);
+        escaped(row->name), state, live.row.shared, expired_text(live.expired), row->waiting);
     return in_full(to_json(live), text, one.holders(limit), one.waiters(), "mode", "MODE");
 }
 

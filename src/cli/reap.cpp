@@ -22,9 +22,7 @@ void print_report(const reap_report& done, bool as_json) {
                      {"leases_deleted", done.leases_deleted},
                      {"leases_pending", done.leases_pending},
                      {"permits_returned", done.permits_returned},
-                     {"permits_granted", done.permits_granted},
                      {"counters_corrected", done.counters_corrected},
-                     {"shared_mutexes_deleted", done.shared_mutexes_deleted},
                      {"rounds_deleted", done.rounds_deleted},
                      {"history_deleted", done.history_deleted}}));
 }

@@ -114,10 +114,9 @@ std::vector<table_rights> rights_of_a_client(sql::dialect speaks) {
     std::vector<std::string_view> waiter{"select", "insert", "delete"};
     if (speaks == sql::dialect::postgresql) waiter.emplace_back("update");
     return {{"rowlock_session", "owner", {"select", "insert", "update", "delete"}},
-            {"rowlock_lease", "name", {"select", "insert", "update", "delete"}},
+            {"rowlock_lock", "name", {"select", "insert", "update", "delete"}},
             {"rowlock_ticket", "name", waiter},
-            {"rowlock_semaphore", "name", {"select", "insert", "update", "delete"}},
-            {"rowlock_permit", "name", {"select", "insert", "update", "delete"}},
+            {"rowlock_hold", "name", {"select", "insert", "update", "delete"}},
             {"rowlock_version", "resource", {"select", "insert", "update"}},
             {"rowlock_run", "name", {"select", "insert", "update"}},
             {"rowlock_barrier", "name", {"select", "insert", "update", "delete"}},

@@ -127,25 +127,15 @@ bool may_wait_for_ourselves(const run_options& options) {
     return (!options.wait || *options.wait > 0ms) && runs_under_a_hold();
 }
 
-/// @throws failure if one of the leases is held by the `rowlock run` that we run under
-void refuse_leases_above_us(client& locks, const run_options& options) {
+/// @throws failure if one of the locks is held by the `rowlock run` that we run under
+void refuse_holds_above_us(client& locks, const run_options& options) {
     if (!may_wait_for_ourselves(options)) return;
-    for (const auto& each : options.locks) {
-        if (const auto row = locks.inspect(each)) refuse_to_wait_for_ourselves(*row);
+    for (const auto& name : options.locks) {
+        if (const auto row = locks.inspect(name)) refuse_to_wait_for_ourselves(*row);
+        for (const auto& each : shared_mutex{locks, name}.holders(most_holders)) {
+            refuse_to_wait_for_ourselves(name, each.who, each.token);
+        }
     }
-}
-
-/// A lease of that name would be another lock, which excludes none of these.
-void refuse_other_kinds(client& locks, const std::string& name) {
-    bool limits = false;
-    try {
-        limits = rowlock::semaphore{locks, lock_name{name}}.inspect().has_value();
-        if (!limits && !shared_mutex{locks, name}.exists()) return;
-    } catch (const error& failure) {
-        if (failure.kind() == errc::access_denied) return;  // a user of leases alone
-        throw;
-    }
-    throw of_another_kind(name, limits);
 }
 
 std::optional<command_hold> take_lease(client& locks, const run_options& options,
@@ -156,12 +146,10 @@ std::optional<command_hold> take_lease(client& locks, const run_options& options
             if (taken.name() == options.name) return command_hold{std::move(taken)};
         }
     }
-    refuse_leases_above_us(locks, options);
+    refuse_holds_above_us(locks, options);
     auto got = options.wait
                    ? locks.try_acquire_for(options.name, *options.wait, std::move(stop), how)
                    : locks.acquire(options.name, std::move(stop), how);
-    // Behind the wait: before it, a database without a free connection would end the command.
-    if (got) refuse_other_kinds(locks, options.name);
     return held_by(std::move(got));
 }
 
@@ -185,8 +173,7 @@ failure not_now(const run_options& options, const periodic_attempt& seen) {
 
 std::optional<command_hold> take_periodic(client& locks, const run_options& options,
                                           const std::stop_token& stop) {
-    refuse_leases_above_us(locks, options);
-    refuse_other_kinds(locks, options.name);  // not once a rest is recorded
+    refuse_holds_above_us(locks, options);
     auto attempt =
         periodic_run::begin(locks, options.name,
                             {.period = options.once,
@@ -204,10 +191,9 @@ std::optional<command_hold> take_periodic(client& locks, const run_options& opti
 
 std::optional<command_hold> take_office(client& locks, const run_options& options,
                                         const std::stop_token& stop) {
-    refuse_leases_above_us(locks, options);
+    refuse_holds_above_us(locks, options);
     election office{locks, options.name, {.value = options.note, .priority = *options.priority}};
     auto got = office.campaign(stop);
-    if (got) refuse_other_kinds(locks, options.name);
     return held_by(std::move(got));
 }
 
@@ -215,24 +201,17 @@ std::optional<command_hold> take_office(client& locks, const run_options& option
 std::optional<command_hold> take_several(client& locks, const run_options& options,
                                          std::stop_token stop) {
     const std::vector<lock_name> names{options.locks.begin(), options.locks.end()};
-    refuse_leases_above_us(locks, options);
+    refuse_holds_above_us(locks, options);
     const rowlock::acquire_options how{.note = options.note, .max_duration = options.at_most};
     auto got = options.wait ? locks.try_acquire_all_for(names, *options.wait, std::move(stop), how)
                             : locks.acquire_all(names, std::move(stop), how);
-    if (got) {
-        for (const auto& each : options.locks) refuse_other_kinds(locks, each);
-    }
     return held_by(std::move(got));
 }
 
 std::optional<command_hold> take_mode(client& locks, const run_options& options,
                                       std::stop_token stop) {
+    refuse_holds_above_us(locks, options);
     shared_mutex lock{locks, options.name};
-    if (may_wait_for_ourselves(options)) {
-        for (const auto& each : lock.holders(most_holders)) {
-            refuse_to_wait_for_ourselves(options.name, each.who, each.token);
-        }
-    }
     const mode_options how{.note = options.note, .max_duration = options.at_most};
     const auto mode = options.kind.shared ? lock_mode::shared : lock_mode::exclusive;
     if (!options.wait) return held_by(lock.acquire(mode, std::move(stop), how));

@@ -21,20 +21,14 @@ using protocol::counter_kind;
 using std::chrono::microseconds;
 using outcome = protocol::attempt::outcome;
 
-bool grant_lease(sql::connection& db, const link& to, const std::string& name,
-                 sql::deadline until) {
-    const auto next = to.queue().grant_next(db, name, until);
-    if (next) to.queue().notify_grantee(db, *next, until);
-    return next && next->granted();
-}
-
-bool grant_permits(sql::connection& db, const link& to, const std::string& name,
-                   sql::deadline until) {
+/// Serves the head of the queue, and wakes whom it serves. Returns whether anything was granted.
+bool serve(sql::connection& db, const link& to, const std::string& name,
+           protocol::queue_head expected, sql::deadline until) {
     bool any = false;
     for (bool more = true; more;) {
-        const auto granted = to.semaphores().grant_next(db, name, until);
-        more = granted.more;
-        for (const auto& each : granted.served) {
+        const auto served = to.queue().serve(db, name, expected, until);
+        more = served.more;
+        for (const auto& each : served.waiters) {
             any = any || each.granted();
             to.queue().notify_grantee(db, each, until);
         }
@@ -48,6 +42,25 @@ void end_expired(sql::connection& db, const link& to, session_id session, sql::d
     serve_after(db, to, session, until);
 }
 
+/// Takes back what holders of the lock that have ended have. Returns whether there were some.
+bool take_back(sql::connection& db, const link& to, const std::string& name,
+               const protocol::permit_holders& holders, sql::deadline until) {
+    bool any = false;
+    if (const auto& sole = holders.sole; sole && (sole->gone || sole->expired)) {
+        if (sole->expired) end_expired(db, to, sole->session, until);
+        to.queue().clear_sole(db, name, sole->token, sole->session, until);
+        any = true;
+    }
+    if (holders.expired) {
+        for (const auto id : to.semaphores().expired_holders(db, name, until)) {
+            end_expired(db, to, id, until);  // sweeps as well
+            any = true;
+        }
+    }
+    if (!any && !holders.over) return false;
+    return to.semaphores().sweep(db, name, until) > 0 || any;
+}
+
 /// The request with the time limit of its place in the queue. Not exact: the command began to wait
 /// before it enqueues. None in a cluster: the member that serves may have another clock than this.
 protocol::grant_request limited(protocol::grant_request request, const acquire_options& options,
@@ -58,29 +71,27 @@ protocol::grant_request limited(protocol::grant_request request, const acquire_o
     return request;
 }
 
+/// @throws failure if a `rowlock run` that we run under holds the lock, or a part of it
+void refuse_holds_above_us(sql::connection& db, const link& to, const std::string& name,
+                           sql::deadline until) {
+    if (const auto row = to.protocol().inspect(db, name, until)) refuse_to_wait_for_ourselves(*row);
+    for (const auto& [shown, base] : to.semaphores().holders(db, name, most_holders, until)) {
+        refuse_to_wait_for_ourselves(name, shown.who, shown.token);
+    }
+}
+
 class script_lease final : public script_lock {
 public:
     script_lease(const link& to, const acquire_options& options) : link_{to}, options_{options} {}
 
     void require_kind(sql::connection& db, sql::deadline until) override {
-        bool limits = false;
-        try {
-            limits = link_.semaphores().exists(db, name(), counter_kind::semaphore, until);
-            if (!limits &&
-                !link_.semaphores().exists(db, name(), counter_kind::shared_mutex, until)) {
-                return;
-            }
-        } catch (const error& failed) {
-            if (failed.kind() == errc::access_denied) return;  // a user of leases alone
-            throw;
+        if (link_.semaphores().exists(db, name(), counter_kind::semaphore, until)) {
+            throw of_another_kind(name());
         }
-        throw of_another_kind(name(), limits);
     }
 
     void require_another_holder(sql::connection& db, sql::deadline until) override {
-        if (const auto row = link_.protocol().inspect(db, name(), until)) {
-            refuse_to_wait_for_ourselves(*row);
-        }
+        refuse_holds_above_us(db, link_, name(), until);
     }
 
     std::optional<protocol::attempt> look(sql::connection& db, sql::deadline until) override {
@@ -122,15 +133,23 @@ public:
                 .remaining = mine->remaining,
                 .ticket = mine->ticket,
                 .behind_watermark = mine->behind_watermark,
-                .free = mine->free,
+                .free = mine->servable,
                 .holder_expired = mine->holder_expired,
+                .counted = mine->counted,
                 .holder_session = mine->holder_session};
     }
 
     bool serve_first(sql::connection& db, const place_in_line& seen, sql::deadline until) override {
         if (seen.behind_watermark) link_.queue().reset_watermark(db, name(), seen.ticket, until);
-        if (!seen.holder_expired) return seen.free && serve_next(db, until);
-        end_expired(db, link_, seen.holder_session, until);
+        if (seen.holder_expired) {
+            end_expired(db, link_, seen.holder_session, until);
+            return true;
+        }
+        if (seen.free) return serve_next(db, until);
+        if (!seen.counted) return false;
+        const auto holders = link_.semaphores().holders_of(db, name(), until);
+        if (!take_back(db, link_, name(), holders, until)) return false;
+        serve_next(db, until);
         return true;
     }
 
@@ -144,7 +163,7 @@ public:
     }
 
     bool serve_next(sql::connection& db, sql::deadline until) override {
-        return grant_lease(db, link_, name(), until);
+        return serve(db, link_, name(), protocol::queue_head::sole, until);
     }
 
     bool give_back(sql::connection& db, const script_hold& hold, sql::deadline until) override {
@@ -194,9 +213,15 @@ private:
             const auto token = find_grant(db, hold, until);
             return {token ? outcome::granted : outcome::contested, token.value_or(0), seen};
         }
-        if (!seen.holder_expired) return {outcome::held, 0, seen};
-        end_expired(db, link_, seen.session, until);
-        return {outcome::contested, 0, seen};
+        if (seen.holder_expired) {
+            end_expired(db, link_, seen.session, until);
+            return {outcome::contested, 0, seen};
+        }
+        if (seen.counted && !seen.waited) {
+            const auto holders = link_.semaphores().holders_of(db, name(), until);
+            if (take_back(db, link_, name(), holders, until)) return {outcome::contested, 0, seen};
+        }
+        return {outcome::held, 0, seen};
     }
 
     const link& link_;
@@ -219,13 +244,13 @@ public:
     }
 
     void require_another_holder(sql::connection& db, sql::deadline until) override {
+        if (wanted_.of == counter_kind::shared_mutex) {
+            refuse_holds_above_us(db, link_, name(), until);
+            return;
+        }
         for (const auto& [shown, base] :
              link_.semaphores().holders(db, name(), most_holders, until)) {
-            if (wanted_.of == counter_kind::shared_mutex) {
-                refuse_to_wait_for_ourselves(name(), shown.who, shown.token);
-            } else if (permits_above({shown}) > 0) {
-                throw would_wait_for_itself(name());
-            }
+            if (permits_above({shown}) > 0) throw would_wait_for_itself(name());
         }
     }
 
@@ -247,7 +272,7 @@ public:
         if (answer.what != outcome::held) return answer;
         const auto holders = link_.semaphores().holders_of(db, name(), until);
         // Another client may be taking them back, or has done so since the attempt.
-        if (take_back(db, holders, until) ||
+        if (take_back(db, link_, name(), holders, until) ||
             (!answer.seen.waited && holders.may_have(wanted_.count) &&
              sweeps_.meet(std::chrono::steady_clock::now()))) {
             answer.what = outcome::contested;
@@ -266,27 +291,23 @@ public:
 
     place_in_line find_place(sql::connection& db, const script_hold& hold,
                              sql::deadline until) override {
-        const auto seen = link_.semaphores().entries_of(db, hold.session, until);
+        const auto seen = link_.queue().entries_of(db, hold.session, until);
         const auto mine =
-            std::ranges::find(seen.waiting, hold.grant_id, &protocol::permit_entry::grant_id);
+            std::ranges::find(seen.waiting, hold.grant_id, &protocol::queue_entry::grant_id);
         if (mine == seen.waiting.end()) return {.session_live = seen.session_live};
-        if (!mine->counted && wanted_.of == counter_kind::shared_mutex) {
-            link_.semaphores().create_shared_mutex(db, name(), until);
-        }
-        const auto holders = link_.semaphores().holders_of(db, name(), until);
+        holders_ = link_.semaphores().holders_of(db, name(), until);
         return {.session_live = seen.session_live,
                 .there = true,
                 .position = mine->position,
-                .remaining = holders.remaining,
+                .remaining = holders_.remaining,
                 .ticket = mine->ticket,
-                .free = mine->servable,
-                .holder_expired = holders.expired,
-                .holder_over = holders.over};
+                .behind_watermark = mine->behind_watermark,
+                .free = mine->servable};
     }
 
     bool serve_first(sql::connection& db, const place_in_line& seen, sql::deadline until) override {
-        const bool taken_back =
-            take_back(db, {.expired = seen.holder_expired, .over = seen.holder_over}, until);
+        if (seen.behind_watermark) link_.queue().reset_watermark(db, name(), seen.ticket, until);
+        const bool taken_back = take_back(db, link_, name(), holders_, until);
         return (seen.free || taken_back) && (serve_next(db, until) || taken_back);
     }
 
@@ -300,7 +321,7 @@ public:
     }
 
     bool serve_next(sql::connection& db, sql::deadline until) override {
-        return grant_permits(db, link_, name(), until);
+        return serve(db, link_, name(), protocol::queue_head::counted, until);
     }
 
     bool give_back(sql::connection& db, const script_hold& hold, sql::deadline until) override {
@@ -355,24 +376,10 @@ private:
                 .permits = wanted_};
     }
 
-    /// Takes back permits of sessions that have expired, and of holds that are over. Returns
-    /// whether there were some.
-    bool take_back(sql::connection& db, const protocol::permit_holders& holders,
-                   sql::deadline until) {
-        bool any = false;
-        if (holders.expired) {
-            for (const auto id : link_.semaphores().expired_holders(db, name(), until)) {
-                end_expired(db, link_, id, until);  // sweeps as well
-                any = true;
-            }
-        }
-        if (!any && !holders.over) return false;
-        return link_.semaphores().sweep(db, name(), until) > 0 || any;
-    }
-
     const link& link_;
     const acquire_options& options_;
     const protocol::wanted_permits wanted_;
+    protocol::permit_holders holders_{};  ///< as found with the place in the queue
     detail::sweep_patience sweeps_{};
 };
 
@@ -380,26 +387,17 @@ private:
 
 void serve_after(sql::connection& db, const link& to, session_id ended_session,
                  sql::deadline until) {
-    for (const auto& name : to.queue().queues_of_session(db, ended_session, until)) {
-        grant_lease(db, to, name, until);
+    using protocol::queue_head;
+    for (const auto& [name, has_holds] : to.queue().queues_of_session(db, ended_session, until)) {
+        if (has_holds) to.semaphores().sweep(db, name, until);
+        serve(db, to, name, has_holds ? queue_head::counted : queue_head::sole, until);
     }
     // Waiters poll, entries block none of them, and the reaper deletes them.
-    const auto if_possible = [](auto action) {
-        try {
-            action();
-        } catch (const error&) {
-        }
-    };
-    if_possible([&] {
-        for (const auto& name : to.semaphores().names_of(db, ended_session, until)) {
-            to.semaphores().sweep(db, name, until);
-            grant_permits(db, to, name, until);
-        }
-    });
-    if_possible([&] {
+    try {
         while (to.queue().delete_entries_of(db, ended_session, until)) {
         }
-    });
+    } catch (const error&) {
+    }
 }
 
 std::unique_ptr<script_lock> make_script_lock(const link& to, const acquire_options& options) {

@@ -27,9 +27,9 @@ struct place_in_line {
     ticket_no ticket{};
     bool behind_watermark = false;
     bool free = false;            ///< the first waiter can be served
-    bool holder_expired = false;  ///< but its session is not ended
-    bool holder_over = false;     ///< holds of permits have ended
-    session_id holder_session{};  ///< of a lease
+    bool holder_expired = false;  ///< who has all of it; its session is not ended
+    bool counted = false;         ///< counted holds are in the way of all of the lock
+    session_id holder_session{};  ///< of who has all of it
 };
 
 /// What `rowlock acquire` asks of the database, alike for a lease, a shared_mutex and permits of a

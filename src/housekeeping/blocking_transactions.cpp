@@ -155,7 +155,7 @@ public:
 
     blocking_transactions read(std::string_view name) {
         const sql::value of{name};
-        for (const char* what : {"ask_for_lease", "ask_for_counter", "ask_for_permits"}) {
+        for (const char* what : {"ask_for_lease", "ask_for_permits"}) {
             ask(load(*asking_, source_, what), of);
         }
         const auto holders =
@@ -327,8 +327,8 @@ blocking_transactions read_prepared_transactions(const sql::connection_source& s
         return sql::qualify(of, db->speaks(), source.tables());
     };
     return postgresql_all(sql::run(*db, load(*db, source, "prepared_transactions"), until,
-                                   table("rowlock_lease"), table("rowlock_permit"),
-                                   table("rowlock_session"), table("rowlock_semaphore")));
+                                   table("rowlock_lock"), table("rowlock_hold"),
+                                   table("rowlock_session")));
 }
 
 }  // namespace rowlock::detail

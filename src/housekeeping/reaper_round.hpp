@@ -92,7 +92,7 @@ private:
     void request_overdue_permits(const std::string& past, const std::string& last);
     void requested(const std::optional<protocol::requested_release>& asked);
     std::int64_t serve_waiters();
-    bool serve(const std::string& name);
+    std::int64_t serve(const std::string& name);
     void tend_semaphores();
     void tend(const protocol::neglected_semaphore& one);
     std::int64_t delete_sessions();
@@ -101,7 +101,6 @@ private:
     void delete_idle_leases();
     void delete_old_rounds();
     std::int64_t count_pending(std::int64_t retention_us);
-    std::int64_t delete_idle_shared_mutexes(std::int64_t retention_us);
     std::int64_t delete_old_history();
 
     const protocol::lease_protocol& leases_;
@@ -110,7 +109,7 @@ private:
     const protocol::barrier_protocol barriers_;
     const protocol::policy_protocol policies_;
     const std::string history_;  ///< the name of its table
-    const sql::statement reap_sessions_, free_with_waiters_, ended_sessions_, ended_holders_,
+    const sql::statement reap_sessions_, names_to_serve_, ended_sessions_, ended_holders_,
         publish_floor_, idle_leases_, raise_floor_, history_there_, old_history_, delete_history_,
         record_round_;
     reap_report report_;

@@ -42,7 +42,7 @@ reaper_round::reaper_round(const parts& of)
       policies_{of.statements},
       history_{of.statements.qualified("rowlock_history")},
       reap_sessions_{of.statements("reap_sessions")},
-      free_with_waiters_{of.statements("free_with_waiters")},
+      names_to_serve_{of.statements("names_to_serve")},
       ended_sessions_{of.statements("ended_sessions")},
       ended_holders_{of.statements("ended_holders")},
       publish_floor_{of.statements("publish_floor")},
@@ -66,10 +66,10 @@ reap_report reaper_round::run() {
     step("asking for what is held longer than max_hold",
          [&] { sql::unless_out_of_reach([&] { apply_policies(); }); });
     // Sessions are ended before their leases and tickets are read, in separate commits.
-    step("handing free leases to waiters", [&] { report_.leases_handed_over = serve_waiters(); });
+    step("returning permits", [&] { sql::unless_out_of_reach([&] { tend_semaphores(); }); });
+    step("handing free locks to waiters", [&] { report_.leases_handed_over = serve_waiters(); });
     step("freeing leases", [&] { report_.leases_freed = free_leases(); });
     step("removing queue entries", [&] { report_.waiters_removed = remove_waiters(); });
-    step("returning permits", [&] { sql::unless_out_of_reach([&] { tend_semaphores(); }); });
     step("deleting ended sessions", [&] { report_.sessions_deleted = delete_sessions(); });
     step("deleting idle leases", [&] { delete_idle_leases(); });
     step("deleting old generations of latches and barriers",
@@ -186,25 +186,33 @@ std::int64_t reaper_round::serve_waiters() {
     std::int64_t served = 0;
     std::string after;
     for (;;) {
-        const auto found = run_with(free_with_waiters_, after, options_.batch);
+        const auto found = run_with(names_to_serve_, after, options_.batch);
         for (std::size_t row = 0; row < found.rows() && !stop_.stop_requested(); ++row) {
             after = found.text(row, 0);
-            if (serve(after)) ++served;
+            served += serve(after);
         }
         if (is_last(found)) return served;
     }
 }
 
-bool reaper_round::serve(const std::string& name) {
+std::int64_t reaper_round::serve(const std::string& name) {
+    std::int64_t granted = 0;
     // If the row is locked, another round or a waiter does it.
-    return unless_locked([&] {
-        const auto next = queue_->grant_next(db_, name, until());
-        if (next) queue_->notify_grantee(db_, *next, until());
-        return next && next->granted();
-    });
+    static_cast<void>(unless_locked([&] {
+        for (bool more = true; more;) {
+            const auto served = queue_->serve(db_, name, protocol::queue_head::sole, until());
+            more = served.more;
+            for (const auto& next : served.waiters) {
+                if (next.granted()) ++granted;
+                queue_->notify_grantee(db_, next, until());
+            }
+        }
+        return true;
+    }));
+    return granted;
 }
 
-/// Permits of dead clients come back, and go to waiters, although no client polls for them. A
+/// Holds of dead clients end, although no client polls for them; serve_waiters() follows. A
 /// counter that is not the sum of its holds was changed by hand, or shows a defect: it is put
 /// right, and reported.
 void reaper_round::tend_semaphores() {
@@ -227,14 +235,6 @@ void reaper_round::tend(const protocol::neglected_semaphore& one) {
             ++report_.counters_corrected;
         }
         report_.permits_returned += semaphores_->sweep(db_, one.name, until());
-        for (bool more = true; more;) {
-            const auto granted = semaphores_->grant_next(db_, one.name, until());
-            more = granted.more;
-            for (const auto& next : granted.served) {
-                if (next.granted()) ++report_.permits_granted;
-                queue_->notify_grantee(db_, next, until());
-            }
-        }
         return true;
     }));
 }
@@ -283,34 +283,9 @@ void reaper_round::delete_idle_leases() {
     const std::int64_t retention = in_microseconds(options_.retention);
     run_with(publish_floor_, in_microseconds(options_.grace));
     report_.leases_deleted = delete_under_floor(retention);
-    std::int64_t greatest = 0;
-    sql::unless_out_of_reach([&] { greatest = delete_idle_shared_mutexes(retention); });
     if (stop_.stop_requested()) return;
-    greatest = std::max(greatest, count_pending(retention));
+    const auto greatest = count_pending(retention);
     if (greatest > 0) run_with(raise_floor_, greatest);
-}
-
-/// Deletes those whose tokens the settled floor covers; returns the greatest token of the others.
-std::int64_t reaper_round::delete_idle_shared_mutexes(std::int64_t retention_us) {
-    std::int64_t greatest = 0;
-    std::string after;
-    for (;;) {
-        const auto found =
-            semaphores_->idle_shared_mutexes(db_, after, options_.batch, retention_us, until());
-        for (const auto& each : found) {
-            if (stop_.stop_requested()) return greatest;
-            after = each.name;
-            if (!each.deletable) {
-                greatest = std::max(greatest, each.token);
-            } else if (unless_locked([&] {
-                           return semaphores_->delete_shared_mutex(db_, each.name, each.token,
-                                                                   until());
-                       })) {
-                ++report_.shared_mutexes_deleted;
-            }
-        }
-        if (found.size() < static_cast<std::size_t>(options_.batch)) return greatest;
-    }
 }
 
 /// Of latches and double barriers that were over long ago.
@@ -416,9 +391,7 @@ std::string to_string(const reap_report& report) {
            count(report.leases_pending, "idle leases pending") +
            some(report.releases_requested, "releases requested after max_hold") +
            some(report.permits_returned, "permits returned") +
-           some(report.permits_granted, "waiters for permits served") +
            some(report.counters_corrected, "semaphores' counters corrected") +
-           some(report.shared_mutexes_deleted, "idle shared_mutexes deleted") +
            some(report.rounds_deleted, "generations of latches and barriers deleted") +
            some(report.history_deleted, "records of the history deleted");
 }

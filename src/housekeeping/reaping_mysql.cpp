@@ -13,7 +13,7 @@ public:
     explicit mysql_round(const parts& of)
         : reaper_round{of},
           orphans_{of.statements("orphans")},
-          free_orphan_{of.statements("free_orphan")},
+          clear_sole_{of.statements("clear_sole")},
           dead_tickets_{of.statements("tickets_to_reap")},
           delete_ticket_{of.statements("delete_ticket")},
           deletable_leases_{of.statements("deletable_leases")},
@@ -29,7 +29,7 @@ private:
             for (std::size_t row = 0; row < found.rows() && !stop_.stop_requested(); ++row) {
                 after = found.text(row, 0);
                 freed += unless_locked([&] {
-                    return run_with(free_orphan_, after, found.integer(row, 1),
+                    return run_with(clear_sole_, after, found.integer(row, 1),
                                     found.integer(row, 2))
                         .affected();
                 });
@@ -77,7 +77,7 @@ private:
         add(execute(what, first));
     }
 
-    const sql::statement orphans_, free_orphan_, dead_tickets_, delete_ticket_, deletable_leases_,
+    const sql::statement orphans_, clear_sole_, dead_tickets_, delete_ticket_, deletable_leases_,
         delete_lease_, delete_ended_session_;
 };
 

@@ -44,10 +44,10 @@ void query_quietly(sql::connection& db, std::string_view sql) noexcept {
 }
 
 /// Those on MySQL, which are created one by one: after an interruption some exist.
-constexpr std::array history_triggers{
-    "granted", "lease",           "deleted",        "queued",      "left",         "opened",
-    "ended",   "left_session",    "permit_granted", "permit",      "permit_ended", "counter_made",
-    "counter", "counter_deleted", "asked",          "permit_asked"};
+constexpr std::array history_triggers{"granted",        "lease",  "deleted",      "queued",
+                                      "left",           "opened", "ended",        "left_session",
+                                      "permit_granted", "permit", "permit_ended", "capacity_made",
+                                      "capacity",       "asked",  "permit_asked"};
 
 /// Whether MySQL or MariaDB refused a statement because an earlier run has done what it does.
 bool was_done(std::string_view statement, int code) {
@@ -124,7 +124,7 @@ std::string migrator::question_about_history() const {
                    ") is not null as integer), (select pg_catalog.count(*) from "
                    "pg_catalog.pg_trigger where tgname operator(pg_catalog.=) 'history_update' and "
                    "tgrelid operator(pg_catalog.=) pg_catalog.to_regclass(" +
-                   quoted(table("lease")) + "))";
+                   quoted(table("lock")) + "))";
         case sql::dialect::mysql: {
             std::string names;
             for (const char* each : history_triggers) {

@@ -226,7 +226,7 @@ TEST_CASE("control: behind a fence that only reads, a stale holder commits on a 
     if (group == nullptr) return;
     stale_transaction stale{*group};
     const auto row =
-        stale.app().query("select token from rowlock_lease where name = 'stock' for share", soon());
+        stale.app().query("select token from rowlock_lock where name = 'stock' for share", soon());
     CHECK(row.integer(0, 0) == stale.held().token().value());
     stale.take_from_stock_and_commit();
     CHECK(stale.all_have_stock(9));
@@ -452,7 +452,7 @@ TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
     const auto admin = group->admin(1);
     admin->query("set session sql_log_bin = 0", soon());
     CHECK(admin
-              ->query("update rowlock.rowlock_lease set note = 'by a server outside' where name = "
+              ->query("update rowlock.rowlock_lock set note = 'by a server outside' where name = "
                       "'job'",
                       soon())
               .affected() == 1);
@@ -463,7 +463,7 @@ TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
     client past{open(group->url_from(1))};
     CHECK_FALSE(past.try_acquire("job"));
     CHECK(held->held());
-    admin->query("update rowlock.rowlock_lease set note = null where name = 'job'", soon());
+    admin->query("update rowlock.rowlock_lock set note = null where name = 'job'", soon());
     group->join(1);
 
     // One of three members has no majority.

@@ -407,7 +407,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fence finds the tables of its client with any searc
         const auto twin = F::borrow();
         twin->run("create schema " + schema);
         twin->run("set search_path = " + schema);
-        twin->run("create table " + it.prefix + "lease (like public." + it.prefix + "lease)");
+        twin->run("create table " + it.prefix + "lock (like public." + it.prefix + "lock)");
         twin->run("create table " + it.prefix + "session (like public." + it.prefix + "session)");
         const auto db = twin->ref();
         twin->run("begin");

@@ -140,7 +140,7 @@ void pause_for(trial& in, support::lock_database& database, milliseconds pause) 
         fault::holders stopped{database, parts};
         line_of_successors line{database, count};
         const auto row_token = [&](int i) {
-            return database.number("select token from rowlock_lease where name = '" + name_of(i) +
+            return database.number("select token from rowlock_lock where name = '" + name_of(i) +
                                    "'");
         };
         std::vector<std::int64_t> tokens;

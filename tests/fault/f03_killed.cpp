@@ -44,7 +44,7 @@ killed_holder kill_one(fault::holders& all, std::size_t i, rowlock::client& lock
 /// Whether the dead session had expired, by the database's clock, when the lease was granted again.
 bool over_before_the_grant(support::lock_database& database, int i, rowlock::session_id session) {
     return database.number(
-               "select count(*) from rowlock_session s, rowlock_lease l where l.name = '" +
+               "select count(*) from rowlock_session s, rowlock_lock l where l.name = '" +
                name_of(i) + "' and s.id = " + to_string(session) +
                " and s.expires_at > l.acquired_at") == 0;
 }
@@ -264,9 +264,7 @@ void wait_for_the_turn_alone(trial& in, support::lock_database& database) {
     database.run("update rowlock_session set ended = true where id = 7");
     held.release();
     const bool served = support::eventually(
-        [&] {
-            return database.number("select count(*) from rowlock_lease where session = 7") == 1;
-        },
+        [&] { return database.number("select count(*) from rowlock_lock where session = 7") == 1; },
         heartbeat);
     if (!served) in.violation("the lock is free, and the waiter still waits");
 }

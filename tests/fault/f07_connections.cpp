@@ -115,7 +115,7 @@ void kill_every_second(trial& in, support::lock_database& database) {
     for (const char* name : {"a", "b", "c"}) leases.push_back(in.hold(locks, name));
     const auto row_token = [&](const rowlock::lease& of) {
         return database.number(
-            "select token from rowlock_lease where session is not null and name = '" + of.name() +
+            "select token from rowlock_lock where session is not null and name = '" + of.name() +
             "'");
     };
     std::vector<std::int64_t> tokens;

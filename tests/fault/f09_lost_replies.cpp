@@ -160,7 +160,7 @@ std::unique_ptr<lossy_way> way_to(const support::lock_database& database) {
 /// The grant id in the row. 0 if the row is missing or free.
 rowlock::grant_id grant_in_row(support::lock_database& database, const std::string& name) {
     const auto found = database.run(
-        "select grant_id from rowlock_lease where session is not null and name = '" + name + "'");
+        "select grant_id from rowlock_lock where session is not null and name = '" + name + "'");
     return found.empty() ? rowlock::grant_id{} : found.integer<rowlock::grant_id>(0, 0);
 }
 
@@ -172,7 +172,7 @@ rowlock::client_options briefly(const support::lock_database& database) {
 // --- F9 ----------------------------------------------------------------------------------------
 
 void check_one_hold(trial& in, support::lock_database& database, const rowlock::lease& lease) {
-    const auto row = database.run("select token, grant_id from rowlock_lease where name = '" +
+    const auto row = database.run("select token, grant_id from rowlock_lock where name = '" +
                                   lease.name() + "' and session is not null");
     if (!in.must(row.rows() == 1, "the lease is not held in the table")) return;
     in.must(lease.held(), "the lease is not held");

@@ -142,7 +142,7 @@ constexpr milliseconds heartbeat = 1s;
 
 void tell_kept(trial& in, rowlock::sql::connection& db) {
     const auto kept = db.query(
-        "select l.name, s.beats, s.expires_at from rowlock_lease l "
+        "select l.name, s.beats, s.expires_at from rowlock_lock l "
         "join rowlock_session s on s.id = l.session where not s.ended",
         soon());
     for (std::size_t row = 0; row < kept.rows(); ++row) {
@@ -191,7 +191,7 @@ void lose_releases(trial& in, server which) {
         const auto held = [&] {
             return db
                 ->query(
-                    "select count(*) from rowlock_lease l join rowlock_session s on s.id = "
+                    "select count(*) from rowlock_lock l join rowlock_session s on s.id = "
                     "l.session where not s.ended",
                     soon())
                 .integer(0, 0);

@@ -117,7 +117,7 @@ void step_forward(trial& in, clocked_server& one, support::lock_database& databa
     }
     app->query("rollback", soon());
     const auto changed = app->query(
-        "update " + database.prefix() + "lease set note = 'stale' where name = 'job'", soon());
+        "update " + database.prefix() + "lock set note = 'stale' where name = 'job'", soon());
     in.unprotected("a stale write without a fence", static_cast<int>(changed.affected()));
     one.step(0s);
     in.made();

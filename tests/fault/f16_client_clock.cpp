@@ -118,7 +118,7 @@ void step_clocks(trial& in, support::lock_database& database) {
     }
     for (int i = 0; i < count; ++i) {
         const auto each = static_cast<std::size_t>(i);
-        const auto token = database.number("select token from rowlock_lease where name = '" +
+        const auto token = database.number("select token from rowlock_lock where name = '" +
                                            name_of(i) + "' and session is not null");
         const auto released = stress::boot_time();
         all.end(each);

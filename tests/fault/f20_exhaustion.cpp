@@ -279,7 +279,7 @@ public:
             old_->query("select 1", soon());
             folder_.write("full", "");
             fill("rowlock_session", "id", "ttl_us");
-            fill("rowlock_lease", "name", "token");
+            fill("rowlock_lock", "name", "token");
         };
         made.end = [this] {
             std::filesystem::remove(folder_.path() + "/full");

@@ -119,7 +119,7 @@ errc kind_elsewhere(const std::function<void()>& action) {
 
 rowlock::grant_id holder_of(support::lock_database& database, const std::string& name) {
     const auto found = database.run(
-        "select grant_id from rowlock_lease where session is not null and name = '" + name + "'");
+        "select grant_id from rowlock_lock where session is not null and name = '" + name + "'");
     return found.empty() ? rowlock::grant_id{} : found.integer<rowlock::grant_id>(0, 0);
 }
 
@@ -210,7 +210,7 @@ void misuse_locks(trial& in, support::lock_database& database) {
 void release_by_name(trial& in, support::lock_database& database) {
     rowlock::client other{database.source(), database.options()};
     auto newer = other.acquire("job");
-    database.run("update rowlock_lease set session = null where name = 'job'");
+    database.run("update rowlock_lock set session = null where name = 'job'");
     if (holder_of(database, "job") != newer.grant_id()) in.violation("another's lock was freed");
 }
 

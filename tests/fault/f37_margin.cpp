@@ -5,6 +5,7 @@
 #include "fault/frame.hpp"
 #include "support/protocols.hpp"
 #include "support/server_address.hpp"
+#include "support/serving.hpp"
 #include "support/tcp_relay.hpp"
 #include "support/waits.hpp"
 #include "tool/tool.hpp"
@@ -179,13 +180,13 @@ public:
     }
     void end_session(const std::string& name) const {
         const auto until = support::soon();
-        const auto held = db_->query("select session from " + prefix_ + "lease where name = '" +
+        const auto held = db_->query("select session from " + prefix_ + "lock where name = '" +
                                          name + "' and session is not null",
                                      until);
         if (held.empty()) return;
         protocols_.leases().end_session(*db_, held.integer<rowlock::session_id>(0, 0), until);
         const auto& queue = protocols_.queue();
-        const auto next = queue.grant_next(*db_, name, until);
+        const auto next = support::serve_one(queue, *db_, name, until);
         if (next) queue.notify_grantee(*db_, *next, until);
     }
 

@@ -29,7 +29,7 @@ public:
     explicit worker(const sql::connection_source& source) : db_{source.connect(soon())} {
         leases_.set_up(*db_, 10s, soon());
         db_->query("delete from rowlock_session where id = 1", soon());
-        db_->query("delete from rowlock_lease where name = 'job'", soon());
+        db_->query("delete from rowlock_lock where name = 'job'", soon());
         leases_.open_session(*db_, {rowlock::session_id{1}, "worker", "host", "program", 1, 60s},
                              soon());
         token = leases_
@@ -108,10 +108,10 @@ void lose_a_hand_over(trial& in, support::late_server& server, const std::string
     const auto log = server.hold_log();
     auto releasing = std::async(std::launch::async, [&] { gone->release(); });
     const auto shown = [&] {
-        return number(*look, "select token from rowlock_lease where name = 'job'") > gone->token;
+        return number(*look, "select token from rowlock_lock where name = 'job'") > gone->token;
     };
     if (!eventually(shown)) throw std::runtime_error{"the hand-over is not seen"};
-    const auto read = number(*look, "select token from rowlock_lease where name = 'job'");
+    const auto read = number(*look, "select token from rowlock_lock where name = 'job'");
     std::this_thread::sleep_for(held);
     crashed = true;
     look.reset();
@@ -120,7 +120,7 @@ void lose_a_hand_over(trial& in, support::late_server& server, const std::string
     gone.reset();
 
     look = source.connect(soon());
-    const auto left = number(*look, "select token from rowlock_lease where name = 'job'");
+    const auto left = number(*look, "select token from rowlock_lock where name = 'job'");
     const bool lost = left < read;
     const auto other = token_of_another(then, source, *look);
     const auto mine = told.get();

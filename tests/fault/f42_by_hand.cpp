@@ -24,10 +24,10 @@ struct edit {
 };
 
 constexpr std::array edits{
-    edit{"a lease was deleted", "delete from rowlock_lease where name = '"},
-    edit{"a lease was freed", "update rowlock_lease set session = null where name = '"},
-    edit{"a token was raised", "update rowlock_lease set token = token + 9 where name = '"},
-    edit{"a token was lowered", "update rowlock_lease set token = 0 where name = '"}};
+    edit{"a lease was deleted", "delete from rowlock_lock where name = '"},
+    edit{"a lease was freed", "update rowlock_lock set session = null where name = '"},
+    edit{"a token was raised", "update rowlock_lock set token = token + 9 where name = '"},
+    edit{"a token was lowered", "update rowlock_lock set token = 0 where name = '"}};
 
 void change_by_hand(trial& in, support::lock_database& database) {
     const milliseconds slack = 300ms;  // for the machine

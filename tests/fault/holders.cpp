@@ -86,7 +86,7 @@ void await_places(support::lock_database& database, int count) {
     if (support::places(database, count)) return;
     const auto stand = database.number("select count(*) from rowlock_ticket");
     const auto held =
-        database.number("select count(*) from rowlock_lease where session is not null");
+        database.number("select count(*) from rowlock_lock where session is not null");
     throw not_prepared{std::to_string(stand) + " are queued instead of " + std::to_string(count) +
                        ", " + std::to_string(held) + " locks are held"};
 }

@@ -36,7 +36,7 @@ inline std::string awkward_text(input& from) {
     static constexpr std::string_view parts[] = {
         "$1",  "$2",   "?", ":p1", "'",        "\"", "`", "[",       "]",          "--",
         "-- ", "#",    "/", "*",   "$$",       "$a", "$", ";",       "\n",         "\\",
-        "\\'", "\\\\", "a", "E'x", "\xc3\xa9", " ",  "!", "commit;", "autocommit", "rowlock_lease",
+        "\\'", "\\\\", "a", "E'x", "\xc3\xa9", " ",  "!", "commit;", "autocommit", "rowlock_lock",
         ";\n"};
     std::string text;
     for (std::size_t count = from.below(8); count > 0; --count) {

@@ -83,12 +83,12 @@ struct two_sessions {
     }
     [[nodiscard]] std::int64_t holder(const std::string& name) {
         return database.number(
-            "select coalesce(max(grant_id), 0) from rowlock_lease "
+            "select coalesce(max(grant_id), 0) from rowlock_lock "
             "where session is not null and name = '" +
             name + "'");
     }
     [[nodiscard]] std::int64_t token(const std::string& name) {
-        return database.number("select token from rowlock_lease where name = '" + name + "'");
+        return database.number("select token from rowlock_lock where name = '" + name + "'");
     }
 
     support::lock_database& database;
@@ -140,7 +140,7 @@ TEST_CASE("a lease is not reacquired past a waiter, below the floor, or by an en
         }
         if (database.speaks() == sql::dialect::postgresql) {
             SUBCASE("promise") {
-                database.run("update rowlock_lease set successor = 33 where name = 'job'");
+                database.run("update rowlock_lock set successor = 33 where name = 'job'");
             }
         }
         CHECK_FALSE(on.reacquire("job", token));
@@ -185,7 +185,7 @@ TEST_CASE("one statement grants several old and new names, each with its own tok
         CHECK(on.holder("old") == 1);
         CHECK(on.holder("new") == 2);
         CHECK(on.token("new") == *got[1]);
-        CHECK(database.number("select count(*) from rowlock_lease where name = 'new' and thread = "
+        CHECK(database.number("select count(*) from rowlock_lock where name = 'new' and thread = "
                               "'a thread' and note = 'a note' and deadline is not null") == 1);
         CHECK(on.release_all({{"old", grant_id{1}}, {"new", grant_id{2}}}) ==
               std::vector{true, true});
@@ -209,7 +209,7 @@ TEST_CASE("a batch may have names with quotes, commas, braces and backslashes") 
         for (const auto& lease : on.hand.leases().leases_of(on.hand.db(), session_id{1}, soon())) {
             CHECK(lease.name == names.at(static_cast<std::size_t>(lease.grant_id) - 1));
         }
-        CHECK(database.number("select count(*) from rowlock_lease where thread = name and note = "
+        CHECK(database.number("select count(*) from rowlock_lock where thread = name and note = "
                               "name") == 6);
         for (const bool freed : on.release_all(grants)) CHECK(freed);
     }
@@ -227,7 +227,7 @@ TEST_CASE("a batch leaves out names that are held, waited for or promised, and g
         const bool promises = database.speaks() == sql::dialect::postgresql;
         on.used("promised");
         if (promises) {
-            database.run("update rowlock_lease set successor = 33 where name = 'promised'");
+            database.run("update rowlock_lock set successor = 33 where name = 'promised'");
         }
         const auto got =
             on.acquire_all({request("held", grant_id{1}), request("waited for", grant_id{2}),
@@ -313,7 +313,7 @@ TEST_CASE("a row that is locked for long does not delay the other requests of a 
         two_sessions on{database};
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         const std::string share = "select * from " + database.prefix() +
-                                  "lease where name = 'locked' " +
+                                  "lock where name = 'locked' " +
                                   (postgresql ? "for share" : "lock in share mode");
         on.used("locked");
         on.used("free");
@@ -369,7 +369,7 @@ TEST_CASE("leases are not reacquired together below the floor, or by an ended se
             on.hand.end(session_id{1});
         }
         SUBCASE("promise") {
-            database.run("update rowlock_lease set successor = 33");
+            database.run("update rowlock_lock set successor = 33");
         }
         const std::vector<grant_request> wanted{request("a", grant_id{1}),
                                                 request("b", grant_id{2})};
@@ -462,7 +462,7 @@ TEST_CASE("batches of the same names in opposite orders exclude each other and d
         CHECK(std::ranges::all_of(seen, [](const auto& each) { return each.second == 1; }));
         CHECK(granted >= rounds * 4);
         CHECK(kept == 0);
-        CHECK(database.number("select count(*) from rowlock_lease where session is not null") == 0);
+        CHECK(database.number("select count(*) from rowlock_lock where session is not null") == 0);
     }
 }
 
@@ -550,7 +550,7 @@ struct crowd {
 };
 
 std::int64_t rows_held(support::lock_database& database) {
-    return database.number("select count(*) from rowlock_lease where session is not null");
+    return database.number("select count(*) from rowlock_lock where session is not null");
 }
 
 }  // namespace
@@ -849,7 +849,7 @@ TEST_CASE("a waiter that an acquire meets after a release that missed it is serv
         CHECK_FALSE(locks.try_acquire("job"));
         CHECK(eventually([&] {
             return database.number(
-                       "select count(*) from rowlock_lease where name = 'job' and session = 2 and "
+                       "select count(*) from rowlock_lock where name = 'job' and session = 2 and "
                        "grant_id = 22") == 1;
         }));
     }

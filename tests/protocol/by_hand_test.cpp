@@ -79,11 +79,11 @@ ROWLOCK_SIMULATED_CASE(
         locks.acquire(name).release();
         held.emplace(name, locks.acquire(name));
     }
-    database.run("delete from rowlock_lease where name = 'deleted'");
-    database.run("update rowlock_lease set session = null where name = 'freed'");
-    database.run("update rowlock_lease set token = token + 5 where name = 'raised'");
-    database.run("update rowlock_lease set token = token - 1 where name = 'lowered'");
-    database.run("update rowlock_lease set token = 0 where name = 'zeroed'");
+    database.run("delete from rowlock_lock where name = 'deleted'");
+    database.run("update rowlock_lock set session = null where name = 'freed'");
+    database.run("update rowlock_lock set token = token + 5 where name = 'raised'");
+    database.run("update rowlock_lock set token = token - 1 where name = 'lowered'");
+    database.run("update rowlock_lock set token = 0 where name = 'zeroed'");
     const auto before = locks.stats().heartbeats;
 
     for (const char* name : {"deleted", "freed", "raised", "lowered", "zeroed"}) {
@@ -110,7 +110,7 @@ ROWLOCK_SIMULATED_CASE(
     CHECK_FALSE(other.try_acquire("untouched"));
 
     const bool sqlite = database.speaks() == sql::dialect::sqlite;
-    database.run(sqlite ? "delete from rowlock_lease" : "truncate table rowlock_lease");
+    database.run(sqlite ? "delete from rowlock_lock" : "truncate table rowlock_lock");
     const auto till_now = locks.stats().heartbeats;
     CHECK(eventually([&] { return !held.at("untouched").held(); }));
     CHECK(locks.stats().heartbeats - till_now <= 5);
@@ -129,7 +129,7 @@ ROWLOCK_SIMULATED_CASE(
         page.acquire(lock_mode::exclusive).release();
         const auto permit = api.acquire();
         const auto mode = page.acquire(lock_mode::exclusive);
-        database.run("update rowlock_permit set token = " + std::string{lowered});
+        database.run("update rowlock_hold set token = " + std::string{lowered});
         CHECK(eventually([&] { return permit.lost().stop_requested(); }));
         CHECK(eventually([&] { return mode.lost().stop_requested(); }));
         client other{database.source(), database.options()};
@@ -294,10 +294,10 @@ TEST_CASE("a row with an absurd time hides no other row from a list, a count or 
             std::to_string(static_cast<std::int64_t>(viewer.inspect("a")->holder->session));
         const auto db = database.connect();
         const std::vector<time_column> columns{
-            {"lease", "changed_at"},     {"lease", "acquired_at"},  {"lease", "deadline"},
-            {"permit", "acquired_at"},   {"permit", "deadline"},    {"session", "opened_at"},
-            {"session", "expires_at"},   {"ticket", "enqueued_at"}, {"token_floor", "reaped_at"},
-            {"semaphore", "changed_at"}, {"history", "at"},         {"history", "ends_at"}};
+            {"lock", "changed_at"},    {"lock", "acquired_at"},   {"lock", "deadline"},
+            {"hold", "acquired_at"},   {"hold", "deadline"},      {"session", "opened_at"},
+            {"session", "expires_at"}, {"ticket", "enqueued_at"}, {"token_floor", "reaped_at"},
+            {"history", "at"},         {"history", "ends_at"}};
         for (const auto& [table, column] : columns) {
             for (const auto& value : absurd_times(database.speaks())) {
                 CAPTURE(table);
@@ -309,11 +309,11 @@ TEST_CASE("a row with an absurd time hides no other row from a list, a count or 
                     "values ('a', " +
                     session + ", 77, " + now + ")");
                 database.run(
-                    "insert into rowlock_ticket (name, kind, weight, session, "
-                    "grant_id, enqueued_at) values ('pool', 0, 1, " +
+                    "insert into rowlock_ticket (name, weight, session, "
+                    "grant_id, enqueued_at) values ('pool', 1, " +
                     session + ", 78, " + now + ")");
-                const std::string which = std::string{table} == "lease"     ? " where name = 'a'"
-                                          : std::string{table} == "permit"  ? " where name = 'pool'"
+                const std::string which = std::string{table} == "lock"      ? " where name = 'a'"
+                                          : std::string{table} == "hold"    ? " where name = 'pool'"
                                           : std::string{table} == "history" ? " where name = 'a'"
                                                                             : "";
                 // A session that looks expired is ended by the next client that meets it.

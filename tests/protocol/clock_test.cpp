@@ -72,17 +72,17 @@ std::int64_t milliseconds_between(support::lock_database& database, const std::s
 TEST_CASE("control: a plain UPDATE behind a share lock records a clock from before the wait") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const std::string now = now_of(database);
-        database.run("insert into rowlock_lease (name, token, changed_at) values ('job', 1, " +
-                     now + ")");
+        database.run("insert into rowlock_lock (name, token, changed_at) values ('job', 1, " + now +
+                     ")");
         const auto db = database.connect();
-        behind_a_shared_lock(database, "lease", "name = 'job'", [&] {
+        behind_a_shared_lock(database, "lock", "name = 'job'", [&] {
             return db
-                ->query("update " + database.prefix() + "lease set token = 2, changed_at = " + now +
+                ->query("update " + database.prefix() + "lock set token = 2, changed_at = " + now +
                             " where name = 'job'",
                         soon())
                 .affected();
         });
-        CHECK(milliseconds_between(database, now, "changed_at", "rowlock_lease") >= 1000);
+        CHECK(milliseconds_between(database, now, "changed_at", "rowlock_lock") >= 1000);
     }
 }
 
@@ -95,16 +95,16 @@ TEST_CASE(
         const auto db = database.connect();
         protocol.open_session(*db, {session_id{1}, "owner", "host", "program", 1, 60s}, soon());
         const std::string now = now_of(database);
-        database.run("insert into rowlock_lease (name, token, changed_at) values ('job', 1, " +
-                     now + ")");
-        const auto waited = behind_a_shared_lock(database, "lease", "name = 'job'", [&] {
+        database.run("insert into rowlock_lock (name, token, changed_at) values ('job', 1, " + now +
+                     ")");
+        const auto waited = behind_a_shared_lock(database, "lock", "name = 'job'", [&] {
             return protocol.acquire(*db, {"job", session_id{1}, grant_id{11}, "", "", 10'000'000},
                                     soon());
         });
         const std::string& end = waited.second;
         REQUIRE(waited.first.what == attempt::outcome::granted);
-        CHECK(milliseconds_between(database, "acquired_at", end, "rowlock_lease") >= 0);
-        CHECK(milliseconds_between(database, "deadline", end, "rowlock_lease") > 9000);
+        CHECK(milliseconds_between(database, "acquired_at", end, "rowlock_lock") >= 0);
+        CHECK(milliseconds_between(database, "deadline", end, "rowlock_lock") > 9000);
     }
 }
 

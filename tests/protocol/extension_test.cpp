@@ -75,7 +75,7 @@ public:
         for (microseconds left = 300ms; !extend(how, left); left *= 2) REQUIRE(left < 60s);
         REQUIRE(eventually([&] {
             return database.number(
-                       "select count(*) from rowlock_lease where name = 'job' and "
+                       "select count(*) from rowlock_lock where name = 'job' and "
                        "deadline <= " +
                        now_of(database)) == 1;
         }));
@@ -86,16 +86,16 @@ public:
     }
     [[nodiscard]] bool is_held() {
         return database_.number(
-                   "select count(*) from rowlock_lease where name = 'job' and "
+                   "select count(*) from rowlock_lock where name = 'job' and "
                    "session = 1 and grant_id = 11") == 1;
     }
 
 private:
     /// False if it came too late, on a slow machine.
     bool extend(moving how, microseconds left) {
-        database_.run("update rowlock_lease set deadline = " + later(database_, left) +
+        database_.run("update rowlock_lock set deadline = " + later(database_, left) +
                       " where name = 'job'");
-        const auto token = database_.number("select token from rowlock_lease where name = 'job'");
+        const auto token = database_.number("select token from rowlock_lock where name = 'job'");
         by_.run("begin");
         const std::array row{sql::value{"job"}, sql::value{token}, sql::value{1}};
         by_.db().execute(by_.statements()("lock_lease"), row, soon());
@@ -105,7 +105,7 @@ private:
             how == moving::with_the_token
                 ? by_.db().execute(by_.statements()("extend_lease"), to, soon()).affected()
                 : by_.changed_by("update " + database_.prefix() +
-                                 "lease set deadline = " + later(database_, an_hour) +
+                                 "lock set deadline = " + later(database_, an_hour) +
                                  " where name = 'job' and deadline > " + now_of(database_));
         if (changed != 1) by_.run("rollback");
         return changed == 1;
@@ -228,7 +228,7 @@ TEST_CASE(
                {.what = "a batch, behind rows that others have locked",
                 .take = take_a_batch,
                 .writes = "lock_all"},
-               {.what = "the reaper", .take = make_a_round, .writes = "free_orphan"}});
+               {.what = "the reaper", .take = make_a_round, .writes = "clear_sole"}});
     }
     SUBCASE("SQLite") {
         check(support::backend::sqlite,

@@ -141,10 +141,10 @@ TEST_CASE("a take-over between fence and commit waits for the commit and then su
                                 [&] { return take_over(successor, "job", grant_id{22}); });
         REQUIRE(somebody_waits_for_a_row(database));
         app->query(update_of(database, "version set version = 1"), soon());
-        CHECK(database.number("select session from rowlock_lease where name = 'job'") == 1);
+        CHECK(database.number("select session from rowlock_lock where name = 'job'") == 1);
         app->query("commit", soon());
         CHECK(taken.get() > first.token);
-        CHECK(database.number("select session from rowlock_lease where name = 'job'") == 2);
+        CHECK(database.number("select session from rowlock_lock where name = 'job'") == 2);
     }
 }
 
@@ -156,7 +156,7 @@ TEST_CASE("control: without the fence the take-over happens inside the transacti
         REQUIRE(holder.acquire("job", grant_id{11}).what == attempt::outcome::granted);
         const auto app = application(database);
         app->query("begin", soon());
-        app->query("select * from " + database.prefix() + "lease", soon());
+        app->query("select * from " + database.prefix() + "lock", soon());
         let_expire(holder);
         CHECK(take_over(successor, "job", grant_id{22}) > 0);  // two holders until the commit
         app->query("commit", soon());
@@ -306,7 +306,7 @@ TEST_CASE("control: a fence that does not check the session keeps the take-over 
         const auto app = application(database);
         app->query("begin", soon());
         app->query("select * from " + database.prefix() +
-                       "lease where name = 'job' and session = 1 " +
+                       "lock where name = 'job' and session = 1 " +
                        (database.speaks() == sql::dialect::postgresql ? "for share"
                                                                       : "lock in share mode"),
                    soon());
@@ -349,7 +349,7 @@ TEST_CASE("a fence that meets a take-over in progress waits for it and fails") {
             const auto taker = database.connect();
             taker->query("begin", soon());
             taker->query(
-                update_of(database, "lease set token = token + 1, session = 2 where name = 'job'"),
+                update_of(database, "lock set token = token + 1, session = 2 where name = 'job'"),
                 soon());
             const auto app = application(database);
             if (!postgresql) {
@@ -374,7 +374,7 @@ TEST_CASE("a fence that meets a take-over in progress waits for it and fails") {
                 const auto other = database.connect();
                 if (!postgresql) other->query("set innodb_lock_wait_timeout = 1", soon());
                 return kind_of([&] {
-                    other->query(update_of(database, "lease set token = token + 1"), soon());
+                    other->query(update_of(database, "lock set token = token + 1"), soon());
                 });
             };
             // PostgreSQL: the new holder's row is unlocked at once. InnoDB keeps a lock that it got
@@ -386,7 +386,7 @@ TEST_CASE("a fence that meets a take-over in progress waits for it and fails") {
             }
             app->query("rollback", soon());
             CHECK(touch() == errc{});
-            database.run("update rowlock_lease set session = null");
+            database.run("update rowlock_lock set session = null");
         }
     }
 }
@@ -415,7 +415,7 @@ TEST_CASE("control: on InnoDB a plain locking read of a stale grant locks the ne
         const auto app = application(database);
         app->query("begin", soon());
         const auto none = app->query("select * from " + database.prefix() +
-                                         "lease where name = 'job' and session = 1 and token = 1 "
+                                         "lock where name = 'job' and session = 1 and token = 1 "
                                          "lock in share mode",
                                      soon());
         CHECK(none.empty());
@@ -446,7 +446,7 @@ TEST_CASE("MariaDB: a read view from before the grant is refused; without the vi
         CHECK(lease.held());
         // The control: a locking read alone finds the grant, and the next read is stale.
         CHECK(app->query("select * from " + database.prefix() +
-                             "lease where name = 'job' lock in share mode",
+                             "lock where name = 'job' lock in share mode",
                          soon())
                   .rows() == 1);
         CHECK(app->query("select settled from " + database.prefix() + "token_floor", soon())
@@ -518,7 +518,7 @@ TEST_CASE("the reaper does not free the lease of an expired session under its fe
             }
         });
         std::this_thread::sleep_for(300ms);
-        CHECK(database.number("select session from rowlock_lease where name = 'job'") == 1);
+        CHECK(database.number("select session from rowlock_lock where name = 'job'") == 1);
         app->query("commit", soon());
         reaped.get();
     }
@@ -562,7 +562,7 @@ TEST_CASE("the wait of a fence is bounded on the server") {
         auto lease = locks.acquire("job");
         const auto taker = application(database);
         taker->query("begin", soon());
-        taker->query(update_of(database, "lease set token = token + 1"), soon());
+        taker->query(update_of(database, "lock set token = token + 1"), soon());
         const auto wait = [&](bool releases) -> std::chrono::steady_clock::duration {
             const auto app = application(database);
             app->query("begin", soon());
@@ -627,7 +627,7 @@ TEST_CASE("a client that dies before the commit of its release leaves the lease 
         }  // closing the connection ends the transaction
         CHECK(eventually([&] {
             return database.number(
-                       "select count(*) from rowlock_lease where session is not null "
+                       "select count(*) from rowlock_lock where session is not null "
                        "and name = 'job'") == 1;
         }));
         const auto app = application(database);
@@ -705,12 +705,12 @@ TEST_CASE("on a Galera node the fence is a write, under the same conditions") {
             app.query(std::string{"set session transaction isolation level "} + isolation, soon());
             app.query("begin", soon());
             const auto before =
-                database.number("select changed_at from rowlock_lease where name = 'job'");
+                database.number("select changed_at from rowlock_lock where name = 'job'");
             fence(app, lease);
             fence(app, lease);
             app.query("commit", soon());
             CHECK(app.has_sent("fence_write"));
-            CHECK(database.number("select changed_at from rowlock_lease where name = 'job'") >
+            CHECK(database.number("select changed_at from rowlock_lock where name = 'job'") >
                   before);
         }
         app.query("begin", soon());
@@ -780,9 +780,8 @@ TEST_CASE("a fence that is told of it outlasts xa prepare; control: one that is 
                 }
             }
             prepared(permit, writes, true);
-            CHECK(kind_of([&] {
-                      database.run("select 1 from rowlock_permit for update nowait");
-                  }) != errc{});
+            CHECK(kind_of([&] { database.run("select 1 from rowlock_hold for update nowait"); }) !=
+                  errc{});
             roll_back();
         }
         database.run("drop table rowlock_data");
@@ -869,7 +868,7 @@ TEST_CASE("a fence finds the tables in the client's schema") {
             CHECK_NOTHROW(fence(*app, lease));
             const auto other = application(database);
             other->query("set lock_timeout = '100ms'", soon());
-            const std::string row = schema + ".rowlock_lease where name = 'job' for update";
+            const std::string row = schema + ".rowlock_lock where name = 'job' for update";
             CHECK(kind_of([&] { other->query("select * from " + row, soon()); }) ==
                   errc::timed_out);
             app->query("commit", soon());
@@ -956,7 +955,7 @@ TEST_CASE("a lease that a fence finds lost is no longer counted as held") {
         {
             const auto lease = locks.acquire("job");
             // Another program frees the lease without a new revision of the session.
-            database.run("update rowlock_lease set session = null, token = token + 1");
+            database.run("update rowlock_lock set session = null, token = token + 1");
             const auto app = application(database);
             app->query(begin_of(database), soon());
             CHECK(kind_of([&] { fence(*app, lease); }) == errc::lock_lost);
@@ -978,13 +977,13 @@ TEST_CASE("a fence that is refused does not wait for calls that wait for its tra
         locks.acquire("other").release();
         const auto lease = locks.acquire("job");
         database.run(
-            "update rowlock_lease set session = null, token = token + 1 where name = 'job'");
+            "update rowlock_lock set session = null, token = token + 1 where name = 'job'");
 
         const auto app = application(database);
         app->query(begin_of(database), soon());
         if (!sqlite) {
             app->query(
-                "select token from " + database.prefix() + "lease where name = 'other' for update",
+                "select token from " + database.prefix() + "lock where name = 'other' for update",
                 soon());
         }
         std::atomic<bool> sent{false};
@@ -1034,7 +1033,7 @@ TEST_CASE(
         auto lease = locks.acquire("job");
         const auto twin = database.prefix() + "twin";
         database.run("create database " + twin);
-        for (const char* table : {"lease", "session"}) {
+        for (const char* table : {"lock", "session"}) {
             database.run("create table " + twin + "." + database.prefix() + table + " like " +
                          database.prefix() + table);
         }
@@ -1064,7 +1063,7 @@ TEST_CASE("MariaDB: with snapshots that refuse newer rows a fence either fails o
         const auto lease = locks.acquire("job");
         app->query("begin", soon());
         app->query("select * from " + database.prefix() + "token_floor", soon());
-        database.run("update rowlock_lease set changed_at = changed_at + 1");  // the same grant
+        database.run("update rowlock_lock set changed_at = changed_at + 1");  // the same grant
         CHECK(kind_of([&] { fence(*app, lease); }) == errc::conflict);
         app->query("rollback", soon());
         CHECK(lease.held());

@@ -55,7 +55,7 @@ TEST_CASE("300 failed attempts write nothing to the database's log") {
 
         // The control: the same number of statements that lock the row and change nothing.
         const auto db = database.connect();
-        const std::string table = database.prefix() + "lease";
+        const std::string table = database.prefix() + "lock";
         const auto start = log_position(database);
         for (int i = 0; i < attempts; ++i) {
             db->query(database.speaks() == sql::dialect::postgresql

@@ -87,7 +87,7 @@ bool inserts_session(std::string_view columns) {
     return std::ranges::any_of(all, [](const auto& each) { return trimmed(each) == "session"; });
 }
 
-/// Whether the statement writes a session into a row of rowlock_lease or rowlock_permit.
+/// Whether the statement writes a session into a row of rowlock_lock or rowlock_hold.
 bool grants(std::string_view statement) {
     const std::string text = in_words(statement);
     const auto any = [&](std::string_view begin, std::string_view then, auto judge) {
@@ -99,9 +99,9 @@ bool grants(std::string_view statement) {
         }
         return false;
     };
-    return any("update rowlock_lease", " set ", sets_session) ||
-           any("insert into rowlock_lease", "(", inserts_session) ||
-           any("insert into rowlock_permit ", "(", inserts_session);
+    return any("update rowlock_lock", " set ", sets_session) ||
+           any("insert into rowlock_lock", "(", inserts_session) ||
+           any("insert into rowlock_hold ", "(", inserts_session);
 }
 
 std::set<std::string> granting_statements(sql::dialect speaks) {
@@ -192,10 +192,9 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
         all.insert({"take_permits_together",
                     {before::counted,
                      same({"job", taker, 0, 0, "{22}", "{1}", "{null}", "{null}", "{null}"})}});
-        all.insert({"grant_permits", {before::permits_waited, same({"job"})}});
+        all.insert({"grant_counted", {before::permits_waited, same({"job"})}});
     } else {
         auto insert = permit;
-        add(insert, 0);
         add(insert, none);
         add(insert, 0);
         all.insert({"insert_permit", {before::counted, same(insert)}});
@@ -244,21 +243,21 @@ public:
         : in_{in}, leases_{in.protocol()}, db_{in.connect()}, other_{in.connect()} {}
 
     void set(before from, state now) {
-        for (const auto* table : {"ticket", "lease", "session", "permit", "semaphore"}) {
+        for (const auto* table : {"ticket", "lock", "session", "hold"}) {
             in_.run(std::string{"delete from rowlock_"} + table);
         }
         for (const auto id : {giver, taker}) {
             leases_.open_session(*other_, {id, "owner", "host", "program", 1, 60s}, soon());
         }
         if (from == before::counted || from == before::permits_waited) {
-            make_counter("5, 0", from == before::permits_waited);
+            make_counter("5", from == before::permits_waited);
         } else if (from == before::shared || from == before::shared_waited) {
-            make_counter("1999999999, 1", from == before::shared_waited);
+            make_counter("null", from == before::shared_waited);
         } else if (from != before::absent) {
             in_.write_late_grant("job", giver, grant_id{11});
         }
         if (from == before::free || from == before::left) {
-            in_.run("update rowlock_lease set session = null, grant_id = null");
+            in_.run("update rowlock_lock set session = null, grant_id = null");
         }
         if (from == before::held || from == before::left) {
             in_.queue().enqueue(*other_, {"job", taker, grant_id{22}, "", "", std::nullopt},
@@ -288,25 +287,24 @@ public:
 
     [[nodiscard]] bool granted() {
         return in_.number(
-                   "select count(*) from rowlock_lease where session = 2 "
+                   "select count(*) from rowlock_lock where session = 2 "
                    "and grant_id is not null and token > 0") +
-                   in_.number("select count(*) from rowlock_permit where session = 2") ==
+                   in_.number("select count(*) from rowlock_hold where session = 2") ==
                1;
     }
 
     /// Lets what is held so far look old.
-    void age() { in_.run("update rowlock_lease set acquired_at = " + past()); }
+    void age() { in_.run("update rowlock_lock set acquired_at = " + past()); }
     /// Whether the grant says that it was acquired in the last hour.
     [[nodiscard]] bool acquired_lately() {
         const std::string lately =
             in_.speaks() == sql::dialect::postgresql ? "clock_timestamp() - interval '1 hour'"
             : in_.speaks() == sql::dialect::mysql    ? "(unix_timestamp() - 3600) * 1000000"
                                                      : "(strftime('%s', 'now') - 3600) * 1000000";
-        return in_.number(
-                   "select count(*) from rowlock_lease where session = 2 and acquired_at > " +
-                   lately) +
+        return in_.number("select count(*) from rowlock_lock where session = 2 and acquired_at > " +
+                          lately) +
                    in_.number(
-                       "select count(*) from rowlock_permit where session = 2 and acquired_at > " +
+                       "select count(*) from rowlock_hold where session = 2 and acquired_at > " +
                        lately) ==
                1;
     }
@@ -318,15 +316,16 @@ public:
     [[nodiscard]] sql::connection& db() { return *db_; }
 
 private:
-    void make_counter(const std::string& capacity_and_kind, bool waited) {
-        in_.run("insert into rowlock_semaphore (name, capacity, kind) values ('job', " +
-                capacity_and_kind + ")");
+    void make_counter(const std::string& capacity, bool waited) {
+        const std::string now =
+            in_.speaks() == sql::dialect::postgresql ? "clock_timestamp()" : "1";
+        in_.run("insert into rowlock_lock (name, token, changed_at, capacity) values ('job', 0, " +
+                now + ", " + capacity + ")");
         if (!waited) return;
         in_.run(
-            "insert into rowlock_ticket (name, session, grant_id, weight, kind, enqueued_at) "
-            "values ('job', 2, 22, 1, 0, " +
-            std::string{in_.speaks() == sql::dialect::postgresql ? "clock_timestamp()" : "1"} +
-            ")");
+            "insert into rowlock_ticket (name, session, grant_id, weight, enqueued_at) "
+            "values ('job', 2, 22, 1, " +
+            now + ")");
     }
     void change_taker(const std::string& what) {
         in_.run("update rowlock_session set " + what + " where id = 2");
@@ -351,15 +350,15 @@ bool is_sent(std::string_view name) {
 }  // namespace
 
 TEST_CASE("statements that grant a lease are found by what they write") {
-    CHECK(grants("update rowlock_lease set token = 1, session = $2 where name = $1"));
-    CHECK(grants("with u as (update rowlock_lease as l set session = c.session from c) select 1"));
-    CHECK(grants("update rowlock_lease l force index (primary)\n set a = f(b, c),session=$1;"));
-    CHECK(grants("insert into rowlock_lease as l (name, token, session) select 1"));
-    CHECK(grants("insert into rowlock_permit (name, session) select 1"));
+    CHECK(grants("update rowlock_lock set token = 1, session = $2 where name = $1"));
+    CHECK(grants("with u as (update rowlock_lock as l set session = c.session from c) select 1"));
+    CHECK(grants("update rowlock_lock l force index (primary)\n set a = f(b, c),session=$1;"));
+    CHECK(grants("insert into rowlock_lock as l (name, token, session) select 1"));
+    CHECK(grants("insert into rowlock_hold (name, session) select 1"));
     CHECK_FALSE(grants("insert into rowlock_ticket (name, session) select 1"));
-    CHECK_FALSE(grants("update rowlock_lease set session = null where session = $1"));
-    CHECK_FALSE(grants("update rowlock_lease set token = 1 where session = $1"));
-    CHECK_FALSE(grants("insert into rowlock_lease (name, token) select 1, 2"));
+    CHECK_FALSE(grants("update rowlock_lock set session = null where session = $1"));
+    CHECK_FALSE(grants("update rowlock_lock set token = 1 where session = $1"));
+    CHECK_FALSE(grants("insert into rowlock_lock (name, token) select 1, 2"));
     CHECK_FALSE(grants("update rowlock_ticket set session = $1"));
     for (const auto speaks :
          {sql::dialect::postgresql, sql::dialect::mysql, sql::dialect::sqlite}) {

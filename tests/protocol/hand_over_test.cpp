@@ -12,6 +12,7 @@
 #include "support/queues.hpp"
 #include "support/server_address.hpp"
 #include "support/servers.hpp"
+#include "support/serving.hpp"
 #include "support/tcp_relay.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
@@ -81,13 +82,13 @@ struct line {
     /// Locks the row of the lease.
     void block() const {
         other->query("begin", soon());
-        other->query("select * from " + database.prefix() + "lease for update", soon());
+        other->query("select * from " + database.prefix() + "lock for update", soon());
     }
     void unblock() const { other->query("rollback", soon()); }
     [[nodiscard]] bool untouched() const {
         return database.number("select count(*) from rowlock_ticket") == 2 &&
-               database.number("select grant_id from rowlock_lease") == 11 &&
-               database.number("select token from rowlock_lease") == token;
+               database.number("select grant_id from rowlock_lock") == 11 &&
+               database.number("select token from rowlock_lock") == token;
     }
     [[nodiscard]] static bool in_transaction(sql::connection& of) {
         return sql::transaction_of(of, soon()) == sql::transaction_state::open;
@@ -194,26 +195,26 @@ TEST_CASE("a holder that knows the next waiter hands the lease to it by compare-
         REQUIRE(served);
         CHECK(served->grant_id == grant_id{22});
         CHECK(served->token == at.token + 1);
-        CHECK(database.number("select count(*) from rowlock_lease where grant_id = 22 and thread = "
+        CHECK(database.number("select count(*) from rowlock_lock where grant_id = 22 and thread = "
                               "'thread' and note = 'a note' and deadline is not null") == 1);
         CHECK(database.number("select count(*) from rowlock_ticket") == 1);
         CHECK_FALSE(hand_over_to());  // the session does not hold it any more
-        CHECK(database.number("select grant_id from rowlock_lease") == 22);
+        CHECK(database.number("select grant_id from rowlock_lock") == 22);
     }
     SUBCASE("not if that waiter has cancelled: the release finds the one behind it") {
         const std::array gone{grant_id{22}};
         REQUIRE(at.queue.cancel(*at.other, gone, soon()).size() == 1);
         CHECK_FALSE(hand_over_to());
         CHECK_FALSE(line::in_transaction(*at.db));
-        CHECK(database.number("select grant_id from rowlock_lease") == 11);
+        CHECK(database.number("select grant_id from rowlock_lock") == 11);
         CHECK(at.release().next->grant_id == grant_id{33});
     }
     SUBCASE("not if the lease was released by force and granted meanwhile") {
         protocol::victim victim;
         REQUIRE(at.leases.force_release(*at.other, "job", victim, soon()));
-        REQUIRE(at.queue.grant_next(*at.other, "job", soon()));
+        REQUIRE(support::serve_one(at.queue, *at.other, "job", soon()));
         CHECK_FALSE(hand_over_to());
-        CHECK(database.number("select grant_id from rowlock_lease") == 22);
+        CHECK(database.number("select grant_id from rowlock_lock") == 22);
     }
 }
 
@@ -234,7 +235,7 @@ TEST_CASE("a hand-over has the same effect sent as one text and statement by sta
         CHECK(done.next->token == at.token + 1);
         const auto rows = database.run(
             "select name, token, grant_id, thread, note, abs(changed_at - acquired_at) < 1000000, "
-            "deadline - acquired_at > 29000000 from rowlock_lease where session = " +
+            "deadline - acquired_at > 29000000 from rowlock_lock where session = " +
             to_string(at.second));
         REQUIRE(rows.rows() == 1);
         std::string effect;
@@ -252,7 +253,7 @@ TEST_CASE("a hand-over has the same effect sent as one text and statement by sta
         const auto last = at.queue.release(*at.db, "job", at.third, grant_id{33}, true, soon());
         CHECK(last.freed);
         CHECK_FALSE(last.next.has_value());
-        CHECK(database.number("select count(*) from rowlock_lease where session is null and "
+        CHECK(database.number("select count(*) from rowlock_lock where session is null and "
                               "grant_id is null and deadline is null") == 1);
         CHECK_FALSE(line::in_transaction(*at.db));
     }
@@ -281,9 +282,9 @@ TEST_CASE("a hand-over in one text frees a lease without a waiter, in one round 
     CHECK(at.db->round_trips() - before == 1);
     CHECK(done.freed);
     CHECK_FALSE(done.next.has_value());
-    CHECK(database.number("select count(*) from rowlock_lease where session is null and grant_id "
+    CHECK(database.number("select count(*) from rowlock_lock where session is null and grant_id "
                           "is null and acquired_at is null") == 1);
-    CHECK(database.number("select token from rowlock_lease") == at.token);
+    CHECK(database.number("select token from rowlock_lock") == at.token);
     CHECK(database.number("select count(*) from rowlock_ticket") == waiting);
     CHECK_FALSE(at.release().freed);
     CHECK_FALSE(line::in_transaction(*at.db));
@@ -314,7 +315,7 @@ TEST_CASE("a waiter that cannot be served any more when the lease's row is locke
     REQUIRE(done.next.has_value());
     CHECK(done.next->grant_id == grant_id{served});
     CHECK(done.next->token == at.token + 1);
-    CHECK(database.number("select grant_id from rowlock_lease") == served);
+    CHECK(database.number("select grant_id from rowlock_lock") == served);
     CHECK(database.number("select count(*) from rowlock_ticket where grant_id = " +
                           std::to_string(served)) == 0);
     CHECK_FALSE(line::in_transaction(*at.db));
@@ -363,7 +364,7 @@ TEST_CASE("a free lease goes to the waiter that is the first when the server com
     const wakeup::mailbox box{static_cast<std::int64_t>(at.second)};
     database.run("update rowlock_session set wake_address = " + to_string(at.second) +
                  ", mailbox = " + std::to_string(wakeup::network_namespace().value()));
-    database.run("update rowlock_lease set session = null, grant_id = null");
+    database.run("update rowlock_lock set session = null, grant_id = null");
     std::int64_t served = 33;
     bool changed = false;
     at.network.before([&](std::string_view what) {
@@ -377,7 +378,7 @@ TEST_CASE("a free lease goes to the waiter that is the first when the server com
             served = 0;
         }
         SUBCASE("another client was faster") {
-            REQUIRE(at.queue.grant_next(*at.other, "job", soon()).has_value());
+            REQUIRE(support::serve_one(at.queue, *at.other, "job", soon()).has_value());
             served = 0;
         }
         SUBCASE("nothing has happened") {
@@ -385,14 +386,14 @@ TEST_CASE("a free lease goes to the waiter that is the first when the server com
         }
     });
     const auto before = at.db->round_trips();
-    const auto next = at.queue.grant_next(*at.db, "job", soon());
+    const auto next = support::serve_one(at.queue, *at.db, "job", soon());
     CHECK(changed);
     CHECK(next.has_value() == (served != 0));
     if (!next) return;
     CHECK(at.db->round_trips() - before == 2);
     CHECK(next->grant_id == grant_id{served});
     CHECK(next->token == at.token + 1);
-    CHECK(database.number("select grant_id from rowlock_lease") == served);
+    CHECK(database.number("select grant_id from rowlock_lock") == served);
 }
 
 // shows: promise-9
@@ -405,13 +406,14 @@ TEST_CASE(
     const wakeup::mailbox box{static_cast<std::int64_t>(at.second)};
     database.run("update rowlock_session set wake_address = " + to_string(at.second) +
                  ", mailbox = " + std::to_string(wakeup::network_namespace().value()));
-    database.run("update rowlock_lease set session = null, grant_id = null");
+    database.run("update rowlock_lock set session = null, grant_id = null");
     by_another_thread db{connected(database)};
-    const auto next = at.queue.grant_next(db, "job", std::chrono::steady_clock::now() + 10s);
+    const auto next =
+        support::serve_one(at.queue, db, "job", std::chrono::steady_clock::now() + 10s);
     REQUIRE(next.has_value());
     CHECK(next->grant_id == grant_id{22});
     CHECK(next->token == at.token + 1);
-    CHECK(database.number("select grant_id from rowlock_lease") == 22);
+    CHECK(database.number("select grant_id from rowlock_lock") == 22);
 }
 
 TEST_CASE("a hand-over that cannot lock the lease's row changes nothing") {
@@ -511,11 +513,11 @@ TEST_CASE("a lost reply to a hand-over loses no waiter's grant") {
             second.release();
             auto third = waiting.get();
             CHECK(third.held());
-            CHECK(database.number("select count(*) from rowlock_lease where session is not null") ==
+            CHECK(database.number("select count(*) from rowlock_lock where session is not null") ==
                   1);
             third.release();
             network.after({});
-            CHECK(database.number("select count(*) from rowlock_lease where session is not null") ==
+            CHECK(database.number("select count(*) from rowlock_lock where session is not null") ==
                   0);
         }
         CHECK(*seen > 0);
@@ -592,15 +594,15 @@ TEST_CASE("a transaction sent as one text changes one row with each statement, o
         "insert into rowlock_ticket (name, session, grant_id, enqueued_at) "
         "select 'other', session, grant_id + 1000, enqueued_at from rowlock_ticket");
     const sql::statement one{"/* rowlock one */ update " + database.prefix() +
-                             "lease set token = token + 1 where name = $1"};
+                             "lock set token = token + 1 where name = $1"};
     const sql::statement several{"/* rowlock several */ delete from " + database.prefix() +
                                  "ticket where name = $1"};
     const sql::statement broken{"/* rowlock broken */ delete from nothing where name = $1"};
-    const sql::statement foreign{"update " + database.prefix() + "lease set token = token + 1"};
+    const sql::statement foreign{"update " + database.prefix() + "lock set token = token + 1"};
     const std::array here{sql::value{"job"}};
     const std::array there{sql::value{"other"}};
     const std::array nowhere{sql::value{"nowhere"}};
-    const auto token = [&] { return database.number("select token from rowlock_lease"); };
+    const auto token = [&] { return database.number("select token from rowlock_lock"); };
     const auto waiters = [&] { return database.number("select count(*) from rowlock_ticket"); };
     const auto transact = [&](const sql::statement& what, std::span<const sql::value> parameters,
                               std::string_view afterwards = "") {

@@ -508,7 +508,7 @@ TEST_CASE("a record's time is read after the wait for the lease's row") {
         REQUIRE(some.acquire("a", session_id{1}, grant_id{11}) > 0);
         const auto other = database.connect();
         other->query("begin", soon());
-        other->query("select * from " + database.prefix() + "lease for update", soon());
+        other->query("select * from " + database.prefix() + "lock for update", soon());
         auto released = std::async(std::launch::async, [&] {
             return some.leases.release(*some.db, "a", session_id{1}, grant_id{11}, soon());
         });
@@ -529,7 +529,7 @@ TEST_CASE("SQLite: a record has exactly the time of its lease") {
     some.open(1);
     for (int i = 0; i < 40; ++i)
         REQUIRE(some.acquire("a" + std::to_string(i), session_id{1}, grant_id{10 + i}) > 0);
-    CHECK(database.number("select count(*) from rowlock_history h join rowlock_lease l "
+    CHECK(database.number("select count(*) from rowlock_history h join rowlock_lock l "
                           "on l.name = h.name where h.at = l.acquired_at") == 40);
 }
 
@@ -550,7 +550,7 @@ TEST_CASE("no heartbeat waits for a transaction that is recorded, at any isolati
         some.db->query("commit", soon());
         some.db->query("begin", soon());
         some.db->query("update " + database.prefix() +
-                           "lease set session = 2, grant_id = 22, token = token + 1",
+                           "lock set session = 2, grant_id = 22, token = token + 1",
                        soon());
         CHECK(beats());
         some.db->query("rollback", soon());
@@ -581,7 +581,7 @@ TEST_CASE("times are UTC in any time zone of the writer and the reader") {
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         elsewhere->query(postgresql ? "set time zone 5" : "set time_zone = '+05:00'", soon());
         elsewhere->query("insert into " + database.prefix() +
-                             "lease (name, token, session, changed_at) select 'a', 1, 1, raised_at "
+                             "lock (name, token, session, changed_at) select 'a', 1, 1, raised_at "
                              "from " +
                              database.prefix() + "token_floor",
                          soon());
@@ -601,14 +601,14 @@ TEST_CASE("changes by hand are recorded, and are distinguished from rowlock's ow
         some.open(1);
         some.open(2);
         REQUIRE(some.acquire("a", session_id{1}, grant_id{11}) > 0);
-        database.run("update rowlock_lease set session = 2");
-        database.run("update rowlock_lease set token = token - 1");
+        database.run("update rowlock_lock set session = 2");
+        database.run("update rowlock_lock set token = token - 1");
         database.run("update rowlock_session set ended = " +
                      std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"});
         database.run("update rowlock_session set ended = " +
                      std::string{database.speaks() == sql::dialect::postgresql ? "false" : "0"} +
                      " where id = 1");
-        database.run("delete from rowlock_lease");
+        database.run("delete from rowlock_lock");
         CHECK(kinds(database, "a") == "granted altered altered deleted");
         auto all = past(database);
         CHECK(std::ranges::count(all, altered, &history_record::kind) == 3);
@@ -635,7 +635,7 @@ TEST_CASE("a lease that is kept in the tick in which it was acquired is recorded
                                               {.label = "1", .note = "", .held_for = 0us}, soon()));
             CHECK(kinds(database, name) == "granted renewed renewed renewed");
         }
-        database.run("update rowlock_lease set token = token + 1 where name = 'n0'");  // control
+        database.run("update rowlock_lock set token = token + 1 where name = 'n0'");  // control
         CHECK(kinds(database, "n0") == "granted renewed renewed renewed altered");
     }
 }
@@ -648,7 +648,7 @@ TEST_CASE("heartbeats and other writes that change no holder are not recorded") 
         REQUIRE(some.acquire("a", session_id{1}, grant_id{11}) > 0);
         REQUIRE(some.leases.heartbeat(*some.db, session_id{1}, 0, soon()));
         database.run("update rowlock_session set revision = revision + 1");
-        database.run("update rowlock_lease set changed_at = " + seconds_ago(database, 5));
+        database.run("update rowlock_lock set changed_at = " + seconds_ago(database, 5));
         CHECK(kinds(database) == "session_opened granted");
     }
 }
@@ -727,9 +727,9 @@ TEST_CASE("the history's triggers let takes and releases of one semaphore go on 
         // A transaction that has a counter and a hold of another semaphore locked.
         const auto db = database.connect();
         db->query("begin", soon());
-        db->query("update " + database.prefix() + "semaphore set used = used where name = 'other'",
+        db->query("update " + database.prefix() + "lock set used = used where name = 'other'",
                   soon());
-        db->query("select * from " + database.prefix() + "permit where name = 'other' for update",
+        db->query("select * from " + database.prefix() + "hold where name = 'other' for update",
                   soon());
         CHECK(api.try_acquire().has_value());
         first.release();
@@ -748,7 +748,7 @@ TEST_CASE("the history finds its own tables with any search path of the writer")
     const auto db = database.source().connect(soon());
     db->query("set search_path = pg_catalog", soon());
     db->query("insert into " + schema +
-                  ".rowlock_lease (name, token, session, changed_at) "
+                  ".rowlock_lock (name, token, session, changed_at) "
                   "values ('a', 1, 1, now())",
               soon());
     CHECK(read_history(apart).size() == 1);
@@ -790,7 +790,7 @@ TEST_CASE(
         const std::string who = postgresql ? role : "'" + role + "'@'%'";
         database.run(postgresql ? "create role " + role + " login password 'of-the-test'"
                                 : "create user " + who + " identified by 'of-the-test'");
-        for (const char* each : {"session", "lease", "ticket", "version", "token_floor"}) {
+        for (const char* each : {"session", "lock", "hold", "ticket", "version", "token_floor"}) {
             database.run("grant select, insert, update, delete on rowlock_" + std::string{each} +
                          " to " + who);
         }

@@ -69,12 +69,12 @@ TEST_CASE(
         // 3 is opened and granted the lease.
         const auto blocker = database.connect();
         blocker->query("begin", soon());
-        blocker->query("select * from " + database.prefix() + "lease where name = 'job' for update",
+        blocker->query("select * from " + database.prefix() + "lock where name = 'job' for update",
                        soon());
         auto late =
             std::async(std::launch::async, [&] { return waiter.acquire("job", grant_id{22}); });
         REQUIRE(somebody_waits_for_a_row(database));
-        const std::string lease = database.prefix() + "lease";
+        const std::string lease = database.prefix() + "lock";
         const protocol_session young{database, session_id{3}};
         blocker->query("update " + lease +
                            " set session = 3, grant_id = 33, token = token + 1 "
@@ -83,7 +83,7 @@ TEST_CASE(
         blocker->query("commit", soon());
 
         CHECK(late.get().what == attempt::outcome::contested);
-        CHECK(database.number("select session from rowlock_lease where name = 'job'") == 3);
+        CHECK(database.number("select session from rowlock_lock where name = 'job'") == 3);
         CHECK(waiter.acquire("job", grant_id{23}).what == attempt::outcome::held);
     }
 }
@@ -93,7 +93,7 @@ TEST_CASE(
     "a take-over that waited for the row rereads it where MariaDB isolates snapshots; control: "
     "without the client's settings it fails") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
-        const std::string lease = database.prefix() + "lease";
+        const std::string lease = database.prefix() + "lock";
         const protocol_session first{database, session_id{1}};
         const protocol_session waiter{database, session_id{2}};
         // The default of every new connection from MariaDB 11.6 on.
@@ -105,7 +105,7 @@ TEST_CASE(
         for (const bool set_up : {true, false}) {
             CAPTURE(set_up);
             REQUIRE(first.acquire("job", grant_id{11}).what == attempt::outcome::granted);
-            database.run("update rowlock_lease set session = null, grant_id = null");
+            database.run("update rowlock_lock set session = null, grant_id = null");
             waiter.db().query(isolated, soon());
             if (set_up) waiter.leases().set_up(waiter.db(), 5s, soon());
             const auto blocker = database.connect();
@@ -120,7 +120,7 @@ TEST_CASE(
             } else {
                 CHECK(kind_of([&] { (void)late.get(); }) == errc::conflict);
             }
-            database.run("update rowlock_lease set session = null, grant_id = null");
+            database.run("update rowlock_lock set session = null, grant_id = null");
         }
     }
 }
@@ -132,7 +132,7 @@ TEST_CASE(
         const protocol_session first{database, session_id{1}};
         REQUIRE(first.acquire("job", grant_id{11}).what == attempt::outcome::granted);
         first.end();
-        const std::string lease = database.prefix() + "lease";
+        const std::string lease = database.prefix() + "lock";
         const std::string session = database.prefix() + "session";
 
         const auto blocker = database.connect();
@@ -244,7 +244,7 @@ TEST_CASE(
         const protocol_session b{database, session_id{2}};
         for (const char* row : {"absent", "present"}) {
             CAPTURE(row);
-            const std::string lease = database.prefix() + "lease";
+            const std::string lease = database.prefix() + "lock";
             const auto blocker = database.connect();
             blocker->query("begin", soon());
             if (std::string_view{row} == "absent") {
@@ -272,7 +272,7 @@ TEST_CASE(
                 }
             }
             CHECK(granted == 1);
-            database.run("update rowlock_lease set session = null, grant_id = null");
+            database.run("update rowlock_lock set session = null, grant_id = null");
         }
     }
 }
@@ -283,7 +283,7 @@ TEST_CASE("a session that expired a moment before is granted nothing") {
         const protocol_session late{database, session_id{1}, {.ttl = 100ms}};
         REQUIRE(eventually([&] { return !late.is_live(); }));
         CHECK(late.acquire("job", grant_id{11}).what == attempt::outcome::session_dead);
-        CHECK(database.number("select count(*) from rowlock_lease where session = 1") == 0);
+        CHECK(database.number("select count(*) from rowlock_lock where session = 1") == 0);
     }
 }
 
@@ -306,7 +306,7 @@ TEST_CASE("a client whose session is ended during an acquire acquires in a new s
         CHECK(lease.session_id() != first.session_id());
         CHECK_FALSE(first.held());
         CHECK(locks.stats().sessions == 2);
-        CHECK(session_id{database.number("select session from rowlock_lease where name = 'job'")} ==
+        CHECK(session_id{database.number("select session from rowlock_lock where name = 'job'")} ==
               lease.session_id());
     }
 }
@@ -327,7 +327,7 @@ ROWLOCK_SIMULATED_CASE("a client that was stopped during a grant never returns a
             // until another client has ended the session.
             const protocol_session other{database, session_id{9}};
             const auto ours =
-                database.number("select session from rowlock_lease where name = 'job'");
+                database.number("select session from rowlock_lock where name = 'job'");
             REQUIRE(eventually([&] {
                 return other.leases().end_expired_session(other.db(), session_id{ours}, soon());
             }));
@@ -341,7 +341,7 @@ ROWLOCK_SIMULATED_CASE("a client that was stopped during a grant never returns a
     const auto lease = locks.acquire("job");
     CHECK(lease.held());
     CHECK(lease.session_id() ==
-          session_id{database.number("select session from rowlock_lease where name = 'job'")});
+          session_id{database.number("select session from rowlock_lock where name = 'job'")});
     CHECK(locks.stats().sessions == 2);
 }
 
@@ -373,6 +373,6 @@ TEST_CASE("two sessions of one owner that reclaim at once: one gets each lease, 
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         CHECK(database.number(std::string{"select count(*) from rowlock_session where "} +
                               (postgresql ? "not ended" : "ended = 0")) <= 1);
-        CHECK(database.number("select count(*) from rowlock_lease where token >= 2") == 5);
+        CHECK(database.number("select count(*) from rowlock_lock where token >= 2") == 5);
     }
 }

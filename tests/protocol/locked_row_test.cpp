@@ -36,7 +36,7 @@ namespace {
 class row_lock {
 public:
     explicit row_lock(const support::lock_database& database)
-        : table_{database.prefix() + "lease"}, db_{database.source().connect(soon())} {
+        : table_{database.prefix() + "lock"}, db_{database.source().connect(soon())} {
         db_->query("begin", soon());
     }
     void lock(const std::string& name) {
@@ -356,7 +356,7 @@ TEST_CASE("a waiter for a predecessor's lease past its deadline is served at the
         auto waiting =
             std::async(std::launch::async, [&] { return support::acquire_soon(waiter, "job"); });
         REQUIRE(support::places(database, 1));
-        database.run("update rowlock_lease set deadline = acquired_at where name = 'job'");
+        database.run("update rowlock_lock set deadline = acquired_at where name = 'job'");
         client after{database.source(), database.options({.owner = "me"})};
         CHECK(after.reclaim().empty());
         REQUIRE(waiting.wait_for(20s) == std::future_status::ready);
@@ -405,7 +405,7 @@ TEST_CASE("a call that is still running opens no session of a destroyed client")
             CHECK(waiting.get() == errc::lock_lost);
             network.before({});
         }
-        CHECK(database.number("select count(*) from rowlock_lease where session not in (select id "
+        CHECK(database.number("select count(*) from rowlock_lock where session not in (select id "
                               "from rowlock_session where owner = '" +
                               holder.owner() + "')") == 0);
     }
@@ -417,7 +417,7 @@ TEST_CASE("the transaction that has locked a lease's row is named, and how to en
         const auto a = locks.acquire("a");
         const auto b = locks.acquire("b");
         CHECK(blocking_of(database.source(), "a").found.empty());
-        const std::string row = "select 1 from " + database.prefix() + "lease where name = 'a' ";
+        const std::string row = "select 1 from " + database.prefix() + "lock where name = 'a' ";
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         open_transaction fence{database.source(),
                                row + (postgresql ? "for share" : "lock in share mode")};
@@ -454,7 +454,7 @@ TEST_CASE("the transaction that has locked the permits or the session of a holde
         semaphore pool{locks, lock_name{"pool"}};
         pool.set_capacity(3);
         const auto one = pool.acquire(1);
-        for (const char* table : {"permit", "semaphore", "session"}) {
+        for (const char* table : {"hold", "lock", "session"}) {
             CAPTURE(table);
             open_transaction blocker{database.source(),
                                      "select 1 from " + database.prefix() + table + " for update"};
@@ -475,10 +475,10 @@ TEST_CASE("a transaction that was prepared and forgotten is named on MariaDB and
         {
             const auto db = database.source().connect(soon());
             db->query("xa start " + id, soon());
-            db->query("select 1 from " + database.prefix() + "lease where name = 'a' for update",
+            db->query("select 1 from " + database.prefix() + "lock where name = 'a' for update",
                       soon());
             db->query("insert into " + database.prefix() +
-                          "semaphore (name, kind, capacity, used) select 'x', 0, 1, 0",
+                          "lock (name, token, changed_at) select 'x', 0, 0",
                       soon());
             db->query("xa end " + id, soon());
             db->query("xa prepare " + id, soon());
@@ -511,7 +511,7 @@ TEST_CASE("a fenced transaction that was prepared and forgotten is named on Post
         const auto db = source.connect(soon());
         db->query("begin", soon());
         db->query("savepoint s", soon());
-        db->query("select 1 from rowlock_lease where name = 'a' for share", soon());
+        db->query("select 1 from rowlock_lock where name = 'a' for share", soon());
         db->query("prepare transaction 'it''s'", soon());
         db->query("begin", soon());
         db->query("select 1 from rowlock_token_floor for update", soon());

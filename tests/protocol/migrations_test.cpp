@@ -74,10 +74,10 @@ rowlock::sql::deadline soon() {
 }
 
 std::vector<std::string> all_tables(const std::string& prefix = "rowlock_") {
-    return {prefix + "barrier",     prefix + "lease",     prefix + "member",  prefix + "migration",
-            prefix + "party",       prefix + "permit",    prefix + "policy",  prefix + "quorum",
-            prefix + "run",         prefix + "semaphore", prefix + "session", prefix + "ticket",
-            prefix + "token_floor", prefix + "version"};
+    return {prefix + "barrier",   prefix + "hold",    prefix + "lock",   prefix + "member",
+            prefix + "migration", prefix + "party",   prefix + "policy", prefix + "quorum",
+            prefix + "run",       prefix + "session", prefix + "ticket", prefix + "token_floor",
+            prefix + "version"};
 }
 
 template <typename Call>
@@ -266,25 +266,23 @@ std::vector<std::string> accesses(dialect speaks, const table_names& names) {
             now + ", " + now + ")",
         "update rowlock_session set beats = beats + 1, ended = " + ended,
         "select id from rowlock_session for update",
-        "insert into rowlock_lease (name, token, session, changed_at) select 'n', floor + 1, 1, " +
+        "insert into rowlock_lock (name, token, session, changed_at) select 'n', floor + 1, 1, " +
             now + " from rowlock_token_floor" + (postgresql ? "" : share),
-        "update rowlock_lease set token = token + 1",
-        "select l.token from rowlock_lease l join rowlock_session s on s.id = l.session" + share,
+        "update rowlock_lock set token = token + 1",
+        "select l.token from rowlock_lock l join rowlock_session s on s.id = l.session" + share,
         "insert into rowlock_ticket (name, session, grant_id, enqueued_at) values ('n', 1, 1, " +
             now + ")",
         postgresql ? "select ticket from rowlock_ticket for update"
                    : "select ticket from rowlock_ticket",
         "delete from rowlock_ticket where ticket = 1",
-        "insert into rowlock_semaphore (name, capacity) values ('n', 2)",
-        "delete from rowlock_semaphore where name = 'none'",
-        "update rowlock_semaphore set used = used + 1",
-        postgresql ? "select used from rowlock_semaphore for update"
-                   : "select used from rowlock_semaphore",
-        "insert into rowlock_permit (name, grant_id, session, permits, token, acquired_at) values "
+        "delete from rowlock_lock where name = 'none'",
+        "update rowlock_lock set used = used + 1",
+        postgresql ? "select used from rowlock_lock for update" : "select used from rowlock_lock",
+        "insert into rowlock_hold (name, grant_id, session, weight, token, acquired_at) values "
         "('n', 1, 1, 1, 1, " +
             now + ")",
-        "update rowlock_permit set acquired_at = " + now,
-        "delete from rowlock_permit where name = 'n'",
+        "update rowlock_hold set acquired_at = " + now,
+        "delete from rowlock_hold where name = 'n'",
         "insert into rowlock_run (name, token, began_at) values ('n', 1, " + now + ")",
         "select token from rowlock_run for update",
         "update rowlock_run set finished = 1",
@@ -312,7 +310,7 @@ std::vector<std::string> accesses(dialect speaks, const table_names& names) {
             now + ")",
         "select epoch from rowlock_member" + share,
         "update rowlock_member set epoch = 2",
-        "delete from rowlock_lease where name = 'n'",
+        "delete from rowlock_lock where name = 'n'",
         "delete from rowlock_session where id = 1",
         "insert into rowlock_version (resource, version, created_at, updated_at) values ('r', 1, " +
             now + ", " + now + ")",
@@ -358,12 +356,14 @@ void use_permits(rowlock::sql::connection& db, const rowlock::sql::statement_set
     const std::vector given_up{rowlock::grant_id{213}};
     need(queue->cancel(db, given_up, soon()) == given_up);
     need(semaphores->release(db, "s", session, rowlock::grant_id{211}, {}, soon()).freed);
-    need(semaphores->grant_next(db, "s", soon()).served.size() == 1);
+    constexpr auto counted = rowlock::protocol::queue_head::counted;
+    need(queue->serve(db, "s", counted, soon()).waiters.size() == 1);
     auto exclusive = of(221);
     exclusive.name = "m";
     exclusive.permits = {.count = rowlock::protocol::permits_for(rowlock::lock_mode::exclusive),
                          .of = rowlock::protocol::counter_kind::shared_mutex};
-    semaphores->create_shared_mutex(db, "m", soon());
+    need(semaphores->acquire(db, exclusive, soon()).what ==
+         rowlock::protocol::attempt::outcome::contested);  // it made the row
     need(semaphores->acquire(db, exclusive, soon()).what ==
          rowlock::protocol::attempt::outcome::granted);
     need(semaphores->shrink(db, "m", session, rowlock::grant_id{221}, 1, soon()));
@@ -371,14 +371,11 @@ void use_permits(rowlock::sql::connection& db, const rowlock::sql::statement_set
     exclusive.permits.count -= 1;
     exclusive.permits.upgrades = rowlock::grant_id{221};
     queue->enqueue(db, exclusive, soon());
-    need(semaphores->grant_next(db, "m", soon()).served.size() == 1);
+    need(queue->serve(db, "m", counted, soon()).waiters.size() == 1);
     leases->end_session(db, session, soon());
     need(semaphores->sweep(db, "s", soon()) == 1);
     need(semaphores->sweep(db, "m", soon()) ==
          rowlock::protocol::permits_for(rowlock::lock_mode::exclusive));
-    const auto idle = semaphores->idle_shared_mutexes(db, "", 10, 0, soon());
-    need(idle.size() == 1);
-    need(semaphores->delete_shared_mutex(db, "m", idle[0].token, soon()));
     leases->delete_session(db, session, soon());
 }
 
@@ -1035,7 +1032,7 @@ TEST_CASE_TEMPLATE("the documented rights suffice for the library and for nothin
 
     for (const auto* sql : {"delete from rowlock_token_floor", "delete from rowlock_migration",
                             "delete from rowlock_version",
-                            "update rowlock_migration set version = 2", "drop table rowlock_lease",
+                            "update rowlock_migration set version = 2", "drop table rowlock_lock",
                             "insert into rowlock_token_floor select * from rowlock_token_floor",
                             "create table rowlock_more (a integer)"}) {
         CAPTURE(sql);
@@ -1069,11 +1066,10 @@ TEST_CASE_TEMPLATE(
     const auto grants = documented_grants(Database::speaks, place, app.name());
     for (const auto& sql : grants) db->run(sql);
     const auto clear = [&] {
-        for (const auto* const each : {"session", "lease", "ticket", "version", "permit", "run",
+        for (const auto* const each : {"session", "lock", "ticket", "version", "hold", "run",
                                        "barrier", "party", "policy", "quorum", "member"}) {
             db->run("delete from " + place + ".rowlock_" + each);
         }
-        db->run("update " + place + ".rowlock_semaphore set used = 0");
     };
     use_everything(app.source().with_tables(names));
     clear();
@@ -1126,8 +1122,7 @@ TEST_CASE("MariaDB: a name is compared byte by byte, up to 255 of them") {
     if (!db) return;
     migrate(db->source());
     const auto add = [&](const std::string& name) {
-        db->run("insert into rowlock_lease (name, token, changed_at) values ('" + name +
-                "', 1, 1)");
+        db->run("insert into rowlock_lock (name, token, changed_at) values ('" + name + "', 1, 1)");
     };
     const std::string composed = "j\xC3\xB6";
     const std::string decomposed = "jo\xCC\x88";
@@ -1137,7 +1132,7 @@ TEST_CASE("MariaDB: a name is compared byte by byte, up to 255 of them") {
     }
     CHECK_NOTHROW(add(std::string(255, 'x')));
     CHECK(kind_of([&] { add("job"); }) == errc::unique_violation);
-    CHECK(db->run("select count(*) from rowlock_lease").integer(0, 0) == 6);
+    CHECK(db->run("select count(*) from rowlock_lock").integer(0, 0) == 6);
 }
 
 TEST_CASE("PostgreSQL: schemas share a database, one is made where it is missing") {
@@ -1219,23 +1214,19 @@ TEST_CASE(
     CHECK(newer.migrate(with_path("\"Own's\", public"), 0) == (versions{2, 1}));
     CHECK(db->tables().empty());
     CHECK(migrate(with_path("\"Own's\", public")) == all_up);
-    CHECK(
-        db->run("select schemaname from pg_tables where tablename = 'rowlock_lease'").text(0, 0) ==
-        "Own's");
+    CHECK(db->run("select schemaname from pg_tables where tablename = 'rowlock_lock'").text(0, 0) ==
+          "Own's");
     CHECK(kind_of([&] { migrate(with_path("nowhere")); }) == errc::invalid_options);
 }
 
-TEST_CASE(
-    "PostgreSQL: of all checks of the hot tables there is the one of a permit given back twice") {
+TEST_CASE("PostgreSQL: the hot tables have no check, which each statement would pay for") {
     const auto db = scratch_database::make(dialect::postgresql);
     if (!db) return;
     migrate(db->source());
-    const auto checks = db->run(
-        "select conname from pg_constraint where contype = 'c' and conrelid = any (array["
-        "'rowlock_lease', 'rowlock_session', 'rowlock_semaphore', 'rowlock_permit', "
-        "'rowlock_ticket', 'rowlock_ticket']::regclass[])");
-    REQUIRE(checks.rows() == 1);  // each costs every statement that writes a row
-    CHECK(checks.text(0, 0) == "rowlock_semaphore_used_check");
+    CHECK(db->run("select conname from pg_constraint where contype = 'c' and conrelid = any (array["
+                  "'rowlock_lock', 'rowlock_session', 'rowlock_hold', "
+                  "'rowlock_ticket']::regclass[])")
+              .rows() == 0);
 }
 
 TEST_CASE(
@@ -1256,23 +1247,23 @@ TEST_CASE(
             return db
                 ->run(std::string{"select sum("} + column +
                       ") from pg_stat_user_tables "
-                      "where relname in ('rowlock_session', 'rowlock_lease')")
+                      "where relname in ('rowlock_session', 'rowlock_lock')")
                 .integer(0, 0);
         };
-        db->run("truncate rowlock_session, rowlock_lease");  // pages without any old rows
+        db->run("truncate rowlock_session, rowlock_lock");  // pages without any old rows
         db->run(
             "insert into rowlock_session (id, owner, host, pid, program, ttl_us, expires_at, "
             "opened_at) select i, 'o', 'host.example', 1, 'program', 1, now(), now() "
             "from generate_series(1, 500) i");
         db->run(
-            "insert into rowlock_lease (name, token, changed_at) select 'name/' || i, 0, now() "
+            "insert into rowlock_lock (name, token, changed_at) select 'name/' || i, 0, now() "
             "from generate_series(1, 500) i");
         const auto all_before = count("n_tup_upd");
         const auto before = count("n_tup_hot_upd");
         for (int round = 0; round < 5; ++round) {
             db->run("update rowlock_session set beats = beats + 1, expires_at = clock_timestamp()");
             db->run(
-                "update rowlock_lease set token = token + 1, session = 1, grant_id = token, "
+                "update rowlock_lock set token = token + 1, session = 1, grant_id = token, "
                 "note = 'a note', changed_at = clock_timestamp()");
         }
         CHECK(count("n_tup_upd") - all_before == 5000);

@@ -69,7 +69,7 @@ struct several {
         for (const auto name : names) hand.acquire_and_free(name, session_id{4});
     }
     [[nodiscard]] std::int64_t held_by(session_id session) const {
-        return database.number("select count(*) from rowlock_lease where session = " +
+        return database.number("select count(*) from rowlock_lock where session = " +
                                to_string(session));
     }
     [[nodiscard]] std::int64_t entries_of(std::int64_t request) const {
@@ -96,7 +96,7 @@ TEST_CASE("several free leases are taken by one call, with rising tokens") {
         CHECK(found.tokens[1] > token);
         CHECK(on.held_by(session_id{1}) == 3);
         CHECK(on.hand.served("b", session_id{1}, grant_id{11})->token == found.tokens[1]);
-        CHECK(database.number("select count(*) from rowlock_lease where thread = 't' and note = "
+        CHECK(database.number("select count(*) from rowlock_lock where thread = 't' and note = "
                               "'n'") == 3);
         // Each is released by itself.
         CHECK(on.hand.release("b", session_id{1}, grant_id{11}).freed);
@@ -182,7 +182,7 @@ TEST_CASE("an entry of a request for several is not served alone, nor is any beh
         } else {
             CHECK_FALSE(done.next.has_value());
         }
-        CHECK(database.number("select count(*) from rowlock_lease where name = 'a' and session is "
+        CHECK(database.number("select count(*) from rowlock_lock where name = 'a' and session is "
                               "null") == 1);
         const auto told = on.hand.grant_next("a");
         REQUIRE(told);
@@ -326,7 +326,7 @@ TEST_CASE("several leases are taken with all entries or with none, whatever happ
         };
         SUBCASE("one of the leases is granted to another client") {
             CHECK(taken_around("update " + database.prefix() +
-                               "lease set session = 3, grant_id = 90, token = token + 1 "
+                               "lock set session = 3, grant_id = 90, token = token + 1 "
                                "where name = 'b'")
                       .what != outcome::granted);
             CHECK(on.entries_of(2) == 3);
@@ -391,12 +391,12 @@ TEST_CASE("a promise that names an entry for several leases stops no queue, and 
     const several on{database};
     on.make_rows({"a", "b"});
     on.enqueue(session_id{2}, 2, {"a", "b"});
-    database.run("update rowlock_lease set successor = 20 where name = 'a'");
+    database.run("update rowlock_lock set successor = 20 where name = 'a'");
     const auto taken = on.take(session_id{2}, 2, {"a", "b"}, true);
     CHECK(taken.what == outcome::granted);
     CHECK(on.held_by(session_id{2}) == 2);
     on.enqueue(session_id{3}, 3, {"a", "b"});
-    database.run("update rowlock_lease set successor = 30 where name = 'a'");
+    database.run("update rowlock_lock set successor = 30 where name = 'a'");
     const auto confirmed = on.hand.confirm_and_read_next("a", session_id{2}, grant_id{20});
     REQUIRE(confirmed);
     CHECK_FALSE(confirmed->next.has_value());
@@ -411,7 +411,7 @@ TEST_CASE(
     on.enqueue(session_id{2}, 2, {"a", "b"});
     on.hand.enqueue("a", session_id{3}, grant_id{33});
     // As if the request had become visible after the promise.
-    database.run("update rowlock_lease set successor = 33 where name = 'a'");
+    database.run("update rowlock_lock set successor = 33 where name = 'a'");
     CHECK(on.take(session_id{2}, 2, {"a", "b"}, true).what == outcome::held);
     for (const std::int64_t session : {2, 3}) {
         for (const auto& each : on.hand.entries_of(session_id{session}).waiting) {
@@ -432,7 +432,7 @@ TEST_CASE("several leases are not waited for while another transaction has a row
         on.enqueue(session_id{2}, 2, {"a", "b"});
         const auto other = database.connect();
         other->query("begin", soon());
-        other->query("select token from " + database.prefix() + "lease where name = 'b' for update",
+        other->query("select token from " + database.prefix() + "lock where name = 'b' for update",
                      soon());
         CHECK(on.take(session_id{2}, 2, {"a", "b"}, true).what == outcome::contested);
         CHECK(on.entries_of(2) == 2);

@@ -112,7 +112,7 @@ struct several {
                 .permits = {.count = permits_for(mode), .of = counter_kind::shared_mutex}};
     }
     void hold(std::string_view name, session_id session, std::int64_t id, lock_mode mode) const {
-        static_cast<void>(counters->create_shared_mutex(hand.db(), name, soon()));
+        make({name});
         REQUIRE(counters->acquire(hand.db(), one(name, session, id, mode), soon()).what ==
                 outcome::granted);
     }
@@ -123,21 +123,14 @@ struct several {
         return counters->release(hand.db(), name, session, grant_id{id}, {}, soon()).freed;
     }
     void make(const std::vector<std::string_view>& names) const {
-        for (const auto each : names) {
-            static_cast<void>(counters->create_shared_mutex(hand.db(), each, soon()));
-        }
+        for (const auto each : names) support::make_lock(hand.db(), hand.statements(), each);
     }
     /// The grant ids of those that were served; negative: notified alone.
     [[nodiscard]] ids grant_next(std::string_view name) const {
-        ids all;
-        for (const auto& each : counters->grant_next(hand.db(), name, soon()).served) {
-            const auto id = static_cast<std::int64_t>(each.grant_id);
-            all.push_back(each.granted() ? id : -id);
-        }
-        return all;
+        return support::serve_all(hand.queue(), hand.db(), name, soon());
     }
     [[nodiscard]] std::int64_t held_by(session_id session) const {
-        return database.number("select count(*) from rowlock_permit where session = " +
+        return database.number("select count(*) from rowlock_hold where session = " +
                                to_string(session));
     }
     [[nodiscard]] std::int64_t entries() const {
@@ -160,7 +153,7 @@ TEST_CASE("modes of several shared_mutexes are taken by one call, with rising to
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const several on{database};
         on.hold("b", session_id{4}, 90, exclusive);
-        const auto before = database.number("select token from rowlock_semaphore where name = 'b'");
+        const auto before = database.number("select token from rowlock_lock where name = 'b'");
         REQUIRE(on.give("b", session_id{4}, 90));
         // "a" and "c" have no counters yet.
         const auto found =
@@ -170,9 +163,9 @@ TEST_CASE("modes of several shared_mutexes are taken by one call, with rising to
         CHECK(found.tokens[1] > before);
         CHECK(on.held_by(session_id{1}) == 3);
         CHECK(on.counts());
-        CHECK(database.number("select count(*) from rowlock_permit where kind = 1 and thread = 't' "
+        CHECK(database.number("select count(*) from rowlock_hold where thread = 't' "
                               "and note = 'n'") == 3);
-        CHECK(database.number("select token from rowlock_permit where grant_id = 11") ==
+        CHECK(database.number("select token from rowlock_hold where grant_id = 11") ==
               found.tokens[1]);
         // Modes that fit beside them, and modes that do not.
         CHECK(on.take({session_id{2}, 2, {{"a", shared}, {"c", shared}}}).what == outcome::granted);
@@ -217,12 +210,16 @@ TEST_CASE("of several modes none is taken if one does not fit, or is waited for"
                       on.take({session_id{1}, 1, {{"a", shared}, {"s", shared}}});
                   }) == errc::invalid_options);
         }
-        SUBCASE("the name of a lease, also while another is held") {
-            on.hold("b", session_id{2}, 90, exclusive);
-            on.hand.acquire_and_free("l", session_id{4});
-            CHECK(kind_of([&] {
-                      on.take({session_id{1}, 1, {{"b", shared}, {"l", shared}}});
-                  }) == errc::invalid_options);
+        SUBCASE("a name of which another client has all") {
+            REQUIRE(on.hand.try_acquire("l", session_id{4}, grant_id{44}).has_value());
+            const wish all_of_it{session_id{1}, 1, {{"b", shared}, {"l", shared}}};
+            const auto seen = on.take(all_of_it);
+            CHECK(seen.what == outcome::held);
+            CHECK(seen.full == std::vector<std::string>{"l"});
+            CHECK(on.hand.free("l", session_id{4}, grant_id{44}));
+            REQUIRE(on.take(all_of_it).what == outcome::granted);
+            CHECK(on.give("b", session_id{1}, 10));
+            CHECK(on.give("l", session_id{1}, 11));
         }
         CHECK(on.held_by(session_id{1}) == 0);
         CHECK(on.counts());
@@ -305,12 +302,12 @@ TEST_CASE("an entry for several modes has one position in each queue") {
         on.enqueue({session_id{2}, 2, {{"a", shared}, {"b", shared}, {"c", exclusive}}});
         on.enqueue({session_id{2}, 3, {{"a", exclusive}, {"c", shared}}});
         std::map<grant_id, std::int64_t> positions;
-        for (const auto& each :
-             on.counters->entries_of(on.hand.db(), session_id{2}, soon()).waiting) {
+        for (const auto& each : on.hand.entries_of(session_id{2}).waiting) {
             CHECK(positions.emplace(each.grant_id, each.position).second);
             CHECK(each.behind_several == (each.name != "b"));
             CHECK(each.servable == (each.name != "b"));
-            CHECK(each.counted);
+            CHECK(each.part);
+            CHECK(each.counted == (each.name == "b"));
         }
         CHECK(positions == std::map<grant_id, std::int64_t>{{grant_id{20}, 1},
                                                             {grant_id{21}, 2},
@@ -388,12 +385,12 @@ TEST_CASE("several modes are taken with all entries or with none, whatever happe
             const std::string now =
                 database.speaks() == sql::dialect::postgresql ? "clock_timestamp()" : "1";
             return std::vector{"update " + database.prefix() +
-                                   "semaphore set used = used + 1, token = token + 1 " +
+                                   "lock set used = used + 1, token = token + 1 " +
                                    "where name = '" + name + "'",
                                "insert into " + database.prefix() +
-                                   "permit (name, grant_id, session, permits, token, acquired_at, "
-                                   "kind) values ('" +
-                                   name + "', 90, 3, 1, 1, " + now + ", 1)"};
+                                   "hold (name, grant_id, session, weight, token, acquired_at) "
+                                   "values ('" +
+                                   name + "', 90, 3, 1, 1, " + now + ")"};
         };
         std::int64_t left = 3;
         SUBCASE("a reader enters where it wants to write") {

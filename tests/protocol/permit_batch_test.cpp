@@ -72,11 +72,11 @@ struct counted {
         return semaphores->release_together(hand.db(), "api", session_id{1}, holds, soon());
     }
     [[nodiscard]] std::int64_t used() const {
-        return database.number("select used from rowlock_semaphore where name = 'api'");
+        return database.number("select used from rowlock_lock where name = 'api'");
     }
     /// What the holds have together.
     [[nodiscard]] std::int64_t held() const {
-        return database.number("select coalesce(sum(permits), 0) from rowlock_permit");
+        return database.number("select coalesce(sum(weight), 0) from rowlock_hold");
     }
 
     support::lock_database& database;
@@ -204,9 +204,8 @@ TEST_CASE("a batch has as many requests as one statement takes, and more than fi
             CHECK(each->token > last);
             last = each->token;
         }
-        CHECK(
-            database.number("select count(*) from rowlock_permit where note like 'quotes \" %'") ==
-            static_cast<std::int64_t>(many));
+        CHECK(database.number("select count(*) from rowlock_hold where note like 'quotes \" %'") ==
+              static_cast<std::int64_t>(many));
         CHECK(on.used() == static_cast<std::int64_t>(many));
         for (const bool each : on.give(holds)) CHECK(each);
         CHECK(on.used() == 0);
@@ -272,7 +271,7 @@ TEST_CASE("a batch counts what another client takes meanwhile") {
             // The other client has the counter locked, and has not committed.
             const auto other = database.connect();
             other->query("begin", soon());
-            other->query("update " + database.prefix() + "semaphore set used = used + 2", soon());
+            other->query("update " + database.prefix() + "lock set used = used + 2", soon());
             auto waiting = std::async(std::launch::async, [&] {
                 return on.take({counted::wants(11, 1), counted::wants(12, 1)});
             });
@@ -288,7 +287,7 @@ TEST_CASE("a batch counts what another client takes meanwhile") {
             std::atomic<bool> once{false};
             network.after([&](std::string_view what) {
                 if (what != "semaphore_state" || once.exchange(true)) return;
-                database.run("update rowlock_semaphore set used = used + 2");
+                database.run("update rowlock_lock set used = used + 2");
             });
             found = on.semaphores->acquire_together(
                 *db, std::vector{counted::wants(11, 1), counted::wants(12, 1)}, soon());
@@ -412,7 +411,7 @@ TEST_CASE("a semaphore whose row is locked for long holds up no thread that uses
         const auto db = database.source().connect(soon());
         db->query("begin", soon());
         db->query("update " + database.prefix() +
-                      "semaphore set used = used where name in ('name 0', 'name 1')",
+                      "lock set used = used where name in ('name 0', 'name 1')",
                   soon());
         std::vector<std::future<void>> stuck;
         for (int i = 0; i < 2; ++i) {
@@ -471,7 +470,7 @@ ROWLOCK_SIMULATED_CASE(
     CHECK(all.locks.stats().unknown_outcomes > 0);
     CHECK(eventually([&] { return api.available() == 100; }));
     CHECK(eventually([&] { return all.locks.stats().unresolved == 0; }));
-    CHECK(database.number("select count(*) from rowlock_permit") == 0);
+    CHECK(database.number("select count(*) from rowlock_hold") == 0);
 }
 
 TEST_CASE("PostgreSQL: a take and its flush are one round trip") {

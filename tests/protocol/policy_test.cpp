@@ -92,15 +92,15 @@ TEST_CASE("a lease is overdue past its policy, while it is held and nobody asked
         hold("patient", 1);
         hold("young", 1);
         policies.set_max_hold(hand.db(), "patient", 3h, soon());
-        database.run("update rowlock_lease set asked_for = grant_id where name = 'asked at once'");
+        database.run("update rowlock_lock set asked_for = grant_id where name = 'asked at once'");
         database.run(
-            "update rowlock_lease set asked_for = grant_id, asked_by = 'a client' "
+            "update rowlock_lock set asked_for = grant_id, asked_by = 'a client' "
             "where name = 'asked'");
-        database.run("update rowlock_lease set deadline = " + now_of(database) +
+        database.run("update rowlock_lock set deadline = " + now_of(database) +
                      " where name = 'late'");
         database.run("update rowlock_session set expires_at = opened_at where id = 2");
         hand.end(session_id{3});
-        age(database, "lease");
+        age(database, "lock");
 
         const auto look = [&](std::string after, std::string_view up_to, int limit) {
             return policies.overdue_leases(hand.db(), overdue_hold::past(std::move(after)), up_to,
@@ -153,14 +153,14 @@ TEST_CASE("a hold of permits is overdue likewise, and what an upgrade added to i
         hold("patient", 1, 21);
         hold("wide", 1, 9);
         hold("young", 1, 22);
-        database.run("update rowlock_permit set requested = 1 where grant_id in (12, 17)");
-        database.run("update rowlock_permit set asked_by = 'a client' where grant_id = 17");
-        database.run("update rowlock_permit set deadline = " + now_of(database) +
+        database.run("update rowlock_hold set requested = 1 where grant_id in (12, 17)");
+        database.run("update rowlock_hold set asked_by = 'a client' where grant_id = 17");
+        database.run("update rowlock_hold set deadline = " + now_of(database) +
                      " where grant_id = 13");
-        database.run("update rowlock_permit set base = 10 where grant_id = 16");
+        database.run("update rowlock_hold set base = 10 where grant_id = 16");
         database.run("update rowlock_session set expires_at = opened_at where id = 2");
         hand.end(session_id{3});
-        age(database, "permit");
+        age(database, "hold");
 
         const auto look = [&](const overdue_hold& after, std::string_view up_to, int limit) {
             return policies.overdue_permits(hand.db(), after, up_to, limit, soon());

@@ -530,22 +530,22 @@ TEST_CASE("a promised token goes to the waiter it is promised to, by a foreign c
         REQUIRE(holder.try_acquire("job", grant_id{11}));
         waiter.enqueue("job", grant_id{21});
         waiter.enqueue("job", grant_id{22});
-        database.run("update rowlock_lease set successor = 22");
+        database.run("update rowlock_lock set successor = 22");
         REQUIRE(holder.free("job", grant_id{11}));
         CHECK(other.probe("job").waited);
         auto next = other.grant_next("job");
         REQUIRE(next);
         CHECK(next->grant_id == 22);
         CHECK(next->token == 2);
-        CHECK(database.number("select count(*) from rowlock_lease where successor is null") == 1);
+        CHECK(database.number("select count(*) from rowlock_lock where successor is null") == 1);
         // Promised to a waiter that is gone: the token is left out.
-        database.run("update rowlock_lease set successor = 22");
+        database.run("update rowlock_lock set successor = 22");
         REQUIRE(waiter.free("job", grant_id{22}));
         next = other.grant_next("job");
         REQUIRE(next);
         CHECK(next->grant_id == 21);
         CHECK(next->token == 4);
-        database.run("update rowlock_lease set successor = 22");
+        database.run("update rowlock_lock set successor = 22");
         REQUIRE(waiter.free("job", grant_id{21}));
         CHECK(other.try_acquire("job", 33) == 6);
     }
@@ -558,7 +558,7 @@ TEST_CASE("a waiter of another server that a token is promised to blocks a forei
         const protocol_session promised{database, session_id{2}};
         REQUIRE(holder.try_acquire("job", grant_id{11}));
         promised.enqueue("job", grant_id{22});
-        database.run("update rowlock_lease set successor = 22");
+        database.run("update rowlock_lock set successor = 22");
         database.run("update rowlock_session set server_identity = '1/FFFFFFFF' where id = 2");
         other.enqueue("job", 33);
         REQUIRE(holder.free("job", grant_id{11}));
@@ -575,7 +575,7 @@ TEST_CASE("a foreign entry that rowlock's clients overlook makes itself seen") {
         const protocol_session holder{database, session_id{1}};
         REQUIRE(holder.try_acquire("job", grant_id{11}));
         other.enqueue("job", 22);
-        database.run("update rowlock_lease set served = 1000");
+        database.run("update rowlock_lock set served = 1000");
         CHECK_FALSE(other.poll("job", 22));
         const auto done = holder.on().release("job", session_id{1}, grant_id{11});
         REQUIRE(done.next);

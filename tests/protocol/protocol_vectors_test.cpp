@@ -92,7 +92,7 @@ TEST_CASE(
             CHECK_FALSE(locks.try_acquire(name));
             CHECK(other.run("find_grant", {name, other.session(), count}).rows() == 1);
         }
-        CHECK(database.number("select count(*) from rowlock_lease") == count);
+        CHECK(database.number("select count(*) from rowlock_lock") == count);
     }
 }
 

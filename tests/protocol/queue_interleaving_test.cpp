@@ -59,7 +59,7 @@ sql::result grant_next_once(const protocol_connection& on, const std::string& na
 struct two_waiters {
     explicit two_waiters(support::lock_database& which)
         : database{which},
-          lease{which.prefix() + "lease"},
+          lease{which.prefix() + "lock"},
           waiter{which.prefix() + "ticket"},
           session{which.prefix() + "session"},
           hand{which},
@@ -75,7 +75,7 @@ struct two_waiters {
     void free() const { hand.end(session_id{1}); }
     [[nodiscard]] std::int64_t holder() const {
         return database.number(
-            "select coalesce(max(grant_id), 0) from rowlock_lease where name = 'job'");
+            "select coalesce(max(grant_id), 0) from rowlock_lock where name = 'job'");
     }
     [[nodiscard]] std::int64_t tickets() const {
         return database.number("select count(*) from rowlock_ticket");
@@ -84,7 +84,7 @@ struct two_waiters {
     [[nodiscard]] bool stuck() const {
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         return database.number(std::string{"select count(*) from rowlock_ticket w "
-                                           "left join rowlock_lease l on l.name = w.name "
+                                           "left join rowlock_lock l on l.name = w.name "
                                            "left join rowlock_session s on s.id = l.session "
                                            "where l.session is null or s.ended = "} +
                                (postgresql ? "true" : "1")) > 0;
@@ -209,7 +209,7 @@ TEST_CASE("control: deleting the ticket before taking the lease loses the ticket
         at.blocker.run("begin");
         at.blocker.run("update " + at.lease +
                        " set session = 3, grant_id = 99, token = token + 1 where name = 'job'");
-        const auto token = database.number("select token from rowlock_lease where name = 'job'");
+        const auto token = database.number("select token from rowlock_lock where name = 'job'");
         REQUIRE(at.other.changed_by("delete from " + at.waiter + " where grant_id = 22") == 1);
         auto taking = in_background([&] {
             return at.other.changed_by("update " + at.lease +
@@ -248,10 +248,10 @@ TEST_CASE(
         waiter.run("commit");
         // The control: without the checks below the waiter would never be served.
         CHECK(database.number("select count(*) from rowlock_ticket") == 1);
-        CHECK(database.number("select count(*) from rowlock_lease where session is null") == 1);
+        CHECK(database.number("select count(*) from rowlock_lock where session is null") == 1);
         // Each side writes first and checks afterwards, so the later one sees the other's write.
         CHECK(hand.names_with_waiters(name) == name);
-        CHECK(waiter.entries_of(session_id{2}).waiting.at(0).free);
+        CHECK(waiter.entries_of(session_id{2}).waiting.at(0).servable);
         CHECK(waiter.grant_next("job").value().grant_id == grant_id{22});
     }
 }
@@ -384,7 +384,7 @@ TEST_CASE(
     "a lease row that the reaper deletes under a queue is inserted again with a greater token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
-        const auto token = database.number("select token from rowlock_lease");
+        const auto token = database.number("select token from rowlock_lock");
         at.free();
         database.run("update rowlock_token_floor set floor = " + std::to_string(token));
         at.blocker.run("begin");
@@ -418,7 +418,7 @@ TEST_CASE("control: without a lease row, single executions of grant_next serve n
 /// a shared lock on the row, and each waits for the other to release it.
 template <typename Insert>
 auto behind_an_insertion_that_fails(const two_waiters& at, Insert insert) {
-    at.database.run("delete from rowlock_lease where name = 'job'");
+    at.database.run("delete from rowlock_lock where name = 'job'");
     at.blocker.run("begin");
     at.blocker.run("insert into " + at.lease + " (name, token, changed_at) values ('job', 1, 0)");
     auto one = in_background([&] { return insert(at.hand); });
@@ -478,7 +478,7 @@ ticket_no overtake(const two_waiters& at) {
     at.database.run(
         "insert into rowlock_ticket (name, ticket, session, grant_id, enqueued_at) "
         "overriding system value values ('job', 1001, 3, 44, clock_timestamp())");
-    at.database.run("update rowlock_lease set served = 1000");
+    at.database.run("update rowlock_lock set served = 1000");
     return ticket;
 }
 
@@ -799,7 +799,7 @@ private:
         std::vector<held> still;
         for (const auto& place : hand_.entries_of(session_).waiting) {
             still.emplace_back(place.name, place.grant_id);
-            if (place.free) (void)hand_.grant_next(place.name);
+            if (place.servable) (void)hand_.grant_next(place.name);
         }
         for (auto& each : std::exchange(waiting_, still)) {
             if (std::find(still.begin(), still.end(), each) == still.end()) {
@@ -837,7 +837,7 @@ TEST_CASE("all transitions at once: no deadlock, no token twice, no waiter left 
         const int rounds = support::wanted_driver() == "every" ? 250 : 80;
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         // A trigger records every token that a grant writes.
-        const std::string lease = database.prefix() + "lease";
+        const std::string lease = database.prefix() + "lock";
         const std::string grants = database.prefix() + "grants";
         database.run("create table " + grants +
                      " (name varchar(255), token bigint, grant_id bigint)");
@@ -895,7 +895,7 @@ TEST_CASE("all transitions at once: no deadlock, no token twice, no waiter left 
         MESSAGE("grants ", database.number("select count(*) from " + grants), ", cycles ", cycles);
         CHECK(database.number("select count(*) from rowlock_ticket w join rowlock_session s on "
                               "s.id = w.session where not s.ended") == 0);
-        CHECK(database.number("select count(*) from rowlock_lease l join rowlock_session s on "
+        CHECK(database.number("select count(*) from rowlock_lock l join rowlock_session s on "
                               "s.id = l.session where not s.ended") == 0);
         database.run("drop table " + grants + (postgresql ? " cascade" : ""));
     }
@@ -1031,7 +1031,7 @@ private:
         hand_.enqueue(name, session_, grant_id);
         mine.answered = clock_.fetch_add(1);
         for (const auto& place : hand_.entries_of(session_).waiting) {
-            if (place.free) (void)hand_.grant_next(place.name);
+            if (place.servable) (void)hand_.grant_next(place.name);
         }
         if (gives_up && hand_.cancel({grant_id}).size() == 1) {
             (void)hand_.grant_next(name);
@@ -1112,7 +1112,7 @@ TEST_CASE(
             grants += of_name.tokens.size();
         }
         CHECK(database.number("select count(*) from rowlock_ticket") == 0);
-        CHECK(database.number("select count(*) from rowlock_lease where session is not null") == 0);
+        CHECK(database.number("select count(*) from rowlock_lock where session is not null") == 0);
         MESSAGE(std::string{support::to_string(database.which())}, ": grants ", grants);
     }
 }

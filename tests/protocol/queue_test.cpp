@@ -52,7 +52,7 @@ TEST_CASE("a released lease goes from waiter to waiter in the order of their tic
         CHECK(places.waiting[0].position == 1);
         CHECK(places.waiting[1].position == 3);
         CHECK(places.waiting[0].holder_session == session_id{1});
-        CHECK_FALSE(places.waiting[0].free);
+        CHECK_FALSE(places.waiting[0].servable);
         CHECK(places.waiting[0].remaining > 50s);
         CHECK(grant_id_of(hand.grant_next("job")) == grant_id{});  // it is held
 
@@ -81,7 +81,7 @@ TEST_CASE("a released lease goes from waiter to waiter in the order of their tic
         CHECK(last.freed);
         CHECK_FALSE(last.next.has_value());
         CHECK(database.number("select count(*) from rowlock_ticket") == 0);
-        CHECK(database.number("select count(*) from rowlock_lease where session is null") == 1);
+        CHECK(database.number("select count(*) from rowlock_lock where session is null") == 1);
         CHECK(hand.acquire("job", session_id{1}, grant_id{12}).token > token);
     }
 }
@@ -94,15 +94,15 @@ TEST_CASE("grant_next grants a free lease to the first live waiter, once") {
         hand.enqueue("job", session_id{2}, grant_id{22});
         hand.enqueue("job", session_id{3}, grant_id{33});
         REQUIRE(hand.entries_of(session_id{2}).waiting.size() == 1);
-        CHECK(hand.entries_of(session_id{2}).waiting[0].free);
+        CHECK(hand.entries_of(session_id{2}).waiting[0].servable);
         CHECK(grant_id_of(hand.grant_next("job")) == grant_id{22});  // the row was missing
         CHECK(grant_id_of(hand.grant_next("job")) == grant_id{});
         CHECK(hand.entries_of(session_id{2}).waiting.empty());
         REQUIRE(hand.entries_of(session_id{3}).waiting.size() == 1);
-        CHECK_FALSE(hand.entries_of(session_id{3}).waiting[0].free);
+        CHECK_FALSE(hand.entries_of(session_id{3}).waiting[0].servable);
         CHECK(hand.entries_of(session_id{3}).waiting[0].position == 1);
         hand.end(session_id{2});
-        CHECK(hand.entries_of(session_id{3}).waiting[0].free);
+        CHECK(hand.entries_of(session_id{3}).waiting[0].servable);
         CHECK(grant_id_of(hand.grant_next("job")) == grant_id{33});
         CHECK(database.number("select count(*) from rowlock_ticket") == 0);
     }
@@ -160,7 +160,7 @@ TEST_CASE("PostgreSQL: a release waits for the disk behind a transaction pooler,
             CHECK((hand.db().query("show synchronous_commit", soon()).text(0, 0) == "on") ==
                   pooled);
             hand.run("commit");
-            CHECK(database.number("select count(*) from rowlock_lease where session is null") == 1);
+            CHECK(database.number("select count(*) from rowlock_lock where session is null") == 1);
             CHECK(hand.free("other", self, grant_id{10}));
             hand.end(self);
         }
@@ -238,7 +238,7 @@ TEST_CASE("a waiter whose time limit has passed is passed over, and blocks no ne
             CHECK(done.next->grant_id == grant(passed ? 30 : 20));
 
             // As a poll serves it: the lease is free, no release hands it over.
-            database.run("update rowlock_lease set session = null where name = '" + name + "'");
+            database.run("update rowlock_lock set session = null where name = '" + name + "'");
             CHECK(grant_id_of(hand.grant_next(name)) == (passed ? grant_id{} : grant(30)));
             if (!passed) continue;
             CHECK(hand.names_with_waiters({name}).empty());
@@ -352,7 +352,7 @@ TEST_CASE("an enqueue that reads the lease finds what a look behind it finds") {
         CHECK(held.session == session_id{1});
         CHECK_FALSE(held.retained);
         CHECK(held.remaining > 40s);
-        database.run("update rowlock_lease set retained = grant_id");
+        database.run("update rowlock_lock set retained = grant_id");
         CHECK(look().retained);
         REQUIRE(hand.release("job", session_id{1}, grant_id{10}).freed);
         CHECK(look().free);
@@ -392,10 +392,10 @@ TEST_CASE("a grant copies thread, note and deadline from the queue entry to the 
             // The next grant keeps none of them.
             hand.enqueue("job", session_id{1}, grant_id{11});
             REQUIRE(hand.release("job", session_id{2}, grant_id{22}).next.has_value());
-            CHECK(database.number("select count(*) from rowlock_lease where thread is null and "
+            CHECK(database.number("select count(*) from rowlock_lock where thread is null and "
                                   "note is null and deadline is null and session = 1") == 1);
             REQUIRE(hand.release("job", session_id{1}, grant_id{11}).freed);
-            CHECK(database.number("select count(*) from rowlock_lease where acquired_at is null "
+            CHECK(database.number("select count(*) from rowlock_lock where acquired_at is null "
                                   "and session is null and grant_id is null") == 1);
         }
     }
@@ -409,8 +409,8 @@ TEST_CASE("a lease whose own deadline has passed is free for the queue") {
         REQUIRE(grant_id_of(hand.grant_next("job")) == grant_id{10});
         hand.enqueue("job", session_id{2}, grant_id{22});
         CHECK(hand.entries_of(session_id{2}).waiting.at(0).remaining <= 50ms);
-        REQUIRE(
-            support::eventually([&] { return hand.entries_of(session_id{2}).waiting.at(0).free; }));
+        REQUIRE(support::eventually(
+            [&] { return hand.entries_of(session_id{2}).waiting.at(0).servable; }));
         CHECK(hand.entries_of(session_id{2}).waiting.at(0).remaining == 0us);
         CHECK(grant_id_of(hand.grant_next("job")) == grant_id{22});
         CHECK_FALSE(hand.release("job", session_id{1}, grant_id{10}).freed);
@@ -433,7 +433,7 @@ TEST_CASE("a newcomer does not overtake the queue unless it barges, and its try 
             CHECK(hand.acquire("another", session_id{1}, grant_id{12}).what ==
                   attempt::outcome::granted);
             CHECK(hand.release("another", session_id{1}, grant_id{12}).freed);
-            const std::string held = "select count(*) from rowlock_lease where session is not null";
+            const std::string held = "select count(*) from rowlock_lock where session is not null";
             CHECK(database.number(held) == 0);
             const auto barging =
                 hand.acquire("job", session_id{1}, grant_id{11}, {.barging = true});
@@ -525,14 +525,14 @@ TEST_CASE("PostgreSQL: the end of a session reads only leases with waiters") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const protocol_connection hand{database};
         database.run(
-            "insert into rowlock_lease (name, token, changed_at) "
+            "insert into rowlock_lock (name, token, changed_at) "
             "select 'n' || i, 1, clock_timestamp() from generate_series(1, 5000) i");
         database.run(
             "insert into rowlock_session (id, owner, host, pid, program, ttl_us, "
             "expires_at, opened_at) select i, 'o', 'h', 1, 'p', 1, "
             "clock_timestamp() + interval '1 h', clock_timestamp() "
             "from generate_series(1, 2000) i");
-        database.run("analyze rowlock_lease");
+        database.run("analyze rowlock_lock");
         database.run("analyze rowlock_session");
         std::string text = hand.statements()("queues_of_session").text();
         for (auto at = text.find("$1"); at != std::string::npos; at = text.find("$1")) {
@@ -541,7 +541,7 @@ TEST_CASE("PostgreSQL: the end of a session reads only leases with waiters") {
         const auto plan = hand.db().query("explain " + text, soon());
         const auto all = lines_of(plan);
         CAPTURE(all);
-        CHECK(all.find("Seq Scan on " + database.prefix() + "lease") == std::string::npos);
+        CHECK(all.find("Seq Scan on " + database.prefix() + "lock") == std::string::npos);
     }
 }
 
@@ -550,7 +550,7 @@ TEST_CASE("PostgreSQL: the rows of held leases are not each compared with each n
         const protocol_connection hand{database};
         const auto add = [&](int first, int last) {
             database.run(
-                "insert into rowlock_lease (name, token, session, grant_id, changed_at) "
+                "insert into rowlock_lock (name, token, session, grant_id, changed_at) "
                 "select 'n' || l, l, 1, l, clock_timestamp() from generate_series(" +
                 std::to_string(first) + ", " + std::to_string(last) + ") l");
         };
@@ -558,7 +558,7 @@ TEST_CASE("PostgreSQL: the rows of held leases are not each compared with each n
         const support::protocols by{hand.statements()};
         // A plan for a small table, which stays until the table is analyzed again.
         add(1, 20);
-        database.run("analyze rowlock_lease");
+        database.run("analyze rowlock_lock");
         hand.db().query("set plan_cache_mode = force_generic_plan", soon());
         CHECK(by.queue().held_of(hand.db(), session_id{1}, one, soon()).size() == 1);
         add(21, 1000);
@@ -622,7 +622,7 @@ TEST_CASE(
             "insert into rowlock_ticket (name, session, grant_id, enqueued_at) "
             "select 'queue', i, i, clock_timestamp() from generate_series(1, 20000) i");
         database.run(
-            "update rowlock_lease set served = (select max(w.ticket) from rowlock_ticket w)");
+            "update rowlock_lock set served = (select max(w.ticket) from rowlock_ticket w)");
         database.run("delete from rowlock_ticket");
         database.run("analyze rowlock_ticket");
         const auto& statements = hand.statements();
@@ -681,7 +681,7 @@ TEST_CASE(
         CHECK(hand.leases().reclaim(hand.db(), "me", session_id{3}, {}, soon()) ==
               std::vector{session_id{1}});
         CHECK(grant_id_of(hand.grant_next("kept")) == grant_id{});
-        CHECK(database.number("select session from rowlock_lease where name = 'kept'") == 3);
+        CHECK(database.number("select session from rowlock_lock where name = 'kept'") == 3);
         CHECK(hand.queues_of_session(session_id{1}) == names{"queue"});
         CHECK(grant_id_of(hand.grant_next("queue")) == grant_id{22});
     }
@@ -903,8 +903,8 @@ TEST_CASE("a queue entry behind the watermark is reported, and is found again af
         CHECK_FALSE(before.waiting[0].behind_watermark);
         const bool marks = hand.db().speaks() == sql::dialect::postgresql;
         if (marks) {
-            database.run("update rowlock_lease set served = " +
-                         to_string(before.waiting[0].ticket) + " + 300");
+            database.run("update rowlock_lock set served = " + to_string(before.waiting[0].ticket) +
+                         " + 300");
             CHECK(hand.names_with_waiters({"job"}).empty());  // the control: the entry is not found
         }
         const auto behind_watermark = hand.entries_of(session_id{2});
@@ -935,6 +935,6 @@ TEST_CASE("entries_at() reads only the session's entries that were asked for") {
         REQUIRE(seen.waiting.size() == 1);
         CHECK(seen.waiting[0].grant_id == grant_id{20});
         CHECK(seen.waiting[0].position == 2);
-        CHECK_FALSE(seen.waiting[0].free);
+        CHECK_FALSE(seen.waiting[0].servable);
     }
 }

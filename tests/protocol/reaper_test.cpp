@@ -43,7 +43,7 @@ void age(support::lock_database& database, const std::string& table, const std::
 
 /// Runs a round for which retention (1 h) and grace (10 min) have passed since all earlier changes.
 reap_report reap_an_hour_later(support::lock_database& database) {
-    age(database, "lease", "changed_at", 3601);
+    age(database, "lock", "changed_at", 3601);
     age(database, "token_floor", "raised_at", 601);
     return reap(database.source(), database.reaping(1h, 10min));
 }
@@ -60,7 +60,7 @@ void add_reapable(support::lock_database& database, int rows, Name name) {
         values += (i == 0 ? "('" : ", ('") + std::string{name(i)} + "', " + std::to_string(i + 1) +
                   ", " + then + ")";
     }
-    database.run("insert into rowlock_lease (name, token, changed_at) values " + values);
+    database.run("insert into rowlock_lock (name, token, changed_at) values " + values);
     database.run("update rowlock_token_floor set floor = 1000, settled = 1000");
 }
 
@@ -69,7 +69,7 @@ std::string numbered(int i) {
 }
 
 std::int64_t rows_of(support::lock_database& database) {
-    return database.number("select count(*) from rowlock_lease");
+    return database.number("select count(*) from rowlock_lock");
 }
 
 /// PostgreSQL's statement that deletes rows, on the test's own connection and in its transaction.
@@ -108,7 +108,7 @@ bool survives(support::lock_database& database, deletion& reaper) {
         "where l.ctid >",
         "where (select pg_advisory_xact_lock_shared(20261121)) is not null and l.ctid >");
     add_reapable(database, 3, numbered);
-    database.run("update rowlock_lease set name = 'late' where name = 'job 1001'");
+    database.run("update rowlock_lock set name = 'late' where name = 'job 1001'");
     client locks{database.source(), database.options()};
 
     database.run("select pg_advisory_lock(20261121)");
@@ -122,7 +122,7 @@ bool survives(support::lock_database& database, deletion& reaper) {
     CHECK(lease.token().value() > 1000);
     database.run("select pg_advisory_unlock(20261121)");
     CHECK(deleted.get() >= 2);
-    return database.number("select count(*) from rowlock_lease where name = 'late'") == 1;
+    return database.number("select count(*) from rowlock_lock where name = 'late'") == 1;
 }
 
 }  // namespace
@@ -139,12 +139,12 @@ TEST_CASE("a name whose row was reaped gets greater tokens") {
         auto untouched = locks.acquire("held");
 
         CHECK(reap_an_hour_later(database).leases_pending == 1);  // the floor rises first
-        CHECK(database.number("select count(*) from rowlock_lease") == 2);
+        CHECK(database.number("select count(*) from rowlock_lock") == 2);
         const auto second =
             reap_an_hour_later(database);  // then it settles, and the row is deleted
         CHECK(second.leases_deleted == 1);
         CHECK(second.leases_pending == 0);
-        CHECK(database.number("select count(*) from rowlock_lease") == 1);
+        CHECK(database.number("select count(*) from rowlock_lock") == 1);
         CHECK(untouched.held());
 
         const auto next = locks.acquire("job");
@@ -161,7 +161,7 @@ TEST_CASE("control: old tokens repeat after a row is deleted by hand without the
         client locks{database.source(), database.options()};
         locks.acquire("job").release();
         const auto last = locks.acquire("job").token();
-        database.run("delete from rowlock_lease where name = 'job'");
+        database.run("delete from rowlock_lock where name = 'job'");
         CHECK(locks.acquire("job").token() <= last);
     }
 }
@@ -171,14 +171,14 @@ TEST_CASE("a row is not deleted before the floor has settled for the grace") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
         locks.acquire("job").release();
-        age(database, "lease", "changed_at", 3601);
+        age(database, "lock", "changed_at", 3601);
         const auto options = database.reaping(1h, 10min);
         for (int round = 0; round < 3; ++round) {
             const auto report = reap(database.source(), options);
             CHECK(report.leases_deleted == 0);
             CHECK(report.leases_pending == 1);
         }
-        CHECK(database.number("select count(*) from rowlock_lease") == 1);
+        CHECK(database.number("select count(*) from rowlock_lock") == 1);
     }
 }
 
@@ -192,7 +192,7 @@ TEST_CASE(
         const auto db = database.connect();
         protocol.open_session(*db, {session_id{1}, "owner", "host", "program", 1, 60s}, soon());
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        const std::string lease = database.prefix() + "lease";
+        const std::string lease = database.prefix() + "lock";
         const auto blocker = database.connect();
         blocker->query("begin", soon());
         blocker->query("insert into " + lease + " (name, token, changed_at) values ('job', 41, " +
@@ -224,7 +224,7 @@ TEST_CASE("MariaDB: a new lease has its row's token, though the floor rose behin
     const auto lease = locks.acquire("job");
     CHECK(rose);
     CHECK(lease.token().value() > 1000);
-    CHECK(database.number("select token from rowlock_lease where name = 'job'") ==
+    CHECK(database.number("select token from rowlock_lock where name = 'job'") ==
           lease.token().value());
 }
 
@@ -247,11 +247,10 @@ TEST_CASE("expired sessions are ended, their leases freed, and unreferenced rows
         options.batch = 3;  // several batches
         const auto report = reap(database.source(), options);
         CHECK(report.sessions_ended == 7);
-        CHECK(
-            report.leases_freed ==
-            database.number(
-                "select count(*) from rowlock_lease where name like 'job %' and session is null"));
-        CHECK(database.number("select count(*) from rowlock_lease where session is not null") == 1);
+        CHECK(report.leases_freed ==
+              database.number(
+                  "select count(*) from rowlock_lock where name like 'job %' and session is null"));
+        CHECK(database.number("select count(*) from rowlock_lock where session is not null") == 1);
         CHECK(database.number("select count(*) from rowlock_session") == 1);
         CHECK(lease.held());
         CHECK(locks.stats().sessions == 1);
@@ -270,7 +269,7 @@ TEST_CASE("an ended session is kept while a lease names it, as one whose row was
         // A round that frees the leases of ended sessions does not wait for locked rows.
         network.before([&](std::string_view what) {
             if (what != "ended_holders" || std::exchange(named, true)) return;
-            database.run("update rowlock_lease set session = 1");
+            database.run("update rowlock_lock set session = 1");
         });
         reap(network.wrap(database.source()), database.reaping(1h, 10min));
         network.before({});
@@ -280,7 +279,7 @@ TEST_CASE("an ended session is kept while a lease names it, as one whose row was
         CHECK(database.number("select count(*) from rowlock_session where id = 3") == 1);
         reap(database.source(), database.reaping(1h, 10min));
         CHECK(database.number("select count(*) from rowlock_session") == 1);
-        CHECK(database.number("select count(*) from rowlock_lease where session is null") == 1);
+        CHECK(database.number("select count(*) from rowlock_lock where session is null") == 1);
     }
 }
 
@@ -305,7 +304,7 @@ TEST_CASE("rows of names with tickets are kept, and tickets of dead sessions are
         CHECK(first.waiters_removed == 1);
         const auto second = reap_an_hour_later(database);
         CHECK(second.leases_deleted == 0);
-        CHECK(database.number("select count(*) from rowlock_lease where name = 'job'") == 1);
+        CHECK(database.number("select count(*) from rowlock_lock where name = 'job'") == 1);
     }
 }
 
@@ -357,7 +356,7 @@ TEST_CASE("several reapers, takers and releases at once: no deadlock, no smaller
         bool idle = false;
         const auto grow_old = [&] {  // with no statement of a taker on its way
             try {
-                if (!idle) age(database, "lease", "changed_at", 3601);
+                if (!idle) age(database, "lock", "changed_at", 3601);
                 idle = true;
                 age(database, "token_floor", "raised_at", 601);
             } catch (const error& failure) {  // of a deadlock with a reaper
@@ -411,9 +410,9 @@ TEST_CASE("MariaDB: a lease that is acquired between the reaper's read and its d
     REQUIRE(late);
     CHECK(report.leases_deleted == 2);
     CHECK(late->held());
-    CHECK(database.number("select count(*) from rowlock_lease where name = 'job 1001'") == 1);
+    CHECK(database.number("select count(*) from rowlock_lock where name = 'job 1001'") == 1);
     // Control: a deletion by name alone would have deleted it.
-    CHECK(database.run("delete from rowlock_lease where name = 'job 1001'").affected() == 1);
+    CHECK(database.run("delete from rowlock_lock where name = 'job 1001'").affected() == 1);
 }
 
 // shows: promise-10
@@ -423,7 +422,7 @@ TEST_CASE(
         const auto reaper = database.connect();
         const auto remove = [&] {
             if (database.speaks() == sql::dialect::mysql) {
-                reaper->query("delete from " + database.prefix() + "lease", soon());
+                reaper->query("delete from " + database.prefix() + "lock", soon());
                 return;
             }
             constexpr std::int64_t an_hour = 3'600'000'000;
@@ -435,7 +434,7 @@ TEST_CASE(
         client locks{database.source(), database.options()};
         for (const std::string end : {"commit", "rollback"}) {
             CAPTURE(end);
-            database.run("delete from rowlock_lease");
+            database.run("delete from rowlock_lock");
             add_reapable(database, 3, numbered);
             reaper->query("begin", soon());
             remove();
@@ -567,7 +566,7 @@ TEST_CASE("leases of dead sessions are freed past others whose rows stay locked"
         const std::string shared = postgresql ? "for share" : "lock in share mode";
         fenced->query("begin", soon());
         fenced->query(
-            "select 1 from " + database.prefix() + "lease where name = 'job 1007' " + shared,
+            "select 1 from " + database.prefix() + "lock where name = 'job 1007' " + shared,
             soon());
         auto options = database.reaping(30s, 10min);
         options.batch = 2;
@@ -597,7 +596,7 @@ TEST_CASE("PostgreSQL: a reaper goes on behind rows that it cannot free") {
     const auto fenced = database.source().connect(soon());
     fenced->query("begin", soon());
     fenced->query("select 1 from " + database.prefix() +
-                      "lease where name in ('job 1000', 'job 1001', 'job 1007') for share",
+                      "lock where name in ('job 1000', 'job 1001', 'job 1007') for share",
                   soon());
     auto options = database.reaping(1h, 10min);
     options.batch = 2;  // fewer than are locked
@@ -614,7 +613,7 @@ TEST_CASE("a round reads the table of leases a few times, however many batches i
         return database.number(
             "select seq_tup_read + coalesce(idx_tup_fetch, 0) from pg_stat_all_tables where relid "
             "= '" +
-            database.prefix() + "lease'::regclass");
+            database.prefix() + "lock'::regclass");
     };
     // The server publishes a connection's reads soon after it closes.
     const auto read_by = [&](const std::function<void()>& work) {

@@ -16,7 +16,7 @@ using support::soon;
 TEST_CASE("a grant that is asked for through its row is retained no further") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const protocol_session keeper{database, session_id{1}};
-        const auto token_of = [&] { return database.number("select token from rowlock_lease"); };
+        const auto token_of = [&] { return database.number("select token from rowlock_lock"); };
         const auto retained = [&](grant_id grant) {
             const auto token = token_of();
             return keeper.leases().retain(keeper.db(),

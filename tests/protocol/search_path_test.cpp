@@ -510,7 +510,7 @@ TEST_CASE("a fence reads the tables of its client, not others that the caller's 
     planted().owner().query("grant all on schema decoy to public", soon());
     mine->query("set search_path = decoy", soon());
     migrate(postgresql::open(planted().url() + "?options=-csearch_path%3Ddecoy"));
-    CHECK(mine->query("select count(*) from rowlock_lease", soon()).integer(0, 0) == 0);
+    CHECK(mine->query("select count(*) from rowlock_lock", soon()).integer(0, 0) == 0);
     mine->query("begin", soon());
     CHECK_NOTHROW(fence(*mine, lease));
     mine->query("commit", soon());

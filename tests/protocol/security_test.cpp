@@ -4,6 +4,7 @@
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include "support/server_address.hpp"
+#include "support/serving.hpp"
 #include "support/tcp_relay.hpp"
 #include <rowlock/history.hpp>
 #include <rowlock/open.hpp>
@@ -36,8 +37,8 @@ namespace {
 
 /// Text that would be SQL if it were pasted into a statement. Each may be a lock's name.
 const std::vector<std::string> hostile_names{
-    "'; drop table rowlock_lease; --",
-    "\\'; drop table rowlock_lease; --",
+    "'; drop table rowlock_lock; --",
+    "\\'; drop table rowlock_lock; --",
     "x' or '1'='1",
     "\" ` [ ] { } ( )",
     "$1 $2 $$ $a$ ? ?? :a ::int @x @@version",
@@ -109,7 +110,7 @@ TEST_CASE("hostile text stays text: names, notes and owners come back unchanged"
         }
         CHECK(bystander.held());
         CHECK(other.inspect("x")->holder);
-        CHECK(database.number("select count(*) from rowlock_lease") ==
+        CHECK(database.number("select count(*) from rowlock_lock") ==
               static_cast<std::int64_t>(hostile_names.size()) + 1);
     }
 }
@@ -182,7 +183,7 @@ TEST_CASE("a session that knows all ids cannot release another session's lease")
                             .freed);
         }
         CHECK_FALSE(leases.end_expired_session(*db, lease.session_id(), soon()));
-        CHECK_FALSE(queue.grant_next(*db, "job", soon()));
+        CHECK_FALSE(support::serve_one(queue, *db, "job", soon()));
         const std::vector places{lease.grant_id()};
         CHECK(queue.cancel(*db, places, soon()).empty());
         CHECK(lease.held());

@@ -26,7 +26,7 @@ TEST_CASE("a request at once ends a lease when its session would expire, no earl
         REQUIRE(token);
         REQUIRE(holder.leases().request_release(holder.db(), "job", *token, {.reason = "a backup"},
                                                 soon()));
-        CHECK(database.number("select count(*) from rowlock_lease l join rowlock_session s on s.id "
+        CHECK(database.number("select count(*) from rowlock_lock l join rowlock_session s on s.id "
                               "= l.session where l.deadline = s.expires_at") == 1);
     }
 }
@@ -63,7 +63,7 @@ TEST_CASE("an adopted lease keeps its deadline and the request for its release, 
         REQUIRE(found);
         for (const auto& each : {*adopted, *found}) {
             CHECK(each.token ==
-                  database.number("select token from rowlock_lease where name = 'job'"));
+                  database.number("select token from rowlock_lock where name = 'job'"));
             REQUIRE(each.left);
             CHECK(*each.left > 5min);
             CHECK(*each.left <= 10min);

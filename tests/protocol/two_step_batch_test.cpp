@@ -76,7 +76,7 @@ public:
         : db_{database.source().connect(soon())} {
         db_->query("begin", soon());
         db_->query(
-            "select * from " + database.prefix() + "lease where name = '" + name + "' " + mode,
+            "select * from " + database.prefix() + "lock where name = '" + name + "' " + mode,
             soon());
     }
     void end() const { db_->query("rollback", soon()); }
@@ -98,13 +98,13 @@ auto timed(Action action) {
 
 bool held_by(support::lock_database& database, const std::string& name, session_id session,
              grant_id grant_id) {
-    return database.number("select count(*) from rowlock_lease where name = '" + name +
+    return database.number("select count(*) from rowlock_lock where name = '" + name +
                            "' and session = " + to_string(session) +
                            " and grant_id = " + to_string(grant_id)) == 1;
 }
 
 std::int64_t held(support::lock_database& database) {
-    return database.number("select count(*) from rowlock_lease where session is not null");
+    return database.number("select count(*) from rowlock_lock where session is not null");
 }
 
 std::vector<std::string> numbered(int count) {
@@ -144,7 +144,7 @@ TEST_CASE("a lease is reacquired with the token at which it was released") {
         const auto known = self.acquire_and_free("job");
         REQUIRE(self.reacquire("job", grant_id{11}, known));
         CHECK(held_by(database, "job", session_id{1}, grant_id{11}));
-        CHECK(database.number("select token from rowlock_lease") == known + 1);
+        CHECK(database.number("select token from rowlock_lock") == known + 1);
         CHECK(self.leases().find_grant(self.db(), "job", session_id{1}, grant_id{11}, soon()) ==
               known + 1);
         CHECK_FALSE(self.reacquire("job", grant_id{12}, known));  // this session holds it
@@ -303,7 +303,7 @@ TEST_CASE("neither a reacquire nor a batch locks its session: heartbeats do not 
             CHECK(beats());
         }
         SUBCASE("control: a join in the statement locks it") {
-            self.db().query("update " + database.prefix() + "lease l join " + database.prefix() +
+            self.db().query("update " + database.prefix() + "lock l join " + database.prefix() +
                                 "session m on m.id = 1 and m.ended = 0 set l.token = l.token + 1",
                             soon());
             auto late = std::async(std::launch::async, [&] {
@@ -393,7 +393,7 @@ TEST_CASE("several leases with any names are granted and released together") {
         const auto freed = self.release_all(grants);
         CHECK(std::ranges::count(freed, true) == 32);
         CHECK(held(database) == 0);
-        CHECK(database.number("select count(*) from rowlock_lease where grant_id is not null or "
+        CHECK(database.number("select count(*) from rowlock_lock where grant_id is not null or "
                               "thread is not null or note is not null or deadline is not null or "
                               "acquired_at is not null") == 0);
         // A repeated release frees nothing, and leaves a newer grant alone.
@@ -427,7 +427,7 @@ TEST_CASE("a batch locks only its own rows, even if the table has few others") {
         const auto names = numbered(12);
         for (const auto& name : names) self.acquire_and_free(name);
         self.acquire_and_free("another");
-        database.run("analyze table rowlock_lease");
+        database.run("analyze table rowlock_lock");
         const row_lock somebody{database, "another", "for update"};
         for (int round = 0; round < 3; ++round) {
             const auto start = self.db().round_trips();
@@ -507,7 +507,7 @@ TEST_CASE("control: one locked row delays a batch in a statement that waits") {
         auto late = std::async(std::launch::async, [&] {
             return self.db()
                 .query("update " + database.prefix() +
-                           "lease set token = token + 1 where name in ('a', 'b')",
+                           "lock set token = token + 1 where name in ('a', 'b')",
                        soon())
                 .affected();
         });
@@ -577,7 +577,7 @@ TEST_CASE("a batch grants nothing to an ended session") {
         }
         CHECK(granted(self.acquire_all({"a", "b", "new"})) == 0);
         CHECK(held(database) == 0);
-        CHECK(database.number("select count(*) from rowlock_lease") == 2);
+        CHECK(database.number("select count(*) from rowlock_lock") == 2);
     }
 }
 
@@ -586,10 +586,10 @@ TEST_CASE("each token of a batch is above the floor and above its row's own toke
         const group_session self{database, session_id{1}};
         for (const auto* name : {"a", "b", "c"}) self.acquire_and_free(name);
         database.run("update rowlock_token_floor set floor = 1000");
-        database.run("update rowlock_lease set token = 2000 where name = 'b'");
+        database.run("update rowlock_lock set token = 2000 where name = 'b'");
         const auto got = self.acquire_all({"a", "b", "c", "new"});
         CHECK(got == tokens{1001, 2001, 1001, 1001});
-        CHECK(database.number("select sum(token) from rowlock_lease") == 3 * 1001 + 2001);
+        CHECK(database.number("select sum(token) from rowlock_lock") == 3 * 1001 + 2001);
     }
 }
 
@@ -602,11 +602,10 @@ TEST_CASE("a batch takes the leases of ended sessions and leases past their dead
         REQUIRE(alive.try_acquire("b", grant_id{31}));
         REQUIRE(alive.try_acquire("c", grant_id{32}));
         dead.leases().end_session(dead.db(), session_id{2}, soon());
-        database.run("update rowlock_lease set deadline = 1 where name = 'b'");
+        database.run("update rowlock_lock set deadline = 1 where name = 'b'");
         const auto got = self.acquire_all({"a", "b", "c"});
         CHECK(got == tokens{2, 2, std::nullopt});
-        CHECK(database.number("select count(*) from rowlock_lease where deadline is not null") ==
-              0);
+        CHECK(database.number("select count(*) from rowlock_lock where deadline is not null") == 0);
         // A session that expired without being ended must be ended first. A batch does not do that.
         const group_session expired{database, session_id{4}};
         REQUIRE(expired.try_acquire("d", grant_id{41}));
@@ -649,7 +648,7 @@ TEST_CASE(
                 });
                 CHECK(granted(self.acquire_all({"x", "y"})) == 0);
                 CHECK(held_by(database, "y", session_id{2}, grant_id{23}));
-                CHECK(database.number("select count(*) from rowlock_lease where name = 'x'") == 0);
+                CHECK(database.number("select count(*) from rowlock_lock where name = 'x'") == 0);
             }
         }
     }
@@ -676,7 +675,7 @@ TEST_CASE("a name whose insert is uncommitted does not delay a batch") {
         const auto other = database.connect();
         other->query("begin", soon());
         other->query("insert into " + database.prefix() +
-                         "lease (name, token, changed_at) values ('y', 1, 1)",
+                         "lock (name, token, changed_at) values ('y', 1, 1)",
                      soon());
         const auto got = timed([&] { return self.acquire_all({"a", "x", "y"}); });
         CHECK(got == tokens{2, std::nullopt, std::nullopt});
@@ -695,7 +694,7 @@ TEST_CASE("two batches with the same names in opposite order do not wait for eac
             const group_session other{database, session_id{2 + count}};
             auto names = numbered(count);
             for (const auto& name : names) self.acquire_and_free(name);
-            database.run("update rowlock_lease set token = 3");
+            database.run("update rowlock_lock set token = 3");
             auto turned = names;
             std::ranges::reverse(turned);
             // This session has an uncommitted grant of the first half when the other one begins at
@@ -710,7 +709,7 @@ TEST_CASE("two batches with the same names in opposite order do not wait for eac
             CHECK_FALSE(theirs.back());
             self.db().query("commit", soon());
             CHECK(held(database) == count);
-            database.run("update rowlock_lease set session = null, grant_id = null");
+            database.run("update rowlock_lock set session = null, grant_id = null");
         }
     }
 }
@@ -719,7 +718,7 @@ TEST_CASE("control: two transactions that wait for rows in opposite order deadlo
     if (support::lock_database database{backend::mariadb}; database.there()) {
         const group_session self{database, session_id{1}};
         for (const auto* name : {"a", "b"}) self.acquire_and_free(name);
-        const std::string lease = database.prefix() + "lease";
+        const std::string lease = database.prefix() + "lock";
         const auto lock = [&](sql::connection& db, const std::string& name) {
             db.query("update " + lease + " set token = token + 1 where name = '" + name + "'",
                      soon());
@@ -759,7 +758,7 @@ TEST_CASE("the grants of a batch whose reply was lost are found by their ids") {
                                                 each.grant_id, soon()) > 0);
             }
             // A batch that was lost before its commit granted nothing.
-            database.run("update rowlock_lease set session = null, grant_id = null");
+            database.run("update rowlock_lock set session = null, grant_id = null");
             const group_session third{database, network.wrap(database.source()),
                                       session_id{count + 2}};
             network.after({});
@@ -770,7 +769,7 @@ TEST_CASE("the grants of a batch whose reply was lost are found by their ids") {
             network.before({});
             CHECK(held(database) == 0);
             if (sqlite) CHECK(granted(again.acquire_all(names)) == names.size());
-            database.run("update rowlock_lease set session = null, grant_id = null");
+            database.run("update rowlock_lock set session = null, grant_id = null");
         }
     }
 }
@@ -803,7 +802,7 @@ TEST_CASE("the release of a batch never reports a lost lease as released") {
             const auto names = numbered(count);
             REQUIRE(std::cmp_equal(granted(self.acquire_all(names)), count));
             database.run(
-                "update rowlock_lease set session = null, grant_id = null, token = token + 1 "
+                "update rowlock_lock set session = null, grant_id = null, token = token + 1 "
                 "where name = 'n1'");
             // One statement cannot report which lease was lost. A transaction can.
             const bool told = database.speaks() == sql::dialect::sqlite || count > 16;
@@ -888,7 +887,7 @@ TEST_CASE("a probe of several leases reports what a probe of each reports") {
         REQUIRE(other.try_acquire("past its deadline", grant_id{25}));
         dead.end();
         database.run("update rowlock_session set expires_at = 1 where id = 4");
-        database.run("update rowlock_lease set deadline = 1 where name = 'past its deadline'");
+        database.run("update rowlock_lock set deadline = 1 where name = 'past its deadline'");
         database.run("update rowlock_token_floor set floor = 5");
         std::vector<std::string_view> names{
             "free", "waited", "absent",  "absent and waited", "held",

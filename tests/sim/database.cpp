@@ -225,7 +225,7 @@ void prepare_databases() {
             "create trigger sim_watch after update on sim_guarded when new.token < old.token "
             "begin insert into sim_stale_write values (new.name, old.token, new.token); end;"
             // What PostgreSQL's statements notify by themselves.
-            "create trigger sim_grant after update of grant_id on rowlock_lease "
+            "create trigger sim_grant after update of grant_id on rowlock_lock "
             "when new.session is not null and new.grant_id <> old.grant_id "
             "begin select sim_note_grant(new.session, new.grant_id, new.token); end");
 }
@@ -421,7 +421,7 @@ void database::granted(const grant& what) const {
 void database::notify_of_grants() {
     for (const auto& one : std::exchange(granted_, {})) {
         const auto rows = ask(
-            "select m.wake_address, m.wake_secret from rowlock_lease l join rowlock_session m on "
+            "select m.wake_address, m.wake_secret from rowlock_lock l join rowlock_session m on "
             "m.id = l.session where l.grant_id = " +
             std::to_string(one.grant_id) + " and m.id = " + std::to_string(one.session));
         if (rows.empty()) continue;

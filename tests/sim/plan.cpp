@@ -58,6 +58,7 @@ public:
         }
         if (climate_ != climate::calm) draw_faults();
         draw_server();
+        plan_.one_name = server_dice_.chance(0.5);
         plan_.items = last_;
         return std::move(plan_);
     }

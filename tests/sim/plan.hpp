@@ -167,6 +167,7 @@ struct plan {
     i64 parties = 2;            ///< of a latch, and of a double barrier
     bool losses_count = false;  ///< of their parties
     server_traits database{};
+    bool one_name = false;    ///< a shared_mutex has the name of a lease: they are one lock
     i64 members = 0;          ///< of a quorum; 0: there is none
     i64 enforces_within = 0;  ///< between two rounds of a reaper that is always there; 0: none is
     i64 heals_at = 0;         ///< from then on nothing goes wrong, and holds are short

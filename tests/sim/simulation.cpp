@@ -235,7 +235,7 @@ private:
     }
     [[nodiscard]] std::vector<std::string> mode_names() const {
         auto all = lease_names();
-        for (auto& one : all) one = mode_name(one);
+        for (auto& one : all) one = mode_name(chosen(), one);
         return all;
     }
 
@@ -410,8 +410,8 @@ private:
         meetings_.end();
         expect_rows("sessions that live", live_sessions(), 0);
         expect_rows("used permits, of those in holds",
-                    database_->ask_number("select coalesce(sum(used), 0) from rowlock_semaphore"),
-                    database_->ask_number("select coalesce(sum(permits), 0) from rowlock_permit"));
+                    database_->ask_number("select coalesce(sum(used), 0) from rowlock_lock"),
+                    database_->ask_number("select coalesce(sum(weight), 0) from rowlock_hold"));
         const auto stale = database_->ask("select name, was, became from sim_stale_write");
         for (std::size_t i = 0; i < stale.rows(); ++i) {
             oracle_.fail(violation::fence, std::string{stale.text(i, 0)} + ": token " +

@@ -32,7 +32,7 @@ constexpr std::string_view statements = R"(
 -- statement raise_quorum_token
 insert into rowlock_quorum (name, token, changed_at)
 select l.name, max(b.floor + ($6 is null), coalesce($6, 0)), {now}
-  from rowlock_member b cross join rowlock_lease l cross join rowlock_session m
+  from rowlock_member b cross join rowlock_lock l cross join rowlock_session m
  where b.id = 1 and b.quorum = $4 and b.epoch = $5
    and l.name = $1 and l.session = $2 and l.grant_id = $3
    and m.id = l.session and b.ready_for <> '' and m.server_identity = b.ready_for and m.ttl_us <= b.max_ttl_us and {live}
@@ -65,13 +65,13 @@ update rowlock_member set epoch = $2, members = $3, changed_at = {now}
  where id = 1 and quorum = $1 and epoch < $2
 
 -- statement quorum_leases
-select l.name, l.token from rowlock_quorum q cross join rowlock_lease l where l.name = q.name and l.session is not null
+select l.name, l.token from rowlock_quorum q cross join rowlock_lock l where l.name = q.name and l.session is not null
 
 -- statement greatest_quorum_token
 select max(b.floor, coalesce((select max(q.token) from rowlock_quorum q), 0)) from rowlock_member b where b.id = 1
 
 -- statement lock_all
-select l.name, l.token, l.session, l.grant_id from rowlock_lease l
+select l.name, l.token, l.session, l.grant_id from rowlock_lock l
  where l.name in ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 
 -- statement before_listen

@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Weights: those of modes that exclude each other exceed the capacity.
+/// Weights: those of modes that exclude each other exceed the capacity. A lease has all of it.
 constexpr i64 capacity_of_modes = 1'000;
 i64 weight_of(lock_mode mode) {
     if (mode == lock_mode::shared) return 1;
@@ -161,7 +161,9 @@ private:
         switch (acts_on_holds() ? what_->target : what_->kind) {
             case hold_kind::shared_mutex:
             case hold_kind::several_modes:
-                for (const auto& name : what_->names) modes.push_back(mode_name(name));
+                for (const auto& name : what_->names) {
+                    modes.push_back(mode_name(scene_.chosen(), name));
+                }
                 return modes;
             case hold_kind::permits:
                 return {semaphore_name};
@@ -333,7 +335,7 @@ private:
         // Nothing while a transaction has the file locked.
         const auto latest = [&]() -> std::optional<state> {
             const auto rows = scene_.database().ask(
-                "select coalesce(max(token), 0), coalesce(max(grant_id), 0) from rowlock_lease "
+                "select coalesce(max(token), 0), coalesce(max(grant_id), 0) from rowlock_lock "
                 "where name = '" +
                 name + "'");
             if (rows.empty()) return std::nullopt;
@@ -681,6 +683,7 @@ private:
         belief made;
         made.where = &home_;
         made.name = hold.name();
+        made.weight = made.capacity = capacity_of_modes;
         made.token = hold.token().value();
         if constexpr (requires { hold.session_id(); }) {
             made.session = static_cast<i64>(hold.session_id());
@@ -702,7 +705,7 @@ private:
         // The grant is older than its answer.
         if (!scene_.clock_was_set()) {
             const i64 acquired_at = scene_.database().ask_number(
-                "select acquired_at from rowlock_lease where session is not null and name = '" +
+                "select acquired_at from rowlock_lock where session is not null and name = '" +
                 made.name + "'");
             if (acquired_at != 0) {
                 made.since = std::min(made.since, acquired_at * us - wall_clock(0));
@@ -870,7 +873,7 @@ private:
 
     /// All that a predecessor held, at once.
     void use(reclaimed_holds all) {
-        // An upgrade is a part of its hold.
+        // An upgrade is a part of its hold; an operator may have ended one by force since.
         const auto rows = [&](const std::string& table, const std::string& condition = {}) {
             return scene_.database().ask_number(
                 "select count(*) from " + table +
@@ -878,10 +881,10 @@ private:
                 "s.ended = 0 and s.owner = '" +
                 process_->options.owner + "'" + condition);
         };
-        require_all_taken("leases", all.leases.size(), rows("rowlock_lease"));
+        require_all_taken("leases", all.leases.size(), rows("rowlock_lock"));
         require_all_taken("permits and modes",
                           all.of_semaphores.size() + all.of_shared_mutexes.size(),
-                          rows("rowlock_permit", " and h.base is null"));
+                          rows("rowlock_hold", " and h.base is null and h.deadline is not 0"));
         beliefs entered;
         for (const auto& one : all.leases) entered.push_back(enter(one));
         for (const auto& one : all.of_semaphores) entered.push_back(enter(belief_in_permits(one)));
@@ -950,7 +953,6 @@ private:
     [[nodiscard]] belief belief_in_mode(const mode_lease& held) {
         auto made = belief_in(held);
         made.weight = weight_of(held.mode());
-        made.capacity = capacity_of_modes;
         made.rises = held.mode() == lock_mode::exclusive;
         return made;
     }

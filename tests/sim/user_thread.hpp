@@ -26,9 +26,9 @@ constexpr auto* barrier_name = "barrier";
 inline std::string quorum_name(const std::string& of) {
     return "quorum-" + of;
 }
-/// The shared_mutex beside the lease of that name.
-inline std::string mode_name(const std::string& of) {
-    return "modes-" + of;
+/// The shared_mutex for the lease of that name: another lock, or the same.
+inline std::string mode_name(const plan& in, const std::string& of) {
+    return in.one_name ? of : "modes-" + of;
 }
 
 /// What the threads of a simulation share.

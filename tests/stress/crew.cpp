@@ -202,7 +202,7 @@ std::unique_ptr<support::own_server> server_of_our_own(support::backend which) {
 
 remains left_in(support::lock_database& database) {
     return {database.number("select count(*) from rowlock_ticket"),
-            database.number("select count(*) from rowlock_lease where session is not null")};
+            database.number("select count(*) from rowlock_lock where session is not null")};
 }
 
 namespace {
@@ -227,14 +227,14 @@ bool kill_one(support::lock_database& database, const std::string& candidates, u
 bool kill_a_listener(support::lock_database& database, unsigned choice) {
     if (database.speaks() == dialect::postgresql) {
         // The waiter loop's connection: the last statement was LISTEN, or one that only it runs.
-        return kill_one(
-            database,
-            "select pid from pg_stat_activity a where pid <> pg_backend_pid() and "
-            "((query ilike 'listen %' and exists (select from rowlock_session s "
-            "where position(s.id::text in a.query) > 0)) or "
-            "(query ~ '^/. rowlock (entries|deadlocks|served|grant_next|names_with_waiters) ' "
-            "and query like '%rowlock_%'))",
-            choice);
+        return kill_one(database,
+                        "select pid from pg_stat_activity a where pid <> pg_backend_pid() and "
+                        "((query ilike 'listen %' and exists (select from rowlock_session s "
+                        "where position(s.id::text in a.query) > 0)) or "
+                        "(query ~ '^/. rowlock (entries|deadlocks|served|grant_next|grant_counted|"
+                        "names_with_waiters) ' "
+                        "and query like '%rowlock_%'))",
+                        choice);
     }
     if (database.speaks() == dialect::mysql) {
         return kill_one(

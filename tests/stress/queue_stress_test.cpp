@@ -150,11 +150,11 @@ void stand_by_hand(support::lock_database& database, int grant_id) {
 
 void grant_by_hand(support::lock_database& database, int token, int grant_id) {
     const std::string now = database.speaks() == dialect::postgresql ? "clock_timestamp()" : "0";
-    if (database.number("select count(*) from rowlock_lease") == 0) {
-        database.run("insert into rowlock_lease (name, token, changed_at) values ('a', 1, " + now +
+    if (database.number("select count(*) from rowlock_lock") == 0) {
+        database.run("insert into rowlock_lock (name, token, changed_at) values ('a', 1, " + now +
                      ")");
     }
-    database.run("update rowlock_lease set session = 1, token = " + std::to_string(token) +
+    database.run("update rowlock_lock set session = 1, token = " + std::to_string(token) +
                  ", grant_id = " + std::to_string(grant_id));
 }
 

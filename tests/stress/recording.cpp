@@ -139,7 +139,7 @@ baseline baseline_of(support::lock_database& database) {
     return {support::connections_of_this_process(), support::threads_of_this_process(),
             std::distance(begin(descriptors), end(descriptors)),
             database.number("select count(*) from rowlock_ticket"),
-            database.number("select count(*) from rowlock_lease where session is not null")};
+            database.number("select count(*) from rowlock_lock where session is not null")};
 }
 
 }  // namespace stress

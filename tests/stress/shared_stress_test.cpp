@@ -171,10 +171,10 @@ void hold_amid_disturbances(support::backend which, const char* mode, int proces
     // What the killed ones had comes back.
     CHECK(support::eventually([&] {
         (void)rowlock::reap(database.source(), database.reaping(1h, 10min));
-        return database.number("select count(*) from rowlock_permit") == 0 &&
+        return database.number("select count(*) from rowlock_hold") == 0 &&
                stress::left_in(database).tickets == 0;
     }));
-    CHECK(database.number("select coalesce(sum(used), 0) from rowlock_semaphore") == 0);
+    CHECK(database.number("select coalesce(sum(used), 0) from rowlock_lock") == 0);
 }
 
 void hold_everywhere(const char* mode, int processes) {

@@ -1,6 +1,7 @@
 // A process of the stress tests of shared_mutexes and semaphores, of several leases at once, of
-// elections, and of latches and double barriers: a client whose threads hold them in all modes, and
-// check on the board that no other thread believes what they exclude. crew.cpp starts it.
+// elections, and of latches and double barriers: a client whose threads hold them in all modes, or
+// as leases, and check on the board that no other thread believes what they exclude. crew.cpp
+// starts it.
 //
 //   stress_shared_worker KEY=VALUE…     the URL in the environment, ROWLOCK_STRESS_URL
 //
@@ -447,6 +448,7 @@ private:
         if (!asks_) return believe(name, stress::capacity_of(name), [] { return 20ms; });
         if (name == stress::counted_names - 1) return use_permits(name);
         if (number(4) == 0) return read(name);
+        if (number(8) == 0) return use_all(name);
         use_modes(name);
     }
 
@@ -467,6 +469,17 @@ private:
         believe(name, permits_for(lock_mode::shared), [&] { return lock.remaining(); });
         clear(name);
         lock.unlock_shared();
+    }
+
+    /// All of it, as a lease: the same lock as its modes.
+    void use_all(std::size_t name) {
+        auto held = locks_.try_acquire_for(stress::names_on_board.at(name), 2s);
+        if (!held) return;
+        // Before the hold: what is thrown releases it.
+        const stress::end_of_belief ends{mine_.at(name)};
+        believe(name, stress::capacity_of(name), [&] { return held->remaining(); });
+        clear(name);
+        held->release();
     }
 
     void use_modes(std::size_t name) {

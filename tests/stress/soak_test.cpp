@@ -388,7 +388,7 @@ TEST_CASE("soak: control: a release by the name alone is found") {
         [&] {
             freed += database
                          .run(
-                             "update rowlock_lease set session = null, grant_id = null, "
+                             "update rowlock_lock set session = null, grant_id = null, "
                              "acquired_at = null where session is not null")
                          .affected();
             std::this_thread::sleep_for(5ms);

@@ -52,8 +52,8 @@ struct kind_of_lock {
     const char* holds;  ///< tables
     const char* entries;
 };
-constexpr kind_of_lock leases{"together", "apart", "rowlock_lease", "rowlock_ticket"};
-constexpr kind_of_lock modes{"modes", "modes_apart", "rowlock_permit", "rowlock_ticket"};
+constexpr kind_of_lock leases{"together", "apart", "rowlock_lock", "rowlock_ticket"};
+constexpr kind_of_lock modes{"modes", "modes_apart", "rowlock_hold", "rowlock_ticket"};
 
 class subset_crew {
 public:

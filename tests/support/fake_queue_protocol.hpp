@@ -122,10 +122,18 @@ public:
         });
     }
 
-    std::optional<handed_over> grant_next(sql::connection& /*db*/, std::string_view name,
-                                          sql::deadline /*until*/) const override {
-        return in_.call([&](rows& all) { return serve(all, name); });
+    [[nodiscard]] served_waiters serve(sql::connection& /*db*/, std::string_view name,
+                                       queue_head /*expected*/,
+                                       sql::deadline /*until*/) const override {
+        return in_.call([&](rows& all) {
+            served_waiters done;
+            if (auto next = serve(all, name)) done.waiters.push_back(*std::move(next));
+            return done;
+        });
     }
+
+    void clear_sole(sql::connection& /*db*/, std::string_view /*name*/, std::int64_t /*token*/,
+                    session_id /*session*/, sql::deadline /*until*/) const override {}
 
     release_outcome release(sql::connection& /*db*/, std::string_view name, session_id session,
                             grant_id grant_id, bool /*contended*/,
@@ -178,8 +186,8 @@ public:
         return names_with_waiters(db, names, until);
     }
 
-    std::vector<std::string> queues_of_session(sql::connection& /*db*/, session_id session,
-                                               sql::deadline /*until*/) const override {
+    [[nodiscard]] std::vector<queue_of_session> queues_of_session(
+        sql::connection& /*db*/, session_id session, sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
             std::set<std::string> found;
             for (const auto& [name, row] : all.leases) {
@@ -188,7 +196,9 @@ public:
             for (const auto& [ticket, each] : all.waiters) {
                 if (each.session == session && all.waited(each.name)) found.insert(each.name);
             }
-            return std::vector<std::string>{found.begin(), found.end()};
+            std::vector<queue_of_session> queues;
+            for (const auto& name : found) queues.push_back({name, /*has_holds=*/false});
+            return queues;
         });
     }
 
@@ -261,7 +271,7 @@ private:
                 .grant_id = mine.grant_id,
                 .ticket = ticket,
                 .position = position,
-                .free = free,
+                .servable = free,
                 .holder_session = lease == all.leases.end() ? session_id{} : lease->second.session,
                 .holder_expired = false,
                 .remaining = std::chrono::microseconds{free ? 0 : 1'000'000},

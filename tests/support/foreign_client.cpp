@@ -74,7 +74,7 @@ std::string statements::fill_in(std::string text) const {
         text.replace(open, close - open + 1,
                      without_blank_lines_around(fragments_.at(std::string{name})));
     }
-    static const std::regex tables{"rowlock_(session|lease|ticket|token_floor|migration)\\b"};
+    static const std::regex tables{"rowlock_(session|lock|ticket|hold|token_floor|migration)\\b"};
     return std::regex_replace(text, tables, prefix_ + "$1");
 }
 
@@ -270,7 +270,8 @@ client::probed client::probe(const std::string& name) {
             .free = row.integer(0, 4) != 0,
             .waited = row.integer(0, 5) != 0,
             .holder = row.maybe_integer(0, 6).value_or(0),
-            .expired = row.integer(0, 7) != 0};
+            .expired = row.integer(0, 7) != 0,
+            .semaphore = row.integer(0, 9) == 2};
 }
 
 bool client::take(const std::string& name, std::int64_t grant_id, const probed& seen) {
@@ -286,6 +287,7 @@ std::optional<std::int64_t> client::try_acquire(const std::string& name, std::in
     for (;;) {
         const auto seen = probe(name);
         if (!seen.lives) throw std::runtime_error{"the session is over"};
+        if (seen.semaphore) throw std::runtime_error{"the name of a semaphore"};
         if (seen.expired) {
             change("end_expired_session", {seen.holder});
             continue;
@@ -309,10 +311,17 @@ std::optional<std::int64_t> client::poll(const std::string& name, std::int64_t g
             }
             return run("find_grant", {name, session_, grant_id}).integer(0, 0);
         }
+        if (row.integer(0, 8) == 2) {
+            change("delete_ticket", {row.integer(0, 1), name});
+            throw std::runtime_error{"the name of a semaphore"};
+        }
         if (served) return std::nullopt;
-        if (row.integer(0, 5) != 0) change("end_expired_session", {row.integer(0, 4)});
+        const bool ended =
+            row.integer(0, 5) != 0 && change("end_expired_session", {row.integer(0, 4)}) == 1;
         if (row.integer(0, 7) != 0) change("reset_watermark", {name, row.integer(0, 1)});
-        if (const auto next = grant_next(name); next && next->session != session_) wake(*next);
+        const auto next = grant_next(name);
+        const bool tells = next && (next->token != 0 || ended);
+        if (tells && next->session != session_) wake(*next);
     }
 }
 
@@ -333,7 +342,14 @@ std::optional<client::grant> client::grant_next(const std::string& name) {
         const auto seen = run("next_waiter", {name});
         const bool waited = !seen.is_null(0, 6);
         const bool free = seen.integer(0, 3) != 0;
-        if (!free || !waited || seen.integer(0, 12) > 1) return std::nullopt;
+        if (!free || !waited) return std::nullopt;
+        grant next{.session = seen.integer(0, 7),
+                   .grant_id = seen.integer(0, 8),
+                   .to = {.number = seen.integer(0, 13),
+                          .secret = std::string{seen.text(0, 14)},
+                          .mailbox = seen.maybe_integer(0, 15)}};
+        const bool takes_itself = seen.integer(0, 12) > 1 || !seen.is_null(0, 16);
+        if (takes_itself) return next;
         if (seen.integer(0, 1) == 0) {
             change("restore_lease", {name});
             continue;
@@ -342,21 +358,17 @@ std::optional<client::grant> client::grant_next(const std::string& name) {
             return seen.is_null(0, column) ? value{} : value{seen.text(0, column)};
         };
         begin();
-        const bool both = change("take", {name, seen.integer(0, 7), seen.integer(0, 8), text(9),
-                                          text(10), seen.maybe_integer(0, 11), seen.integer(0, 2),
-                                          seen.integer(0, 0)}) == 1 &&
-                          change("delete_ticket", {seen.integer(0, 6), name}) == 1;
+        next.token = seen.integer(0, 0);
+        const bool both =
+            change("take", {name, next.session, next.grant_id, text(9), text(10),
+                            seen.maybe_integer(0, 11), seen.integer(0, 2), next.token}) == 1 &&
+            change("delete_ticket", {seen.integer(0, 6), name}) == 1;
         if (!both) {
             roll_back();
             continue;
         }
         commit();
-        return grant{.session = seen.integer(0, 7),
-                     .grant_id = seen.integer(0, 8),
-                     .token = seen.integer(0, 0),
-                     .to = {.number = seen.integer(0, 13),
-                            .secret = std::string{seen.text(0, 14)},
-                            .mailbox = seen.maybe_integer(0, 15)}};
+        return next;
     }
 }
 

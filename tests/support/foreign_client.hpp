@@ -95,24 +95,28 @@ public:
         std::int64_t token;
         bool free, waited;
         std::int64_t holder;
-        bool expired;
+        bool expired, semaphore;
     };
     probed probe(const std::string& name);
     /// Takes what the probe saw.
     bool take(const std::string& name, std::int64_t grant_id, const probed& seen);
     /// The token; nullopt: it is busy.
+    /// @throws std::runtime_error if the name is a semaphore's
     std::optional<std::int64_t> try_acquire(const std::string& name, std::int64_t grant_id);
 
     void enqueue(const std::string& name, std::int64_t grant_id);
-    /// One poll of a queue entry: serves the queue if the lease is free.
+    /// One poll of a queue entry: serves the queue if the lock is free.
     /// @return the token once the entry was served
+    /// @throws std::runtime_error if the name has become a semaphore's; the entry is deleted
     std::optional<std::int64_t> poll(const std::string& name, std::int64_t grant_id);
     /// False: it was served before, or is gone.
     bool cancel(const std::string& name, std::int64_t grant_id);
 
-    /// Releases, and serves the first waiter in a second step. False: it was not this grant.
+    /// Releases, and serves the first waiter in a second step, or wakes its client to do so. False:
+    /// it was not this grant.
     bool release(const std::string& name, std::int64_t grant_id);
-    /// Whom it served.
+    /// Whom it served; or with the token 0 the first waiter of a free lock, if that asks for
+    /// several locks or for a part of this one: its client takes that itself.
     std::optional<grant> grant_next(const std::string& name);
     /// Tells a waiter through the database. True if this database can.
     bool wake(const grant& served);

@@ -214,7 +214,7 @@ std::int64_t lock_database::number(const std::string& sql) {
 void lock_database::write_late_grant(const std::string& name, session_id session,
                                      grant_id grant_id) {
     std::string sql =
-        "insert into rowlock_lease (name, token, session, grant_id, changed_at) values ('";
+        "insert into rowlock_lock (name, token, session, grant_id, changed_at) values ('";
     sql.append(name).append("', 7, ").append(to_string(session)).append(", ");
     sql.append(to_string(grant_id)).append(", ");
     sql.append(speaks() == rowlock::sql::dialect::postgresql ? "clock_timestamp())" : "0)");

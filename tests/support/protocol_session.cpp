@@ -105,9 +105,18 @@ protocol::queue_entries protocol_connection::entries_of(session_id session) cons
     return queue_.entries_of(*db_, session, soon());
 }
 
+void make_lock(sql::connection& db, const sql::statement_set& statements, std::string_view name) {
+    const std::array<sql::value, 1> which{sql::value{name}};
+    try {
+        db.execute(statements("restore_lease"), which, soon());
+    } catch (const error& failure) {
+        if (!protocol::another_inserts(failure)) throw;
+    }
+}
+
 std::optional<protocol::handed_over> protocol_connection::grant_next(std::string_view name,
                                                                      sql::deadline until) const {
-    return queue_.grant_next(*db_, name, until);
+    return serve_one(queue_, *db_, name, until);
 }
 
 protocol::release_outcome protocol_connection::release(std::string_view name, session_id session,
@@ -143,7 +152,11 @@ protocol_connection::names protocol_connection::leave(session_id session,
 }
 
 protocol_connection::names protocol_connection::queues_of_session(session_id session) const {
-    return sorted(queue_.queues_of_session(*db_, session, soon()));
+    names found;
+    for (const auto& each : queue_.queues_of_session(*db_, session, soon())) {
+        found.push_back(each.name);
+    }
+    return sorted(std::move(found));
 }
 
 void protocol_connection::delete_entries_of(session_id session) const {

@@ -5,6 +5,7 @@
 #include "coordination/protocol/queue/queue_protocol.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocols.hpp"
+#include "support/serving.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -179,6 +180,10 @@ private:
     protocol_connection on_;
     rowlock::session_id id_;
 };
+
+/// Makes the row of a lock that nobody holds, unless it has one.
+void make_lock(rowlock::sql::connection& db, const rowlock::sql::statement_set& statements,
+               std::string_view name);
 
 /// The grant id that grant_next served; 0 if it served none.
 [[nodiscard]] rowlock::grant_id grant_id_of(

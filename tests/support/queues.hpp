@@ -21,7 +21,7 @@ inline bool places(lock_database& database, std::int64_t count) {
 
 inline bool nobody_holds(lock_database& database) {
     return eventually([&] {
-        return database.number("select count(*) from rowlock_lease where session is not null") == 0;
+        return database.number("select count(*) from rowlock_lock where session is not null") == 0;
     });
 }
 

@@ -177,7 +177,7 @@ TEST_CASE("the URL says where the tables are, to every command and to those unde
         CHECK(std::any_of(checks.begin(), checks.end(), [](const auto& each) {
             return each["check"] == "schema" && each["verdict"] == "ok";
         }));
-        CHECK(tool::rowlock({"migrate", "--print"}, by_url).out.find(prefix + "lease") !=
+        CHECK(tool::rowlock({"migrate", "--print"}, by_url).out.find(prefix + "lock") !=
               std::string::npos);
         CHECK(tool::rowlock({"migrate", "--down-to", "0", "--yes"}, by_url).code == 0);
         CHECK(in->run({"migrate", "--status"}).code == 0);
@@ -245,12 +245,12 @@ TEST_CASE("SQL that is printed without the URL has the names that the URL says, 
         for (const setting& environment : {named, setting{}}) {
             const auto got = tool::rowlock(complete, environment);
             CHECK(got.code == 0);
-            CHECK(got.out.find(" shop_lease") != std::string::npos);
+            CHECK(got.out.find(" shop_lock") != std::string::npos);
         }
-        CHECK(tool::rowlock(printing).out.find(" rowlock_lease") != std::string::npos);
+        CHECK(tool::rowlock(printing).out.find(" rowlock_lock") != std::string::npos);
     }
     CHECK(tool::rowlock({"migrate", "--print", "--dialect", "postgresql", "--schema", "locks"})
-              .out.find("\"locks\".rowlock_lease") != std::string::npos);
+              .out.find("\"locks\".rowlock_lock") != std::string::npos);
     check_refusal(tool::rowlock({"migrate", "--print", "--dialect", "mysql", "--schema", "locks"}),
                   64, "only PostgreSQL has schemas");
 }

@@ -111,10 +111,10 @@ TEST_CASE("the doctor finds missing rights by trying them, and changes nothing")
         const std::string account = postgresql ? user : "'" + user + "'@'%'";
         execute(in->url(), postgresql ? "create role " + user + " login password 'visitor'"
                                       : "create user " + account + " identified by 'visitor'");
-        for (const char* table : {"session", "lease", "ticket", "version", "semaphore", "permit",
-                                  "run", "barrier", "party", "policy", "quorum", "member"}) {
+        for (const char* table : {"session", "lock", "ticket", "version", "hold", "run", "barrier",
+                                  "party", "policy", "quorum", "member"}) {
             execute(in->url(), "grant select, insert, update" +
-                                   std::string{table == std::string{"lease"} ? "" : ", delete"} +
+                                   std::string{table == std::string{"lock"} ? "" : ", delete"} +
                                    " on " + in->prefix() + table + " to " + account);
         }
         execute(in->url(), "grant select, update on " + in->prefix() + "token_floor to " + account);
@@ -129,9 +129,9 @@ TEST_CASE("the doctor finds missing rights by trying them, and changes nothing")
         };
         auto report = look();
         CHECK(verdict(report, "rights") == "fail");
-        CHECK(report.dump().find("missing: delete on " + in->prefix() + "lease\"") !=
+        CHECK(report.dump().find("missing: delete on " + in->prefix() + "lock\"") !=
               std::string::npos);
-        execute(in->url(), "grant delete on " + in->prefix() + "lease to " + account);
+        execute(in->url(), "grant delete on " + in->prefix() + "lock to " + account);
         report = look();
         CHECK(verdict(report, "rights") == "ok");
         if (postgresql) {  // MySQL's triggers run with the rights of their creator
@@ -221,7 +221,7 @@ TEST_CASE("the rights that `migrate --print-grants` prints are all that a client
         CHECK(client.run({"reap"}).code == 0);
         CHECK(client.run({"ls", "--all"}).code == 0);
         // Each of them is needed (control: one of them).
-        execute(in->url(), "revoke delete on " + in->prefix() + "lease from " + client.account());
+        execute(in->url(), "revoke delete on " + in->prefix() + "lock from " + client.account());
         CHECK(verdict(client.examine(), "rights") == "fail");
     }
     const auto sqlite = tool::rowlock({"migrate", "--print-grants", "me", "--dialect", "sqlite"});
@@ -310,7 +310,7 @@ TEST_CASE("the doctor finds a counter that is not the sum of its holds, and the 
         CAPTURE(std::string{in->name()});
         REQUIRE(in->run({"semaphore", "set", "api", "3"}).code == 0);
         CHECK(verdict(examine(*in, 0), "semaphores") == "ok");
-        execute(in->url(), "update " + in->prefix() + "semaphore set used = 2");
+        execute(in->url(), "update " + in->prefix() + "lock set used = 2");
         const auto report = examine(*in, 1);
         CHECK(verdict(report, "semaphores") == "fail");
         REQUIRE(in->run({"reap"}).code == 0);
@@ -416,7 +416,7 @@ TEST_CASE("the doctor fails on tables that a crash empties, and says how to mend
         CAPTURE(std::string{in->name()});
         CHECK(verdict(examine(*in, 0), "tables") == "ok");
         const bool postgresql = which == support::server::postgresql;
-        for (const auto* table : {"lease", "token_floor"}) {
+        for (const auto* table : {"lock", "token_floor"}) {
             execute(in->url(), "alter table " + in->prefix() + table +
                                    (postgresql ? " set unlogged" : " engine = MyISAM"));
         }

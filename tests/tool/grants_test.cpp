@@ -395,7 +395,7 @@ TEST_CASE("permits and modes that were acquired free themselves at their deadlin
     }
 }
 
-TEST_CASE("acquire refuses kinds that exclude each other, and a name of another kind") {
+TEST_CASE("acquire refuses kinds that exclude each other, and waits for one lock in each kind") {
     const auto in = tool::sqlite_tables();
     const auto refused = [&](const tool::arguments& command, const char* why) {
         const auto got = in->run(command);
@@ -406,19 +406,44 @@ TEST_CASE("acquire refuses kinds that exclude each other, and a name of another 
     refused({"acquire", "--for", "1h", "--shared", "--limit", "2", "a"}, "exclude each other");
     refused({"acquire", "--for", "1h", "--weight", "2", "a"}, "--weight needs --limit");
     refused({"acquire", "--for", "1h", "--limit", "2", "--weight", "3", "a"}, "never be granted");
-    acquire(*in, {"--for", "1h", "--shared", "page"});
-    refused({"acquire", "--for", "1h", "page"}, "shared_mutex");
-    refused({"acquire", "--for", "1h", "--limit", "2", "page"}, "shared_mutex");
-    acquire(*in, {"--for", "1h", "nightly"});
-    refused({"acquire", "--for", "1h", "--shared", "nightly"}, "lease");
-    refused({"acquire", "--for", "1h", "--limit", "2", "nightly"}, "lease");
-    refused({"run", "--limit", "2", "nightly", "--", "true"}, "lease");
-    refused({"semaphore", "set", "nightly", "2"}, "lease");
+    // One name is one lock.
+    const auto is_busy = [&](const tool::arguments& command) {
+        const auto got = in->run(command);
+        CAPTURE(got.err);
+        CHECK(got.code == 75);
+        CHECK(got.out.empty());
+    };
+    const auto* const in_use = "is the name of a lock that is held or waited for";
+    const grant reading = acquire(*in, {"--for", "1h", "--shared", "page"});
+    is_busy({"acquire", "--for", "1h", "-n", "page"});
+    is_busy({"acquire", "--for", "1h", "--wait", "100ms", "page"});
+    refused({"acquire", "--for", "1h", "--limit", "2", "page"}, in_use);
+    const grant sole = acquire(*in, {"--for", "1h", "nightly"});
+    is_busy({"acquire", "--for", "1h", "-n", "--shared", "nightly"});
+    is_busy({"acquire", "--for", "1h", "--wait", "100ms", "--exclusive", "nightly"});
+    refused({"acquire", "--for", "1h", "--limit", "2", "nightly"}, in_use);
+    refused({"run", "--limit", "2", "nightly", "--", "true"}, in_use);
+    refused({"semaphore", "set", "nightly", "2"}, in_use);
+    // A release serves who waits, in whatever kind.
+    tool::process writer{tool::command_line((*in)({"acquire", "--for", "1h", "page"})),
+                         in->in_environment()};
+    tool::process reader{
+        tool::command_line((*in)({"acquire", "--for", "1h", "--shared", "nightly"})),
+        in->in_environment()};
+    REQUIRE(in->queue_becomes(1, "page"));
+    REQUIRE(in->queue_becomes(1, "nightly"));
+    CHECK(in->run({"release", "page", reading.id}).code == 0);
+    CHECK(in->run({"release", "nightly", sole.id}).code == 0);
+    CHECK(writer.wait() == 0);
+    CHECK(reader.wait() == 0);
+    is_busy({"acquire", "--for", "1h", "-n", "--shared", "page"});
+    is_busy({"acquire", "--for", "1h", "-n", "nightly"});
     // The first that uses a limit makes it; others name the same.
     acquire(*in, {"--for", "1h", "--limit", "2", "api"});
     refused({"acquire", "--for", "1h", "--limit", "3", "api"}, "allows 2, and this command");
     refused({"acquire", "--for", "1h", "api"}, "semaphore: use --limit");
-    refused({"run", "api", "--", "touch", "ran"}, "semaphore: use --limit");
+    refused({"run", "api", "--", "touch", "ran"}, "is the name of a semaphore");
+    refused({"acquire", "--for", "1h", "--shared", "api"}, "is the name of a semaphore");
 }
 
 namespace {

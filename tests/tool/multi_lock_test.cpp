@@ -142,5 +142,5 @@ TEST_CASE("run refuses several locks that it cannot hold together, with one clea
     CHECK(in->run({"run", "--limit", "2", "limited", "--", "true"}).code == 0);
     const auto other = in->run({"run", "--lock", "a", "--lock", "limited", "--", "true"});
     CHECK(other.code == 64);
-    CHECK(other.err.find("use --limit") != std::string::npos);
+    CHECK(other.err.find("\"limited\" is the name of a semaphore") != std::string::npos);
 }

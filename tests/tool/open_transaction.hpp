@@ -22,7 +22,7 @@ public:
         const bool postgresql = in.url().starts_with("postgresql:");
         db_->query(sqlite ? "begin immediate" : "begin", support::soon());
         if (!sqlite) {
-            db_->query("select 1 from " + in.prefix() + "lease where name = 'a'" +
+            db_->query("select 1 from " + in.prefix() + "lock where name = 'a'" +
                            (postgresql ? " for share" : " lock in share mode"),
                        support::soon());
         }

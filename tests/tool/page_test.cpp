@@ -465,11 +465,11 @@ TEST_CASE("pictures" * doctest::skip(std::getenv("ROWLOCK_PICTURES") == nullptr)
     // As if they had run for a while, on machines of their own.
     execute(
         *in,
-        "update rowlock_lease set acquired_at = acquired_at - (100 + length(name) * 37) * 1000000");
+        "update rowlock_lock set acquired_at = acquired_at - (100 + length(name) * 37) * 1000000");
     tool::execute(*in,
                   "update rowlock_ticket set enqueued_at = enqueued_at - length(name) * 11000000");
     tool::execute(*in,
-                  "update rowlock_permit set acquired_at = acquired_at - length(name) * 13000000");
+                  "update rowlock_hold set acquired_at = acquired_at - length(name) * 13000000");
     tool::execute(*in, "update rowlock_session set host = program || '-' || (1 + id % 3)");
     tool::execute(*in, "update rowlock_history set host = program || '-1' where host is not null");
     const tool::serving at{*in};

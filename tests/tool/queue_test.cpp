@@ -173,7 +173,7 @@ TEST_CASE(
         tool::stop_between_writes(*in, mysql_wait_thread);
         CHECK(in->run({"release", "a", first.id}).code == 0);
         const auto now = [&] { return parsed(*in, {"show", "--json", "a"}); };
-        REQUIRE(in->becomes(1, "rowlock_lease where token = " + std::to_string(first.token + 1)));
+        REQUIRE(in->becomes(1, "rowlock_lock where token = " + std::to_string(first.token + 1)));
         REQUIRE(tool::eventually([&] { return now()["state"] == "free"; }));
         mysql_wait_thread.send(SIGCONT);
         REQUIRE(mysql_wait_thread.wait() == 0);
@@ -291,7 +291,7 @@ TEST_CASE("a queue entry behind the watermark is still served") {
     const grant first = take(*in);
     const auto one = stand_in_line(*in, 1);
     // As if tickets that were drawn much later had been served before this one was committed.
-    hand{*in}.run("update " + in->prefix() + "lease set served = 100000");
+    hand{*in}.run("update " + in->prefix() + "lock set served = 100000");
     CHECK(in->run({"release", "a", first.id}).code == 0);
     CHECK(one->wait() == 0);
 }
@@ -303,7 +303,7 @@ TEST_CASE("a signal that arrives while a free lock is acquired releases it") {
         hand other{*in};
         REQUIRE(tool::eventually([&] {
             other.run("begin");
-            other.run("select * from " + other.table("lease") + " where name = 'a' for update");
+            other.run("select * from " + other.table("lock") + " where name = 'a' for update");
             const auto start = std::chrono::steady_clock::now();
             const auto one = start_acquire(*in);
             REQUIRE(hand{*in}.blocks_somebody());
@@ -361,7 +361,7 @@ TEST_CASE("a waiter keeps trying a lease whose row is locked, and can be stopped
         all.push_back({std::move(in), std::move(other)});
         auto& each = all.back();
         each.other.run("begin");
-        each.other.run("select * from " + each.other.table("lease") +
+        each.other.run("select * from " + each.other.table("lock") +
                        " where name = 'a' for update");
         each.stopped = stand_in_line(*each.in, 1);
         each.patient = stand_in_line(*each.in, 2);
@@ -410,12 +410,12 @@ std::chrono::steady_clock::duration return_after_read_wake_up(const tool::tables
     // Polls stop after taking their snapshot while the gate is closed.
     other.run("create table " + other.table("closed") + " ()");
     other.run("begin");
-    other.run("alter table " + other.table("lease") + " rename to " + other.table("rows"));
+    other.run("alter table " + other.table("lock") + " rename to " + other.table("rows"));
     other.run("create function " + other.table("gate") +
               "() returns boolean language plpgsql volatile as 'begin while exists (select from " +
               other.table("closed") +
               ") loop perform pg_sleep(0.005); end loop; return true; end'");
-    other.run("create view " + other.table("lease") + " as select * from " + other.table("rows") +
+    other.run("create view " + other.table("lock") + " as select * from " + other.table("rows") +
               " where " + other.table("gate") + "()");
     other.run("commit");
     // Wait until its polls are half a second to a second apart.
@@ -440,10 +440,10 @@ std::chrono::steady_clock::duration return_after_read_wake_up(const tool::tables
     other.run("delete from " + other.table("closed"));
     REQUIRE(one->wait() == 0);
     const auto took = std::chrono::steady_clock::now() - opened;
-    other.run("drop view " + other.table("lease"));
+    other.run("drop view " + other.table("lock"));
     other.run("drop function " + other.table("gate"));
     other.run("drop table " + other.table("closed"));
-    other.run("alter table " + other.table("rows") + " rename to " + other.table("lease"));
+    other.run("alter table " + other.table("rows") + " rename to " + other.table("lock"));
     CHECK(read_grant(one->out()).token == first.token + 1);
     return took;
 }

@@ -116,8 +116,8 @@ inline void add_leases_of_first(const tables& in, int count = 9'999) {
         "with recursive n (i) as (select 1 union all select i + 1 from n where i < " +
             std::to_string(count) +
             ") "
-            "insert into rowlock_lease (name, token, session, grant_id, acquired_at, changed_at) "
-            "select 'job/' || i, 1, session, i, acquired_at, changed_at from n, rowlock_lease "
+            "insert into rowlock_lock (name, token, session, grant_id, acquired_at, changed_at) "
+            "select 'job/' || i, 1, session, i, acquired_at, changed_at from n, rowlock_lock "
             "where name = 'first'");
 }
 

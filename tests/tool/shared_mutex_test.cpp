@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <vector>
 
 using rowlock::lock_mode;
 
@@ -54,7 +55,9 @@ TEST_CASE("run --shared runs beside readers and not beside a writer, run --exclu
         const auto tokens =
             run({"run", "--exclusive", "page", "--", "sh", "-c", "echo $ROWLOCK_TOKEN"});
         CHECK(std::stoll(tokens.out) > 0);
-        CHECK(contains(run({"shared", "ls", "pa"}).out, "free"));
+        // What is free, and was used in no other way, is shown as any lock.
+        CHECK(contains(run({"shared", "ls", "pa"}).out, "no shared_mutexes"));
+        CHECK(contains(run({"ls", "--all", "pa"}).out, "free"));
     }
 }
 
@@ -85,38 +88,68 @@ TEST_CASE("run --limit runs up to so many at a time, by weight, and keeps an ope
     }
 }
 
-TEST_CASE("a plain run refuses the name of a shared_mutex, and the other way round") {
-    const auto in = tool::sqlite_tables();
-    CHECK(in->run({"run", "--exclusive", "page", "--", "true"}).code == 0);
-    const auto plain = in->run({"run", "page", "--", "echo", "ran"});
-    CHECK(plain.code == 64);
-    CHECK(plain.out.empty());
-    CHECK(contains(plain.err, "--exclusive"));
-    CHECK(in->run({"run", "job", "--", "true"}).code == 0);
-    for (const auto* const mode : {"--shared", "--exclusive"}) {
-        const auto refused = in->run({"run", mode, "job", "--", "echo", "ran"});
-        CHECK(refused.code != 0);
-        CHECK(refused.out.empty());
-        CHECK(contains(refused.err, "lease"));
+TEST_CASE("a plain run and --shared exclude each other, and a semaphore's name is refused") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const auto run = [&](const tool::arguments& command) { return in->run(command); };
+        const auto is_busy = [&](const tool::arguments& command) {
+            const auto got = run(command);
+            CAPTURE(got.err);
+            CHECK(got.code == 75);
+            CHECK(got.out.empty());
+        };
+        const auto is_refused = [&](const tool::arguments& command, const std::string& why) {
+            const auto got = run(command);
+            CAPTURE(got.err);
+            CHECK(got.code == 64);
+            CHECK(got.out.empty());
+            CHECK(contains(got.err, why));
+        };
+        rowlock::client locks{tables_of(*in)};
+        rowlock::shared_mutex page{locks, "page"};
+        {
+            const auto reading = page.acquire(lock_mode::shared);
+            is_busy({"run", "-n", "page", "--", "echo", "ran"});
+            is_busy({"run", "-n", "--lock", "page", "--lock", "other", "--", "echo", "ran"});
+            is_refused({"run", "--limit", "2", "page", "--", "echo", "ran"},
+                       "is the name of a lock that is held or waited for");
+            CHECK(reading.held());
+        }
+        CHECK(run({"run", "--wait", "20s", "page", "--", "true"}).code == 0);
+        {
+            const auto lease = locks.acquire("page");
+            is_busy({"run", "-n", "--shared", "page", "--", "echo", "ran"});
+            is_busy({"run", "-n", "--exclusive", "page", "--", "echo", "ran"});
+            is_refused({"run", "--limit", "2", "page", "--", "echo", "ran"},
+                       "is the name of a lock that is held or waited for");
+            CHECK(lease.held());
+        }
+        for (const auto* const mode : {"--shared", "--exclusive"}) {
+            CHECK(run({"run", "--wait", "20s", mode, "page", "--", "true"}).code == 0);
+        }
+        rowlock::semaphore{locks, "billing"}.create(2);
+        is_refused({"run", "billing", "--", "echo", "ran"}, "is the name of a semaphore");
+        is_refused({"run", "--shared", "billing", "--", "echo", "ran"},
+                   "is the name of a semaphore");
     }
-    const auto limited = in->run({"run", "--limit", "2", "page", "--", "echo", "ran"});
-    CHECK(limited.code != 0);
-    CHECK(limited.out.empty());
-    CHECK(contains(limited.err, "shared_mutex"));
 }
 
 TEST_CASE("a command that runs under a hold does not wait for it") {
     const auto in = tool::sqlite_tables();
     const std::string tool = tool::command_line({}).front();
-    for (const auto* const outer : {"--shared", "--exclusive"}) {
-        for (const auto* const inner : {"--shared", "--exclusive"}) {
-            tool::arguments command{"run", "--pass-url", outer, "page", "--"};
-            for (const auto& each : {tool, std::string{"run"}, std::string{"--prefix"},
-                                     in->prefix(), std::string{inner}, std::string{"page"},
-                                     std::string{"--"}, std::string{"true"}}) {
-                command.push_back(each);
-            }
+    const std::vector<std::string> ways{"", "--shared", "--exclusive"};
+    for (const auto& outer : ways) {
+        for (const auto& inner : ways) {
+            CAPTURE(outer);
+            CAPTURE(inner);
+            tool::arguments command{"run", "--pass-url"};
+            if (!outer.empty()) command.push_back(outer);
+            command.insert(command.end(),
+                           {"page", "--", tool, "run", "--prefix", in->prefix(), "--wait", "10s"});
+            if (!inner.empty()) command.push_back(inner);
+            command.insert(command.end(), {"page", "--", "true"});
             const auto nested = in->run(command);
+            CAPTURE(nested.err);
             CHECK(nested.code == 64);
             CHECK(contains(nested.err, "wait for itself"));
         }

@@ -256,7 +256,7 @@ void tables::let_pass(std::chrono::seconds time) const {
                                  ? " - interval '" + seconds + " seconds'"
                                  : " - " + seconds + "000000";
     for (const auto& [table, column] :
-         {std::pair{"session", "expires_at"}, {"lease", "deadline"}, {"permit", "deadline"}}) {
+         {std::pair{"session", "expires_at"}, {"lock", "deadline"}, {"hold", "deadline"}}) {
         db->query("update " + prefix_ + table + " set " + column + " = " + column + less,
                   support::soon());
     }

@@ -70,9 +70,9 @@ TEST_CASE("SQLite's result codes are classified by what a caller can do") {
 
 TEST_CASE("errors that SQLite reports only in words are distinguished") {
     constexpr known_code codes[] = {
-        {1, errc::schema_outdated, "no such table: rowlock_lease"},
+        {1, errc::schema_outdated, "no such table: rowlock_lock"},
         {1, errc::schema_outdated, "no such column: deadline"},
-        {1, errc::schema_outdated, "table rowlock_lease has no column named note"},
+        {1, errc::schema_outdated, "table rowlock_lock has no column named note"},
         {1, errc::unsupported, "no such function: unixepoch"},
         {1, errc::database_error, "near \"selekt\": syntax error"},
         {1, errc::database_error, ""},

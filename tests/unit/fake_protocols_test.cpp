@@ -1,6 +1,7 @@
 #include "support/fake_lease_protocol.hpp"
 #include "support/fake_queue_protocol.hpp"
 #include "support/fake_tables.hpp"
+#include "support/serving.hpp"
 
 #include <doctest/doctest.h>
 
@@ -48,7 +49,7 @@ TEST_CASE("the fake queue serves the waiters whose sessions live, in ticket orde
     at.enqueue("job", session_id{3}, grant_id{33});
     at.enqueue("job", session_id{3}, grant_id{33});  // a repetition
     CHECK(at.queue.entries_of(at.db, session_id{3}, at.until).waiting.at(0).position == 2);
-    CHECK_FALSE(at.queue.grant_next(at.db, "job", at.until));  // it is held
+    CHECK_FALSE(support::serve_one(at.queue, at.db, "job", at.until));  // it is held
     at.leases.end_session(at.db, session_id{2}, at.until);
     CHECK(at.queue.entries_of(at.db, session_id{3}, at.until).waiting.at(0).position == 1);
 

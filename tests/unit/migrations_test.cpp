@@ -125,47 +125,47 @@ catalog two_migrations(dialect which) {
 }  // namespace
 
 TEST_CASE("the marker of a table becomes schema and prefix, at the start of a word only") {
-    CHECK(pg("select token from rowlock_lease") == "select token from rowlock_lease");
-    CHECK(pg("rowlock_lease", "shop", "x_") == "\"shop\".x_lease");
-    CHECK(pg("(rowlock_lease)rowlock_ticket,", {}, "x_") == "(x_lease)x_ticket,");
-    CHECK(pg("update rowlock_lease set a = rowlock_lease.a", "s", "p") ==
-          "update \"s\".please set a = \"s\".please.a");
-    CHECK(pg("my_rowlock_lease xrowlock_lease 1rowlock_lease $rowlock_lease", {}, "x_") ==
-          "my_rowlock_lease xrowlock_lease 1rowlock_lease $rowlock_lease");
-    CHECK(pg("s.rowlock_lease", "shop", "x_") == "s.rowlock_lease");
+    CHECK(pg("select token from rowlock_lock") == "select token from rowlock_lock");
+    CHECK(pg("rowlock_lock", "shop", "x_") == "\"shop\".x_lock");
+    CHECK(pg("(rowlock_lock)rowlock_ticket,", {}, "x_") == "(x_lock)x_ticket,");
+    CHECK(pg("update rowlock_lock set a = rowlock_lock.a", "s", "p") ==
+          "update \"s\".plock set a = \"s\".plock.a");
+    CHECK(pg("my_rowlock_lease xrowlock_lease 1rowlock_lease $rowlock_lock", {}, "x_") ==
+          "my_rowlock_lease xrowlock_lease 1rowlock_lease $rowlock_lock");
+    CHECK(pg("s.rowlock_lock", "shop", "x_") == "s.rowlock_lock");
     CHECK(pg("\xC3\xA9rowlock_lease", {}, "x_") == "\xC3\xA9rowlock_lease");
-    CHECK(pg("rowlock_lease$1 rowlock", {}, "x_") == "x_lease$1 rowlock");
+    CHECK(pg("rowlock_lock$1 rowlock", {}, "x_") == "x_lock$1 rowlock");
     CHECK(pg("rowlock_testing_now()", {}, "x_") == "rowlock_testing_now()");
     CHECK(pg("", {}, "x_").empty());
 }
 
 TEST_CASE("literals, quoted identifiers and comments are unchanged") {
     for (const auto text :
-         {"'rowlock_lease'", "'it''s rowlock_lease'", "\"rowlock_lease\"", "`rowlock_lease`",
-          "-- don't rowlock_lease", "/* don't rowlock_lease */", "'never closed rowlock_lease"}) {
+         {"'rowlock_lock'", "'it''s rowlock_lock'", "\"rowlock_lock\"", "`rowlock_lock`",
+          "-- don't rowlock_lock", "/* don't rowlock_lock */", "'never closed rowlock_lock"}) {
         CHECK(pg(text, "shop", "x_") == text);
     }
-    CHECK(pg("-- it's\nrowlock_lease", {}, "x_") == "-- it's\nx_lease");
-    CHECK(pg("/* it's */rowlock_lease", {}, "x_") == "/* it's */x_lease");
-    CHECK(pg("'\\' rowlock_lease", {}, "x_") == "'\\' x_lease");
-    CHECK(qualify("'\\' rowlock_lease', rowlock_lease", dialect::mysql, {.prefix = "x_"}) ==
-          "'\\' rowlock_lease', x_lease");
-    CHECK(qualify("# it's\nrowlock_lease", dialect::mysql, {.prefix = "x_"}) == "# it's\nx_lease");
-    CHECK(pg("a # rowlock_lease", {}, "x_") == "a # x_lease");
-    CHECK(pg("E'\\'rowlock_lease'", {}, "x_") == "E'\\'rowlock_lease'");
-    CHECK(pg("/* /* */ rowlock_lease */", {}, "x_") == "/* /* */ rowlock_lease */");
-    CHECK(qualify("[rowlock_lease] rowlock_lease", dialect::sqlite, {.prefix = "x_"}) ==
-          "[rowlock_lease] x_lease");
-    CHECK(qualify("1--rowlock_lease", dialect::mysql, {.prefix = "x_"}) == "1--x_lease");
+    CHECK(pg("-- it's\nrowlock_lock", {}, "x_") == "-- it's\nx_lock");
+    CHECK(pg("/* it's */rowlock_lock", {}, "x_") == "/* it's */x_lock");
+    CHECK(pg("'\\' rowlock_lock", {}, "x_") == "'\\' x_lock");
+    CHECK(qualify("'\\' rowlock_lock', rowlock_lock", dialect::mysql, {.prefix = "x_"}) ==
+          "'\\' rowlock_lock', x_lock");
+    CHECK(qualify("# it's\nrowlock_lock", dialect::mysql, {.prefix = "x_"}) == "# it's\nx_lock");
+    CHECK(pg("a # rowlock_lock", {}, "x_") == "a # x_lock");
+    CHECK(pg("E'\\'rowlock_lock'", {}, "x_") == "E'\\'rowlock_lock'");
+    CHECK(pg("/* /* */ rowlock_lock */", {}, "x_") == "/* /* */ rowlock_lock */");
+    CHECK(qualify("[rowlock_lock] rowlock_lock", dialect::sqlite, {.prefix = "x_"}) ==
+          "[rowlock_lock] x_lock");
+    CHECK(qualify("1--rowlock_lock", dialect::mysql, {.prefix = "x_"}) == "1--x_lock");
 }
 
 TEST_CASE("tables are renamed in dollar quotes and comments that the database executes") {
-    CHECK(pg("$$ a rowlock_lease 'rowlock_lease' $$ rowlock_lease", "s", "x_") ==
-          "$$ a \"s\".x_lease 'rowlock_lease' $$ \"s\".x_lease");
-    CHECK(pg("$a$rowlock_lease$a$rowlock_lease", {}, "x_") == "$a$x_lease$a$x_lease");
-    CHECK(pg("$a$ $$rowlock_lease$$ rowlock_", {}, "x_") == "$a$ $$x_lease$$ x_");
-    CHECK(qualify("/*! rowlock_lease */ /* rowlock_lease */", dialect::mysql, {.prefix = "x_"}) ==
-          "/*! x_lease */ /* rowlock_lease */");
+    CHECK(pg("$$ a rowlock_lock 'rowlock_lock' $$ rowlock_lock", "s", "x_") ==
+          "$$ a \"s\".x_lock 'rowlock_lock' $$ \"s\".x_lock");
+    CHECK(pg("$a$rowlock_lock$a$rowlock_lock", {}, "x_") == "$a$x_lock$a$x_lock");
+    CHECK(pg("$a$ $$rowlock_lock$$ rowlock_", {}, "x_") == "$a$ $$x_lock$$ x_");
+    CHECK(qualify("/*! rowlock_lock */ /* rowlock_lock */", dialect::mysql, {.prefix = "x_"}) ==
+          "/*! x_lock */ /* rowlock_lock */");
 }
 
 TEST_CASE("names that would need escaping are refused") {
@@ -574,7 +574,7 @@ TEST_CASE("a printed script holds every migration, its record, and the chosen na
     const auto script =
         rowlock::migration_script(dialect::postgresql, {.schema = "order", .prefix = "app_"});
     CHECK(contains(script, "create schema if not exists \"order\";"));
-    CHECK(contains(script, "create table \"order\".app_lease ("));
+    CHECK(contains(script, "create table \"order\".app_lock ("));
     CHECK(contains(script, "create index on \"order\".app_ticket (session, thread);"));
     CHECK(contains(script, "insert into \"order\".app_migration (version, name, checksum"));
     CHECK(script.find("\nbegin;\n") < script.find("create schema"));
@@ -595,9 +595,9 @@ TEST_CASE("a released migration never changes, not even in a comment") {
     // before its first release may a migration change, and its checksum here and in
     // docs/protocol/vectors.json with it.
     const std::map<std::string, std::string> known_checksums{
-        {"postgresql/1", "063114f856a24f44"},
-        {"mysql/1", "1d0aabedf4209ab2"},
-        {"sqlite/1", "494f44a400cab80a"},
+        {"postgresql/1", "a87fabeaf7770a4d"},
+        {"mysql/1", "8aa7e30711bd7ecc"},
+        {"sqlite/1", "4e9650ba2f02122b"},
     };
     for (const auto which : dialects) {
         for (const auto& step : rowlock::schema::library_catalog(which).numbered) {

@@ -46,8 +46,8 @@ TEST_CASE("a caller's text replaces a fragment, and may contain others") {
         all.text_of("fence_write", {{"bounded_update", "{mariadb_update}"}, {"longest", "5.250"}});
     CHECK(
         text.starts_with("/* rowlock fence_write */ set statement max_statement_time = 5.250 "
-                         "for update rowlock_lease"));
-    CHECK(all("fence_write").text().starts_with("/* rowlock fence_write */ update rowlock_lease"));
+                         "for update rowlock_lock"));
+    CHECK(all("fence_write").text().starts_with("/* rowlock fence_write */ update rowlock_lock"));
     CHECK(all.text_of("fence", {{"bounded_select", "{mariadb_select}"},
                                 {"idle_limit", "idle_transaction_timeout"},
                                 {"longest", "5.250"}})
@@ -59,14 +59,14 @@ TEST_CASE("a caller's text replaces a fragment, and may contain others") {
               .starts_with("/* rowlock lock_lease */ select /*+ MAX_EXECUTION_TIME(5250) "
                            "SET_VAR(max_join_size = 18446744073709551615) "
                            "SET_VAR(sql_select_limit = 18446744073709551615) */ 1 "
-                           "from rowlock_lease"));
+                           "from rowlock_lock"));
     CHECK_THROWS_AS((void)all.text_of("fence", {{"bounded_select", "{none}"}}),
                     const rowlock::error&);
 }
 
 TEST_CASE("a schema qualifies every table on PostgreSQL and is refused elsewhere") {
     const statement_set all{dialect::postgresql, {.tables = {.schema = "locks"}}};
-    CHECK(all("release").text().find("\"locks\".rowlock_lease") != std::string::npos);
+    CHECK(all("release").text().find("\"locks\".rowlock_lock") != std::string::npos);
     CHECK_THROWS_AS((statement_set{dialect::mysql, {.tables = {.schema = "locks"}}}),
                     const rowlock::error&);
     CHECK_THROWS_AS((statement_set{dialect::sqlite, {.tables = {.schema = "locks"}}}),
@@ -151,7 +151,7 @@ TEST_CASE("a text without quotes is qualified as the lexer does it") {
                   rowlock::sql::qualify("''" + text, which, names));
         }
         for (const std::string text :
-             {"rowlock_lease", "a.rowlock_lease rowlock_lease", "xrowlock_lease rowlock_",
+             {"rowlock_lock", "a.rowlock_lock rowlock_lock", "xrowlock_lease rowlock_",
               "rowlock_testing_now() rowlock_testing_nowadays", "a-rowlock_b/rowlock_c",
               "$1::rowlock_x, -$2", ""}) {
             CAPTURE(text);

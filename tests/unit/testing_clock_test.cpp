@@ -132,7 +132,7 @@ TEST_CASE("a testing database is migrated, private, on its own clock, and remove
                         .text(0, 0)}}
                 .parent_path();
         CHECK(std::filesystem::status(folder).permissions() == std::filesystem::perms::owner_all);
-        CHECK(connection->query("select count(*) from rowlock_lease", until).integer(0, 0) == 0);
+        CHECK(connection->query("select count(*) from rowlock_lock", until).integer(0, 0) == 0);
 
         const auto now = [&] {
             return connection->query("select rowlock_testing_now()", until).integer(0, 0);

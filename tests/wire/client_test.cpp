@@ -114,7 +114,7 @@ TEST_CASE("a destroyed client serves a waiter that enqueued during its last rele
                               support::soon());
         const auto held_by_other = [&] {
             return database.number(
-                "select count(*) from rowlock_lease where name = 'job' and "
+                "select count(*) from rowlock_lock where name = 'job' and "
                 "session = 7 and grant_id = 70");
         };
         interception network;

@@ -640,13 +640,13 @@ TEST_CASE("an observer sees a new term of the same grant, and no term that falls
         // As reclaim() does: another session's token for the grant that it took over.
         client reclaiming{database.source(), database.options()};
         const auto opens_a_session = reclaiming.acquire("job");
-        database.run("update rowlock_lease set token = token + 5, session = " +
+        database.run("update rowlock_lock set token = token + 5, session = " +
                      to_string(opens_a_session.session_id()) + " where name = 'office'");
         seen = changes.next_for(20s);
         REQUIRE(seen);
         CHECK(seen->term.value() == first.value() + 5);
         // As the reaper does with a row that was long free.
-        database.run("delete from rowlock_lease where name = 'office'");
+        database.run("delete from rowlock_lock where name = 'office'");
         seen = changes.next_for(20s);
         REQUIRE(seen);
         CHECK_FALSE(seen->leader.has_value());

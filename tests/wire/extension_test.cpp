@@ -83,7 +83,7 @@ ROWLOCK_SIMULATED_CASE("a lease is extended only while it is held, and only if i
     // The database's judgement alone: the client believes that it has an hour.
     auto held = holder.acquire("job", {.max_duration = 1h});
     SUBCASE("past its deadline") {
-        database.run("update rowlock_lease set deadline = acquired_at where name = 'job'");
+        database.run("update rowlock_lock set deadline = acquired_at where name = 'job'");
     }
     SUBCASE("taken by force") {
         client other{database.source(), database.options(patient())};
@@ -306,7 +306,7 @@ TEST_CASE("an extension leaves the time of the acquisition, which max_hold count
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options(patient())};
         auto held = holder.acquire("job", {.max_duration = 1h});
-        database.run("update rowlock_lease set acquired_at = acquired_at - " +
+        database.run("update rowlock_lock set acquired_at = acquired_at - " +
                      std::string{database.speaks() == sql::dialect::postgresql ? "interval '1 hour'"
                                                                                : "3600000000"});
         held.extend(2h);

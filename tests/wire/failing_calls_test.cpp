@@ -53,13 +53,13 @@ void no_memory_is_told(const std::function<void()>& action) {
 void nothing_is_held(support::lock_database& database) {
     const bool free = eventually(
         [&] {
-            return database.number("select count(*) from rowlock_lease where session is not null") +
+            return database.number("select count(*) from rowlock_lock where session is not null") +
                        database.number("select count(*) from rowlock_ticket") ==
                    0;
         },
         30s);
     if (free) return;
-    for (const std::string table : {"rowlock_lease where session is not null", "rowlock_ticket"}) {
+    for (const std::string table : {"rowlock_lock where session is not null", "rowlock_ticket"}) {
         const auto rows = database.run("select name from " + table + " order by name");
         std::string names;
         for (std::size_t row = 0; row < rows.rows(); ++row) {

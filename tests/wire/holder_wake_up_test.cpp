@@ -61,7 +61,7 @@ client_options by_database(const support::lock_database& database, client_option
 
 session_id session_of(support::lock_database& database, const std::string& name) {
     return session_id{
-        database.number("select session from rowlock_lease where name = '" + name + "'")};
+        database.number("select session from rowlock_lock where name = '" + name + "'")};
 }
 
 /// Waits until the heartbeat's connection is open, which happens some time after the session's.
@@ -120,7 +120,7 @@ TEST_CASE("a holder whose time is over learns at once that a reaper has asked fo
         holder.set_max_hold("api", 1h);
         const auto lease = holder.acquire("job");
         const auto permit = api.acquire();
-        for (const auto* const table : {"lease", "permit"}) {
+        for (const auto* const table : {"lock", "hold"}) {
             database.run("update rowlock_" + std::string{table} +
                          " set acquired_at = acquired_at - " +
                          (database.speaks() == sql::dialect::postgresql ? "interval '2 hours'"

@@ -50,7 +50,7 @@ support::late_server& the_server() {
 }
 
 std::int64_t of_lease(const protocol_connection& look, const std::string& column) {
-    return look.number("select " + column + " from rowlock_lease where name = 'job'");
+    return look.number("select " + column + " from rowlock_lock where name = 'job'");
 }
 
 /// Waits for the first queue entry of a client. Returns its session and its grant id.
@@ -64,7 +64,7 @@ protocol::granted_name first_place(const protocol_connection& look, session_id& 
 /// commit that does not return while the log is held.
 struct holder {
     explicit holder(const sql::connection_source& on) : source{on}, hand{on}, look{on} {
-        for (const std::string table : {"ticket", "lease", "session"}) {
+        for (const std::string table : {"ticket", "lock", "session"}) {
             look.run("delete from rowlock_" + table);
         }
         hand.open(session_id{1}, {.owner = "worker"});
@@ -433,7 +433,7 @@ TEST_CASE("a client whose sleeping connection breaks compares what it holds at o
     client b{server.source(),
              {.ttl = 5min, .poll_interval = 30s, .wake_ups = wakeup_mode::database}};
     const auto held = b.acquire("held");
-    at.look.run("update rowlock_lease set session = null, token = token + 1 where name = 'held'");
+    at.look.run("update rowlock_lock set session = null, token = token + 1 where name = 'held'");
     // It has waited, and its sleep in the server lasts two seconds at most.
     std::stop_source stop;
     auto waiting = in_background(

@@ -280,7 +280,7 @@ ROWLOCK_SIMULATED_CASE("the reply to an acquire is lost after the commit: one ho
     client locks{network.wrap(database.source()), database.options()};
     locks.acquire("warm up").release();
     const auto grants_before =
-        database.number("select coalesce(max(token), 0) from rowlock_lease where name = 'job'");
+        database.number("select coalesce(max(token), 0) from rowlock_lock where name = 'job'");
     std::atomic<int> lost{0};
     network.after([&](std::string_view name) {
         const bool granting = name == "acquire" || name == "take" || name == "insert_lease";
@@ -292,10 +292,10 @@ ROWLOCK_SIMULATED_CASE("the reply to an acquire is lost after the commit: one ho
     CHECK(lost == 1);  // the client found its grant, and was not granted another
     CHECK(lease->held());
     CHECK(lease->token().value() ==
-          database.number("select token from rowlock_lease where name = 'job'"));
+          database.number("select token from rowlock_lock where name = 'job'"));
     CHECK(lease->token().value() == grants_before + 1);
     CHECK(lease->grant_id() ==
-          grant_id{database.number("select grant_id from rowlock_lease where name = 'job'")});
+          grant_id{database.number("select grant_id from rowlock_lock where name = 'job'")});
 }
 
 // shows: promise-6
@@ -343,7 +343,7 @@ TEST_CASE("an acquire that the server runs only after the call failed is release
         database.write_late_grant("job", kept.session_id(), grant_id{late});
         CHECK(eventually([&] {
             return database.number(
-                       "select count(*) from rowlock_lease where session is not null and name = "
+                       "select count(*) from rowlock_lock where session is not null and name = "
                        "'job'") == 0;
         }));
         CHECK(eventually([&] { return events.has(event_kind::resolved); }));
@@ -371,7 +371,7 @@ TEST_CASE("a release whose reply was lost is repeated, and never frees a newer g
             lease.release();
             REQUIRE(newer);
             CHECK(newer->held());
-            CHECK(database.number("select token from rowlock_lease where name = 'job' "
+            CHECK(database.number("select token from rowlock_lock where name = 'job' "
                                   "and session is not null") == newer->token().value());
             CHECK(a.stats().released == 1);
             network.after({});
@@ -398,12 +398,12 @@ ROWLOCK_SIMULATED_CASE(
 
     // The state after a crash: the committed release is lost and every connection is broken.
     const auto undo = [&] {
-        database.run("update rowlock_lease set session = " + to_string(lease.session_id()) +
+        database.run("update rowlock_lock set session = " + to_string(lease.session_id()) +
                      ", grant_id = " + to_string(lease.grant_id()) + " where name = 'job'");
     };
     const auto held_rows = [&] {
         return database.number(
-            "select count(*) from rowlock_lease where name = 'job' and session is not null");
+            "select count(*) from rowlock_lock where name = 'job' and session is not null");
     };
     undo();
     // The control: without a reconnect the heartbeats keep that row alive.
@@ -425,14 +425,14 @@ ROWLOCK_SIMULATED_CASE("a comparison during the end of a release is repeated", d
     const auto session = to_string(lease.session_id());
     const auto held_rows = [&] {
         return database.number(
-            "select count(*) from rowlock_lease where name = 'job' and session is not null");
+            "select count(*) from rowlock_lock where name = 'job' and session is not null");
     };
     std::atomic<bool> once{true};
     bool compared = false;
     network.after([&](std::string_view name) {
         if (!name.starts_with("release") || !once.exchange(false)) return;
         // The answer has arrived, its thread is stopped, and a crash undoes the release.
-        database.run("update rowlock_lease set session = " + session +
+        database.run("update rowlock_lock set session = " + session +
                      ", grant_id = " + to_string(lease.grant_id()) + " where name = 'job'");
         // Makes the heartbeat compare the rows once, as a reconnect does.
         database.run("update rowlock_session set revision = revision + 1 where id = " + session);
@@ -529,7 +529,7 @@ ROWLOCK_SIMULATED_CASE("a reclaim whose reply was lost is repeated, and returns 
     REQUIRE(reclaimed.size() == 1);
     CHECK(reclaimed[0].held());
     CHECK(reclaimed[0].token().value() ==
-          database.number("select token from rowlock_lease where name = 'a'"));
+          database.number("select token from rowlock_lock where name = 'a'"));
 }
 
 ROWLOCK_SIMULATED_CASE("a lease with a deadline ends by itself although its session lives",
@@ -788,7 +788,7 @@ TEST_CASE("a connection that could not be rolled back is never used again") {
         // On a connection that is still inside the transaction this grant would be visible only to
         // the client itself.
         const auto lease = operator_.acquire("job");
-        CHECK(database.number("select token from rowlock_lease where name = 'job'") ==
+        CHECK(database.number("select token from rowlock_lock where name = 'job'") ==
               lease.token().value());
         CHECK_FALSE(holder.try_acquire("job"));
         CHECK(operator_.force_release("to be broken"));
@@ -871,7 +871,7 @@ ROWLOCK_SIMULATED_CASE("reclaim does not adopt a grant that the client is giving
     network.before({});
     CHECK(eventually([&] {
         return database.number(
-                   "select count(*) from rowlock_lease where name = 'job' and session is not "
+                   "select count(*) from rowlock_lock where name = 'job' and session is not "
                    "null") == 0;
     }));
 }
@@ -892,7 +892,7 @@ ROWLOCK_SIMULATED_CASE(
     database.write_late_grant("late", other.session_id(), grant_id{12345});
     CHECK(eventually([&] {
         return database.number(
-                   "select count(*) from rowlock_lease where name = 'late' and session is not "
+                   "select count(*) from rowlock_lock where name = 'late' and session is not "
                    "null") == 0;
     }));
     CHECK(other.held());
@@ -941,7 +941,7 @@ ROWLOCK_SIMULATED_CASE(
     CHECK(operator_.force_release("job"));
     REQUIRE(next);
     CHECK(session_id{database.number(
-              "select coalesce(session, 0) from rowlock_lease where name = 'job'")} ==
+              "select coalesce(session, 0) from rowlock_lock where name = 'job'")} ==
           next->session_id());
 }
 

@@ -34,7 +34,7 @@ namespace {
 
 /// Moves the time at which the grants of these names were acquired back.
 void age(support::lock_database& database, const std::string& names, std::chrono::seconds by,
-         const std::string& table = "lease") {
+         const std::string& table = "lock") {
     const std::string seconds = std::to_string(by.count());
     database.run("update rowlock_" + table + " set acquired_at = acquired_at - " +
                  (database.speaks() == sql::dialect::postgresql
@@ -212,10 +212,10 @@ TEST_CASE("permits and modes are asked for after max_hold, by the time of their 
         const auto old_reader = page.acquire(shared);
         auto upgraded = index.acquire(upgradeable);
         const auto free_of_limits = unlimited.acquire();
-        age(database, "'api', 'page', 'index', 'unlimited'", 50min, "permit");
+        age(database, "'api', 'page', 'index', 'unlimited'", 50min, "hold");
         old.extend(4h);
         upgraded.upgrade();
-        age(database, "'api', 'page', 'index', 'unlimited'", 20min, "permit");
+        age(database, "'api', 'page', 'index', 'unlimited'", 20min, "hold");
         const auto young = api.acquire();
         const auto young_reader = page.acquire(shared);
 
@@ -233,33 +233,27 @@ TEST_CASE("permits and modes are asked for after max_hold, by the time of their 
     }
 }
 
-TEST_CASE("a policy is for every kind of lock of its name, and each is asked for alone") {
+TEST_CASE(
+    "a policy is for a lock, whatever holds it: a mutex, then readers, each asked for alone") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options(patient())};
         client other{database.source(), database.options()};
-        semaphore both{holder, "both"};
-        both.set_capacity(1);
         other.set_max_hold("both", 1h);
-        const auto lease = holder.acquire("both");
-        const auto permit = both.acquire();
-        SUBCASE("the lease") {
+        {
+            const auto lease = holder.acquire("both");
             age(database, "'both'", 2h);
             CHECK(requested_by_a_round(database) == 1);
             CHECK(eventually([&] { return !lease.held(); }));
-            CHECK(permit.held());
         }
-        SUBCASE("the permit") {
-            age(database, "'both'", 2h, "permit");
-            CHECK(requested_by_a_round(database) == 1);
-            CHECK(eventually([&] { return !permit.held(); }));
-            CHECK(lease.held());
-        }
-        SUBCASE("both") {
-            age(database, "'both'", 2h);
-            age(database, "'both'", 2h, "permit");
-            CHECK(requested_by_a_round(database) == 2);
-            CHECK(eventually([&] { return !permit.held() && !lease.held(); }));
-        }
+        shared_mutex both{holder, "both"};
+        const auto old = both.try_acquire_for(shared, support::patience);
+        REQUIRE(old);
+        CHECK(requested_by_a_round(database) == 0);
+        age(database, "'both'", 2h, "hold");
+        const auto young = both.acquire(shared);
+        CHECK(requested_by_a_round(database) == 1);
+        CHECK(eventually([&] { return !old->held(); }));
+        CHECK(young.held());
     }
 }
 
@@ -275,7 +269,7 @@ TEST_CASE("a grant that follows between a round's look and its request is not as
         auto lease = holder.acquire("job");
         auto permit = theirs.acquire();
         age(database, "'job'", 2h);
-        age(database, "'api'", 2h, "permit");
+        age(database, "'api'", 2h, "hold");
 
         interception network;
         std::optional<rowlock::lease> next;
@@ -312,7 +306,7 @@ TEST_CASE("a grant that follows between a round's look and its request is not as
         REQUIRE(next);
         REQUIRE(next_permit);
         CHECK_FALSE(is_asked(other, "job"));
-        CHECK(database.number("select requested from rowlock_permit") == 0);
+        CHECK(database.number("select requested from rowlock_hold") == 0);
         CHECK(next->held());
         CHECK(next_permit->held());
         // The control: these are the grants that a request would end.
@@ -372,7 +366,7 @@ TEST_CASE("all that is overdue is asked for, however small the batches") {
         age(database, "'a', 'b', 'c'", 2h);
         auto upgraded = index.acquire(upgradeable);
         upgraded.upgrade();  // one hold, although it has two rows
-        age(database, "'api', 'page', 'index'", 2h, "permit");
+        age(database, "'api', 'page', 'index'", 2h, "hold");
         auto options = database.reaping(1h, 10min);
         SUBCASE("one at a time") {
             options.batch = 1;
@@ -404,15 +398,15 @@ TEST_CASE("the look for overdue holds goes from policies to holds by their keys"
             database.run("insert into rowlock_" + table + " " + numbers + "select " + values +
                          " from k a cross join k b where b.i <= " + std::to_string(each));
         };
-        fill("lease (name, token, changed_at, acquired_at, session)",
+        fill("lock (name, token, changed_at, acquired_at, session)",
              name + ", 1, " + now + ", " + now + ", a.i * 1000 + b.i");
-        fill("permit (name, grant_id, session, permits, token, acquired_at)",
+        fill("hold (name, grant_id, session, weight, token, acquired_at)",
              name + ", a.i, a.i * 1000 + b.i, 1, 1, " + now);
         fill("session (id, owner, host, pid, program, ttl_us, expires_at, opened_at)",
              "a.i * 1000 + b.i, 'o', 'h', 1, 'p', 1, " + now + ", " + now);
         // So many that a join by a hash of all leases would look cheaper.
         fill("policy (name, max_hold_us)", name + ", 3600000000", 100);
-        for (const char* table : {"lease", "permit", "session", "policy"}) {
+        for (const char* table : {"lock", "hold", "session", "policy"}) {
             database.run((postgresql || sqlite ? "analyze rowlock_" : "analyze table rowlock_") +
                          std::string{table});
         }
@@ -452,7 +446,7 @@ TEST_CASE("the look for overdue holds goes from policies to holds by their keys"
             const auto has = [&](const std::string& part) {
                 return all.find(part) != std::string::npos;
             };
-            for (const char* table : {"lease", "permit", "session"}) {
+            for (const char* table : {"lock", "hold", "session"}) {
                 CHECK_FALSE(has("Seq Scan on " + database.prefix() + table));
             }
             for (const char* alias : {"l", "s", "m"}) {
@@ -481,7 +475,7 @@ ROWLOCK_SIMULATED_CASE("a request within a time does not protect a hold from max
     REQUIRE(eventually([&] { return lease.release_requested().stop_requested(); }));
     CHECK(lease.held());
     age(database, "'job'", 2h);
-    age(database, "'api'", 2h, "permit");
+    age(database, "'api'", 2h, "hold");
     CHECK(requested_by_a_round(database) == 2);
     CHECK(eventually([&] { return !lease.held() && !permit.held(); }));
     CHECK(requested_by_a_round(database) == 0);
@@ -498,7 +492,7 @@ TEST_CASE("what was asked for at once before is not asked for by a round") {
         const auto lease = holder.acquire("job");
         const auto permit = api.acquire();
         age(database, "'job'", 2h);
-        age(database, "'api'", 2h, "permit");
+        age(database, "'api'", 2h, "hold");
         REQUIRE(other.request_release("job", lease.token()));
         REQUIRE(semaphore{other, "api"}.request_release(permit.token()));
         CHECK(requested_by_a_round(database) == 0);
@@ -524,7 +518,7 @@ TEST_CASE("a hold that ends by itself is not asked for: expired, past its deadli
         database.run("update rowlock_session set expires_at = opened_at where id = 10");
         REQUIRE(on.free("free", session_id{11}, grant_id{3}));
         age(database, "'expired', 'late', 'live'", 2h);
-        database.run("update rowlock_lease set deadline = acquired_at where name = 'late'");
+        database.run("update rowlock_lock set deadline = acquired_at where name = 'late'");
         const protocol::policy_protocol policies{database.statements()};
         const auto found = policies.overdue_leases(database.admin(), {}, "z", 10, soon());
         REQUIRE(found.size() == 1);
@@ -545,7 +539,7 @@ TEST_CASE("a row that stays locked delays its own request alone, until the next 
         options.statement_timeout = 1s;
         const auto fence = database.source().connect(soon());
         fence->query("begin", soon());
-        fence->query("select token from " + database.prefix() + "lease where name = 'a' for update",
+        fence->query("select token from " + database.prefix() + "lock where name = 'a' for update",
                      soon());
         std::int64_t requested = 0;
         // A stall fails a round whose limit is so short, perhaps after its requests.
@@ -645,10 +639,10 @@ TEST_CASE("a policy outlives the lease's row, until it is removed") {
                                         ? " - interval '2 hours'"
                                         : " - 7200000000";
         REQUIRE(eventually([&] {
-            database.run("update rowlock_lease set changed_at = changed_at" + an_hour);
+            database.run("update rowlock_lock set changed_at = changed_at" + an_hour);
             database.run("update rowlock_token_floor set raised_at = raised_at" + an_hour);
             requested_by_a_round(database);
-            return database.number("select count(*) from rowlock_lease") == 0;
+            return database.number("select count(*) from rowlock_lock") == 0;
         }));
         CHECK(locks.max_hold("job") == 90min);
         CHECK(locks.max_hold("Job") == 3h);

@@ -40,7 +40,7 @@ using names = std::vector<lock_name>;
 namespace {
 
 std::int64_t held(support::lock_database& database) {
-    return database.number("select count(*) from rowlock_lease where session is not null");
+    return database.number("select count(*) from rowlock_lock where session is not null");
 }
 
 std::int64_t entries(support::lock_database& database) {
@@ -318,7 +318,7 @@ ROWLOCK_SIMULATED_CASE(
         const auto row =
             database.run("select session, grant_id from rowlock_ticket where name = 'a'");
         database.run(
-            "update rowlock_lease set token = token + 1, session = " + std::string{row.text(0, 0)} +
+            "update rowlock_lock set token = token + 1, session = " + std::string{row.text(0, 0)} +
             ", grant_id = " + std::string{row.text(0, 1)} + " where name = 'a'");
         database.run("delete from rowlock_ticket where name = 'a'");
     }
@@ -562,7 +562,7 @@ TEST_CASE(
         locks.acquire_all({"a", "b"}).release();
         const auto other = database.source().connect(soon());
         other->query("begin", soon());
-        other->query("select token from " + database.prefix() + "lease where name = 'b' for update",
+        other->query("select token from " + database.prefix() + "lock where name = 'b' for update",
                      soon());
         std::stop_source stop;
         auto waiting = std::async(std::launch::async, [&] {

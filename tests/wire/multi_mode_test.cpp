@@ -41,7 +41,7 @@ constexpr auto upgradeable = lock_mode::upgradeable;
 constexpr auto exclusive = lock_mode::exclusive;
 
 std::int64_t held(support::lock_database& database) {
-    return database.number("select count(*) from rowlock_permit");
+    return database.number("select count(*) from rowlock_hold");
 }
 
 std::int64_t entries(support::lock_database& database) {
@@ -61,7 +61,7 @@ public:
         : hand_{hand}, counters_{protocol::make_semaphore_protocol(database.statements())} {
         hand.open(session_id{1});
         for (const char* name : {"a", "b"}) {
-            static_cast<void>(counters_->create_shared_mutex(hand.db(), name, soon()));
+            support::make_lock(hand.db(), database.statements(), name);
             const auto made =
                 counters_->acquire(hand.db(),
                                    {.name = name,
@@ -212,6 +212,9 @@ ROWLOCK_SIMULATED_CASE(
         CHECK(refused({{"a", shared}, {"b"}}) == errc::would_deadlock);
         CHECK(refused({{"a", shared}}) == errc::would_deadlock);
         CHECK(refused({{"a", exclusive}}) == errc::would_deadlock);
+        CHECK(kind_of([&] {
+                  static_cast<void>(locks.try_acquire_all({"a", "b"}));
+              }) == errc::would_deadlock);
         // Another thread may release that; so may this one, before it asks.
         std::jthread{[&] { CHECK(refused({{"a", shared}, {"b"}}) == errc{}); }}.join();
     }
@@ -220,8 +223,16 @@ ROWLOCK_SIMULATED_CASE(
     CHECK(refused({{"r", shared}, {"b"}}) == errc::would_deadlock);
     read.unlock_shared();
     CHECK(refused({{"r", shared}, {"b"}}) == errc{});
-    locks.acquire("lease").release();
-    CHECK(refused({{"b"}, {"lease", shared}}) == errc::invalid_options);
+    {
+        const auto lease = locks.acquire("lease");
+        CHECK(refused({{"b"}, {"lease", shared}}) == errc::would_deadlock);
+        CHECK(std::async(std::launch::async, [&] {
+                  return kind_of([&] {
+                      CHECK_FALSE(try_acquire_all(locks, {{"b"}, {"lease", shared}}));
+                  });
+              }).get() == errc{});
+    }
+    CHECK(refused({{"b"}, {"lease", shared}}) == errc{});
     semaphore{locks, "semaphore"}.set_capacity(3);
     CHECK(refused({{"b"}, {"semaphore", shared}}) == errc::invalid_options);
     auto single = acquire_all(locks, {{"d", upgradeable}});
@@ -321,7 +332,7 @@ ROWLOCK_SIMULATED_CASE("after a lost reply all modes are held once, or none of t
     CHECK(*lost);
     CHECK(eventually([&] { return entries(database) == 0; }));
     CHECK(eventually([&] { return held(database) == 0; }));
-    CHECK(database.number("select count(*) from rowlock_semaphore where used <> 0") == 0);
+    CHECK(database.number("select count(*) from rowlock_lock where used <> 0") == 0);
 }
 
 ROWLOCK_SIMULATED_CASE(
@@ -340,11 +351,11 @@ ROWLOCK_SIMULATED_CASE(
     }
     SUBCASE("one of the modes is granted alone") {
         database.run(
-            "update rowlock_semaphore set used = used + 1, token = token + 1 "
+            "update rowlock_lock set used = used + 1, token = token + 1 "
             "where name = 'a'");
         database.run(
-            "insert into rowlock_permit (name, grant_id, session, permits, token, acquired_at, "
-            "kind) select w.name, w.grant_id, w.session, 1, 9, w.enqueued_at, 1 "
+            "insert into rowlock_hold (name, grant_id, session, weight, token, acquired_at) "
+            "select w.name, w.grant_id, w.session, 1, 9, w.enqueued_at "
             "from rowlock_ticket w where w.name = 'a'");
         database.run("delete from rowlock_ticket where name = 'a'");
     }
@@ -429,9 +440,9 @@ TEST_CASE("an attempt gets the modes of dead clients that another transaction ta
             if (name != "permit_holders") return;
             if (looks++ == 0) {
                 database.run("begin");
-                database.run("delete from rowlock_permit");
+                database.run("delete from rowlock_hold");
             } else if (looks == locked + 1) {
-                database.run("update rowlock_semaphore set used = 0");
+                database.run("update rowlock_lock set used = 0");
                 database.run("commit");
             }
         });
@@ -454,7 +465,7 @@ TEST_CASE("an attempt that finds modes of dead clients locked for long fails") {
         const session_without_client gone{database, hand};
         gone.end();
         database.run("begin");
-        database.run("select * from rowlock_permit for update");
+        database.run("select * from rowlock_hold for update");
         client locks{database.source(), database.options()};
         CHECK_FALSE(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
         CHECK_FALSE(shared_mutex{locks, "a"}.try_acquire(exclusive));
@@ -473,7 +484,7 @@ ROWLOCK_SIMULATED_CASE("a client takes modes of a dead client back by one thread
     interception network;
     client locks{network.wrap(database.source()), database.options()};
     network.before([&](std::string_view name) {
-        if (name == "semaphores_of_session") thread_of_waiters = true;
+        if (name == "queues_of_session") thread_of_waiters = true;
         const bool sweeps = name == "sweep_permits" || name == "holds_over";
         if (!sweeps || std::this_thread::get_id() != here) return;
         CHECK_FALSE(eventually([&] { return thread_of_waiters.load(); }, 300ms));
@@ -574,7 +585,7 @@ TEST_CASE("threads that ask for modes in opposite orders neither wait forever no
         CHECK(overlaps == 0);
         CHECK(done == static_cast<int>(many) * turns);
         CHECK(eventually([&] { return held(database) == 0 && entries(database) == 0; }));
-        CHECK(database.number("select count(*) from rowlock_semaphore where used <> 0") == 0);
+        CHECK(database.number("select count(*) from rowlock_lock where used <> 0") == 0);
     }
 }
 
@@ -598,5 +609,35 @@ TEST_CASE("of two threads that hold a mode each and ask for several, one gives w
         const auto failed = std::pair{one.get(), two.get()};
         CHECK(((failed.first == errc::deadlock) != (failed.second == errc::deadlock)));
         CHECK(((failed.first == errc{}) != (failed.second == errc{})));
+    }
+}
+
+TEST_CASE("a call that waits for several modes gets them once a sole holder of one has ended") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        for (const bool by_deadline : {true, false}) {
+            CAPTURE(by_deadline);
+            const support::protocol_connection hand{database};
+            hand.open(session_id{1});
+            const auto deadline = by_deadline ? std::optional<std::int64_t>{400'000} : std::nullopt;
+            REQUIRE(
+                hand.acquire("a", session_id{1}, grant_id{11}, {.deadline_us = deadline}).what ==
+                protocol::attempt::outcome::granted);
+            client waiter{database.source(), database.options({.poll_interval = 50ms})};
+            auto waiting = waits_for(waiter, {{"a", shared}, {"b", shared}}, support::patience);
+            REQUIRE(eventually([&] { return entries(database) == 2; }));
+            if (!by_deadline) hand.leases().end_session(hand.db(), session_id{1}, soon());
+            CHECK(waiting.get());
+            database.run("delete from rowlock_session where id = 1");
+        }
+    }
+}
+
+// shows: promise-13
+TEST_CASE("a release by force of a name that readers hold ends nothing") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        const auto held = shared_mutex{locks, "a"}.acquire(shared);
+        CHECK_FALSE(locks.force_release("a"));
+        CHECK(held.held());
     }
 }

@@ -46,7 +46,7 @@ outcome runs(client& locks, const periodic_options& options) {
 }
 
 std::int64_t held(support::lock_database& database) {
-    return database.number("select count(*) from rowlock_lease where session is not null");
+    return database.number("select count(*) from rowlock_lock where session is not null");
 }
 
 /// Moves what the record says of times into the past.

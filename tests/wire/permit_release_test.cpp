@@ -34,8 +34,8 @@ namespace {
 /// Whether the counters of all semaphores are the sums of their holds.
 bool counts(support::lock_database& database) {
     return database.number(
-               "select count(*) from rowlock_semaphore p where p.used <> (select "
-               "coalesce(sum(s.permits), 0) from rowlock_permit s where s.name = p.name)") == 0;
+               "select count(*) from rowlock_lock p where p.used <> (select "
+               "coalesce(sum(s.weight), 0) from rowlock_hold s where s.name = p.name)") == 0;
 }
 
 /// Of a holder that learns of a change soon, and that no pause ends.

@@ -37,7 +37,7 @@ std::unique_ptr<own_server> server_with_a_lazy_log() {
 }
 
 std::int64_t holds_in(const sql::connection_source& source) {
-    return protocol_connection{source}.number("select count(*) from rowlock_permit");
+    return protocol_connection{source}.number("select count(*) from rowlock_hold");
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ TEST_CASE("PostgreSQL: a take without a flush behind it is lost in a crash (cont
     bool lost = false;
     for (int round = 1; round <= 3 && !lost; ++round) {
         std::optional<protocol_connection> hand{std::in_place, source};
-        hand->run("delete from rowlock_permit");
+        hand->run("delete from rowlock_hold");
         const session_id session{round};
         hand->open(session);
         const auto semaphores = protocol::make_semaphore_protocol(hand->statements());

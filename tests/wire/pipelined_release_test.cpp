@@ -45,7 +45,7 @@ class obstacle {
 public:
     explicit obstacle(lock_database& database) : database_{database} {
         database_.run("begin");
-        database_.run("select 1 from rowlock_lease where name = 'job' for update");
+        database_.run("select 1 from rowlock_lock where name = 'job' for update");
     }
     obstacle(const obstacle&) = delete;
     obstacle& operator=(const obstacle&) = delete;
@@ -91,7 +91,7 @@ private:
 
 bool is_held(lock_database& database) {
     return database.number(
-               "select count(*) from rowlock_lease where name = 'job' and session is not null") > 0;
+               "select count(*) from rowlock_lock where name = 'job' and session is not null") > 0;
 }
 
 }  // namespace
@@ -161,7 +161,7 @@ TEST_CASE("a lease that was lost before its release arrived is reported as lost"
     lock_database database{backend::postgresql};
     if (!database.there()) return;
     stopped_release at{database};
-    database.run("update rowlock_lease set session = null, token = token + 1 where name = 'job'");
+    database.run("update rowlock_lock set session = null, token = token + 1 where name = 'job'");
     at.stops.commit();
     CHECK(eventually([&] { return at.told.has(event_kind::lease_lost); }));
     CHECK(at.locks.stats().released == 2);
@@ -214,7 +214,7 @@ TEST_CASE("the destruction of the client waits for pipelined releases") {
         for (const char* name : {"a", "b", "c", "job"}) several.push_back(locks->acquire(name));
     }
     locks.reset();
-    CHECK(database.number("select count(*) from rowlock_lease where session is not null") == 0);
+    CHECK(database.number("select count(*) from rowlock_lock where session is not null") == 0);
     CHECK(database.number("select count(*) from rowlock_session") == 0);
     CHECK_FALSE(told.has(event_kind::outcome_unknown));
     CHECK_FALSE(told.has(event_kind::lease_lost));

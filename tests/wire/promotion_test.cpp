@@ -8,6 +8,7 @@
 #include "support/own_server.hpp"
 #include "support/protocols.hpp"
 #include "support/replicated_pair.hpp"
+#include "support/serving.hpp"
 #include "support/unnamed_server.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
@@ -301,7 +302,7 @@ TEST_CASE(
     database.run(
         "insert into rowlock_ticket (name, session, grant_id, enqueued_at) "
         "values ('job', 2, 22, clock_timestamp())");
-    database.run("update rowlock_lease set successor = 22");
+    database.run("update rowlock_lock set successor = 22");
     // The state on the standby, where the holder's client has ended its session.
     database.run("update rowlock_session set server_identity = '1/0000002A' where id < 3");
     protocol.end_session(*db, session_id{1}, soon());
@@ -330,14 +331,15 @@ TEST_CASE("grant_next does not loop on a promise that this server cannot keep") 
     for (const std::int64_t id : {2, 3}) {
         queue.enqueue(*db, {"job", session_id{id}, grant_id{id * 11}, {}, {}, {}}, soon());
     }
-    database.run("update rowlock_lease set successor = 22");
+    database.run("update rowlock_lock set successor = 22");
     database.run("update rowlock_session set server_identity = '1/0000002A' where id < 3");
     protocol.end_session(*db, session_id{1}, soon());
     std::optional<protocol::handed_over> next;
-    CHECK_NOTHROW(next = queue.grant_next(*db, "job", std::chrono::steady_clock::now() + 8s));
+    CHECK_NOTHROW(next =
+                      support::serve_one(queue, *db, "job", std::chrono::steady_clock::now() + 8s));
     CHECK_FALSE(next.has_value());
     protocol.end_session(*db, session_id{2}, soon());
-    next = queue.grant_next(*db, "job", soon());
+    next = support::serve_one(queue, *db, "job", soon());
     REQUIRE(next.has_value());
     CHECK(next->grant_id == grant_id{33});
     CHECK(next->token == 3);  // above the promised token

@@ -214,7 +214,7 @@ TEST_CASE("a grant without a synchronous standby's confirmation is not reported 
             });
             if (kind != errc{}) failed = kind;
             return tables.number(
-                       "select count(*) from rowlock_lease where name = 'job' and session is not "
+                       "select count(*) from rowlock_lock where name = 'job' and session is not "
                        "null") == 1;
         }));
         CHECK((failed == errc::outcome_unknown || failed == errc::timed_out));
@@ -247,14 +247,14 @@ TEST_CASE("nothing of a call that failed stays, however late its commit is seen"
     const std::vector<row> calls{
         {.what = "a lease",
          .call = [](client& by) { return by.try_acquire("fresh").has_value(); },
-         .counts = "select count(session) from rowlock_lease where name = 'fresh'",
-         .committed = "select count(*) from rowlock_lease where name = 'fresh'"},
+         .counts = "select count(session) from rowlock_lock where name = 'fresh'",
+         .committed = "select count(*) from rowlock_lock where name = 'fresh'"},
         {.what = "permits",
          .call =
              [](client& by) {
                  return bool{semaphore{by, "pool"}.try_acquire()};
              },
-         .counts = "select count(*) from rowlock_permit"},
+         .counts = "select count(*) from rowlock_hold"},
         {.what = "a queue entry",
          .call = [](client& by) { return by.try_acquire_for("held", 3s).has_value(); },
          .counts = "select count(*) from rowlock_ticket"},

@@ -70,7 +70,7 @@ std::int64_t entries(support::lock_database& database) {
 }
 
 std::int64_t row_token(support::lock_database& database, const std::string& name) {
-    return database.number("select token from rowlock_lease where name = '" + name + "'");
+    return database.number("select token from rowlock_lock where name = '" + name + "'");
 }
 
 /// As if the process of the session had vanished.
@@ -309,6 +309,55 @@ TEST_CASE("another client gets an idle retained lease at once, with a greater to
     }
 }
 
+TEST_CASE("a reader gets an idle retained lease at once, of another client or of its own") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        constexpr auto shared = lock_mode::shared;
+        client locks{database.source(), keeping(database)};
+        client other{database.source(), plain(database)};
+        const auto until_kept_again = [&] {
+            REQUIRE(eventually([&] {
+                locks.acquire("job").release();
+                return is_kept(locks, "job");
+            }));
+        };
+        const auto reads_soon = [&](client& by) {
+            return shared_mutex{by, "job"}.try_acquire_for(shared, before_its_time).has_value();
+        };
+        until_kept_again();
+        CHECK(reads_soon(other));
+        until_kept_again();
+        CHECK(reads_soon(locks));
+        until_kept_again();
+        for (client* by : {&other, &locks}) {
+            CHECK(
+                try_acquire_all_for(*by, {{"another", shared}, {"job", shared}}, before_its_time));
+            until_kept_again();
+        }
+        CHECK(eventually(
+            [&] {
+                return shared_mutex{other, "job"}.try_acquire(shared).has_value();
+            },
+            before_its_time));
+    }
+}
+
+TEST_CASE("a reader recalls a lease that was retained between its attempt and its entry") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), keeping(database)};
+        interception network;
+        client other{network.wrap(database.source()), plain(database)};
+        auto held = locks.acquire("job");
+        bool once = true;
+        network.before([&](std::string_view what) {
+            if (what != "enqueue" || !std::exchange(once, false)) return;
+            held.release();
+            until_kept(locks, "job");
+        });
+        CHECK(shared_mutex{other, "job"}.try_acquire_for(lock_mode::shared, before_its_time));
+        CHECK_FALSE(once);
+    }
+}
+
 TEST_CASE("PostgreSQL passes a recall on where there is no datagram") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
         auto options = keeping(database);
@@ -396,7 +445,7 @@ ROWLOCK_SIMULATED_CASE(
             CHECK(eventually(
                 [&] {
                     return database.number(
-                               "select count(*) from rowlock_lease where name = 'job' and "
+                               "select count(*) from rowlock_lock where name = 'job' and "
                                "session is null") == 1;
                 },
                 before_its_time));
@@ -485,7 +534,7 @@ ROWLOCK_SIMULATED_CASE("a client detects that the token of a lease that it keeps
         client locks{database.source(), options};
         const auto last = until_kept(locks, "job");
         const auto reserved = row_token(database, "job");
-        database.run("update rowlock_lease set token = " + std::string{lowered});
+        database.run("update rowlock_lock set token = " + std::string{lowered});
         CHECK(eventually(
             [&] { return database.number("select floor from rowlock_token_floor") >= reserved; }));
         client other{database.source(), plain(database)};
@@ -556,7 +605,7 @@ ROWLOCK_SIMULATED_CASE(
         network.before([](std::string_view what) {
             if (what == "lift_floor") interception::refuse_to_send();
         });
-        database.run("update rowlock_lease set token = 1 where name = 'job'");
+        database.run("update rowlock_lock set token = 1 where name = 'job'");
         expire(database, session);
         const auto held = other.acquire("job");
         CHECK(held.token().value() <= last);
@@ -1059,7 +1108,7 @@ ROWLOCK_SIMULATED_CASE(
     filled = true;
     // Of releases that were slow the heartbeat does the rest, which stats() does not count.
     REQUIRE(eventually([&] {
-        return database.number("select count(*) from rowlock_lease where session is not null") == 0;
+        return database.number("select count(*) from rowlock_lock where session is not null") == 0;
     }));
     CHECK(releases > 2);
     CHECK(held == 0);
@@ -1121,7 +1170,7 @@ TEST_CASE("a client that retains leases ends in time although their table is loc
             });
             const auto db = database.connect();
             db->query("begin", soon());
-            db->query("lock table " + database.prefix() + "lease in access exclusive mode", soon());
+            db->query("lock table " + database.prefix() + "lock in access exclusive mode", soon());
             auto took = bound;  // if in a stall all were given back before
             if (eventually([&] { return begun.load(); }, 3s)) {
                 const auto began = std::chrono::steady_clock::now();

@@ -64,8 +64,8 @@ bool used(semaphore& of, std::int64_t count) {
 /// Whether every counter is the sum of its holds.
 bool counts(lock_database& database) {
     return database.number(
-               "select count(*) from rowlock_semaphore p where p.used <> (select "
-               "coalesce(sum(s.permits), 0) from rowlock_permit s where s.name = p.name)") == 0;
+               "select count(*) from rowlock_lock p where p.used <> (select "
+               "coalesce(sum(s.weight), 0) from rowlock_hold s where s.name = p.name)") == 0;
 }
 
 /// Whether this is the statement that commits the first half of a release.
@@ -452,31 +452,6 @@ TEST_CASE("permits of many clients that vanished come back together") {
     }
 }
 
-TEST_CASE("a role without rights on the tables of semaphores can wait for leases") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        interception network;
-        network.before([](std::string_view what) {
-            if (what == "semaphores_of_session") throw error{errc::access_denied, "no right"};
-        });
-        client locks{network.wrap(database.source()), database.options({.poll_interval = 100ms})};
-        client holder{database.source(), database.options()};
-        for (int i = 0; i < 3; ++i) {
-            const auto held = holder.acquire("job");
-            auto waiting = std::async(std::launch::async, [&] {
-                return locks.try_acquire_for("job", patience).has_value();
-            });
-            REQUIRE(eventually([&] { return !holder.waiters("job").empty(); }));
-            // An end of the holder's session that this client finds.
-            database.run("update rowlock_session set expires_at = " +
-                         std::string{database.speaks() == sql::dialect::postgresql
-                                         ? "clock_timestamp() - interval '1 second'"
-                                         : "1"} +
-                         " where id = (select session from rowlock_lease where name = 'job')");
-            CHECK(waiting.get());
-        }
-    }
-}
-
 ROWLOCK_SIMULATED_CASE("a hold of permits ends at its own deadline, and a waiter gets them",
                        database) {
     client locks{database.source(), database.options()};
@@ -562,7 +537,7 @@ ROWLOCK_SIMULATED_CASE("a holder learns that its permits were taken by hand", da
     semaphore api{locks, "api"};
     api.set_capacity(1);
     const auto held = api.acquire();
-    database.run("delete from rowlock_permit");
+    database.run("delete from rowlock_hold");
     CHECK(eventually([&] { return held.lost().stop_requested(); }));
     CHECK_FALSE(held.held());
     // The counter is wrong now; a reaper puts it right.
@@ -580,11 +555,11 @@ ROWLOCK_SIMULATED_CASE("permits of our session that no part of the client holds 
     const auto held = api.acquire();
     const std::string now =
         database.speaks() == sql::dialect::postgresql ? "clock_timestamp()" : "1";
-    database.run("update rowlock_semaphore set used = 3");
+    database.run("update rowlock_lock set used = 3");
     database.run(
-        "insert into rowlock_permit (name, grant_id, session, permits, token, acquired_at) "
+        "insert into rowlock_hold (name, grant_id, session, weight, token, acquired_at) "
         "select 'api', 77, session, 2, 99, " +
-        now + " from rowlock_permit");
+        now + " from rowlock_hold");
     // A raised revision asks for a comparison.
     database.run("update rowlock_session set revision = revision + 1");
     CHECK(used(api, 1));

@@ -2,12 +2,14 @@
 // downgrades, and what becomes of a hold when its client vanishes or a reply is lost.
 // shows: promise-13
 
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "sql/table_names.hpp"
 #include "support/at_end.hpp"
 #include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/protocol_session.hpp"
 #include "support/queues.hpp"
 #include "support/waits.hpp"
 #include <rowlock/rowlock.hpp>
@@ -16,6 +18,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -26,6 +29,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace rowlock;
@@ -61,16 +65,16 @@ bool entries(lock_database& database, std::int64_t count) {
 
 bool is_free(shared_mutex& lock) {
     return eventually([&] {
-        const auto seen = lock.inspect().value();
-        return seen.shared == 0 && !seen.upgradeable && !seen.exclusive;
+        const auto seen = lock.inspect();
+        return !seen || (seen->shared == 0 && !seen->upgradeable && !seen->exclusive);
     });
 }
 
 /// Whether every counter is the sum of its holds.
 bool counts(lock_database& database) {
     return database.number(
-               "select count(*) from rowlock_semaphore p where p.used <> (select "
-               "coalesce(sum(s.permits), 0) from rowlock_permit s where s.name = p.name)") == 0;
+               "select count(*) from rowlock_lock p where p.used <> (select "
+               "coalesce(sum(s.weight), 0) from rowlock_hold s where s.name = p.name)") == 0;
 }
 
 /// Calls `work` on another thread, and returns what that does.
@@ -448,7 +452,7 @@ ROWLOCK_SIMULATED_CASE("a grant that threads share is lost to all of them", data
         return eventually([&] { return !here.held() && here.lost().stop_requested(); });
     });
     REQUIRE(joined.get_future().wait_for(patience) == std::future_status::ready);
-    database.run("delete from rowlock_permit");
+    database.run("delete from rowlock_hold");
     CHECK(eventually([&] { return !here.held(); }));
     CHECK(other.get());
     // No thread joins what is lost.
@@ -518,7 +522,7 @@ ROWLOCK_SIMULATED_CASE("an upgrade whose hold is lost meanwhile fails, and leave
     REQUIRE(entries(database, 1));
     database.run("update rowlock_session set ended = " +
                  std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
-                 " where id = (select session from rowlock_permit where permits > 1)");
+                 " where id = (select session from rowlock_hold where weight > 1)");
     CHECK(upgrades.get() == errc::lock_lost);
     CHECK_FALSE(held.held());
     CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
@@ -527,7 +531,7 @@ ROWLOCK_SIMULATED_CASE("an upgrade whose hold is lost meanwhile fails, and leave
 
 ROWLOCK_SIMULATED_CASE("lost() of an upgraded hold tells that either grant was taken by hand",
                        database) {
-    for (const char* const which : {"permits = 1000000000", "permits = 999999999"}) {
+    for (const char* const which : {"weight = 1000000000", "weight = 999999999"}) {
         CAPTURE(which);
         client locks{database.source(), database.watchful()};
         shared_mutex page{locks, "page"};
@@ -535,7 +539,7 @@ ROWLOCK_SIMULATED_CASE("lost() of an upgraded hold tells that either grant was t
         held.upgrade();
         const auto lost = held.lost();
         CHECK(held.held());
-        database.run("delete from rowlock_permit where " + std::string{which});
+        database.run("delete from rowlock_hold where " + std::string{which});
         CHECK(eventually([&] { return lost.stop_requested(); }));
         CHECK_FALSE(held.held());
         CHECK(kind_of([&] { held.release(); }) == errc::lock_lost);
@@ -550,7 +554,7 @@ ROWLOCK_SIMULATED_CASE("a hold that lost a part is lost for good, and no upgrade
     shared_mutex page{locks, "page"};
     auto held = page.acquire(upgradeable);
     held.upgrade();
-    database.run("delete from rowlock_permit where permits = 999999999");
+    database.run("delete from rowlock_hold where weight = 999999999");
     CHECK(eventually([&] { return held.lost().stop_requested(); }));
     CHECK(kind_of([&] { held.downgrade(upgradeable); }) == errc::lock_lost);
     CHECK(held.mode() == exclusive);
@@ -565,7 +569,7 @@ ROWLOCK_SIMULATED_CASE(
     shared_mutex page{locks, "page"};
     auto held = page.acquire(upgradeable);
     held.upgrade();
-    database.run("delete from rowlock_permit where permits = 999999999");
+    database.run("delete from rowlock_hold where weight = 999999999");
     CHECK(kind_of([&] { held.downgrade(upgradeable); }) == errc::lock_lost);
     CHECK_FALSE(held.held());
     CHECK(eventually([&] { return held.lost().stop_requested(); }));
@@ -586,7 +590,7 @@ ROWLOCK_SIMULATED_CASE("a thread that reads by another thread's grant learns of 
     REQUIRE(eventually([&] { return !others.waiters("job").empty(); }));
     database.run("update rowlock_session set ended = " +
                  std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
-                 " where id = (select session from rowlock_permit)");
+                 " where id = (select session from rowlock_hold)");
     CHECK(waiting.get() == errc::lock_lost);
 }
 
@@ -649,7 +653,7 @@ ROWLOCK_SIMULATED_CASE("a thread can unlock what it lost while it downgraded", d
     client locks{database.source(), database.watchful()};
     shared_mutex page{locks, "page"};
     page.lock();
-    database.run("delete from rowlock_permit");
+    database.run("delete from rowlock_hold");
     CHECK(kind_of([&] { page.downgrade(shared); }) == errc::lock_lost);
     page.mode() == shared ? page.unlock_shared() : page.unlock();
     CHECK_FALSE(page.mode().has_value());
@@ -690,20 +694,51 @@ TEST_CASE("the name of a semaphore is refused, and the other way round") {
         semaphore api{locks, "api"};
         shared_mutex page{locks, "page"};
         CHECK(api.create(3));
-        { const std::shared_lock reads{page}; }
         shared_mutex api_again{locks, "api"};
         semaphore page_again{locks, "page"};
-        const auto refuses = [](auto call) { return kind_of(call) == errc::invalid_options; };
-        CHECK(refuses([&] { api_again.lock_shared(); }));
-        CHECK(refuses([&] { api_again.lock(); }));
-        CHECK(refuses([&] { (void)page_again.acquire(); }));
-        CHECK(refuses([&] { page_again.set_capacity(5); }));
-        CHECK_FALSE(page_again.inspect().has_value());
+        /// With an error that has the name.
+        const auto refuses = [](const std::string& name, auto call) {
+            try {
+                call();
+            } catch (const error& refused) {
+                CAPTURE(std::string{refused.what()});
+                CHECK(std::string_view{refused.what()}.find('"' + name + '"') !=
+                      std::string_view::npos);
+                return refused.kind() == errc::invalid_options;
+            }
+            return false;
+        };
+        CHECK(refuses("api", [&] { api_again.lock_shared(); }));
+        CHECK(refuses("api", [&] { api_again.lock(); }));
+        CHECK(refuses("api", [&] { (void)locks.acquire("api"); }));
+        CHECK(refuses("api", [&] { (void)locks.try_acquire("api"); }));
+        CHECK(refuses("api", [&] { (void)locks.try_acquire_for("api", patience); }));
+        CHECK(refuses("api", [&] { (void)locks.acquire_all({"another", "api"}); }));
+        CHECK(refuses("api", [&] { (void)acquire_all(locks, {{"another"}, {"api", shared}}); }));
         CHECK_FALSE(api_again.inspect().has_value());
-        // A lease is another lock: its name is refused, too.
-        const auto lease = locks.acquire("job");
-        shared_mutex job{locks, "job"};
-        CHECK(refuses([&] { (void)job.try_lock_shared(); }));
+        CHECK(api.inspect().value().used == 0);
+        {
+            const std::shared_lock reads{page};
+            CHECK(refuses("page", [&] { (void)page_again.acquire(); }));
+            CHECK(refuses("page", [&] { page_again.set_capacity(5); }));
+            CHECK(refuses("page", [&] { (void)page_again.create(5); }));
+            CHECK_FALSE(page_again.inspect().has_value());
+        }
+        semaphore job{locks, "job"};
+        {
+            const auto lease = locks.acquire("job");
+            CHECK(refuses("job", [&] { (void)job.acquire(); }));
+            CHECK(refuses("job", [&] { job.set_capacity(5); }));
+            CHECK(refuses("job", [&] { (void)job.create(5); }));
+            CHECK(lease.held());
+        }
+        // What nobody holds or waits for may become one.
+        for (auto* const free : {&page_again, &job}) {
+            CHECK(eventually([&] { return kind_of([&] { free->set_capacity(5); }) == errc{}; }));
+            CHECK(free->try_acquire());
+        }
+        CHECK(refuses("page", [&] { page.lock_shared(); }));
+        CHECK(refuses("job", [&] { (void)locks.try_acquire("job"); }));
     }
 }
 
@@ -719,11 +754,11 @@ TEST_CASE("a fenced transaction of a reader keeps the writer out, also if the re
             db->query(begin, support::soon());
             fence(*db, two.here);  // both grants
             if (!one_writer) {
-                CHECK(database.number("select count(*) from rowlock_permit") == 2);
+                CHECK(database.number("select count(*) from rowlock_hold") == 2);
                 const auto other = database.source().connect(support::soon());
                 other->query("begin", support::soon());
                 CHECK(other
-                          ->query(sql::qualify("select grant_id from rowlock_permit for update "
+                          ->query(sql::qualify("select grant_id from rowlock_hold for update "
                                                "skip locked",
                                                database.speaks(), database.source().tables()),
                                   support::soon())
@@ -741,7 +776,7 @@ TEST_CASE("a fenced transaction of a reader keeps the writer out, also if the re
         if (!one_writer) {
             database.run("update rowlock_session set ended = " +
                          std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
-                         " where id = (select session from rowlock_permit)");
+                         " where id = (select session from rowlock_hold)");
             auto writes = waits(two.there, exclusive);
             CHECK(writes.wait_for(500ms) == std::future_status::timeout);
             db->query("commit", support::soon());
@@ -750,15 +785,223 @@ TEST_CASE("a fenced transaction of a reader keeps the writer out, also if the re
             db->query("commit", support::soon());
         }
         // What is over cannot be fenced.
-        database.run("delete from rowlock_permit");
+        database.run("delete from rowlock_hold");
         auto gone = waits(two.there, shared);
-        database.run("update rowlock_semaphore set used = 0");
+        database.run("update rowlock_lock set used = 0");
         auto last = gone.get();
-        database.run("delete from rowlock_permit");
+        database.run("delete from rowlock_hold");
         db->query(begin, support::soon());
         CHECK(kind_of([&] { fence(*db, last); }) == errc::lock_lost);
         db->query("rollback", support::soon());
         CHECK_FALSE(last.held());
+    }
+}
+
+TEST_CASE("one name is one lock: a mutex waits for its readers, and readers for a mutex") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        // Neither a poll, nor a heartbeat, nor the end of a session comes in time.
+        const client_options patient{.ttl = 5min, .poll_interval = 1min};
+        constexpr auto long_before_a_poll = 20s;
+        client readers{database.source(), database.options(patient)};
+        client writer{database.source(), database.options(patient)};
+        shared_mutex page{readers, "page"};
+        const auto waits_alone = [&] {
+            return std::async(std::launch::async,
+                              [&] { return support::acquire_soon(writer, "page"); });
+        };
+        auto one = page.acquire(shared);
+        auto second = page.acquire(shared);
+        CHECK_FALSE(writer.try_acquire("page"));
+        CHECK_FALSE((mutex{writer, "page"}.try_lock()));
+        auto waiting = waits_alone();
+        REQUIRE(entries(database, 1));
+        CHECK_FALSE(page.try_acquire(shared).has_value());  // no reader passes it
+        one.release();
+        CHECK(waiting.wait_for(200ms) == std::future_status::timeout);
+        second.release();
+        REQUIRE(waiting.wait_for(long_before_a_poll) == std::future_status::ready);
+        auto lease = waiting.get();
+        CHECK(lease.token() > second.token());
+
+        for (const auto mode : {shared, upgradeable, exclusive}) {
+            CAPTURE(to_string(mode));
+            CHECK_FALSE(page.try_acquire(mode).has_value());
+            auto takes = waits(page, mode);
+            REQUIRE(entries(database, 1));
+            CHECK(takes.wait_for(50ms) == std::future_status::timeout);
+            lease.release();
+            REQUIRE(takes.wait_for(long_before_a_poll) == std::future_status::ready);
+            auto taken = takes.get();
+            CHECK(taken.held());
+            CHECK(taken.token() > lease.token());
+            waiting = waits_alone();
+            REQUIRE(entries(database, 1));
+            taken.release();
+            REQUIRE(waiting.wait_for(long_before_a_poll) == std::future_status::ready);
+            lease = waiting.get();
+            CHECK(lease.token() > taken.token());
+        }
+
+        // Readers that stand in line enter together, and the mutex behind them afterwards.
+        std::vector<std::future<mode_lease>> reads;
+        for (int i = 0; i < 3; ++i) reads.push_back(waits(page, shared));
+        REQUIRE(entries(database, 3));
+        waiting = waits_alone();
+        REQUIRE(entries(database, 4));
+        lease.release();
+        std::vector<mode_lease> all;
+        for (auto& each : reads) {
+            REQUIRE(each.wait_for(long_before_a_poll) == std::future_status::ready);
+            all.push_back(each.get());
+        }
+        CHECK(waiting.wait_for(50ms) == std::future_status::timeout);
+        all.clear();
+        REQUIRE(waiting.wait_for(long_before_a_poll) == std::future_status::ready);
+        CHECK(waiting.get().held());
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a waiter for a mutex that gives up lets the readers behind it in") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const client_options patient{.ttl = 5min, .poll_interval = 1min};
+        client locks{database.source(), database.options(patient)};
+        client other{database.source(), database.options(patient)};
+        shared_mutex page{locks, "page"};
+        const auto read = page.acquire(shared);
+        std::stop_source stop;
+        auto leaves =
+            std::async(std::launch::async, [&] { return other.acquire("page", stop.get_token()); });
+        const support::at_end stops{[&] { stop.request_stop(); }};
+        REQUIRE(entries(database, 1));
+        auto behind = waits(page, shared);
+        REQUIRE(entries(database, 2));
+        CHECK(behind.wait_for(50ms) == std::future_status::timeout);
+        stop.request_stop();
+        CHECK_FALSE(leaves.get().has_value());
+        REQUIRE(behind.wait_for(20s) == std::future_status::ready);  // long before a poll
+        CHECK(behind.get().held());
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a mutex passes a reader whose session has expired, and a reader such a mutex") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const support::protocol_connection hand{database};
+        const auto counters = protocol::make_semaphore_protocol(database.statements());
+        client locks{database.source(), database.options({.poll_interval = 100ms})};
+        shared_mutex page{locks, "page"};
+        std::int64_t last = 0;
+        /// Session `last`, which has no client, holds it.
+        const auto hold = [&](bool reads) {
+            const session_id gone{++last};
+            hand.open(gone);
+            if (!reads) {
+                REQUIRE(hand.try_acquire("page", gone, grant_id{last}));
+                return;
+            }
+            support::make_lock(hand.db(), database.statements(), "page");
+            const auto made =
+                counters->acquire(hand.db(),
+                                  {.name = "page",
+                                   .session = gone,
+                                   .grant_id = grant_id{last},
+                                   .thread = {},
+                                   .note = {},
+                                   .deadline_us = std::nullopt,
+                                   .permits = {.count = protocol::permits_for(shared),
+                                               .of = protocol::counter_kind::shared_mutex}},
+                                  support::soon());
+            REQUIRE(made.what == protocol::attempt::outcome::granted);
+        };
+        const auto expire = [&] {
+            database.run("update rowlock_session set expires_at = opened_at where id = " +
+                         std::to_string(last));
+        };
+        for (const bool reads : {true, false}) {
+            CAPTURE(reads);
+            const auto is_granted = [&](std::chrono::milliseconds time) {
+                if (reads) return locks.try_acquire_for("page", time).has_value();
+                return page.try_acquire_for(shared, time).has_value();
+            };
+            const auto is_granted_at_once = [&] {
+                if (reads) return locks.try_acquire("page").has_value();
+                return page.try_acquire(shared).has_value();
+            };
+            hold(reads);
+            CHECK_FALSE(is_granted_at_once());
+            expire();
+            CHECK(is_granted_at_once());
+            REQUIRE(support::nobody_holds(database));
+            REQUIRE(is_free(page));
+
+            hold(reads);
+            auto waiting = std::async(std::launch::async, [&] { return is_granted(patience); });
+            REQUIRE(entries(database, 1));
+            expire();
+            CHECK(waiting.get());
+            REQUIRE(support::nobody_holds(database));
+            REQUIRE(is_free(page));
+        }
+        CHECK(counts(database));
+    }
+}
+
+ROWLOCK_SIMULATED_CASE(
+    "a reader of a client that vanished, and its mutex, come back, and not before it knows of the "
+    "loss",
+    database) {
+    for (const bool reads : {true, false}) {
+        CAPTURE(reads);
+        interception network;
+        client cut_off{network.wrap(database.source()),
+                       database.options({.ttl = 1s, .poll_interval = 100ms})};
+        client others{database.source(), database.options({.poll_interval = 100ms})};
+        shared_mutex here{cut_off, "page"};
+        shared_mutex there{others, "page"};
+        std::optional<mode_lease> read;
+        std::optional<lease> sole;
+        if (reads) {
+            read = here.acquire(shared);
+        } else {
+            sole = cut_off.acquire("page");
+        }
+        const auto held = [&] { return reads ? read->held() : sole->held(); };
+        auto waiting = std::async(std::launch::async, [&] {
+            if (reads) {
+                const auto got = support::acquire_soon(others, "page");
+                return std::pair{got.held(), held()};
+            }
+            const auto got = acquire_soon(there, shared);
+            return std::pair{got.held(), held()};
+        });
+        REQUIRE(enters_or_ends(database, waiting, "rowlock_ticket"));
+        network.before([](std::string_view) { interception::refuse_to_send(); });
+        const auto [got, still_held] = waiting.get();
+        CHECK(got);
+        CHECK_FALSE(still_held);
+        network.before({});
+        CHECK(counts(database));
+        CHECK(is_free(there));
+        CHECK(support::nobody_holds(database));
+    }
+}
+
+TEST_CASE("a fenced transaction of a mutex keeps readers out, also if its session has ended") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        two_clients two{database};
+        const auto held = two.first.acquire("page");
+        const auto db = database.source().connect(support::soon());
+        db->query("begin", support::soon());
+        fence(*db, held);
+        database.run("update rowlock_session set ended = " +
+                     std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
+                     " where id = (select session from rowlock_lock where name = 'page')");
+        auto reads = waits(two.there, shared);
+        CHECK(reads.wait_for(500ms) == std::future_status::timeout);
+        db->query("commit", support::soon());
+        CHECK(reads.get().held());
+        CHECK(counts(database));
     }
 }
 
@@ -868,5 +1111,95 @@ TEST_CASE("readers and writers at random: never a writer beside another holder")
         CHECK(violations == 0);
         CHECK(grants == 3 * threads * turns);
         CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a waiter for permits survives one for a mode, whose name has become a semaphore") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.poll_interval = 200ms})};
+        semaphore slots{locks, "slots"};
+        slots.set_capacity(1);
+        std::optional<permits> held = slots.acquire();
+        auto waiting = std::async(std::launch::async, [&] {
+            return kind_of([&] { (void)slots.try_acquire_for(1, patience); });
+        });
+        REQUIRE(entries(database, 1));
+        // A reader of the same client whose ticket was committed beside the change of the name.
+        database.run("update rowlock_lock set capacity = null, used = 1999999999");
+        auto reads = std::async(std::launch::async, [&] {
+            return kind_of([&] {
+                (void)shared_mutex{locks, "slots"}.try_acquire_for(shared, patience);
+            });
+        });
+        REQUIRE(entries(database, 2));
+        database.run("update rowlock_lock set capacity = 1, used = 1");
+        CHECK(reads.get() == errc::invalid_options);
+        CHECK(waiting.wait_for(1s) == std::future_status::timeout);
+        held.reset();
+        CHECK(waiting.get() == errc{});
+    }
+}
+
+TEST_CASE("who waits for permits behind an entry that is refused is served") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.poll_interval = 200ms})};
+        client other{database.source(), database.options({.poll_interval = 200ms})};
+        shared_mutex page{locks, "page"};
+        std::optional<mode_lease> held = page.acquire(exclusive);
+        auto sole = std::async(std::launch::async, [&] {
+            return kind_of([&] { (void)other.try_acquire_for("page", patience); });
+        });
+        REQUIRE(entries(database, 1));
+        database.run("delete from rowlock_hold");
+        database.run("update rowlock_lock set capacity = 3, used = 0, token = token + 1");
+        CHECK(semaphore{locks, "page"}.try_acquire_for(1, patience));
+        CHECK(sole.get() == errc::invalid_options);
+    }
+}
+
+TEST_CASE("a client does not enqueue for good for a name that somebody waited for once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.poll_interval = 100ms})};
+        client other{database.source(), database.options({.poll_interval = 100ms})};
+        const auto alone = [&] {
+            REQUIRE(support::nobody_holds(database));
+            const auto before = locks.stats().queued;
+            for (int i = 0; i < 20; ++i) locks.acquire("page").release();
+            return locks.stats().queued - before;
+        };
+        auto held = locks.acquire("page");
+        SUBCASE("a mutex") {
+            auto waiting = std::async(std::launch::async, [&] { other.acquire("page").release(); });
+            REQUIRE(entries(database, 1));
+            held.release();
+            waiting.get();
+            CHECK(alone() <= 2);
+        }
+        SUBCASE("a reader") {
+            auto waiting = std::async(std::launch::async, [&] {
+                shared_mutex{other, "page"}.acquire(shared).release();
+            });
+            REQUIRE(entries(database, 1));
+            held.release();
+            waiting.get();
+            CHECK(alone() <= 2);
+        }
+    }
+}
+
+TEST_CASE("a thread that holds a mutex does not wait for itself as a reader, nor the reverse") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        shared_mutex page{locks, "page"};
+        mutex all{locks, "page"};
+        {
+            const std::lock_guard held{all};
+            CHECK(kind_of([&] { (void)page.try_lock_shared_for(patience); }) ==
+                  errc::would_deadlock);
+            CHECK_FALSE(page.try_lock_shared());
+        }
+        const std::shared_lock held{page};
+        CHECK(kind_of([&] { (void)all.try_lock_for(patience); }) == errc::would_deadlock);
+        CHECK_FALSE(all.try_lock());
     }
 }

@@ -150,7 +150,7 @@ TEST_CASE("a locked row delays no heartbeat on a single connection") {
         const auto held = locks.acquire("job");
         auto& other = database.admin();
         other.query("begin", soon());
-        database.run("select token from rowlock_lease where name = 'row' for update");
+        database.run("select token from rowlock_lock where name = 'row' for update");
         // Longer than the ttl. Without short lock timeouts each attempt would take a statement
         // timeout.
         std::atomic<bool> done{false};
@@ -212,7 +212,7 @@ void await_listener_of(support::lock_database& database, const std::string& tabl
 }
 
 void await_listener(support::lock_database& database) {
-    await_listener_of(database, "rowlock_lease");
+    await_listener_of(database, "rowlock_lock");
 }
 
 /// A queued client with a single connection, behind a relay. Only a notification of PostgreSQL

@@ -8,6 +8,7 @@
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
 #include "support/queues.hpp"
+#include "support/serving.hpp"
 #include <rowlock/rowlock.hpp>
 #include <rowlock/sql/notifications.hpp>
 
@@ -87,16 +88,16 @@ public:
             queue_.enqueue(*db_, {"job", session_id{7}, grant_id{id}, "", "", std::nullopt},
                            soon());
         }
-        CHECK(queue_.grant_next(*db_, "job", soon()));
+        CHECK(serve_next());
     }
 
     /// Deletes its entries and frees the lease, without a wake-up.
     void vanish() {
         database_.run("delete from rowlock_ticket where session = 7");
-        database_.run("update rowlock_lease set session = null, grant_id = null");
+        database_.run("update rowlock_lock set session = null, grant_id = null");
     }
     std::optional<protocol::handed_over> serve_next() {
-        return queue_.grant_next(*db_, "job", soon());
+        return support::serve_one(queue_, *db_, "job", soon());
     }
     void tell(const protocol::handed_over& next) const {
         queue_.notify_grantee(*db_, next, soon());

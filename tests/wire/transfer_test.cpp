@@ -34,7 +34,7 @@ using support::soon;
 namespace {
 
 std::int64_t holder_of(support::lock_database& database) {
-    return database.number("select coalesce(session, 0) from rowlock_lease where name = 'job'");
+    return database.number("select coalesce(session, 0) from rowlock_lock where name = 'job'");
 }
 
 }  // namespace
@@ -209,7 +209,7 @@ TEST_CASE("the giver's fences fail from the adopting commit on, and an earlier o
         if (database.speaks() != sql::dialect::sqlite) {
             CHECK(support::somebody_waits_for_a_row(database));
         }
-        CHECK(database.number("select token from rowlock_lease where name = 'job'") ==
+        CHECK(database.number("select token from rowlock_lock where name = 'job'") ==
               given.token().value());
         db->query("commit", soon());
         adopter.join();
@@ -322,7 +322,7 @@ TEST_CASE("a giver whose session ends before the adoption gives nothing") {
         });
         CHECK_FALSE(taker.adopt(offer));
         CHECK(done);
-        CHECK(database.number("select token from rowlock_lease where name = 'job'") ==
+        CHECK(database.number("select token from rowlock_lock where name = 'job'") ==
               given.token().value());
         // The lease is free, and for the first that asks.
         CHECK(client{database.source(), database.options()}.try_acquire("job"));
@@ -347,7 +347,7 @@ ROWLOCK_SIMULATED_CASE(
     CHECK(lost);
     CHECK(taken->held());
     CHECK(taken->token().value() ==
-          database.number("select token from rowlock_lease where name = 'job'"));
+          database.number("select token from rowlock_lock where name = 'job'"));
 
     offer = taken->offer();
     client last{network.wrap(database.source()),
@@ -371,7 +371,7 @@ ROWLOCK_SIMULATED_CASE(
         client taker{database.source(), database.options({.ttl = 60s, .heartbeat = 20s})};
         auto given = giver.acquire("job", {.max_duration = 20s});
         const auto row = [&] {
-            return database.number("select token from rowlock_lease where name = 'job'");
+            return database.number("select token from rowlock_lock where name = 'job'");
         };
         const auto before = row();
         const auto lose = [&](std::string_view what) {
@@ -512,7 +512,7 @@ TEST_CASE("a renewed lease is not taken by a client that judged it over by its o
                     return false;
                 }
                 // The control: the same with the old token.
-                db.query("update " + database.prefix() + "lease set deadline = " +
+                db.query("update " + database.prefix() + "lock set deadline = " +
                              (database.speaks() == sql::dialect::postgresql
                                   ? "clock_timestamp() + interval '1 hour'"
                                   : "deadline + 3600000000") +

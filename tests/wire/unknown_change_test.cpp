@@ -109,7 +109,7 @@ const std::vector<change>& changes() {
                  },
                  [](const permit_holder&) { return false; });
          },
-         "select count(*) from rowlock_permit where requested = 1 and name = "},
+         "select count(*) from rowlock_hold where requested = 1 and name = "},
         {"semaphore::force_release",
          [](client& by, client& other, const std::string& name) {
              return of_permits(

@@ -582,7 +582,7 @@ TEST_CASE("a server that ends no statement gets no more than some connections of
     const auto held = locks.acquire("job");
     const auto blocker = source.connect(soon());
     blocker->query("begin", soon());
-    blocker->query("lock table rowlock_lease in access exclusive mode", soon());
+    blocker->query("lock table rowlock_lock in access exclusive mode", soon());
     const auto watching = source.connect(soon());  // a transaction sees pg_stat_activity once
     stopped_processes stopped;
     const auto inspect = [&] { return kind_of([&] { static_cast<void>(locks.inspect("job")); }); };

@@ -124,7 +124,7 @@ TEST_CASE("no acquire overtakes the queue, except a barging one") {
         passed->release();
         // The release hands over to the queue.
         CHECK(eventually([&] {
-            return database.number("select coalesce(max(session), 0) from rowlock_lease") == 7;
+            return database.number("select coalesce(max(session), 0) from rowlock_lock") == 7;
         }));
         // A barging acquire waits without a queue entry.
         CHECK_FALSE(locks.try_acquire_for("job", 60ms, {.queueing = queueing::barging}));
@@ -349,7 +349,7 @@ bool is_served_after_blind_release(support::lock_database& database, millisecond
     client waiter{database.source(), database.options({.poll_interval = 10s})};
     // It listens already: a client polls when it begins to.
     const auto other = waiter.acquire("other");
-    const auto session = database.number("select session from rowlock_lease where name = 'other'");
+    const auto session = database.number("select session from rowlock_lock where name = 'other'");
     const auto channel =
         wakeup::notification_channel(support::address_of(database, session_id{session}));
     REQUIRE(eventually([&] {
@@ -358,7 +358,7 @@ bool is_served_after_blind_release(support::lock_database& database, millisecond
     }));
     const auto blocker = database.source().connect(support::soon());
     blocker->query("begin", support::soon());
-    blocker->query("select * from " + database.prefix() + "lease where name = 'job' for update",
+    blocker->query("select * from " + database.prefix() + "lock where name = 'job' for update",
                    support::soon());
     auto releasing = std::async(std::launch::async, release);
     REQUIRE(support::somebody_waits_for_a_row(database));
@@ -844,11 +844,11 @@ TEST_CASE("a queue entry behind the watermark is still served by the next releas
             });
             REQUIRE(places(database, 1));
             database.run(
-                "update rowlock_lease set served = 300 + (select ticket from rowlock_ticket)");
+                "update rowlock_lock set served = 300 + (select ticket from rowlock_ticket)");
             if (known) {
                 CHECK(eventually([&] {
                     return database.number(
-                               "select count(*) from rowlock_lease, rowlock_ticket "
+                               "select count(*) from rowlock_lock, rowlock_ticket "
                                "where served - 256 < ticket") == 1;
                 }));
             }
@@ -908,11 +908,11 @@ TEST_CASE("a queued lease that its client learns of late has the margin of its w
         held.release();
         REQUIRE(eventually([&] {
             return database.number(
-                       "select count(*) from rowlock_lease where deadline is not null") == 1;
+                       "select count(*) from rowlock_lock where deadline is not null") == 1;
         }));
         // As if 12 seconds had passed.
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        database.run(std::string{"update rowlock_lease set deadline = deadline - "} +
+        database.run(std::string{"update rowlock_lock set deadline = deadline - "} +
                      (postgresql ? "interval '12 seconds'" : "12000000"));
         cut_off = false;
         // A sixth of 24 s, not of what was left.

@@ -47,9 +47,8 @@
 --   owner, host, pid, program  of the session, when it opens, is over, or a hold of it begins
 --   note              of the hold; of one that was forced, who did it; of a request, who asks; of one at once also why
 --   reason            of a request, why
---   counter_kind      0: of a semaphore, 1: of a shared_mutex; null: of a lease or a session
---   permits           of the hold, after the change; waited for; or the capacity. Of a shared_mutex they say the
---                     mode, as in rowlock_semaphore; an upgrade adds a hold that has the rest
+--   permits           of a counted hold, after the change; waited for; or the capacity. Null: all of the lock. Of a
+--                     shared_mutex they say the mode, as in rowlock_hold; an upgrade adds a hold that has the rest
 --   base              of what an upgrade added, the grant_id of its hold
 --   db_user           who was logged in to the database
 create table if not exists rowlock_history (
@@ -69,7 +68,6 @@ create table if not exists rowlock_history (
     program varchar(255) null,
     note varchar(1000) null,
     db_user varchar(255) not null,
-    counter_kind smallint null,
     permits bigint null,
     base bigint null,
     reason varchar(1000) null,
@@ -77,7 +75,7 @@ create table if not exists rowlock_history (
 ) engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;
 
 drop trigger if exists rowlock_history_granted;
-create trigger rowlock_history_granted after insert on rowlock_lease for each row
+create trigger rowlock_history_granted after insert on rowlock_lock for each row
 if new.session is not null then
     insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
                                  owner, host, pid, program, note, db_user)
@@ -91,10 +89,13 @@ if new.session is not null then
             new.note, user())
 ; end if;
 
+-- Counted holds, which have records of their own, raise the token of a row without a sole holder.
 drop trigger if exists rowlock_history_lease;
-create trigger rowlock_history_lease after update on rowlock_lease for each row
+create trigger rowlock_history_lease after update on rowlock_lock for each row
 if new.session is null and (old.session is not null or new.token <> old.token
-                            or new.name <> old.name) then
+                            or new.name <> old.name)
+   and not (old.session is null and new.name = old.name and new.token > old.token
+            and (old.used <> 0 or new.used <> 0 or new.capacity is not null)) then
     insert into rowlock_history (at, kind, name, token, session, grant_id, note, db_user)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
@@ -139,7 +140,7 @@ if new.session is null and (old.session is not null or new.token <> old.token
 ; end if;
 
 drop trigger if exists rowlock_history_deleted;
-create trigger rowlock_history_deleted after delete on rowlock_lease for each row
+create trigger rowlock_history_deleted after delete on rowlock_lock for each row
 insert into rowlock_history (at, kind, name, token, session, grant_id, db_user)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
@@ -147,19 +148,19 @@ insert into rowlock_history (at, kind, name, token, session, grant_id, db_user)
 
 drop trigger if exists rowlock_history_queued;
 create trigger rowlock_history_queued after insert on rowlock_ticket for each row
-insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user, counter_kind, permits)
+insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user, permits)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             'queued', new.name, new.session, new.grant_id, new.ticket, user(),
-            new.kind, new.weight);
+            new.weight);
 
 drop trigger if exists rowlock_history_left;
 create trigger rowlock_history_left after delete on rowlock_ticket for each row
-insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user, counter_kind, permits)
+insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user, permits)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             'left', old.name, old.session, old.grant_id, old.ticket, user(),
-            old.kind, old.weight);
+            old.weight);
 
 drop trigger if exists rowlock_history_opened;
 create trigger rowlock_history_opened after insert on rowlock_session for each row
@@ -193,13 +194,13 @@ if old.ended = 0 then
             old.id, old.expires_at, old.owner, old.host, old.pid, old.program, user())
 ; end if;
 
--- Permits: of semaphores and shared_mutexes. No trigger of a DELETE, nor of an INSERT with VALUES, reads another table:
+-- Counted holds: of semaphores and shared_mutexes. No trigger of a DELETE, nor of an INSERT with VALUES, reads another table:
 -- there InnoDB locks what it reads. So who sweeps a hold of a session that has ended sets its deadline first: `expired`
 -- is what is past that.
 drop trigger if exists rowlock_history_permit_granted;
-create trigger rowlock_history_permit_granted after insert on rowlock_permit for each row
+create trigger rowlock_history_permit_granted after insert on rowlock_hold for each row
 insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, owner, host, pid, program, note,
-                             db_user, counter_kind, permits, base)
+                             db_user, permits, base)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             'granted', new.name, new.token, new.session, new.grant_id, new.deadline,
@@ -207,20 +208,20 @@ insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, 
             (select s.host from rowlock_session s where s.id = new.session),
             (select s.pid from rowlock_session s where s.id = new.session),
             (select s.program from rowlock_session s where s.id = new.session),
-            new.note, user(), new.kind, new.permits, new.base);
+            new.note, user(), new.weight, new.base);
 
 drop trigger if exists rowlock_history_permit;
-create trigger rowlock_history_permit after update on rowlock_permit for each row
-if new.session <> old.session or new.permits <> old.permits or new.token <> old.token or new.name <> old.name
+create trigger rowlock_history_permit after update on rowlock_hold for each row
+if new.session <> old.session or new.weight <> old.weight or new.token <> old.token or new.name <> old.name
    or new.grant_id <> old.grant_id or (new.deadline = 0 and not (old.deadline <=> 0)) then
     insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
-                                 owner, host, pid, program, note, db_user, counter_kind, permits, base)
+                                 owner, host, pid, program, note, db_user, permits, base)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             case
                 when new.session <> old.session then 'reclaimed'
                 when new.deadline = 0 then 'forced'
-                when new.permits < old.permits then 'downgraded'
+                when new.weight < old.weight then 'downgraded'
                 else 'altered' end,
             new.name, new.token, new.session, new.grant_id,
             case when new.session <> old.session then old.session end, new.deadline,
@@ -228,14 +229,14 @@ if new.session <> old.session or new.permits <> old.permits or new.token <> old.
             (select s.host from rowlock_session s where s.id = new.session),
             (select s.pid from rowlock_session s where s.id = new.session),
             (select s.program from rowlock_session s where s.id = new.session),
-            new.note, user(), new.kind, new.permits, new.base)
+            new.note, user(), new.weight, new.base)
 ; end if;
 
 drop trigger if exists rowlock_history_permit_ended;
-create trigger rowlock_history_permit_ended after delete on rowlock_permit for each row
+create trigger rowlock_history_permit_ended after delete on rowlock_hold for each row
 if not (old.deadline <=> 0) then
     insert into rowlock_history (kind, at, name, token, session, grant_id, ends_at, note, db_user,
-                                 counter_kind, permits, base)
+                                 permits, base)
     values (case
                 when old.deadline <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6))
@@ -244,40 +245,33 @@ if not (old.deadline <=> 0) then
             timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             old.name, old.token, old.session, old.grant_id, old.deadline, old.note, user(),
-            old.kind, old.permits, old.base)
+            old.weight, old.base)
 ; end if;
 
-drop trigger if exists rowlock_history_counter_made;
-create trigger rowlock_history_counter_made after insert on rowlock_semaphore for each row
-if new.kind = 0 then
-    insert into rowlock_history (at, kind, name, token, db_user, counter_kind, permits)
+drop trigger if exists rowlock_history_capacity_made;
+create trigger rowlock_history_capacity_made after insert on rowlock_lock for each row
+if new.capacity is not null then
+    insert into rowlock_history (at, kind, name, token, db_user, permits)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
-            'capacity_set', new.name, new.token, user(), new.kind, new.capacity)
+            'capacity_set', new.name, new.token, user(), new.capacity)
 ; end if;
 
-drop trigger if exists rowlock_history_counter;
-create trigger rowlock_history_counter after update on rowlock_semaphore for each row
-if new.capacity <> old.capacity then
-    insert into rowlock_history (at, kind, name, token, db_user, counter_kind, permits)
+drop trigger if exists rowlock_history_capacity;
+create trigger rowlock_history_capacity after update on rowlock_lock for each row
+if new.capacity is not null and not (new.capacity <=> old.capacity) then
+    insert into rowlock_history (at, kind, name, token, db_user, permits)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
-            'capacity_set', new.name, new.token, user(), new.kind, new.capacity)
+            'capacity_set', new.name, new.token, user(), new.capacity)
 ; end if;
-
-drop trigger if exists rowlock_history_counter_deleted;
-create trigger rowlock_history_counter_deleted after delete on rowlock_semaphore for each row
-insert into rowlock_history (at, kind, name, token, db_user, counter_kind, permits)
-    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
-                + timestampdiff(microsecond, now(6), sysdate(6)),
-            'deleted', old.name, old.token, user(), old.kind, old.capacity);
 
 -- Who asks for a release, why and until when. A request changes the row of the hold, under its lock: who asks, why, or
 -- the deadline. So each is recorded once, a repetition after a lost reply, which changes nothing, not again. Asked at
 -- once: asked_by is NULL, and reason says who and why. What an upgrade added to a hold is asked for with it, and is not
 -- recorded apart.
 drop trigger if exists rowlock_history_asked;
-create trigger rowlock_history_asked after update on rowlock_lease for each row
+create trigger rowlock_history_asked after update on rowlock_lock for each row
 if new.asked_for = new.grant_id and new.grant_id = old.grant_id and new.session = old.session and new.token = old.token
    and not (old.asked_for <=> new.asked_for and old.asked_by <=> new.asked_by and old.reason <=> new.reason
             and old.deadline <=> new.deadline) then
@@ -290,16 +284,16 @@ if new.asked_for = new.grant_id and new.grant_id = old.grant_id and new.session 
 
 -- A deadline of 1 is set by who sweeps the hold of a session that has ended.
 drop trigger if exists rowlock_history_permit_asked;
-create trigger rowlock_history_permit_asked after update on rowlock_permit for each row
+create trigger rowlock_history_permit_asked after update on rowlock_hold for each row
 if new.requested = 1 and new.base is null and new.grant_id = old.grant_id and new.session = old.session
    and new.deadline > 1
    and not (old.requested = 1 and old.asked_by <=> new.asked_by and old.reason <=> new.reason
             and old.deadline <=> new.deadline) then
     insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, reason, db_user,
-                                 counter_kind, permits)
+                                 permits)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             'asked', new.name, new.token, new.session, new.grant_id, new.deadline,
             coalesce(new.asked_by, new.reason), case when new.asked_by is not null then new.reason end, user(),
-            new.kind, new.permits)
+            new.weight)
 ; end if;

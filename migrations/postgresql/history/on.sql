@@ -36,9 +36,8 @@
 --   owner, host, pid, program  of the session, when it opens, is over, or a hold of it begins
 --   note              of the hold; of one that was forced, who did it; of a request, who asks; of one at once also why
 --   reason            of a request, why
---   counter_kind      0: of a semaphore, 1: of a shared_mutex; null: of a lease or a session
---   permits           of the hold, after the change; waited for; or the capacity. Of a shared_mutex they say the
---                     mode, as in rowlock_semaphore; an upgrade adds a hold that has the rest
+--   permits           of a counted hold, after the change; waited for; or the capacity. Null: all of the lock. Of a
+--                     shared_mutex they say the mode, as in rowlock_hold; an upgrade adds a hold that has the rest
 --   base              of what an upgrade added, the grant_id of its hold
 --   db_user           who was logged in to the database
 create table if not exists rowlock_history (
@@ -58,7 +57,6 @@ create table if not exists rowlock_history (
     program text,
     note text,
     db_user text not null,
-    counter_kind smallint,
     permits bigint,
     base bigint,
     reason text,
@@ -109,10 +107,10 @@ declare
     place record;
 begin
     if tg_op = 'INSERT' then place = new; else place = old; end if;
-    insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user, counter_kind, permits)
+    insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user, permits)
     values (clock_timestamp(), case tg_op when 'INSERT' then 'queued' else 'left' end,
             place.name, place.session, place.grant_id, place.ticket, session_user,
-            place.kind, place.weight);
+            place.weight);
     return null;
 end $$;
 
@@ -134,16 +132,19 @@ begin
     return null;
 end $$;
 
-drop trigger if exists history_insert on rowlock_lease;
-create trigger history_insert after insert on rowlock_lease
+drop trigger if exists history_insert on rowlock_lock;
+create trigger history_insert after insert on rowlock_lock
 for each row when (new.session is not null) execute function rowlock_history_lease();
-drop trigger if exists history_update on rowlock_lease;
-create trigger history_update after update on rowlock_lease
-for each row when (new.session is distinct from old.session or new.token <> old.token
-                   or new.grant_id is distinct from old.grant_id or new.name <> old.name)
+-- Counted holds, which have records of their own, raise the token of a row without a sole holder.
+drop trigger if exists history_update on rowlock_lock;
+create trigger history_update after update on rowlock_lock
+for each row when ((new.session is distinct from old.session or new.token <> old.token
+                    or new.grant_id is distinct from old.grant_id or new.name <> old.name)
+                   and not (new.session is null and old.session is null and new.name = old.name and new.token > old.token
+                            and (old.used <> 0 or new.used <> 0 or new.capacity is not null)))
 execute function rowlock_history_lease();
-drop trigger if exists history_delete on rowlock_lease;
-create trigger history_delete after delete on rowlock_lease
+drop trigger if exists history_delete on rowlock_lock;
+create trigger history_delete after delete on rowlock_lock
 for each row execute function rowlock_history_lease();
 drop trigger if exists history on rowlock_ticket;
 create trigger history after insert or delete on rowlock_ticket
@@ -158,7 +159,7 @@ drop trigger if exists history_delete on rowlock_session;
 create trigger history_delete after delete on rowlock_session
 for each row when (not old.ended) execute function rowlock_history_session();
 
--- Permits: of semaphores and shared_mutexes.
+-- Counted holds: of semaphores and shared_mutexes.
 create or replace function rowlock_history_permit() returns trigger language plpgsql
 set search_path from current as $$
 declare
@@ -168,12 +169,12 @@ begin
     if tg_op = 'DELETE' then hold = old; else hold = new; end if;
     -- The kind first, as above.
     insert into rowlock_history (kind, at, name, token, session, grant_id, previous_session, ends_at,
-                                 owner, host, pid, program, note, db_user, counter_kind, permits, base)
+                                 owner, host, pid, program, note, db_user, permits, base)
     select case
                when tg_op = 'INSERT' then 'granted'
                when tg_op = 'UPDATE' and begins then 'reclaimed'
                when tg_op = 'UPDATE' and new.deadline = 'epoch' then 'forced'
-               when tg_op = 'UPDATE' and new.permits < old.permits then 'downgraded'
+               when tg_op = 'UPDATE' and new.weight < old.weight then 'downgraded'
                when tg_op = 'UPDATE' then 'altered'
                when old.deadline <= clock_timestamp()
                     or not exists (select from rowlock_session m
@@ -182,44 +183,38 @@ begin
            clock_timestamp(), hold.name, hold.token, hold.session, hold.grant_id,
            case when begins and tg_op = 'UPDATE' then old.session end, hold.deadline,
            s.owner, s.host, s.pid, s.program, hold.note, session_user,
-           hold.kind, hold.permits, hold.base
+           hold.weight, hold.base
       from (values (1)) as one left join rowlock_session s on begins and s.id = hold.session;
     return null;
 end $$;
 
-create or replace function rowlock_history_counter() returns trigger language plpgsql
+create or replace function rowlock_history_capacity() returns trigger language plpgsql
 set search_path from current as $$
-declare
-    counter record;
 begin
-    if tg_op = 'DELETE' then counter = old; else counter = new; end if;
-    insert into rowlock_history (at, kind, name, token, db_user, counter_kind, permits)
-    values (clock_timestamp(), case tg_op when 'DELETE' then 'deleted' else 'capacity_set' end,
-            counter.name, counter.token, session_user, counter.kind, counter.capacity);
+    insert into rowlock_history (at, kind, name, token, db_user, permits)
+    values (clock_timestamp(), 'capacity_set', new.name, new.token, session_user, new.capacity);
     return null;
 end $$;
 
-drop trigger if exists history_insert on rowlock_permit;
-create trigger history_insert after insert on rowlock_permit
+drop trigger if exists history_insert on rowlock_hold;
+create trigger history_insert after insert on rowlock_hold
 for each row execute function rowlock_history_permit();
-drop trigger if exists history_update on rowlock_permit;
-create trigger history_update after update on rowlock_permit
-for each row when (new.session <> old.session or new.permits <> old.permits or new.token <> old.token
+drop trigger if exists history_update on rowlock_hold;
+create trigger history_update after update on rowlock_hold
+for each row when (new.session <> old.session or new.weight <> old.weight or new.token <> old.token
                    or new.name <> old.name or new.grant_id <> old.grant_id
                    or new.deadline = 'epoch' and old.deadline is distinct from 'epoch')
 execute function rowlock_history_permit();
-drop trigger if exists history_delete on rowlock_permit;
-create trigger history_delete after delete on rowlock_permit
+drop trigger if exists history_delete on rowlock_hold;
+create trigger history_delete after delete on rowlock_hold
 for each row when (old.deadline is distinct from 'epoch') execute function rowlock_history_permit();
-drop trigger if exists history_insert on rowlock_semaphore;
-create trigger history_insert after insert on rowlock_semaphore
-for each row when (new.kind = 0) execute function rowlock_history_counter();
-drop trigger if exists history_update on rowlock_semaphore;
-create trigger history_update after update on rowlock_semaphore
-for each row when (new.capacity <> old.capacity) execute function rowlock_history_counter();
-drop trigger if exists history_delete on rowlock_semaphore;
-create trigger history_delete after delete on rowlock_semaphore
-for each row execute function rowlock_history_counter();
+drop trigger if exists history_capacity_insert on rowlock_lock;
+create trigger history_capacity_insert after insert on rowlock_lock
+for each row when (new.capacity is not null) execute function rowlock_history_capacity();
+drop trigger if exists history_capacity_update on rowlock_lock;
+create trigger history_capacity_update after update on rowlock_lock
+for each row when (new.capacity is not null and new.capacity is distinct from old.capacity)
+execute function rowlock_history_capacity();
 
 -- Who asks for a release, why and until when. A request changes the row of the hold, under its lock: who asks, why, or
 -- the deadline. So each is recorded once, a repetition after a lost reply, which changes nothing, not again. Asked at
@@ -238,22 +233,22 @@ create or replace function rowlock_history_permit_asked() returns trigger langua
 set search_path from current as $$
 begin
     insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, reason, db_user,
-                                 counter_kind, permits)
+                                 permits)
     values (clock_timestamp(), 'asked', new.name, new.token, new.session, new.grant_id, new.deadline,
             coalesce(new.asked_by, new.reason), case when new.asked_by is not null then new.reason end, session_user,
-            new.kind, new.permits);
+            new.weight);
     return null;
 end $$;
 
-drop trigger if exists history_asked on rowlock_lease;
-create trigger history_asked after update on rowlock_lease
+drop trigger if exists history_asked on rowlock_lock;
+create trigger history_asked after update on rowlock_lock
 for each row when (new.asked_for = new.grant_id and new.grant_id = old.grant_id and new.session = old.session
                    and new.token = old.token
                    and (old.asked_for is distinct from new.asked_for or old.asked_by is distinct from new.asked_by
                         or old.reason is distinct from new.reason or old.deadline is distinct from new.deadline))
 execute function rowlock_history_asked();
-drop trigger if exists history_asked on rowlock_permit;
-create trigger history_asked after update on rowlock_permit
+drop trigger if exists history_asked on rowlock_hold;
+create trigger history_asked after update on rowlock_hold
 for each row when (new.requested = 1 and new.base is null and new.grant_id = old.grant_id and new.session = old.session
                    and new.deadline > 'epoch'
                    and (old.requested <> 1 or old.asked_by is distinct from new.asked_by

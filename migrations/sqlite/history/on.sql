@@ -34,9 +34,8 @@
 --   owner, host, pid, program  of the session, when it opens, is over, or a hold of it begins
 --   note              of the hold; of one that was forced, who did it; of a request, who asks; of one at once also why
 --   reason            of a request, why
---   counter_kind      0: of a semaphore, 1: of a shared_mutex; null: of a lease or a session
---   permits           of the hold, after the change; waited for; or the capacity. Of a shared_mutex they say the
---                     mode, as in rowlock_semaphore; an upgrade adds a hold that has the rest
+--   permits           of a counted hold, after the change; waited for; or the capacity. Null: all of the lock. Of a
+--                     shared_mutex they say the mode, as in rowlock_hold; an upgrade adds a hold that has the rest
 --   base              of what an upgrade added, the grant_id of its hold
 create table if not exists rowlock_history (
     id integer primary key autoincrement,
@@ -54,7 +53,6 @@ create table if not exists rowlock_history (
     pid integer,
     program text,
     note text,
-    counter_kind integer,
     permits integer,
     base integer,
     reason text
@@ -62,7 +60,7 @@ create table if not exists rowlock_history (
 create index if not exists rowlock_history_name on rowlock_history (name, id);
 
 drop trigger if exists rowlock_history_granted;
-create trigger rowlock_history_granted after insert on rowlock_lease for each row
+create trigger rowlock_history_granted after insert on rowlock_lock for each row
 when new.session is not null
 begin
     insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
@@ -76,10 +74,13 @@ begin
             new.note)
 ; end;
 
+-- Counted holds, which have records of their own, raise the token of a row without a sole holder.
 drop trigger if exists rowlock_history_lease;
-create trigger rowlock_history_lease after update on rowlock_lease for each row
-when new.session is not old.session or new.token <> old.token
-     or new.grant_id is not old.grant_id or new.name <> old.name
+create trigger rowlock_history_lease after update on rowlock_lock for each row
+when (new.session is not old.session or new.token <> old.token
+      or new.grant_id is not old.grant_id or new.name <> old.name)
+     and not (new.session is null and old.session is null and new.name = old.name and new.token > old.token
+              and (old.used <> 0 or new.used <> 0 or new.capacity is not null))
 begin
     insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
                                  owner, host, pid, program, note)
@@ -119,7 +120,7 @@ begin
 ; end;
 
 drop trigger if exists rowlock_history_deleted;
-create trigger rowlock_history_deleted after delete on rowlock_lease for each row
+create trigger rowlock_history_deleted after delete on rowlock_lock for each row
 begin
     insert into rowlock_history (at, kind, name, token, session, grant_id)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
@@ -129,19 +130,19 @@ begin
 drop trigger if exists rowlock_history_queued;
 create trigger rowlock_history_queued after insert on rowlock_ticket for each row
 begin
-    insert into rowlock_history (at, kind, name, session, grant_id, ticket, counter_kind, permits)
+    insert into rowlock_history (at, kind, name, session, grant_id, ticket, permits)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             'queued', new.name, new.session, new.grant_id, new.ticket,
-            new.kind, new.weight)
+            new.weight)
 ; end;
 
 drop trigger if exists rowlock_history_left;
 create trigger rowlock_history_left after delete on rowlock_ticket for each row
 begin
-    insert into rowlock_history (at, kind, name, session, grant_id, ticket, counter_kind, permits)
+    insert into rowlock_history (at, kind, name, session, grant_id, ticket, permits)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             'left', old.name, old.session, old.grant_id, old.ticket,
-            old.kind, old.weight)
+            old.weight)
 ; end;
 
 drop trigger if exists rowlock_history_opened;
@@ -175,33 +176,33 @@ begin
             old.id, old.expires_at, old.owner, old.host, old.pid, old.program)
 ; end;
 
--- Permits: of semaphores and shared_mutexes.
+-- Counted holds: of semaphores and shared_mutexes.
 drop trigger if exists rowlock_history_permit_granted;
-create trigger rowlock_history_permit_granted after insert on rowlock_permit for each row
+create trigger rowlock_history_permit_granted after insert on rowlock_hold for each row
 begin
     insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, owner, host, pid, program, note,
-                                 counter_kind, permits, base)
+                                 permits, base)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             'granted', new.name, new.token, new.session, new.grant_id, new.deadline,
             (select s.owner from rowlock_session s where s.id = new.session),
             (select s.host from rowlock_session s where s.id = new.session),
             (select s.pid from rowlock_session s where s.id = new.session),
             (select s.program from rowlock_session s where s.id = new.session),
-            new.note, new.kind, new.permits, new.base)
+            new.note, new.weight, new.base)
 ; end;
 
 drop trigger if exists rowlock_history_permit;
-create trigger rowlock_history_permit after update on rowlock_permit for each row
-when new.session <> old.session or new.permits <> old.permits or new.token <> old.token or new.name <> old.name
+create trigger rowlock_history_permit after update on rowlock_hold for each row
+when new.session <> old.session or new.weight <> old.weight or new.token <> old.token or new.name <> old.name
      or new.grant_id <> old.grant_id or (new.deadline = 0 and old.deadline is not 0)
 begin
     insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
-                                 owner, host, pid, program, note, counter_kind, permits, base)
+                                 owner, host, pid, program, note, permits, base)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             case
                 when new.session <> old.session then 'reclaimed'
                 when new.deadline = 0 then 'forced'
-                when new.permits < old.permits then 'downgraded'
+                when new.weight < old.weight then 'downgraded'
                 else 'altered' end,
             new.name, new.token, new.session, new.grant_id,
             case when new.session <> old.session then old.session end, new.deadline,
@@ -209,14 +210,14 @@ begin
             (select s.host from rowlock_session s where s.id = new.session),
             (select s.pid from rowlock_session s where s.id = new.session),
             (select s.program from rowlock_session s where s.id = new.session),
-            new.note, new.kind, new.permits, new.base)
+            new.note, new.weight, new.base)
 ; end;
 
 drop trigger if exists rowlock_history_permit_ended;
-create trigger rowlock_history_permit_ended after delete on rowlock_permit for each row
+create trigger rowlock_history_permit_ended after delete on rowlock_hold for each row
 when old.deadline is not 0
 begin
-    insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, counter_kind, permits, base)
+    insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, permits, base)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             case
                 when old.deadline <= cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000
@@ -224,33 +225,25 @@ begin
                                   where m.id = old.session and m.ended = 0) then 'expired'
                 else 'released' end,
             old.name, old.token, old.session, old.grant_id, old.deadline, old.note,
-            old.kind, old.permits, old.base)
+            old.weight, old.base)
 ; end;
 
-drop trigger if exists rowlock_history_counter_made;
-create trigger rowlock_history_counter_made after insert on rowlock_semaphore for each row
-when new.kind = 0
+drop trigger if exists rowlock_history_capacity_made;
+create trigger rowlock_history_capacity_made after insert on rowlock_lock for each row
+when new.capacity is not null
 begin
-    insert into rowlock_history (at, kind, name, token, counter_kind, permits)
+    insert into rowlock_history (at, kind, name, token, permits)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
-            'capacity_set', new.name, new.token, new.kind, new.capacity)
+            'capacity_set', new.name, new.token, new.capacity)
 ; end;
 
-drop trigger if exists rowlock_history_counter;
-create trigger rowlock_history_counter after update on rowlock_semaphore for each row
-when new.capacity <> old.capacity
+drop trigger if exists rowlock_history_capacity;
+create trigger rowlock_history_capacity after update on rowlock_lock for each row
+when new.capacity is not null and new.capacity is not old.capacity
 begin
-    insert into rowlock_history (at, kind, name, token, counter_kind, permits)
+    insert into rowlock_history (at, kind, name, token, permits)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
-            'capacity_set', new.name, new.token, new.kind, new.capacity)
-; end;
-
-drop trigger if exists rowlock_history_counter_deleted;
-create trigger rowlock_history_counter_deleted after delete on rowlock_semaphore for each row
-begin
-    insert into rowlock_history (at, kind, name, token, counter_kind, permits)
-    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
-            'deleted', old.name, old.token, old.kind, old.capacity)
+            'capacity_set', new.name, new.token, new.capacity)
 ; end;
 
 -- Who asks for a release, why and until when. A request changes the row of the hold, under its lock: who asks, why, or
@@ -258,7 +251,7 @@ begin
 -- once: asked_by is NULL, and reason says who and why. What an upgrade added to a hold is asked for with it, and is not
 -- recorded apart.
 drop trigger if exists rowlock_history_asked;
-create trigger rowlock_history_asked after update on rowlock_lease for each row
+create trigger rowlock_history_asked after update on rowlock_lock for each row
 when new.asked_for = new.grant_id and new.grant_id = old.grant_id and new.session = old.session
      and new.token = old.token
      and (old.asked_for is not new.asked_for or old.asked_by is not new.asked_by or old.reason is not new.reason
@@ -271,16 +264,16 @@ begin
 ; end;
 
 drop trigger if exists rowlock_history_permit_asked;
-create trigger rowlock_history_permit_asked after update on rowlock_permit for each row
+create trigger rowlock_history_permit_asked after update on rowlock_hold for each row
 when new.requested = 1 and new.base is null and new.grant_id = old.grant_id and new.session = old.session
      and new.deadline > 1
      and (old.requested <> 1 or old.asked_by is not new.asked_by or old.reason is not new.reason
           or old.deadline is not new.deadline)
 begin
     insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, reason,
-                                 counter_kind, permits)
+                                 permits)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             'asked', new.name, new.token, new.session, new.grant_id, new.deadline,
             coalesce(new.asked_by, new.reason), case when new.asked_by is not null then new.reason end,
-            new.kind, new.permits)
+            new.weight)
 ; end;

@@ -63,9 +63,8 @@ std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_poi
     call.contended = call.kind() == hold_kind::lease && !call.barging() && call.has_time() &&
                      waiting_.contended().has(name.str());
     call.straight_to_queue = call.contended;
-    call.alone =
-        call.straight_to_queue || permits.is_upgrade() ||
-        (call.kind() == hold_kind::permits && waiting_.contended_semaphores().has(name.str()));
+    call.alone = call.straight_to_queue || permits.is_upgrade() ||
+                 (call.kind() == hold_kind::permits && waiting_.contended().has(name.str()));
     return call.measured(mode_of(permits), [&] { return ask_until_over(call); });
 }
 
@@ -196,6 +195,7 @@ acquirer::answer acquirer::wait_for_holder(acquisition& call, const protocol::le
     context_.count(counter::busy);
     call.contention.forget();
     call.seen_held = true;
+    call.has_sole_holder = seen.session != session_id{};
     call.retained.clear();
     if (seen.retained) call.retained.push_back({call.name.str(), seen.session, seen.grant_id});
     if (!call.has_time()) {
@@ -335,7 +335,7 @@ std::optional<protocol::attempt> acquirer::attempt_together(acquisition& call,
     if (call.barging()) return std::nullopt;
     auto ours = sessions_.current();
     if (!ours || !ours->trust()->open(context_.now())) return std::nullopt;
-    if (call.kind() == hold_kind::permits) return take_permits_together(call, ours, until);
+    if (call.kind() == hold_kind::permits) return take_part_together(call, ours, until);
     if (uses(fast_path::probe_held) && call.until <= steady::now() &&
         tokens_.was_held(call.name.str())) {
         if (batches_.is_held(call.name.str(), until)) {
@@ -346,23 +346,33 @@ std::optional<protocol::attempt> acquirer::attempt_together(acquisition& call,
     call.use(std::move(ours));
     auto known = tokens_.take_free(call.name.str());
     if (!uses(fast_path::reacquire)) known.reset();
-    const auto found =
-        call.send_as_new([&] { return batches_.acquire(call.request(), known, until); });
+    auto found = call.send_as_new([&] { return batches_.acquire(call.request(), known, until); });
     if (found && found->seen.holder_expired) return std::nullopt;  // must be ended first
+    if (found) look_for_ended(call, *found, until);
     return found;
 }
 
-std::optional<protocol::attempt> acquirer::take_permits_together(acquisition& call,
-                                                                 std::shared_ptr<session> ours,
-                                                                 sql::deadline until) {
+std::optional<protocol::attempt> acquirer::take_part_together(acquisition& call,
+                                                              std::shared_ptr<session> ours,
+                                                              sql::deadline until) {
     call.use(std::move(ours));
     call.ours->ask_for_permits();
     auto found = call.send_as_new([&] { return permits_.acquire(call.request(), until); });
-    if (found && found->what == outcome::held && !found->seen.waited) {
-        const auto db = connections_.take(until);
-        take_back_permits(call, *db, *found, until);
-    }
+    if (found) look_for_ended(call, *found, until);
     return found;
+}
+
+/// After an attempt that was sent together with others.
+void acquirer::look_for_ended(acquisition& call, protocol::attempt& found, sql::deadline until) {
+    if (!may_have_ended(call, found)) return;
+    const auto db = connections_.take(until);
+    take_back(call, *db, found, until);
+}
+
+/// Whether holders are in the way that the attempt has not judged.
+bool acquirer::may_have_ended(const acquisition& call, const protocol::attempt& found) {
+    if (found.what != outcome::held || found.seen.waited) return false;
+    return call.kind() == hold_kind::permits || found.seen.counted;
 }
 
 protocol::attempt acquirer::attempt_alone(acquisition& call, sql::connection& db,
@@ -371,10 +381,11 @@ protocol::attempt acquirer::attempt_alone(acquisition& call, sql::connection& db
     if (call.kind() == hold_kind::permits) call.ours->ask_for_permits();
     keeper_.beat_if_late(*call.ours, db, until);
     if (const auto found = find_lost_attempt(call, db, until)) return *found;
-    if (call.look_first && call.kind() == hold_kind::lease) {
-        if (const auto seen = probe(call, db, until)) return *seen;
-    }
-    return send(call, db, until);
+    std::optional<protocol::attempt> found;
+    if (call.look_first && call.kind() == hold_kind::lease) found = probe(call, db, until);
+    if (!found) found = send(call, db, until);
+    if (may_have_ended(call, *found)) take_back(call, db, *found, until);
+    return *found;
 }
 
 /// An earlier attempt whose reply was lost, if it was granted.
@@ -397,6 +408,7 @@ std::optional<protocol::attempt> acquirer::find_lost_attempt(acquisition& call, 
 std::optional<protocol::attempt> acquirer::probe(acquisition& call, sql::connection& db,
                                                  sql::deadline until) {
     const auto seen = context_.leases.probe(db, call.name.str(), call.ours->id(), until);
+    if (seen.semaphore) throw protocol::name_of_semaphore(call.name.str());
     if (!seen.session_live) return protocol::attempt{outcome::session_dead, 0, seen};
     if (seen.takeable(call.barging())) return std::nullopt;
     if (seen.holder_expired) end_expired(db, seen.session, until);
@@ -411,9 +423,6 @@ protocol::attempt acquirer::send(acquisition& call, sql::connection& db, sql::de
         end_expired(db, found.seen.session, until);
         found.what = outcome::contested;
     }
-    if (call.kind() == hold_kind::permits && found.what == outcome::held && !found.seen.waited) {
-        take_back_permits(call, db, found, until);
-    }
     // Faster clients win once or twice; then check the floor: without it nothing is ever granted.
     if (found.what == outcome::contested && call.kind() == hold_kind::lease &&
         call.contention.made() >= 2) {
@@ -422,21 +431,20 @@ protocol::attempt acquirer::send(acquisition& call, sql::connection& db, sql::de
     return found;
 }
 
-/// Takes back permits of clients that have vanished; a waiter does so itself. If there were any,
-/// the next attempt may find them free.
-void acquirer::take_back_permits(acquisition& call, sql::connection& db, protocol::attempt& found,
-                                 sql::deadline until) {
-    const auto seen = waiting_.take_back_permits(db, {&call.name.str(), 1}, until).front();
+/// Takes back what clients that have vanished hold; a waiter does so itself. If there was anything,
+/// the next attempt may find it free.
+void acquirer::take_back(acquisition& call, sql::connection& db, protocol::attempt& found,
+                         sql::deadline until) {
+    const auto seen = waiting_.take_back(db, {&call.name.str(), 1}, until).front();
     if (seen.any) call.contention.forget();
     if (!call.may_repeat()) return;
-    if (seen.any || may_fit(call, seen, call.permits.count)) found.what = outcome::contested;
+    if (seen.any || may_fit(call, seen, call.permits.weight())) found.what = outcome::contested;
 }
 
 /// Whether another attempt may find room for so many permits, although this client has taken none
 /// back: another may be doing so at this moment, or has done so since the attempt. A caller with
 /// time left enqueues instead.
-bool acquirer::may_fit(acquisition& call, const waiters::permits_taken_back& seen,
-                       std::int64_t permits) {
+bool acquirer::may_fit(acquisition& call, const waiters::taken_back& seen, std::int64_t permits) {
     return seen.found.may_have(permits) && call.single_attempt() && call.sweeps.meet(steady::now());
 }
 

@@ -106,19 +106,20 @@ private:
     [[nodiscard]] retry_loop::limits limits_of(const acquisition& call) const;
 
     std::optional<protocol::attempt> attempt_together(acquisition& call, sql::deadline until);
-    std::optional<protocol::attempt> take_permits_together(acquisition& call,
-                                                           std::shared_ptr<session> ours,
-                                                           sql::deadline until);
+    std::optional<protocol::attempt> take_part_together(acquisition& call,
+                                                        std::shared_ptr<session> ours,
+                                                        sql::deadline until);
     protocol::attempt attempt_alone(acquisition& call, sql::connection& db, sql::deadline until);
     std::optional<protocol::attempt> find_lost_attempt(acquisition& call, sql::connection& db,
                                                        sql::deadline until);
     std::optional<protocol::attempt> probe(acquisition& call, sql::connection& db,
                                            sql::deadline until);
     protocol::attempt send(acquisition& call, sql::connection& db, sql::deadline until);
-    void take_back_permits(acquisition& call, sql::connection& db, protocol::attempt& found,
-                           sql::deadline until);
-    static bool may_fit(acquisition& call, const waiters::permits_taken_back& seen,
-                        std::int64_t permits);
+    void look_for_ended(acquisition& call, protocol::attempt& found, sql::deadline until);
+    static bool may_have_ended(const acquisition& call, const protocol::attempt& found);
+    void take_back(acquisition& call, sql::connection& db, protocol::attempt& found,
+                   sql::deadline until);
+    static bool may_fit(acquisition& call, const waiters::taken_back& seen, std::int64_t permits);
     void end_expired(sql::connection& db, session_id session, sql::deadline until);
     std::shared_ptr<grant> accept(acquisition& call, const protocol::attempt& granted);
     void require_timely(acquisition& call) const;
@@ -140,9 +141,11 @@ private:
     std::shared_ptr<grant> accept_served(const acquisition& call, const waiter& served);
 
     void refuse_reentry(const multi_acquisition& all) const;
+    void refuse_reentry(const acquisition& call) const;
+    static bool is_held_by_thread(const grant& held, const std::string& thread);
     [[nodiscard]] const protocol::multi_protocol& several_of(const multi_acquisition& all) const;
-    void take_back_permits(multi_acquisition& all, sql::connection& db,
-                           protocol::multi_attempt& found, sql::deadline until);
+    void take_back(multi_acquisition& all, sql::connection& db, protocol::multi_attempt& found,
+                   sql::deadline until);
     std::optional<std::vector<std::int64_t>> find_leases(const multi_acquisition& all,
                                                          sql::connection& db, sql::deadline until);
     std::optional<std::vector<std::int64_t>> find_modes(const multi_acquisition& all,

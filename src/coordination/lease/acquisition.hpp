@@ -66,6 +66,7 @@ struct acquisition {
     bool contended = false;  ///< as known from this client's last release
     /// Seen in the way, and worth asking for: their clients may keep them idle.
     std::vector<protocol::retained_grant> retained{};
+    bool has_sole_holder = false;  ///< the latest attempt found that one client has all of the lock
     recalls recalled{};
     contention_limit contention{};
     late_grant_limit too_late{};

@@ -268,7 +268,7 @@ bool engine::end_own_session(session& ours, waiting_threads::leftovers& rest, sq
 }
 
 void engine::hand_over_last(const waiting_threads::leftovers& rest, sql::deadline until) noexcept {
-    if (rest.names.empty() && rest.semaphores.empty() && rest.sessions.empty()) return;
+    if (rest.names.empty() && rest.queues.empty() && rest.sessions.empty()) return;
     try {
         waiting_.hand_over_last(keeper_.beats().connection(until), rest, until);
     } catch (...) {

@@ -27,8 +27,9 @@ auto lease_admin::change(Change what) {
 }
 
 bool lease_admin::is_locked(const lock_name& name) {
-    const auto found = inspect(name);
-    return found && has_live_holder(*found);
+    return read([&](sql::connection& db, sql::deadline until) {
+        return context_.semaphores.holders_of(db, name.str(), until).remaining >= 1ms;
+    });
 }
 
 std::optional<lease_info> lease_admin::inspect(const lock_name& name) {

@@ -19,6 +19,11 @@ namespace {
 
 using outcome = protocol::attempt::outcome;
 
+[[noreturn]] void refuse(const std::string& held) {
+    throw error{errc::would_deadlock,
+                "this thread holds \"" + held + "\" already: release that first"};
+}
+
 /// What a request refers to.
 struct request_parts {
     request_parts(const multi_acquisition& all, bool queued_)
@@ -87,7 +92,7 @@ std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<wanted
         return granted ? grants{std::move(granted)} : grants{};
     }
     return all.call.measured(metrics::acquire_mode::several, [&] {
-        if (all.kind() == protocol::hold_kind::lease && context_.retained.enabled()) {
+        if (context_.retained.enabled()) {
             std::vector<std::string> names;
             for (const auto& each : locks) names.push_back(wanted_name(each));
             context_.retained.fetch_back(names, until, stop);
@@ -118,17 +123,29 @@ void acquirer::refuse_reentry(const multi_acquisition& all) const {
     // One party has many threads: another of them may release what it holds.
     const auto ours = is_one_party() ? nullptr : sessions_.current();
     if (!ours) return;
-    const auto& shared = mode_holds::shared_labels();
     ours->grants().for_each_held([&](const grant& held) {
-        // The state first: an idle grant gets its next thread's label before it is held.
-        if (held.now != grant::state::held || held.unclaimed || held.kind() != all.kind()) return;
-        const bool by_us = held.thread == all.call.thread ||
-                           std::ranges::find(shared, held.thread) != shared.end();
-        if (!by_us) return;
+        if (!is_held_by_thread(held, all.call.thread)) return;
         if (std::ranges::find(all.locks, held.name, wanted_name) == all.locks.end()) return;
-        throw error{errc::would_deadlock,
-                    "this thread holds \"" + held.name + "\" already: release that first"};
+        refuse(held.name);
     });
+}
+
+/// The same for a thread that holds all of the lock and waits for a part, or the reverse: mutex and
+/// shared_mutex know their own holds alone.
+void acquirer::refuse_reentry(const acquisition& call) const {
+    const auto ours = is_one_party() ? nullptr : sessions_.current();
+    if (!ours || !(mode_holds::shares_grants() || ours->grants().holds_for(thread_label()))) return;
+    ours->grants().for_each_held([&](const grant& held) {
+        if (held.kind() == call.kind() || held.name != call.name.str()) return;
+        if (is_held_by_thread(held, thread_label())) refuse(held.name);
+    });
+}
+
+bool acquirer::is_held_by_thread(const grant& held, const std::string& thread) {
+    // The state first: an idle grant gets its next thread's label before it is held.
+    if (held.now != grant::state::held || held.unclaimed) return false;
+    const auto& shared = mode_holds::shared_labels();
+    return held.thread == thread || std::ranges::find(shared, held.thread) != shared.end();
 }
 
 /// One round.
@@ -207,23 +224,29 @@ protocol::multi_attempt acquirer::take_all(multi_acquisition& all, bool queued, 
     if (made.what != outcome::held) return made;
     for (const auto expired : made.expired) end_expired(db, expired, until);
     if (!made.expired.empty()) made.what = outcome::contested;
-    // A waiter's loop looks at the holders of what it waits for.
-    if (!queued) take_back_permits(all, db, made, until);
+    take_back(all, db, made, until);
     return made;
 }
 
-/// If clients that have vanished had any, the next attempt may find room.
-void acquirer::take_back_permits(multi_acquisition& all, sql::connection& db,
-                                 protocol::multi_attempt& found, sql::deadline until) {
+/// If clients that have vanished had any, the next attempt may find room. Notes retained leases in
+/// the way of modes.
+void acquirer::take_back(multi_acquisition& all, sql::connection& db,
+                         protocol::multi_attempt& found, sql::deadline until) {
     if (found.full.empty()) return;
     auto& call = all.call;
-    const auto seen = waiting_.take_back_permits(db, found.full, until);
+    const auto seen = waiting_.take_back(db, found.full, until);
     bool any = false;
     bool all_fit = true;
     for (std::size_t i = 0; i < seen.size(); ++i) {
         const auto which = std::ranges::find(all.locks, found.full[i], wanted_name);
+        const auto& sole = seen[i].found.sole;
+        if (sole && sole->retained) {
+            found.retained.push_back({found.full[i], sole->session, sole->grant_id});
+        } else if (!seen[i].any) {
+            found.held_otherwise = true;
+        }
         any = any || seen[i].any;
-        all_fit = all_fit && (seen[i].any || may_fit(call, seen[i], which->permits));
+        all_fit = all_fit && (seen[i].any || may_fit(call, seen[i], permits_of(*which).weight()));
     }
     if (any) call.contention.forget();
     if (call.may_repeat() && (any || all_fit)) found.what = outcome::contested;

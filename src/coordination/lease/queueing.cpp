@@ -24,6 +24,7 @@ constexpr auto late = std::chrono::milliseconds{10};
 /// Enqueues and waits. Returns nullopt if the queue entry was lost (ask again), null if the
 /// caller's time is up or a stop was requested.
 acquirer::answer acquirer::wait_in_queue(acquisition& call) {
+    refuse_reentry(call);
     // A lost attempt that is still in flight must not block our ticket: the heartbeat gives it
     // back.
     call.hand_over();
@@ -97,7 +98,8 @@ std::shared_ptr<waiter> acquirer::enqueue(acquisition& call, waiting_threads& at
 void acquirer::look_once(acquisition& call, waiting_threads& at,
                          std::optional<protocol::lease_glance> seen, sql::connection& db,
                          sql::deadline until) {
-    if (!seen && call.kind() != protocol::hold_kind::lease) return;  // its first poll looks
+    // What holders of a part have, its first poll finds.
+    if (!seen && call.kind() != protocol::hold_kind::lease && !call.has_sole_holder) return;
     protocol::lease_glance now;
     try {
         now = seen ? *seen : context_.leases.glance(db, call.name.str(), until);

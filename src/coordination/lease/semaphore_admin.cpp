@@ -30,7 +30,7 @@ void semaphore_admin::set_capacity(const lock_name& name, std::int64_t permits) 
     change([&](sql::connection& db, sql::deadline until, auto& made) {
         made([&] { context_.semaphores.set_capacity(db, name.str(), permits, until); });
         try {
-            waiting_.serve_permits(db, name.str(), until);
+            waiting_.serve(db, name.str(), protocol::queue_head::counted, until);
         } catch (const error&) {
             waiting_.permits_freed(name.str());
         }
@@ -120,7 +120,7 @@ void semaphore_admin::take_back(sql::connection& db, const lock_name& name,
                                 sql::deadline until) noexcept {
     try {
         context_.semaphores.sweep(db, name.str(), until);
-        waiting_.serve_permits(db, name.str(), until);
+        waiting_.serve(db, name.str(), protocol::queue_head::counted, until);
     } catch (const std::exception&) {
         waiting_.permits_freed(name.str());
     }

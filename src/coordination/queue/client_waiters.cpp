@@ -1,12 +1,9 @@
 #include "coordination/queue/client_waiters.hpp"
 
 #include "coordination/queue/wake.hpp"
-#include "sql/out_of_reach.hpp"
 #include <rowlock/error.hpp>
 
 namespace rowlock::detail {
-
-using sql::unless_out_of_reach;
 
 std::shared_ptr<waiting_threads> client_waiters::threads() {
     const std::lock_guard lock{mutex_};
@@ -63,14 +60,17 @@ void client_waiters::permits_freed(const std::string& name, bool reply_lost) noe
 void client_waiters::after_release(sql::connection& db, protocol::hold_kind kind,
                                    const std::string& name, const protocol::release_outcome& done,
                                    sql::deadline until) noexcept {
-    if (kind == protocol::hold_kind::permits) {
+    using protocol::queue_head;
+    const bool counted = kind == protocol::hold_kind::permits;
+    if (done.counted_waits || (counted && contended_.has(name))) {
         try {
-            if (contended_semaphores_.has(name)) return serve_permits(db, name, until);
+            return serve(db, name, queue_head::counted, until);
         } catch (...) {
             // Its row is locked, the connection broke, or out of memory: the loop does it.
         }
         return permits_freed(name);
     }
+    if (counted) return permits_freed(name);
     if (done.unwaited) return;
     if (!done.next) return lease_freed(name);
     wake(parts_.context, parts_.sessions, db, *done.next, until);
@@ -82,23 +82,26 @@ void client_waiters::after_release(sql::connection& db, protocol::hold_kind kind
     }
 }
 
-void client_waiters::serve_permits(sql::connection& db, const std::string& name,
-                                   sql::deadline until) {
+void client_waiters::serve(sql::connection& db, const std::string& name,
+                           protocol::queue_head expected, sql::deadline until) {
     const auto at = made();
+    const auto ours = parts_.sessions.current();
     for (bool more = true; more;) {
-        const auto granted = parts_.context.semaphores.grant_next(db, name, until);
-        more = granted.more;
-        for (const auto& next : granted.served) {
+        const auto served = parts_.context.queues.serve(db, name, expected, until);
+        more = served.more;
+        for (const auto& next : served.waiters) {
             wake(parts_.context, parts_.sessions, db, next, until);
             if (at) at->handed_over(next);
+            // Not for our own waiter: it may have entered the queue because of such a note.
+            if (!ours || next.session != ours->id()) contended_.note(name);
         }
-        if (!granted.served.empty()) contended_semaphores_.note(name);
     }
 }
 
-std::vector<waiters::permits_taken_back> client_waiters::take_back_permits(
-    sql::connection& db, std::span<const std::string> names, sql::deadline until) {
-    // The threads learn of them at the end: else they would take back the same permits at the same
+std::vector<waiters::taken_back> client_waiters::take_back(sql::connection& db,
+                                                           std::span<const std::string> names,
+                                                           sql::deadline until) {
+    // The threads learn of them at the end: else they would take back the same holds at the same
     // time, and our sweep would pass over the rows that theirs has locked.
     struct ended_sessions {
         client_waiters& of;
@@ -107,28 +110,35 @@ std::vector<waiters::permits_taken_back> client_waiters::take_back_permits(
             for (const auto id : ids) of.session_ended(id);
         }
     } ended{*this};
-    std::vector<permits_taken_back> all;
-    for (const auto& name : names) all.push_back(take_back_permits(db, name, ended.ids, until));
+    std::vector<taken_back> all;
+    for (const auto& name : names) all.push_back(take_back(db, name, ended.ids, until));
     return all;
 }
 
 /// @param ended gets the sessions that it has ended
-waiters::permits_taken_back client_waiters::take_back_permits(sql::connection& db,
-                                                              const std::string& name,
-                                                              std::vector<session_id>& ended,
-                                                              sql::deadline until) {
+waiters::taken_back client_waiters::take_back(sql::connection& db, const std::string& name,
+                                              std::vector<session_id>& ended, sql::deadline until) {
     const auto& context = parts_.context;
-    permits_taken_back done{.found = context.semaphores.holders_of(db, name, until)};
-    if (!done.found.expired && !done.found.over) return done;
-    if (done.found.expired) {
-        for (const auto id : context.semaphores.expired_holders(db, name, until)) {
-            ended.reserve(ended.size() + 1);  // so that one that has ended is not forgotten
-            if (!context.leases.end_expired_session(db, id, until)) continue;
-            ended.push_back(id);
+    taken_back done{.found = context.semaphores.holders_of(db, name, until)};
+    if (!done.found.can_be_taken_back()) return done;
+    const auto end = [&](session_id id) {
+        ended.reserve(ended.size() + 1);  // so that one that has ended is not forgotten
+        if (!context.leases.end_expired_session(db, id, until)) return false;
+        ended.push_back(id);
+        return done.any = true;
+    };
+    if (const auto& sole = done.found.sole) {
+        if (sole->gone || (sole->expired && end(sole->session))) {
+            context.queues.clear_sole(db, name, sole->token, sole->session, until);
             done.any = true;
         }
     }
-    done.any = context.semaphores.sweep(db, name, until) > 0 || done.any;
+    if (done.found.expired) {
+        for (const auto id : context.semaphores.expired_holders(db, name, until)) end(id);
+    }
+    if (done.found.expired || done.found.over) {
+        done.any = context.semaphores.sweep(db, name, until) > 0 || done.any;
+    }
     permits_freed(name);
     return done;
 }
@@ -169,47 +179,28 @@ waiting_threads::leftovers client_waiters::finish_close() const noexcept {
 
 void client_waiters::hand_over_last(sql::connection& db, const waiting_threads::leftovers& rest,
                                     sql::deadline until) {
-    hand_over_leases(db, rest, until);
-    unless_out_of_reach([&] { hand_over_permits(db, rest, until); });
-    for (const auto id : rest.sessions) {
-        while (parts_.context.queues.delete_entries_of(db, id, until)) {
-        }
-    }
-}
-
-void client_waiters::hand_over_leases(sql::connection& db, const waiting_threads::leftovers& rest,
-                                      sql::deadline until) const {
+    using protocol::queue_head;
     const auto& context = parts_.context;
-    auto waited_for = context.queues.names_with_waiters(db, rest.names, until);
+    std::vector<protocol::queue_of_session> queues;
+    for (auto& name : context.queues.names_with_waiters(db, rest.names, until)) {
+        queues.push_back({std::move(name), false});
+    }
+    for (const auto& name : rest.queues) queues.push_back({name, true});
     for (const auto id : rest.sessions) {
-        for (auto& name : context.queues.queues_of_session(db, id, until)) {
-            waited_for.push_back(std::move(name));
+        for (auto& each : context.queues.queues_of_session(db, id, until)) {
+            queues.push_back(std::move(each));
         }
     }
-    for (const auto& name : waited_for) {
+    for (const auto& [name, counted] : queues) {
         try {
-            if (const auto next = context.queues.grant_next(db, name, until)) {
-                wake(context, parts_.sessions, db, *next, until);
-            }
+            if (counted) context.semaphores.sweep(db, name, until);
+            serve(db, name, counted ? queue_head::counted : queue_head::sole, until);
         } catch (const error&) {
             if (!db.alive()) throw;  // else its row is locked, and its waiters poll
         }
     }
-}
-
-void client_waiters::hand_over_permits(sql::connection& db, const waiting_threads::leftovers& rest,
-                                       sql::deadline until) {
-    const auto& semaphores = parts_.context.semaphores;
-    auto names = rest.semaphores;
     for (const auto id : rest.sessions) {
-        for (auto& name : semaphores.names_of(db, id, until)) names.push_back(std::move(name));
-    }
-    for (const auto& name : names) {
-        try {
-            semaphores.sweep(db, name, until);
-            serve_permits(db, name, until);
-        } catch (const error&) {
-            if (!db.alive()) throw;  // as above
+        while (context.queues.delete_entries_of(db, id, until)) {
         }
     }
 }

@@ -38,10 +38,10 @@ public:
     void after_release(sql::connection& db, protocol::hold_kind kind, const std::string& name,
                        const protocol::release_outcome& done,
                        sql::deadline until) noexcept override;
-    void serve_permits(sql::connection& db, const std::string& name, sql::deadline until) override;
-    std::vector<permits_taken_back> take_back_permits(sql::connection& db,
-                                                      std::span<const std::string> names,
-                                                      sql::deadline until) override;
+    void serve(sql::connection& db, const std::string& name, protocol::queue_head expected,
+               sql::deadline until) override;
+    std::vector<taken_back> take_back(sql::connection& db, std::span<const std::string> names,
+                                      sql::deadline until) override;
     void fail(const error& why, protocol::hold_kind kind, std::string_view name) override;
     void poll_soon() noexcept override;
     bool listen_again() noexcept override;
@@ -51,29 +51,21 @@ public:
     /// A transaction that is still open will free the lease soon.
     void lease_freed_soon(const std::string& name) noexcept;
     [[nodiscard]] contended_names& contended() noexcept { return contended_; }
-    [[nodiscard]] const contended_names& contended_semaphores() const noexcept {
-        return contended_semaphores_;
-    }
 
     /// No loop is started any more, and a running one begins no further step.
     void begin_close() noexcept;
     /// Ends the loop, fails the threads that still wait, and returns the work that is left.
     waiting_threads::leftovers finish_close() const noexcept;
-    /// The last act of a client: hands its leases and permits to waiters, and deletes the entries
-    /// of its ended sessions. Two or more round trips if there is anything to do.
+    /// The last act of a client: serves the queues of what it held, and deletes the entries of its
+    /// ended sessions. Two or more round trips if there is anything to do.
     void hand_over_last(sql::connection& db, const waiting_threads::leftovers& rest,
                         sql::deadline until);
 
 private:
-    void hand_over_leases(sql::connection& db, const waiting_threads::leftovers& rest,
-                          sql::deadline until) const;
-    void hand_over_permits(sql::connection& db, const waiting_threads::leftovers& rest,
-                           sql::deadline until);
-    permits_taken_back take_back_permits(sql::connection& db, const std::string& name,
-                                         std::vector<session_id>& ended, sql::deadline until);
+    taken_back take_back(sql::connection& db, const std::string& name,
+                         std::vector<session_id>& ended, sql::deadline until);
 
     contended_names contended_;
-    contended_names contended_semaphores_;
     const waiting_threads::surroundings parts_;
     mutable std::mutex mutex_;
     bool closed_ = false;

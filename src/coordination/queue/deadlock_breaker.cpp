@@ -25,9 +25,7 @@ void deadlock_breaker::check(session& ours, const std::vector<std::shared_ptr<wa
         return !parts_.registry.is_over(*each) && blocks(*each, ours);
     });
     if (!possible) return;
-    const auto cycles = modes_are_used(queued)
-                            ? parts_.context.semaphores.deadlocks(*link_, ours.id(), link_.soon())
-                            : parts_.queues().deadlocks(*link_, ours.id(), link_.soon());
+    const auto cycles = parts_.queues().deadlocks(*link_, ours.id(), link_.soon());
     for (const auto& each : queued) {
         bool in_cycle = false;
         each->for_each_place([&](const std::string&, grant_id entry) {
@@ -53,20 +51,6 @@ bool deadlock_breaker::blocks(const waiter& which, const session& ours) {
     return std::ranges::any_of(protocol::labels_in(which.blocks), [&](std::string_view label) {
         return ours.grants().holds_for(std::string{label});
     });
-}
-
-/// Whether shared_mutexes may be part of a cycle. The search among leases alone is the cheaper one.
-bool deadlock_breaker::modes_are_used(const std::vector<std::shared_ptr<waiter>>& queued) const {
-    const bool by_us = std::ranges::any_of(queued, [](const auto& each) {
-        return each->permits.of == protocol::counter_kind::shared_mutex;
-    });
-    if (by_us) return true;
-    try {
-        return parts_.context.semaphores.any(*link_, link_.soon());
-    } catch (const error& failure) {
-        if (failure.kind() != errc::access_denied) throw;
-        return false;  // a user of leases alone
-    }
 }
 
 /// The entry is cancelled before its thread is notified: were it served meanwhile there would be no
@@ -97,11 +81,10 @@ void deadlock_breaker::give_way(const protocol::deadlock_found& cycle,
         } else {
             parts_.grants.give_back(ours, which->kind(), name, entry);
         }
-        if (which->kind() == protocol::hold_kind::permits) {
-            parts_.tasks.serve_permits_now(name, parts_.now());
-        } else {
-            parts_.tasks.serve_next(name, parts_.now());
-        }
+        parts_.tasks.serve(name, parts_.now(),
+                           which->kind() == protocol::hold_kind::permits
+                               ? protocol::queue_head::counted
+                               : protocol::queue_head::sole);
     });
     parts_.registry.fail(
         *which, error{errc::deadlock, "a cycle of waiters: " + cycle.description +

@@ -26,7 +26,6 @@ public:
 
 private:
     [[nodiscard]] static bool blocks(const waiter& which, const session& ours);
-    [[nodiscard]] bool modes_are_used(const std::vector<std::shared_ptr<waiter>>& queued) const;
     void give_way(const protocol::deadlock_found& cycle, const std::shared_ptr<waiter>& which,
                   session& ours, nanoseconds began, poll_result& found);
 

@@ -83,11 +83,11 @@ void entry_canceller::answer_several(waiter& which, const std::vector<grant_id>&
     which.for_each_place([&](const std::string& name, grant_id) { look_behind(which, name); });
 }
 
-/// A statement that serves the queue may have chosen the entry and found it gone
-/// (queue_protocol::cancel_leaves_queue_unserved); or those behind it waited for it.
+/// A statement that serves the queue may have chosen the entry and found it gone; or those behind
+/// it waited for it, and fit beside the counted holds.
 void entry_canceller::look_behind(const waiter& which, const std::string& name) {
     if (which.kind() == hold_kind::permits) {
-        parts_.tasks.serve_permits_now(name, parts_.now());
+        parts_.tasks.serve(name, parts_.now(), protocol::queue_head::counted);
     } else {
         parts_.tasks.check_now(name, parts_.now());
     }
@@ -130,9 +130,7 @@ void entry_canceller::answer(const std::shared_ptr<waiter>& which, bool deleted)
         return;
     }
     parts_.context.count(counter::cancelled);
-    const bool served_by_others = deleted && which->kind() == hold_kind::lease &&
-                                  !parts_.queues().cancel_leaves_queue_unserved();
-    if (!served_by_others) look_behind(*which, which->name);
+    look_behind(*which, which->name);
 }
 
 /// Hands a grant that served a thread that had left to the next waiter. Returns false if there is

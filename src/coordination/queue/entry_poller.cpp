@@ -11,6 +11,17 @@ using namespace std::chrono_literals;
 /// A client that has not waited for this long ignores what others commit.
 constexpr nanoseconds idle = 50ms;
 
+/// Until a thread that takes several has most likely done so.
+constexpr nanoseconds while_taking = 20ms;
+
+protocol::hold_kind kind_of(const protocol::queue_entry& entry) {
+    return entry.part ? protocol::hold_kind::permits : protocol::hold_kind::lease;
+}
+
+bool wants_part(const waiter& which) {
+    return which.kind() == protocol::hold_kind::permits;
+}
+
 }  // namespace
 
 void entry_poller::poll_if_due() {
@@ -44,25 +55,19 @@ void entry_poller::poll_if_due() {
 }
 
 void entry_poller::poll(const std::shared_ptr<session>& ours,
-                        std::vector<std::shared_ptr<waiter>> queued) {
+                        const std::vector<std::shared_ptr<waiter>>& queued) {
     if (!ours->trust()->open(parts_.context.now())) {
         return lose(*ours, loss_reason::trust_window_passed);
     }
-    const auto of_semaphores = std::stable_partition(
-        queued.begin(), queued.end(),
-        [](const auto& each) { return each->kind() == protocol::hold_kind::lease; });
-    const std::vector<std::shared_ptr<waiter>> permits{of_semaphores, queued.end()};
-    const std::vector<std::shared_ptr<waiter>> leases{queued.begin(), of_semaphores};
-    const bool lives =
-        (permits.empty() || permits_.poll(*ours, permits, round_.began, round_.found)) &&
-        (leases.empty() || poll_leases(ours, leases));
-    if (!lives) return lose(*ours, parts_.sessions.why_over(*ours, *link_, link_.soon()));
+    if (!poll_entries(ours, queued)) {
+        return lose(*ours, parts_.sessions.why_over(*ours, *link_, link_.soon()));
+    }
     deadlocks_.check(*ours, queued, round_.began, round_.found);
 }
 
 /// Returns false if the session is over.
-bool entry_poller::poll_leases(const std::shared_ptr<session>& ours,
-                               const std::vector<std::shared_ptr<waiter>>& queued) {
+bool entry_poller::poll_entries(const std::shared_ptr<session>& ours,
+                                const std::vector<std::shared_ptr<waiter>>& queued) {
     std::vector<grant_id> ids;
     for (const auto& each : queued) {
         each->for_each_place([&](const std::string&, grant_id entry) { ids.push_back(entry); });
@@ -77,6 +82,8 @@ bool entry_poller::poll_leases(const std::shared_ptr<session>& ours,
         entries.emplace(each.grant_id, &each);
         act_on(each, *ours);
     }
+    for (const auto& name : round_.counted) look_at_holders(name);
+    round_.counted.clear();
     std::vector<std::shared_ptr<waiter>> missing;
     for (const auto& each : queued) {
         if (each->of_several()) {
@@ -94,31 +101,34 @@ bool entry_poller::poll_leases(const std::shared_ptr<session>& ours,
     return true;
 }
 
-/// A thread that waits for several leases is called once each of them is free, and its entry the
-/// first of its queue. If an entry is missing, the server lost it in a crash, or somebody deleted
-/// it or served it alone: then all are given up, and the thread asks again.
+/// A thread that waits for several locks is called once each of them can be granted, and its entry
+/// is the first of its queue. If an entry is missing, the server lost it in a crash, or somebody
+/// deleted it or served it alone: then all are given up, and the thread asks again.
 void entry_poller::observe_several(const std::shared_ptr<waiter>& which,
                                    const entries_by_id& entries) {
     const protocol::queue_entry* last = nullptr;
     bool complete = true;
-    bool free = true;
+    bool fits = true;
     which->for_each_place([&](const std::string&, grant_id id) {
         const auto found = entries.find(id);
         complete = complete && found != entries.end();
         if (found == entries.end()) return;
-        free = free && found->second->free;
+        fits = fits && found->second->servable;
         if (last == nullptr || found->second->position > last->position) last = found->second;
     });
     if (complete) {
         observe(*which, *last);
-        if (free && last->position == 1) parts_.registry.call(*which);
+        if (fits && last->position == 1) parts_.registry.call(*which);
         return;
     }
-    if (parts_.registry.is_taking(*which)) return;
+    // If what it takes is incomplete, the next poll finds that.
+    if (parts_.registry.is_taking(*which)) {
+        return round_.found.recheck_by(round_.began + while_taking);
+    }
     round_.found.changed = true;
     parts_.registry.end(*which, waiter::state::vanished, [&] {
         which->for_each_place([&](const std::string& name, grant_id id) {
-            parts_.grants.give_back(*which->ours, protocol::hold_kind::lease, name, id);
+            parts_.grants.give_back(*which->ours, which->kind(), name, id);
         });
     });
 }
@@ -128,7 +138,7 @@ void entry_poller::lose(session& ours, loss_reason why) {
     parts_.owner.session_lost(ours.id(), why);
 }
 
-/// What the entry shows of its lease and its holder.
+/// What the entry shows of its lock and the holders.
 void entry_poller::act_on(const protocol::queue_entry& entry, session& ours) {
     if (!ours.grants().knows(entry.grant_id)) {
         // Over since this was read; or an insertion that came late, for which no thread waits: then
@@ -136,22 +146,57 @@ void entry_poller::act_on(const protocol::queue_entry& entry, session& ours) {
         if (ours.grants().is_unresolved(entry.grant_id)) return;
         round_.strays.insert(entry.grant_id);
         if (strays_.contains(entry.grant_id)) {
-            parts_.grants.give_back(ours, protocol::hold_kind::lease, entry.name, entry.grant_id);
+            parts_.grants.give_back(ours, kind_of(entry), entry.name, entry.grant_id);
         }
         return;
     }
+    if (refuse_kind(entry)) return;
     if (entry.holder_expired && round_.ended.insert(entry.holder_session).second) end_holder(entry);
     // Entries come in the order of their tickets: the first of a name covers the others.
     if (entry.behind_watermark && round_.rewound.insert(entry.name).second) reset_watermark(entry);
-    // A request for several leases at the head of the queue takes them itself, and polls as well.
-    const bool to_serve = entry.free && !entry.behind_several;
+    // A request for several locks at the head of the queue takes them itself, and polls as well.
+    const bool to_serve = entry.servable && !entry.behind_several;
     if (to_serve || entry.holder_expired || entry.behind_watermark) {
-        parts_.tasks.serve_next(entry.name, parts_.now());
+        parts_.tasks.serve(entry.name, parts_.now(),
+                           entry.counted || entry.semaphore ? protocol::queue_head::counted
+                                                            : protocol::queue_head::sole);
     }
+    if (entry.counted && !entry.servable) round_.counted.insert(entry.name);
     // Less than 0 if it expired while the statement read: one look more.
     if (entry.remaining != 0us) {
         round_.found.holder_expires(round_.began + std::max(entry.remaining, 0us));
     }
+}
+
+/// The name has become a semaphore's, or was one: nobody can ever grant what this entry waits for.
+bool entry_poller::refuse_kind(const protocol::queue_entry& entry) {
+    if (!entry.semaphore) return false;
+    const auto which = parts_.registry.find(entry.grant_id);
+    if (!which) return false;
+    const bool wants_permits =
+        wants_part(*which) && which->permits.of == protocol::counter_kind::semaphore;
+    if (!wants_permits) {
+        parts_.registry.fail(*which, protocol::name_of_semaphore(entry.name));
+        which->for_each_place([&](const std::string& name, grant_id place) {
+            parts_.grants.give_back(*which->ours, which->kind(), name, place);
+        });
+    }
+    return !wants_permits;
+}
+
+/// Counted holds are in the way: some may have ended.
+void entry_poller::look_at_holders(const std::string& name) {
+    // Holds with deadlines of their own may end one after the other.
+    constexpr nanoseconds least = 20ms;
+    const bool done = link_.write([&](sql::deadline until) {
+        const auto seen = parts_.owner.take_back(*link_, {&name, 1}, until).front();
+        if (seen.found.remaining != 0us) {  // less: while it was read
+            round_.found.holder_expires(round_.began +
+                                        std::max<nanoseconds>(seen.found.remaining, least));
+        }
+        if (seen.any) round_.found.recheck_by(parts_.now());  // there may be more
+    });
+    if (!done) round_.found.recheck_soon(parts_.now());
 }
 
 /// Ends the session first, in a commit of its own; only then may the lease's row change (I3).
@@ -192,23 +237,43 @@ void entry_poller::observe(waiter& which, const protocol::queue_entry& entry) {
 void entry_poller::ask_after(session& ours, std::vector<std::shared_ptr<waiter>> missing) {
     std::erase_if(missing, [&](const auto& each) { return parts_.registry.is_over(*each); });
     if (missing.empty()) return;
-    std::vector<protocol::granted_name> entries;
-    for (const auto& each : missing) entries.push_back({each->name, each->grant_id});
     const nanoseconds sent = parts_.context.now();
-    const auto served = parts_.queues().served(*link_, ours.id(), entries, link_.soon());
+    const auto found = served(ours, missing);
     round_.found.changed = true;
     for (std::size_t i = 0; i < missing.size(); ++i) {
         auto& which = *missing[i];
-        if (served[i]) {
+        if (found[i]) {
             verifier_.trust().missed();
-            parts_.registry.serve(which, {served[i]->token, sent, served[i]->deadline_us});
+            parts_.registry.serve(which, {found[i]->token, sent, found[i]->deadline_us});
             continue;
         }
         // If it turns up after all, on a server that lags behind, no thread waits for it any more.
         parts_.registry.end(which, waiter::state::vanished, [&] {
-            parts_.grants.give_back(ours, protocol::hold_kind::lease, which.name, which.grant_id);
+            parts_.grants.give_back(ours, which.kind(), which.name, which.grant_id);
         });
     }
+}
+
+/// The grants of these entries, made durable: one commit for all sole ones, one for each other.
+std::vector<std::optional<protocol::queue_grant>> entry_poller::served(
+    const session& ours, const std::vector<std::shared_ptr<waiter>>& missing) {
+    std::vector<std::optional<protocol::queue_grant>> found(missing.size());
+    std::vector<protocol::granted_name> sole;
+    for (std::size_t i = 0; i < missing.size(); ++i) {
+        const auto& each = *missing[i];
+        if (wants_part(each)) {
+            found[i] = parts_.context.semaphores.served(*link_, each.name, ours.id(), each.grant_id,
+                                                        link_.soon());
+        } else {
+            sole.push_back({each.name, each.grant_id});
+        }
+    }
+    if (sole.empty()) return found;
+    const auto grants = parts_.queues().served(*link_, ours.id(), sole, link_.soon());
+    for (std::size_t i = 0, next = 0; i < missing.size(); ++i) {
+        if (!wants_part(*missing[i])) found[i] = grants[next++];
+    }
+    return found;
 }
 
 void entry_poller::plan_next() {

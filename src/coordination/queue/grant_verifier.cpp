@@ -43,6 +43,10 @@ bool grant_verifier::on_message(std::string_view message, bool by_database) {
         if (next->token != 0) parts_.pacing.want();  // it was served alone: the poll gives it up
         return !call(*which);
     }
+    if (next->token == 0) {  // it may be the first of its queue, and was granted nothing
+        parts_.pacing.want();
+        return true;
+    }
     trust_.woken(which->name, wakeup_trust::way::message, which->waited());
     // A datagram is sent once the commit was confirmed. A client that may read an SQLite file need
     // not be allowed to write it: there the row is read. And our node of a cluster may show only

@@ -8,7 +8,7 @@ using namespace std::chrono_literals;
 
 task task::postponed(nanoseconds now) const noexcept {
     const auto longer = std::clamp<nanoseconds>(2 * pause, 100ms, 1s);
-    return {now + longer, longer, again};
+    return {.at = now + longer, .pause = longer, .again = again, .counted = counted};
 }
 
 void task_list::plan(std::string name, task when) {
@@ -18,6 +18,7 @@ void task_list::plan(std::string name, task when) {
     planned.deferred = false;
     if (added) return;
     planned.lasting = planned.lasting || when.lasting;
+    planned.counted = planned.counted || when.counted;
     planned.at = std::min(planned.at, when.at);
     planned.again = std::max(planned.again, when.again);
     if (when.again > 0) planned.pause = when.pause;

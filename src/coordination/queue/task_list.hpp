@@ -20,6 +20,7 @@ struct task {
     nanoseconds pause{0};      ///< before the latest repetition
     int again = 0;             ///< repetitions that are left
     bool lasting = false;      ///< a transaction that is still open is waited for
+    bool counted = false;      ///< of a queue: its first waiter is expected to want a part alone
     bool deferred = false;     ///< by an attempt of its client: once
     std::uint64_t number = 0;  ///< of the plan; task_list numbers them
 
@@ -27,7 +28,7 @@ struct task {
     [[nodiscard]] task postponed(nanoseconds now) const noexcept;
 };
 
-/// Names of leases, each with a task that is due at its time. Reads no clock. Not thread-safe:
+/// Names of locks, each with a task that is due at its time. Reads no clock. Not thread-safe:
 /// waiter_tasks guards it.
 class task_list {
 public:

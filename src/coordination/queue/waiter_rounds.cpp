@@ -54,30 +54,18 @@ void waiter_rounds::close() noexcept {
 void waiter_rounds::run() {
     using act = void (*)(waiter_rounds&);
     // Tasks that let a thread run come first. What the poll finds is done in the same round.
-    constexpr std::array<act, 16> tasks{
+    constexpr std::array<act, 12> tasks{
         [](waiter_rounds& of) { of.verifier_.read_served_if_woken(); },
         [](waiter_rounds& of) { of.canceller_.give_back_unwanted(); },
         [](waiter_rounds& of) { of.canceller_.cancel_given_up(); },
         [](waiter_rounds& of) { of.canceller_.give_back_unwanted(); },
-        [](waiter_rounds& of) { of.granter_.find_queues_of_ended_sessions(); },
-        [](waiter_rounds& of) { of.granter_.check_for_waiters(); },
-        [](waiter_rounds& of) {
-            of.granter_.serve_due([&of] { of.read_wakeups(); }, of.stopping_);
-        },
-        [](waiter_rounds& of) { of.granter_.take_back_permits_of_ended_sessions(); },
-        [](waiter_rounds& of) {
-            of.granter_.serve_permits_due([&of] { of.read_wakeups(); }, of.stopping_);
-        },
+        [](waiter_rounds& of) { of.server_.find_queues_of_ended_sessions(); },
+        [](waiter_rounds& of) { of.server_.check_for_waiters(); },
+        [](waiter_rounds& of) { of.server_.serve_due([&of] { of.read_wakeups(); }, of.stopping_); },
         [](waiter_rounds& of) { of.verifier_.verify_due(); },
         [](waiter_rounds& of) { of.poller_.poll_if_due(); },
-        [](waiter_rounds& of) { of.granter_.find_queues_of_ended_sessions(); },
-        [](waiter_rounds& of) {
-            of.granter_.serve_due([&of] { of.read_wakeups(); }, of.stopping_);
-        },
-        [](waiter_rounds& of) { of.granter_.take_back_permits_of_ended_sessions(); },
-        [](waiter_rounds& of) {
-            of.granter_.serve_permits_due([&of] { of.read_wakeups(); }, of.stopping_);
-        },
+        [](waiter_rounds& of) { of.server_.find_queues_of_ended_sessions(); },
+        [](waiter_rounds& of) { of.server_.serve_due([&of] { of.read_wakeups(); }, of.stopping_); },
         [](waiter_rounds& of) {
             of.canceller_.delete_entries_of_ended_sessions([&of] { of.read_wakeups(); },
                                                            of.stopping_);

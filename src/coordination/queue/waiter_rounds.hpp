@@ -3,9 +3,9 @@
 #include "coordination/queue/entry_canceller.hpp"
 #include "coordination/queue/entry_poller.hpp"
 #include "coordination/queue/grant_verifier.hpp"
-#include "coordination/queue/lease_granter.hpp"
 #include "coordination/queue/loop_connection.hpp"
 #include "coordination/queue/loop_parts.hpp"
+#include "coordination/queue/queue_server.hpp"
 #include "coordination/wakeup/mailbox_reader.hpp"
 #include "coordination/wakeup/wakeup_source.hpp"
 #include <rowlock/error.hpp>
@@ -86,7 +86,7 @@ private:
     std::unique_ptr<wakeup::wakeup_source> source_;  ///< never null
     grant_verifier verifier_{parts_, link_, *source_};
     entry_canceller canceller_{parts_, link_, verifier_};
-    lease_granter granter_{parts_, link_, verifier_};
+    queue_server server_{parts_, link_};
     entry_poller poller_{parts_, link_, verifier_, *source_};
 };
 

@@ -22,7 +22,7 @@ void add(std::vector<session_id>& sessions, session_id id) noexcept {
     try {
         sessions.push_back(id);
     } catch (...) {
-        // No memory: the reaper takes its permits back, and deletes its entries.
+        // No memory: the reaper deletes its entries.
     }
 }
 
@@ -70,22 +70,18 @@ void waiter_tasks::check_for_a_while(std::string_view name, nanoseconds now) {
     on_work_();
 }
 
-void waiter_tasks::serve_next(std::string name, nanoseconds now) {
+void waiter_tasks::serve(std::string name, nanoseconds now, protocol::queue_head expected) {
     const guard lock{mutex_};
-    to_serve_.plan(std::move(name), {now});
+    to_serve_.plan(std::move(name),
+                   {.at = now, .counted = expected == protocol::queue_head::counted});
 }
 
-void waiter_tasks::serve_permits(std::string_view name, nanoseconds now) {
+void waiter_tasks::serve_soon(std::string_view name, nanoseconds now) {
     const guard lock{mutex_};
     const nanoseconds at = now + together;
-    const bool is_first = at < semaphores_to_serve_.next_due();
-    semaphores_to_serve_.plan(std::string{name}, {at});
+    const bool is_first = at < to_serve_.next_due();
+    to_serve_.plan(std::string{name}, {.at = at, .counted = true});
     if (is_first) on_work_();
-}
-
-void waiter_tasks::serve_permits_now(const std::string& name, nanoseconds now) {
-    const guard lock{mutex_};
-    semaphores_to_serve_.plan(name, {now});
 }
 
 void waiter_tasks::session_ended(session_id id) {
@@ -107,11 +103,8 @@ void waiter_tasks::read_served() noexcept {
 
 nanoseconds waiter_tasks::next_due() noexcept {
     const guard lock{mutex_};
-    if (read_served_ || !ended_.empty() || !with_permits_.empty() || !with_entries_.empty()) {
-        return nanoseconds{0};
-    }
-    nanoseconds next =
-        std::min({to_serve_.next_due(), semaphores_to_serve_.next_due(), checks_.next_due()});
+    if (read_served_ || !ended_.empty() || !with_entries_.empty()) return nanoseconds{0};
+    nanoseconds next = std::min(to_serve_.next_due(), checks_.next_due());
     for (const auto& each : unverified_) next = std::min(next, each.at);
     wakes_at_ = next;
     return next;
@@ -153,16 +146,6 @@ void waiter_tasks::retry_serving(const std::string& name, const task& when) {
     to_serve_.plan(name, when);
 }
 
-waiter_tasks::due_names waiter_tasks::take_semaphores_to_serve(nanoseconds now) {
-    const guard lock{mutex_};
-    return semaphores_to_serve_.take_due(now);
-}
-
-void waiter_tasks::retry_serving_permits(const std::string& name, const task& when) {
-    const guard lock{mutex_};
-    semaphores_to_serve_.plan(name, when);
-}
-
 std::optional<session_id> waiter_tasks::next_ended_session() const noexcept {
     const guard lock{mutex_};
     return ended_.empty() ? std::nullopt : std::optional{ended_.back()};
@@ -171,17 +154,6 @@ std::optional<session_id> waiter_tasks::next_ended_session() const noexcept {
 void waiter_tasks::session_done(session_id id) noexcept {
     const guard lock{mutex_};
     std::erase(ended_, id);
-    add(with_permits_, id);
-}
-
-std::optional<session_id> waiter_tasks::next_session_with_permits() const noexcept {
-    const guard lock{mutex_};
-    return with_permits_.empty() ? std::nullopt : std::optional{with_permits_.back()};
-}
-
-void waiter_tasks::permits_taken_back(session_id id) noexcept {
-    const guard lock{mutex_};
-    std::erase(with_permits_, id);
     add(with_entries_, id);
 }
 
@@ -211,13 +183,10 @@ waiter_tasks::leftovers waiter_tasks::close() noexcept {
     leftovers rest;
     const guard lock{mutex_};
     try {
-        for (const auto& [name, when] : to_serve_) rest.names.push_back(name);
+        for (const auto& [name, when] : to_serve_) rest.queues.push_back(name);
         for (const auto& [name, when] : checks_) rest.names.push_back(name);
-        for (const auto& [name, when] : semaphores_to_serve_) rest.semaphores.push_back(name);
         rest.sessions = std::move(ended_);
-        for (const auto* each : {&with_permits_, &with_entries_}) {
-            rest.sessions.insert(rest.sessions.end(), each->begin(), each->end());
-        }
+        rest.sessions.insert(rest.sessions.end(), with_entries_.begin(), with_entries_.end());
     } catch (...) {
         // No memory: other clients' polls find what is left.
     }

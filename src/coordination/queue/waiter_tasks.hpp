@@ -55,13 +55,13 @@ public:
     [[nodiscard]] bool hasten_check(const std::string& name, std::uint64_t number, nanoseconds now);
     /// A transaction that is still open will free it soon: checks several times.
     void check_for_a_while(std::string_view name, nanoseconds now);
-    /// The lease is free, or may be: it is granted to the next waiter. For the loop's thread.
-    void serve_next(std::string name, nanoseconds now);
-    /// A commit that has returned freed permits of a semaphore, or may have: they are granted to
-    /// waiters. Wakes the loop.
-    void serve_permits(std::string_view name, nanoseconds now);
-    /// The same, at once. For the loop's thread: does not wake it.
-    void serve_permits_now(const std::string& name, nanoseconds now);
+    /// The first waiter of this queue can be served, or may be. For the loop's thread: does not
+    /// wake it.
+    /// @param expected what that waiter most likely wants
+    void serve(std::string name, nanoseconds now,
+               protocol::queue_head expected = protocol::queue_head::sole);
+    /// A commit that has returned ended a counted hold, or may have. Wakes the loop.
+    void serve_soon(std::string_view name, nanoseconds now);
     /// A commit that has returned ended a session.
     void session_ended(session_id id);
     /// Does not wake the loop, which most often is the caller.
@@ -83,15 +83,10 @@ public:
     void forget_checks() noexcept;
     [[nodiscard]] due_names take_names_to_serve(nanoseconds now);
     void retry_serving(const std::string& name, const task& when);
-    [[nodiscard]] due_names take_semaphores_to_serve(nanoseconds now);
-    void retry_serving_permits(const std::string& name, const task& when);
     /// A session that has ended, until session_done().
     [[nodiscard]] std::optional<session_id> next_ended_session() const noexcept;
-    /// Its queues are planned; its permits can be taken back, and then its entries be deleted.
+    /// Its holds are swept, and its queues planned; its entries can be deleted.
     void session_done(session_id id) noexcept;
-    /// A session whose permits are to be taken back, until permits_taken_back().
-    [[nodiscard]] std::optional<session_id> next_session_with_permits() const noexcept;
-    void permits_taken_back(session_id id) noexcept;
     /// A session whose entries are to be deleted, until entries_deleted().
     [[nodiscard]] std::optional<session_id> next_session_with_entries() const noexcept;
     void entries_deleted(session_id id) noexcept;
@@ -101,8 +96,8 @@ public:
 
     /// Work that is left for another connection, once the loop has ended.
     struct leftovers {
-        std::vector<std::string> names{};       ///< to be checked for waiters
-        std::vector<std::string> semaphores{};  ///< the same
+        std::vector<std::string> names{};   ///< to be checked for waiters
+        std::vector<std::string> queues{};  ///< to be served
         std::vector<session_id> sessions{};
     };
     [[nodiscard]] leftovers close() noexcept;
@@ -117,10 +112,8 @@ private:
     nanoseconds vain_check_{0};                  ///< when a check found no waiter, or was withdrawn
     nanoseconds wakes_at_ = base::alarm::never;  ///< the loop, as far as is known here
     task_list to_serve_;
-    task_list semaphores_to_serve_;
     std::vector<session_id> ended_;
-    std::vector<session_id> with_permits_;  ///< ended; they may have permits left
-    std::vector<session_id> with_entries_;  ///< the same of entries
+    std::vector<session_id> with_entries_;  ///< ended; they may have entries left
     std::vector<unverified> unverified_;
     bool read_served_ = false;
 };

@@ -111,8 +111,8 @@ void waiting_threads::poll_soon() noexcept {
 waiting_threads::leftovers waiting_threads::close() noexcept {
     subscription_.reset();
     loop_.close();
-    auto [names, semaphores, sessions] = tasks_.close();
-    return {registry_.close(), std::move(names), std::move(semaphores), std::move(sessions)};
+    auto [names, queues, sessions] = tasks_.close();
+    return {registry_.close(), std::move(names), std::move(queues), std::move(sessions)};
 }
 
 void report_position(client_context& context, const waiter& which, std::int64_t position) {

@@ -97,11 +97,11 @@ public:
     }
     /// The lease was seen to be free, and a thread waits for it: it is served, then all are polled.
     void serve_now(const std::string& name) {
-        tasks_.serve_next(name, parts_.now());
+        tasks_.serve(name, parts_.now());
         poll_soon();
     }
-    /// A commit that has returned freed permits of a semaphore.
-    void permits_freed(std::string_view name) { tasks_.serve_permits(name, parts_.now()); }
+    /// A commit that has returned ended a counted hold.
+    void permits_freed(std::string_view name) { tasks_.serve_soon(name, parts_.now()); }
     /// A transaction that is still open will free it soon.
     void lease_freed_soon(std::string_view name) { tasks_.check_for_a_while(name, parts_.now()); }
     /// A commit that has returned ended a session.
@@ -130,9 +130,9 @@ public:
     void stop() noexcept { loop_.stop(); }
     /// Work left after the loop has ended, for another connection.
     struct leftovers {
-        bool has_entries = false;               ///< of threads that waited to the end
-        std::vector<std::string> names{};       ///< to be checked for waiters
-        std::vector<std::string> semaphores{};  ///< the same
+        bool has_entries = false;           ///< of threads that waited to the end
+        std::vector<std::string> names{};   ///< to be checked for waiters
+        std::vector<std::string> queues{};  ///< to be served
         std::vector<session_id> sessions{};
     };
     leftovers close() noexcept;

@@ -290,11 +290,8 @@ void reconciler::release_orphan(session& ours, const held_row& row, sql::connect
 /// read and the check of what we know is not there to cancel.
 void reconciler::cancel_orphans(session& ours, sql::connection& db, sql::deadline until) {
     for (const auto& each : context_.queues.entries_of(db, ours.id(), until).waiting) {
-        cancel_orphan(ours, hold_kind::lease, each.name, each.grant_id, db, until);
-    }
-    if (!ours.asked_for_permits()) return;
-    for (const auto& each : context_.semaphores.entries_of(db, ours.id(), until).waiting) {
-        cancel_orphan(ours, hold_kind::permits, each.name, each.grant_id, db, until);
+        const auto kind = each.part ? hold_kind::permits : hold_kind::lease;
+        cancel_orphan(ours, kind, each.name, each.grant_id, db, until);
     }
 }
 

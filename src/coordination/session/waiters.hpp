@@ -18,9 +18,9 @@
 
 namespace rowlock::detail {
 
-/// What the parts that keep a session alive ask of the part in which threads wait for leases and
-/// permits. All functions are thread-safe, and none makes a round trip but after_release(),
-/// serve_permits() and take_back_permits().
+/// What the parts that keep a session alive ask of the part in which threads wait for locks. All
+/// functions are thread-safe, and none makes a round trip but after_release(), serve() and
+/// take_back().
 class waiters {
 public:
     waiters() = default;
@@ -37,7 +37,7 @@ public:
     /// served a thread of ours.
     virtual void lease_freed(const std::string& name, bool reply_lost) noexcept = 0;
     void lease_freed(const std::string& name) noexcept { lease_freed(name, false); }
-    /// The same of a semaphore's permits.
+    /// The same of a counted hold.
     virtual void permits_freed(const std::string& name, bool reply_lost) noexcept = 0;
     void permits_freed(const std::string& name) noexcept { permits_freed(name, false); }
     /// One of the two.
@@ -47,30 +47,30 @@ public:
         lease_freed(name, reply_lost);
     }
     /// Wakes the waiter that the release served, in one round trip where the statement did not wake
-    /// it. If it served none, a ticket may have been committed after its snapshot. Permits that
-    /// waiters are expected for are granted to them: one round trip, two if there are any, and one
-    /// to wake each.
+    /// it. If it served none, a ticket may have been committed after its snapshot. Where waiters
+    /// are expected that the release has not served, they are: see serve().
     virtual void after_release(sql::connection& db, protocol::hold_kind kind,
                                const std::string& name, const protocol::release_outcome& done,
                                sql::deadline until) noexcept = 0;
-    /// Grants a semaphore's free permits to its waiters, of this client or of another, and wakes
-    /// them. One round trip, one more if any are granted, and one to wake each.
-    virtual void serve_permits(sql::connection& db, const std::string& name,
-                               sql::deadline until) = 0;
-    /// What take_back_permits() found.
-    struct permits_taken_back {
-        bool any = false;                  ///< by this call: a session was ended, or permits came
+    /// Serves the head of a queue (queue_protocol::serve) while that grants anything, and wakes
+    /// those that were served. One round trip, one more where it grants a part of the lock, and one
+    /// to wake each.
+    virtual void serve(sql::connection& db, const std::string& name, protocol::queue_head expected,
+                       sql::deadline until) = 0;
+    /// What take_back() found.
+    struct taken_back {
+        bool any = false;                  ///< by this call: a session or a hold was ended
         protocol::permit_holders found{};  ///< before
     };
-    /// Ends the sessions that hold permits and have expired, each in a commit of its own (I3), and
-    /// takes back what ended sessions and holds past their deadline have, for each of the names. It
+    /// Ends the sessions that hold one of the names and have expired, each in a commit of its own
+    /// (I3), and takes back what ended sessions and holds past their deadline have. It
     /// serves no waiter: that is planned, as is what else those sessions had. Leaves a hold that
     /// another transaction has locked. One round trip a name if there is nothing, one more for each
     /// session, and some.
-    virtual std::vector<permits_taken_back> take_back_permits(sql::connection& db,
-                                                              std::span<const std::string> names,
-                                                              sql::deadline until) = 0;
-    /// Fails the threads that wait for the lease, or for permits of the semaphore, `name`.
+    virtual std::vector<taken_back> take_back(sql::connection& db,
+                                              std::span<const std::string> names,
+                                              sql::deadline until) = 0;
+    /// Fails the threads that wait for all of the lock, or for a part of it, `name`.
     virtual void fail(const error& why, protocol::hold_kind kind, std::string_view name) = 0;
     /// All entries of ours are polled soon.
     virtual void poll_soon() noexcept = 0;

@@ -8,9 +8,10 @@ update rowlock_session set ended = 1 where ended = 0 and expires_at <= {now} ord
 -- How many rows above the settled floor have been idle past the retention, and their greatest token.
 -- $1 retention in µs
 select count(*), coalesce(max(l.token), 0)
-  from rowlock_lease l, rowlock_token_floor f
- where f.id = 1 and l.session is null and l.token > f.settled and l.changed_at <= {now} - $1
-   and not exists (select 1 from rowlock_ticket w where w.name = l.name and w.weight is null)
+  from rowlock_lock l, rowlock_token_floor f
+ where f.id = 1 and l.session is null and l.used = 0 and l.capacity is null and l.token > f.settled
+   and l.changed_at <= {now} - $1
+   and not exists (select 1 from rowlock_ticket w where w.name = l.name)
 
 -- statement read_floor
 -- The token floor, and the server it was raised for. No row: it was deleted, and nothing can be granted.
@@ -19,7 +20,7 @@ select floor, server_identity from rowlock_token_floor where id = 1
 -- statement ended_holders
 -- The ended sessions that leases name. Reads the table, once in each round that has ended sessions.
 select distinct l.session
-  from rowlock_lease l straight_join rowlock_session m
+  from rowlock_lock l straight_join rowlock_session m
  where l.session is not null and m.id = l.session and m.ended = 1
 
 -- statement delete_ended_session
@@ -32,17 +33,9 @@ delete from rowlock_session where id = $1 and ended = 1
 -- A batch of leases that are free by definition but still name a holder.
 -- $1 after which name  $2 batch
 select l.name, l.token, l.session
-  from rowlock_lease l left join rowlock_session s on s.id = l.session
- where l.session is not null and {free} and l.name > $1
+  from rowlock_lock l left join rowlock_session s on s.id = l.session
+ where l.session is not null and {holder_gone} and l.name > $1
  order by l.name limit $2
-
--- statement free_orphan
--- Frees one orphan by compare-and-set: a lease that was granted again meanwhile has another token.
--- acquired_at stays: by it the history distinguishes this from a release (migrations/*/history/on.sql).
--- $1 name  $2 token  $3 session
-update rowlock_lease
-   set session = null, grant_id = null, thread = null, note = null, deadline = null, changed_at = {now}
- where name = $1 and token = $2 and session = $3
 
 -- statement tickets_to_reap
 -- A batch of tickets of sessions that are ended or gone. A dead session stays dead.
@@ -55,16 +48,17 @@ select w.ticket from rowlock_ticket w left join rowlock_session s on s.id = w.se
 -- A batch of idle rows under the settled floor.
 -- $1 after which name  $2 retention in µs  $3 batch
 select l.name, l.token, l.changed_at
-  from rowlock_lease l, rowlock_token_floor f
- where f.id = 1 and l.session is null and l.token <= f.settled and l.changed_at <= {now} - $2
+  from rowlock_lock l, rowlock_token_floor f
+ where f.id = 1 and l.session is null and l.used = 0 and l.capacity is null and l.token <= f.settled
+   and l.changed_at <= {now} - $2
    and l.name > $1
-   and not exists (select 1 from rowlock_ticket w where w.name = l.name and w.weight is null)
+   and not exists (select 1 from rowlock_ticket w where w.name = l.name)
  order by l.name limit $3
 
 -- statement delete_lease
 -- Deletes one idle row if it has not changed since.
 -- $1 name  $2 token  $3 changed_at
-delete from rowlock_lease where name = $1 and token = $2 and session is null and changed_at = $3
+delete from rowlock_lock where name = $1 and token = $2 and session is null and used = 0 and capacity is null and changed_at = $3
 
 -- statement history_there
 -- Whether there is a history that this user can see: the catalog shows no other tables. If the user may only
@@ -77,17 +71,12 @@ select count(*) from information_schema.tables where table_schema = database() a
 -- Waits until a lease's row is free, and then holds it for this statement alone: no transaction is open. Whoever it
 -- waits for is who blocks the row (blocking_transactions). Exclusive, since a fence locks it shared.
 -- $1 name
-select 1 from rowlock_lease where name = $1 for update
-
--- statement ask_for_counter
--- The same for the counter of a semaphore or shared_mutex.
--- $1 name
-select 1 from rowlock_semaphore where name = $1 for update
+select 1 from rowlock_lock where name = $1 for update
 
 -- statement ask_for_permits
 -- The same for its holds, one after the other: each that was free is locked while a later one is waited for.
 -- $1 name
-select 1 from rowlock_permit where name = $1 for update
+select 1 from rowlock_hold where name = $1 for update
 
 -- statement ask_for_session
 -- The same for the session of a holder.
@@ -97,9 +86,9 @@ select 1 from rowlock_session where id = $1 for update
 -- statement sessions_of_name
 -- The sessions that hold a lock: a few of a semaphore's.
 -- $1 name
-select l.session from rowlock_lease l where l.name = $1 and l.session is not null
+select l.session from rowlock_lock l where l.name = $1 and l.session is not null
 union
-select p.session from rowlock_permit p where p.name = $1
+select p.session from rowlock_hold p where p.name = $1
 limit 8
 
 -- statement blockers_on_mariadb

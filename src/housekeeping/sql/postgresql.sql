@@ -24,11 +24,12 @@ update rowlock_token_floor set settled = floor
 -- or not at all: the floor may be anywhere, since a row is deleted only by its own token.
 -- $1 retention in µs  $2 page from which  $3 before which page
 select count(*), coalesce(max(l.token + (l.successor is not null)::int), 0)
-  from rowlock_lease l, rowlock_token_floor f
- where f.id = 1 and l.session is null and l.token + (l.successor is not null)::int > f.settled
+  from rowlock_lock l, rowlock_token_floor f
+ where f.id = 1 and l.session is null and l.used = 0 and l.capacity is null
+   and l.token + (l.successor is not null)::int > f.settled
    and l.ctid >= ('(' || $2::bigint::text || ',0)')::tid and l.ctid < ('(' || $3::bigint::text || ',0)')::tid
    and l.changed_at <= clock_timestamp() - $1::bigint::float8 * interval '1 microsecond'
-   and not exists (select from rowlock_ticket w where w.name = l.name and w.weight is null)
+   and not exists (select from rowlock_ticket w where w.name = l.name)
 
 -- statement record_round
 -- A reaper has ended a round, for people.
@@ -66,7 +67,7 @@ select m.id from rowlock_session m
 -- The ended sessions that leases in some pages name: the rows of those leases were kept locked.
 -- $1 page from which  $2 before which page
 select distinct l.session
-  from rowlock_lease l join rowlock_session m on m.id = l.session
+  from rowlock_lock l join rowlock_session m on m.id = l.session
  where l.ctid >= ('(' || $1::bigint::text || ',0)')::tid and l.ctid < ('(' || $2::bigint::text || ',0)')::tid
    and l.session is not null and m.ended
 
@@ -99,18 +100,18 @@ delete from rowlock_session m using k where m.id = k.id
 -- $1 batch  $2 retention in µs  $3 page  $4 row in it, after which  $5 before which page
 -- → how many were deleted; page and row of the last one examined, NULL if these pages have no more
 with k as materialized (
-         select l.ctid as place from rowlock_lease l
+         select l.ctid as place from rowlock_lock l
           where l.ctid > ('(' || $3::bigint::text || ',' || $4::bigint::text || ')')::tid
             and l.ctid < ('(' || $5::bigint::text || ',0)')::tid
-            and l.session is null and l.token + (l.successor is not null)::int
+            and l.session is null and l.used = 0 and l.capacity is null and l.token + (l.successor is not null)::int
                 <= (select f.settled from rowlock_token_floor f)
             and l.changed_at <= clock_timestamp() - $2::bigint::float8 * interval '1 microsecond'
-            and not exists (select from rowlock_ticket w where w.name = l.name and w.weight is null)
+            and not exists (select from rowlock_ticket w where w.name = l.name)
           order by l.ctid limit $1::bigint for update of l skip locked),
      c as materialized (
          select set_config('synchronous_commit', 'off', true)),
      d as (
-         delete from rowlock_lease l using c
+         delete from rowlock_lock l using c
           where l.ctid = any (array(select k.place from k)) returning 1)
 select (select count(*) from d), {last_of_k}
 
@@ -121,7 +122,7 @@ select (select count(*) from d), {last_of_k}
 select coalesce(pg_catalog.pg_relation_size(t.id) / current_setting('block_size')::bigint, 0),
        case when current_setting('server_version_num')::int >= 140000 then 1
             else coalesce(pg_catalog.pg_relation_size(t.id) / current_setting('block_size')::bigint, 0) end
-  from (select (select l.tableoid from rowlock_lease l limit 1) as id) t
+  from (select (select l.tableoid from rowlock_lock l limit 1) as id) t
 
 -- statement reap_leases
 -- Frees a batch of leases, in some pages and in physical order, that are free by definition but still name a
@@ -134,18 +135,18 @@ select coalesce(pg_catalog.pg_relation_size(t.id) / current_setting('block_size'
 -- → how many were freed; page and row of the last one examined, NULL if these pages have no more
 with k as materialized (
          select l.ctid as place, l.name, l.token, l.session
-           from rowlock_lease l left join rowlock_session s on s.id = l.session
+           from rowlock_lock l left join rowlock_session s on s.id = l.session
           where l.ctid > ('(' || $2::bigint::text || ',' || $3::bigint::text || ')')::tid
             and l.ctid < ('(' || $4::bigint::text || ',0)')::tid
-            and l.session is not null and {free}
+            and l.session is not null and {holder_gone}
           order by l.ctid limit $1::bigint),
      locked as materialized (
-         select l.ctid as place from k join rowlock_lease l
+         select l.ctid as place from k join rowlock_lock l
                 on l.name = k.name and l.token = k.token and l.session = k.session
           where l.ctid = any (array(select k.place from k))
           order by l.ctid for update of l skip locked),
      u as (
-         update rowlock_lease l
+         update rowlock_lock l
             set session = null, grant_id = null, thread = null, note = null,
                 deadline = null, changed_at = clock_timestamp()
           where l.ctid = any (array(select locked.place from locked)) returning 1)
@@ -214,20 +215,18 @@ select {history} from rowlock_history h
 -- → 1 prepared, 0 not; pid; gid; user; application name; state; age in µs; age of the statement in µs; database; whether
 --   this user may see the rest of an ordinary one; exact
 with rows as materialized (
-         select l.xmax as xid, l.tableoid as of from rowlock_lease l
+         select l.xmax as xid, l.tableoid as of from rowlock_lock l
           where l.name operator(pg_catalog.=) $1::pg_catalog.text
          union all
          select s.xmax, s.tableoid
-           from rowlock_lease l join rowlock_session s on s.id operator(pg_catalog.=) l.session
+           from rowlock_lock l join rowlock_session s on s.id operator(pg_catalog.=) l.session
           where l.name operator(pg_catalog.=) $1::pg_catalog.text
          union all
-         select p.xmax, p.tableoid from rowlock_permit p where p.name operator(pg_catalog.=) $1::pg_catalog.text
+         select p.xmax, p.tableoid from rowlock_hold p where p.name operator(pg_catalog.=) $1::pg_catalog.text
          union all
          select s.xmax, s.tableoid
-           from rowlock_permit p join rowlock_session s on s.id operator(pg_catalog.=) p.session
-          where p.name operator(pg_catalog.=) $1::pg_catalog.text
-         union all
-         select m.xmax, m.tableoid from rowlock_semaphore m where m.name operator(pg_catalog.=) $1::pg_catalog.text),
+           from rowlock_hold p join rowlock_session s on s.id operator(pg_catalog.=) p.session
+          where p.name operator(pg_catalog.=) $1::pg_catalog.text),
      server as materialized (
          select (select pg_catalog.max(pg_catalog.mxid_age(d.datminmxid)) from pg_catalog.pg_database d) as oldest,
                 pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()) as next),
@@ -295,7 +294,7 @@ select 1, null, p.gid, p.owner::pg_catalog.text, '', '',
 -- statement prepared_transactions
 -- The prepared transactions of this database that have used one of our tables to lock or write rows: they hold the
 -- table's lock of that mode to their end.
--- $1 $2 $3 $4 the tables' names, with the schema if there is one
+-- $1 $2 $3 the tables' names, with the schema if there is one
 -- → as blocking_transactions
 select distinct 1, null::int, p.gid, p.owner::pg_catalog.text, '', '',
        (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() operator(pg_catalog.-) p.prepared)
@@ -311,5 +310,5 @@ select distinct 1, null::int, p.gid, p.owner::pg_catalog.text, '', '',
  where p.database operator(pg_catalog.=) pg_catalog.current_database()
    and l.relation operator(pg_catalog.=) any (array[
            pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid, pg_catalog.to_regclass($2::pg_catalog.text)::pg_catalog.oid,
-           pg_catalog.to_regclass($3::pg_catalog.text)::pg_catalog.oid, pg_catalog.to_regclass($4::pg_catalog.text)::pg_catalog.oid])
+           pg_catalog.to_regclass($3::pg_catalog.text)::pg_catalog.oid])
  order by 7 desc nulls last

@@ -3,23 +3,25 @@
 -- writes. A row is counted in the state that it is in by the database's clock.
 
 -- statement lease_totals
--- How many leases there are, held and free; and of those that are not free (fragment free), how many have a live
--- holder, and one whose session has expired. A free row costs no look at a session.
+-- How many locks without counted holds there are, held and free, but for semaphores; and of those that are held, how many
+-- have a live holder, and one whose session has expired. A free row costs no look at a session.
 -- → names, held, expired
 select count(*),
-       count(case when not {free} and s.expires_at > {now} then 1 end),
-       count(case when not {free} and s.expires_at <= {now} then 1 end)
-  from rowlock_lease l left join rowlock_session s on s.id = l.session
+       count(case when not {holder_gone} and s.expires_at > {now} then 1 end),
+       count(case when not {holder_gone} and s.expires_at <= {now} then 1 end)
+  from rowlock_lock l left join rowlock_session s on s.id = l.session
+ where l.used = 0 and l.capacity is null
 
 -- statement queue_totals
 -- The entries in the queues of leases, semaphores and shared_mutexes: those of live sessions, those of dead ones,
 -- which block no waiter and which the reaper deletes, and how long the oldest live one has waited, in µs. A request
 -- for several locks has an entry in each of their queues.
 -- → for each kind of lock that has entries (-1 leases, 0 semaphores, 1 shared_mutexes): kind, live, dead, oldest
-select coalesce(w.kind, -1), count(case when {live} then 1 end), count(*) - count(case when {live} then 1 end),
-       coalesce({since(min(case when {live} then w.enqueued_at end))}, 0)
-  from rowlock_ticket w left join rowlock_session m on m.id = w.session
- group by coalesce(w.kind, -1)
+select e.kind, count(case when e.live then 1 end), count(*) - count(case when e.live then 1 end),
+       coalesce({since(min(case when e.live then e.enqueued_at end))}, 0)
+  from (select coalesce({kind_of(w)}, -1) as kind, {live} as live, w.enqueued_at
+          from rowlock_ticket w left join rowlock_session m on m.id = w.session) e
+ group by e.kind
 
 -- statement permit_totals
 -- The semaphores and shared_mutexes, and their holds: those that are alive, and those that are over (their session
@@ -27,17 +29,17 @@ select coalesce(w.kind, -1), count(case when {live} then 1 end), count(*) - coun
 -- → for each kind (0 semaphores, 1 shared_mutexes): kind, held, expired, names, capacity, permits of live holders
 select 0, count(case when not {hold_over} and m.expires_at > {now} then 1 end),
        count(*) - count(case when not {hold_over} and m.expires_at > {now} then 1 end),
-       (select count(*) from rowlock_semaphore p where p.kind = 0),
-       (select coalesce(sum(p.capacity), 0) from rowlock_semaphore p where p.kind = 0),
-       coalesce(sum(case when not {hold_over} and m.expires_at > {now} then s.permits end), 0)
-  from rowlock_permit s left join rowlock_session m on m.id = s.session
- where s.kind = 0
+       (select count(*) from rowlock_lock p where p.capacity is not null),
+       (select coalesce(sum(p.capacity), 0) from rowlock_lock p),
+       coalesce(sum(case when not {hold_over} and m.expires_at > {now} then s.weight end), 0)
+  from rowlock_hold s left join rowlock_session m on m.id = s.session
+ where {is_mode(s)} = 0
 union all
 select 1, count(case when not {hold_over} and m.expires_at > {now} then 1 end),
        count(*) - count(case when not {hold_over} and m.expires_at > {now} then 1 end),
-       (select count(*) from rowlock_semaphore p where p.kind = 1), 0, 0
-  from rowlock_permit s left join rowlock_session m on m.id = s.session
- where s.kind = 1 and s.base is null
+       (select count(*) from rowlock_lock p where p.capacity is null and p.used <> 0), 0, 0
+  from rowlock_hold s left join rowlock_session m on m.id = s.session
+ where {is_mode(s)} = 1 and s.base is null
 
 -- statement reaper_age
 -- How long ago a reaper last ended a round, in µs.

@@ -2,13 +2,14 @@
 -- another schema.
 
 -- statement lease_totals
--- How many leases there are, held and free; and of those that are not free (fragment free), how many have a live
--- holder, and one whose session has expired. A free row costs no look at a session.
+-- How many locks without counted holds there are, held and free, but for semaphores; and of those that are held, how many
+-- have a live holder, and one whose session has expired. A free row costs no look at a session.
 -- → names, held, expired
 select count(*),
-       count(*) filter (where not {free} and s.expires_at > clock_timestamp()),
-       count(*) filter (where not {free} and s.expires_at <= clock_timestamp())
-  from rowlock_lease l left join rowlock_session s on s.id = l.session
+       count(*) filter (where not {holder_gone} and s.expires_at > clock_timestamp()),
+       count(*) filter (where not {holder_gone} and s.expires_at <= clock_timestamp())
+  from rowlock_lock l left join rowlock_session s on s.id = l.session
+ where l.used = 0 and l.capacity is null
 
 -- statement queue_totals
 -- The entries in the queues of leases, semaphores and shared_mutexes: those of live sessions, those of dead ones,
@@ -16,7 +17,7 @@ select count(*),
 -- for several locks has an entry in each of their queues.
 -- → for each kind of lock (-1 leases, 0 semaphores, 1 shared_mutexes): kind, live, dead, oldest
 with entry as materialized (
-         select coalesce(w.kind, -1) as kind, w.enqueued_at, coalesce({live}, false) as live
+         select coalesce({kind_of(w)}, -1) as kind, w.enqueued_at, coalesce({live}, false) as live
            from rowlock_ticket w left join rowlock_session m on m.id = w.session)
 select k.kind, count(*) filter (where e.live), count(*) filter (where not e.live),
        coalesce({since(min(e.enqueued_at) filter (where e.live))}, 0)
@@ -28,15 +29,16 @@ select k.kind, count(*) filter (where e.live), count(*) filter (where not e.live
 -- or their own deadline) and still keep others out. What an upgrade adds to a hold is no hold of its own.
 -- → for each kind (0 semaphores, 1 shared_mutexes): kind, held, expired, names, capacity, permits of live holders
 with hold as materialized (
-         select s.kind, s.permits, s.base,
+         select {is_mode(s)} as kind, s.weight, s.base,
                 coalesce(not {hold_over} and m.expires_at > clock_timestamp(), false) as alive
-           from rowlock_permit s left join rowlock_session m on m.id = s.session)
+           from rowlock_hold s left join rowlock_session m on m.id = s.session)
 select k.kind,
        (select count(*) from hold h where h.kind = k.kind and h.alive and h.base is null),
        (select count(*) from hold h where h.kind = k.kind and not h.alive and h.base is null),
-       (select count(*) from rowlock_semaphore p where p.kind = k.kind),
-       (select coalesce(sum(p.capacity), 0)::bigint from rowlock_semaphore p where p.kind = 0 and k.kind = 0),
-       (select coalesce(sum(h.permits), 0)::bigint from hold h where h.kind = 0 and k.kind = 0 and h.alive)
+       (select count(*) from rowlock_lock p
+         where case k.kind when 0 then p.capacity is not null else p.capacity is null and p.used <> 0 end),
+       (select coalesce(sum(p.capacity), 0)::bigint from rowlock_lock p where k.kind = 0),
+       (select coalesce(sum(h.weight), 0)::bigint from hold h where h.kind = 0 and k.kind = 0 and h.alive)
   from (values (0), (1)) as k (kind)
 
 -- statement reaper_age

@@ -13,8 +13,8 @@ select l.name, l.session, l.grant_id, s.owner, s.host, s.program, s.pid, l.threa
        {micros(l.acquired_at)}, {micros(l.deadline)},
        case when s.expires_at > {now} then 0 else 1 end,
        case when l.asked_for = l.grant_id then coalesce(l.asked_by, '') end, l.reason, l.token
-  from rowlock_lease l {join} rowlock_session s
- where s.id = l.session and not {free}
+  from rowlock_lock l {join} rowlock_session s
+ where s.id = l.session and not {holder_gone}
  order by l.name limit $1
 
 -- statement overview_permits
@@ -22,8 +22,8 @@ select l.name, l.session, l.grant_id, s.owner, s.host, s.program, s.pid, l.threa
 -- → as overview_leases; then the kind (0 semaphores, 1 shared_mutexes), permits, of an upgrade the grant id of its hold
 select s.name, s.session, s.grant_id, m.owner, m.host, m.program, m.pid, s.thread, s.note,
        {micros(s.acquired_at)}, {micros(s.deadline)},
-       case when m.expires_at > {now} then 0 else 1 end, s.asked_by, s.reason, s.token, s.kind, s.permits, s.base
-  from rowlock_permit s {join} rowlock_session m
+       case when m.expires_at > {now} then 0 else 1 end, s.asked_by, s.reason, s.token, {is_mode(s)}, s.weight, s.base
+  from rowlock_hold s {join} rowlock_session m
  where m.id = s.session and not {hold_over}
  order by s.name, s.token limit $1
 
@@ -32,7 +32,7 @@ select s.name, s.session, s.grant_id, m.owner, m.host, m.program, m.pid, s.threa
 -- → name, session, grant id, owner, host, program, pid, thread, note, enqueued at, priority, how many locks it is for, the
 --   kind (0 semaphores, 1 shared_mutexes, NULL leases), weight
 select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.thread, w.note, {micros(w.enqueued_at)}, w.priority,
-       w.members, w.kind, w.weight
+       w.members, {kind_of(w)}, w.weight
   from rowlock_ticket w {join} rowlock_session m
  where m.id = w.session and {live}
  order by w.weight is not null, w.name, w.priority desc, w.ticket limit $1
@@ -41,21 +41,21 @@ select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.threa
 -- The semaphores of which permits are used, perhaps by dead holders, or waited for.
 -- → name, capacity, permits of live holders, all that the counter has as used
 select p.name, p.capacity, {live_permits}, p.used
-  from rowlock_semaphore p
- where p.kind = 0
+  from rowlock_lock p
+ where p.capacity is not null
    and (p.used > 0
         or exists (select 1 from rowlock_ticket w {join} rowlock_session m
-                    where w.name = p.name and w.weight is not null and m.id = w.session and {live}))
+                    where w.name = p.name and m.id = w.session and {live}))
  order by p.name limit $1
 
 -- statement overview_expired_permits
 -- The permits that dead holders keep: of sessions that have expired, and of holds that are over. They count as used until
 -- the next taker or a reaper gives them back.
 -- → name, kind (0 semaphores, 1 shared_mutexes), permits
-select s.name, s.kind, sum(s.permits)
-  from rowlock_permit s left join rowlock_session m on m.id = s.session
+select s.name, {is_mode(s)}, sum(s.weight)
+  from rowlock_hold s left join rowlock_session m on m.id = s.session
  where {hold_over} or m.expires_at <= {now}
- group by s.name, s.kind
+ group by s.name
  order by s.name limit $1
 
 -- statement overview_sessions
@@ -65,22 +65,22 @@ select m.id, m.owner, m.host, m.program, m.pid, {micros(m.opened_at)}, m.ttl_us,
   from rowlock_session m where m.ended = 0 order by m.id limit $1
 
 -- statement overview_waits
--- The holders and waiters of all leases and shared_mutexes that are waited for, to find deadlock cycles: as
--- `mode_deadlocks`, for all sessions at once. Thread NULL: of a client that takes no part in the search.
--- → as mode_deadlocks
-select l.name, null, l.grant_id, l.session, l.thread, l.note, s.host, s.program, s.pid, 0, 0, 0, null, null
-  from rowlock_lease l {join} rowlock_session s
- where l.name in (select q.name from rowlock_ticket q where q.weight is null) and s.id = l.session and l.thread is not null and not {free}
+-- The holders and waiters of all locks that are waited for, to find deadlock cycles: as `deadlocks`, for all sessions at
+-- once. Thread NULL: of a client that takes no part in the search.
+-- → as deadlocks
+select l.name, null, l.grant_id, l.session, l.thread, l.note, s.host, s.program, s.pid, null, 0, null, null
+  from rowlock_lock l {join} rowlock_session s
+ where l.name in (select q.name from rowlock_ticket q) and s.id = l.session and l.thread is not null and not {holder_gone}
 union all
-select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid,
-       coalesce(w.kind, 0), coalesce(w.weight, 0), {micros(w.enqueued_at)}, w.base, w.blocks
-  from rowlock_ticket w {join} rowlock_session m
- where coalesce(w.kind, 1) = 1 and w.thread is not null and m.id = w.session and {live}
-union all
-select s.name, null, s.grant_id, s.session, s.thread, s.note, m.host, m.program, m.pid, 1, s.permits, 0, null, null
-  from rowlock_permit s {join} rowlock_session m
- where s.kind = 1 and s.name in (select q.name from rowlock_ticket q where q.kind = 1) and s.thread is not null
+select s.name, null, s.grant_id, s.session, s.thread, s.note, m.host, m.program, m.pid, s.weight, 0, null, null
+  from rowlock_hold s {join} rowlock_session m
+ where {is_mode(s)} = 1 and s.name in (select q.name from rowlock_ticket q) and s.thread is not null
    and m.id = s.session and not {hold_over}
+union all
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid, w.weight,
+       {micros(w.enqueued_at)}, w.base, w.blocks
+  from rowlock_ticket w {join} rowlock_session m
+ where {is_mode(w)} = 1 and w.thread is not null and m.id = w.session and {live}
 
 -- statement history_session_end
 -- How a session ended, as the history recorded it: among the records without a name, by the index on (name, id).

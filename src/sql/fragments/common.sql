@@ -15,42 +15,55 @@
 -- In how long a time comes, in µs.
 ({micros({x})} - {now})
 
--- fragment free
--- Whether lease l, left-joined to its session s, may be granted. A session that has expired but is not ended
--- still blocks the lease: a taker ends that session first, by a conditional write that serialises with its
--- heartbeat (invariant I3).
+-- fragment holder_gone
+-- Whether lock l has no sole holder, or one that has ended: l is left-joined to the session s of that holder. A session
+-- that has expired but is not ended still blocks the lock: a taker ends that session first, by a conditional write that
+-- serialises with its heartbeat (invariant I3).
 (l.session is null or s.id is null or s.ended = 1 or coalesce(l.deadline <= {now}, 0))
+
+-- fragment free
+-- Whether lock l, with the session s of its sole holder, may be granted to a sole holder: it has none that lives, no
+-- counted holds, and is no semaphore. What is judged of the holder counts together with the row's token alone: every
+-- grant of either kind raises it, so who writes compares it, and the other two need no second look.
+({holder_gone} and coalesce(l.used = 0 and l.capacity is null, 1))
+
+-- fragment room(x)
+-- How much weight of counted holds lock x has room for. Modes: 2·10^9 - 1, the weight of an exclusive hold.
+(coalesce({x}.capacity, 1999999999) - {x}.used)
 
 -- fragment waits
 -- Whether ticket w of session m can be served: its session is alive, and the time limit of its caller has not passed.
 -- A later waiter is served before a ticket whose limit has passed, and a newcomer passes it: its caller has left,
 -- or is about to.
-({live} and coalesce(w.waits_until > {now}, 1))
-
--- fragment waits_for_lease
--- Whether ticket w of session m waits for the lease of its name and can be served.
-({waits} and w.weight is null)
+-- An upgrade can be served while the hold that it upgrades is alive, not released, nor ended by force. A hold that ends
+-- afterwards leaves a grant that its client does not believe (recheck_permit).
+({live} and coalesce(w.waits_until > {now}, 1)
+ and (w.base is null
+      or exists (select 1 from rowlock_hold b
+                  where b.name = w.name and b.grant_id = w.base and b.session = w.session
+                    and not coalesce(b.deadline <= {now}, 0))))
 
 -- fragment waited
 -- Whether a waiter waits for the name $1 that can be served. A ticket whose session has expired, or whose limit has
 -- passed, blocks no client.
 exists (select 1 from rowlock_ticket w {join} rowlock_session m
-         where w.name = $1 and m.id = w.session and {waits_for_lease})
+         where w.name = $1 and m.id = w.session and {waits})
 
 -- fragment probe
 -- The columns that protocol::lease_probe reads, of lease l, named $1, and its session s. The queue is read only if
 -- the lease is free. An expired holder blocks the lease until it is ended, and no longer: from then on the
--- waiters for the free lease keep it from others. The last column: whether the holder's client may keep the lease after
--- its release.
+-- waiters for the free lease keep it from others. The last columns: whether the holder's client may keep the lock after
+-- its release; 1 = counted holds are in the way, 2 = this is a semaphore.
 l.name is not null,
 l.token,
 {free},
 l.grant_id,
 l.session,
-coalesce(s.expires_at <= {now}, 0) and not {free},
+coalesce(s.expires_at <= {now}, 0) and not {holder_gone},
 {until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))},
 case when {free} then {waited} else 0 end,
-coalesce(l.grant_id in (l.retained, - l.retained), 0)
+coalesce(l.grant_id in (l.retained, - l.retained), 0),
+case when l.capacity is not null then 2 else coalesce(l.used, 0) <> 0 end
 
 -- fragment info
 -- The columns that read_info reads, for people: the name n.name, its lease l, the holder s and the
@@ -58,7 +71,7 @@ coalesce(l.grant_id in (l.retained, - l.retained), 0)
 n.name,
 coalesce(l.token, 0),
 {since(l.changed_at)},
-{free},
+{holder_gone},
 l.session,
 l.grant_id,
 s.owner,
@@ -76,24 +89,9 @@ l.reason,
 coalesce(l.grant_id in (l.retained, - l.retained), 0)
 
 -- fragment queue
--- The live waiters for the lease n.name. One step into the index by (name, ticket) if there are none.
+-- The live waiters for all of the lock n.name. One step into the index by (name, ticket) if there are none.
 from rowlock_ticket w {join} rowlock_session m
 where w.name = n.name and w.weight is null and m.id = w.session and {live}
-
--- fragment permits_waited
--- Whether a live session waits for permits of the semaphore $1. An upgrade does only while its hold lives.
-exists (select 1 from rowlock_ticket w {join} rowlock_session m
-         where w.name = $1 and m.id = w.session and {waits_for_permits})
-
--- fragment waits_for_permits
--- Whether ticket w of session m waits for permits and can be served: an upgrade can while the hold that it upgrades is
--- alive, not released, nor ended by force. A hold that ends afterwards leaves a grant that its client does not believe
--- (recheck_permit).
-({waits} and w.weight is not null
- and (w.base is null
-      or exists (select 1 from rowlock_permit b
-                  where b.name = w.name and b.grant_id = w.base and b.session = w.session
-                    and not coalesce(b.deadline <= {now}, 0))))
 
 -- fragment hold_over
 -- Whether hold s of permits, left-joined to its session m, has ended: its session has, or its own deadline has
@@ -103,34 +101,47 @@ exists (select 1 from rowlock_ticket w {join} rowlock_session m
 -- fragment held_now
 -- Whether the tables name the hold that record h is about. NULL: no more; 0: yes, and its session has ended; 1: it is
 -- held; else the time since when its session or its own deadline has been over, in µs.
-(case when h.counter_kind is null then
+(case when h.permits is null then
      (select case when m.id is null or m.ended = 1 then 0
                   when {least}(m.expires_at, coalesce(l.deadline, m.expires_at)) > {now_in_any_zone} then 1
                   else {least}(m.expires_at, coalesce(l.deadline, m.expires_at)) end
-        from rowlock_lease l left join rowlock_session m on m.id = l.session
+        from rowlock_lock l left join rowlock_session m on m.id = l.session
        where l.name = h.name and l.session = h.session and l.grant_id = h.grant_id)
  else
      (select case when m.id is null or m.ended = 1 then 0
                   when {least}(m.expires_at, coalesce(p.deadline, m.expires_at)) > {now_in_any_zone} then 1
                   else {least}(m.expires_at, coalesce(p.deadline, m.expires_at)) end
-        from rowlock_permit p left join rowlock_session m on m.id = p.session
+        from rowlock_hold p left join rowlock_session m on m.id = p.session
        where p.name = h.name and p.session = h.session and p.grant_id = h.grant_id) end)
 
 -- fragment live_permits
 -- How many permits of semaphore p are held by live holders. The counter has those of dead ones as well, until the next
 -- taker or a reaper returns them.
-(select coalesce(sum(s.permits), 0) from rowlock_permit s {join} rowlock_session m
+(select coalesce(sum(s.weight), 0) from rowlock_hold s {join} rowlock_session m
   where s.name = p.name and m.id = s.session and not {hold_over} and m.expires_at > {now})
 
+-- fragment is_mode(x)
+-- Whether counted holds and waiters of the name x.name are modes, and no permits: 1 or 0. A semaphore's row is never deleted.
+coalesce((select k.capacity is null from rowlock_lock k where k.name = {x}.name), 1)
+
+-- fragment kind_of(x)
+-- What ticket or hold x waits for, or has, for people: NULL all of a lock, 0 permits, 1 a mode.
+case when {x}.weight is not null then {is_mode({x})} end
+
+-- fragment counts(x)
+-- Whether lock x is a semaphore, or has counted holds or counted waiters.
+({x}.capacity is not null or {x}.used <> 0
+ or exists (select 1 from rowlock_ticket c where c.name = {x}.name and c.weight is not null))
+
 -- fragment semaphore_info
--- The columns that read_semaphore reads, of semaphore p: name, capacity, used, its live waiters, and how many
--- permits those wait for.
-p.name, p.capacity, p.used,
+-- The columns that read_semaphore reads, of lock p: name, capacity, used, its live waiters, and how much those wait
+-- for; while somebody has all of it, or nobody any of it, the counted ones alone.
+p.name, coalesce(p.capacity, 1999999999), p.used,
 (select count(*) from rowlock_ticket w {join} rowlock_session m
-  where w.name = p.name and w.weight is not null and m.id = w.session and {live}),
+  where w.name = p.name and (w.weight is not null or p.used <> 0) and m.id = w.session and {live}),
 (select coalesce(sum(w.weight), 0) from rowlock_ticket w {join} rowlock_session m
-  where w.name = p.name and w.weight is not null and m.id = w.session and {live})
+  where w.name = p.name and m.id = w.session and {live})
 
 -- fragment entries
 -- The caller of multi_enqueue writes it: one of these for each name.
-($9, $1, $10, $2, $3, $4, {one_now}, $5, $6, {one_now} + $7, $8, $11)
+($8, $1, $9, $2, $3, $4, {one_now}, $5, $6, {one_now} + $7, $10)

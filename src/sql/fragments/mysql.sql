@@ -54,20 +54,20 @@ l.name = $1 and l.session = $2 and l.grant_id = $3 and s.id = l.session and s.en
 -- The first ticket w of the queue of the name $1 that can be served.
 -- FORCE INDEX: for ORDER BY … LIMIT 1 the optimizer tends to read the primary key, past every other queue.
 from rowlock_ticket w force index (rowlock_ticket_name_ticket) straight_join rowlock_session m
-where w.name = $1 and m.id = w.session and {waits_for_lease}
+where w.name = $1 and m.id = w.session and {waits}
 order by w.ticket limit 1
 
 -- fragment waited_here
 -- Whether a waiter waits for the lease l that can be served.
 exists (select 1 from rowlock_ticket w straight_join rowlock_session m
-         where w.name = l.name and m.id = w.session and {waits_for_lease})
+         where w.name = l.name and m.id = w.session and {waits})
 
 -- fragment take_all
 -- Grants up to 16 free leases to one live session. Compare-and-set on each row's probed token, as take.
 -- FORCE INDEX: locks rows by primary key and no others, however few there are; a scan would lock them all.
 -- Assignments are evaluated left to right: acquired_at holds the row's index among the sixteen until it gets
 -- its value.
-update rowlock_lease l force index (primary)
+update rowlock_lock l force index (primary)
    set acquired_at = field(l.name, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
                                    $17, $18),
        token = greatest(token, $2) + 1, session = $1,
@@ -93,7 +93,7 @@ update rowlock_lease l force index (primary)
 -- fragment release_all
 -- Frees up to 16 leases of one session, those that are still these very grants and have no visible waiter. A
 -- grant id belongs to one grant of one name: there is no need to compare them in pairs.
-update rowlock_lease l force index (primary)
+update rowlock_lock l force index (primary)
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
        deadline = null, changed_at = {now}
  where l.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
@@ -105,7 +105,7 @@ update rowlock_lease l force index (primary)
 -- fragment history
 -- The columns that read_history reads of record h: times in µs since 1970, and the age of each record.
 h.id, {micros(h.at)}, {now_in_any_zone} - {micros(h.at)}, h.kind, h.name, h.token, h.session, h.grant_id, h.ticket, h.previous_session,
-{micros(h.ends_at)}, h.owner, h.host, h.pid, h.program, h.note, h.db_user, h.counter_kind, h.permits, h.base, h.reason, {held_now}
+{micros(h.ends_at)}, h.owner, h.host, h.pid, h.program, h.note, h.db_user, case when h.permits is not null then {is_mode(h)} end, h.permits, h.base, h.reason, {held_now}
 
 -- fragment bounded_select
 -- The first word of a statement that may run on the caller's handle, which need not have a limit on a

@@ -27,11 +27,21 @@ case when {x} operator(pg_catalog.>) '2200-01-01 00:00:00+00'::pg_catalog.timest
 (extract(epoch from {finite({x})} operator(pg_catalog.-) pg_catalog.clock_timestamp())
  operator(pg_catalog.*) 1000000)::bigint
 
--- fragment free
--- Whether lease l, left-joined to its session s, may be granted. A session that has expired but is not ended
--- still blocks the lease: a taker ends that session first, by a conditional write that serialises with its
--- heartbeat (invariant I3).
+-- fragment holder_gone
+-- Whether lock l has no sole holder, or one that has ended: l is left-joined to the session s of that holder. A session
+-- that has expired but is not ended still blocks the lock: a taker ends that session first, by a conditional write that
+-- serialises with its heartbeat (invariant I3).
 (l.session is null or s.id is null or s.ended or coalesce(l.deadline <= clock_timestamp(), false))
+
+-- fragment free
+-- Whether lock l, with the session s of its sole holder, may be granted to a sole holder: it has none that lives, no
+-- counted holds, and is no semaphore. What is judged of the holder counts together with the row's token alone: every
+-- grant of either kind raises it, so who writes compares it, and the other two need no second look.
+({holder_gone} and coalesce(l.used = 0 and l.capacity is null, true))
+
+-- fragment room(x)
+-- How much weight of counted holds lock x has room for. Modes: 2·10^9 - 1, the weight of an exclusive hold.
+(coalesce({x}.capacity, 1999999999) - {x}.used)
 
 -- fragment here
 -- Whether session m was opened on this server and its timeline: each promotion begins a timeline, and a
@@ -68,18 +78,27 @@ t.words || ' '
 -- A later waiter is served before a ticket whose limit has passed, and a newcomer passes it: its caller has left,
 -- or is about to. The promise of a token (reserved_for) outlasts the limit: until that ticket is deleted no other is
 -- served. So none whose limit is near is promised one.
-({live} and coalesce(w.waits_until > clock_timestamp(), true))
-
--- fragment waits_for_lease
--- Whether ticket w of session m waits for the lease of its name and can be served.
-({waits} and w.weight is null)
+-- An upgrade can be served while the hold that it upgrades is alive, not released, nor ended by force. A hold that ends
+-- afterwards leaves a grant that its client does not believe (recheck_permit).
+({live} and coalesce(w.waits_until > clock_timestamp(), true)
+ and (w.base is null
+      or exists (select from rowlock_hold b
+                  where b.name = w.name and b.grant_id = w.base and b.session = w.session
+                    and not coalesce(b.deadline <= clock_timestamp(), false))))
 
 -- fragment in_queue
 -- Whether w is a ticket in the queue of the name $1, for reads that begin where the queue does. Older tickets
 -- were served, except one whose enqueue drew it 256 tickets ago and committed only now. Its owner finds that
 -- its ticket was overtaken, and has the watermark set back (reset_watermark).
 w.name = $1::text
-  and w.ticket > (select coalesce(max(b.served), 0) - 256 from rowlock_lease b where b.name = $1::text)
+  and w.ticket > (select coalesce(max(b.served), 0) - 256 from rowlock_lock b where b.name = $1::text)
+
+-- fragment stands_at(x)
+-- Whether w is a ticket in the queue of lock x, for counted takes and grants: those in_queue finds, and an upgrade's,
+-- which is negative. in_queue leaves an upgrade out: while it can be served its hold is counted, and no sole holder can
+-- be granted anything. A look and the statement that it chooses have to find the same first ticket, or a client
+-- circles.
+(w.name = {x}.name and (w.ticket > coalesce({x}.served, 0) - 256 or w.ticket < 0))
 
 -- fragment reserved_for
 -- The grant id of the waiter to which lease l promises the next token, if that waiter can be served: it goes
@@ -92,30 +111,31 @@ w.name = $1::text
 -- Whether a waiter waits for the name $1 that can be served. A ticket whose session has expired, or whose limit has
 -- passed, blocks no client.
 exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
-         where {in_queue} and {waits_for_lease})
+         where {in_queue} and {waits})
 
 -- fragment waited_n
 -- The same for the name n.name.
 exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
-         where w.name = n.name and {waits_for_lease}
+         where w.name = n.name and {waits}
            and w.ticket > (select coalesce(max(b.served), 0) - 256
-                             from rowlock_lease b where b.name = n.name))
+                             from rowlock_lock b where b.name = n.name))
 
 -- fragment probe
 -- The columns that protocol::lease_probe reads, of lease l, named $1, and its session s. The queue is read only if
 -- the lease is free. An expired holder blocks the lease until it is ended, and no longer: from then on the
--- waiters for the free lease keep it from others. The last column but one: 1 = the queue has a waiter, 2 = and
--- that waiter is promised the next token, so that no other may pass it. The last: whether the holder's client may keep
--- the lease after its release.
+-- waiters for the free lease keep it from others. Its last columns: 1 = the queue has a waiter, 2 = and
+-- that waiter is promised the next token, so that no other may pass it. Then whether the holder's client may keep the
+-- lock after its release. The last: 1 = counted holds are in the way, 2 = this is a semaphore.
 (l.name is not null)::int as present,
 l.token as token,
 {free}::int as free,
 l.grant_id as grant_id,
 l.session as session,
-(coalesce(s.expires_at <= clock_timestamp(), false) and not {free})::int as expired,
+(coalesce(s.expires_at <= clock_timestamp(), false) and not {holder_gone})::int as expired,
 {until(least(s.expires_at, l.deadline))} as remaining,
 case when not {free} then 0 when {reserved_for} is not null then 2 else {waited}::int end as waited,
-coalesce(l.grant_id in (l.retained, - l.retained), false)::int as retained
+coalesce(l.grant_id in (l.retained, - l.retained), false)::int as retained,
+case when l.capacity is not null then 2 else (coalesce(l.used, 0) <> 0)::int end as counted
 
 -- fragment glance
 -- The columns of protocol::lease_glance: whether lease l, with its session s, may be granted, its grant id, its session,
@@ -128,40 +148,46 @@ coalesce(l.grant_id in (l.retained, - l.retained), false)::int,
 
 -- fragment entry_states
 -- The state of the queue entries `mine`, from a WITH on; the columns read_entries reads: whether my
--- session $1 lives; name, grant id, ticket, position (0: it cannot be served), whether the lease may be
--- granted, its session, whether that has expired, its remaining time in µs, whether reads of this queue would
--- miss the entry (fragment in_queue), in how many queues the request of the entry stands that is to be served next: of
--- the first, or 1 if the lease is promised to another. One row with NULLs if there is no entry.
+-- session $1 lives; name, grant id, ticket, position (0: it cannot be served), whether the first entry of the queue, or
+-- the one that is promised the lock, can be served, the sole holder's session, whether that has expired, its remaining time in µs, whether reads of this queue
+-- would miss the entry (fragment in_queue), in how many queues the request of the entry stands that is to be served next:
+-- of the first, or 1 if the lock is promised to another; whether counted holds are in the way, whether the entry wants a
+-- part of the lock, whether that is a semaphore. One row with NULLs if there is no entry.
 -- Positions are counted once for each queue, not once for each entry: a thousand entries in one queue are one
 -- pass over it. OFFSET 0 makes the planner look sessions up by key: it has no statistics for a short queue,
 -- and would read all sessions.
 queue as materialized (
-         select n.name, l.served, {free} as free, l.session, {reserved_for} as reserved_for,
+         select n.name, l.served, {free} as free, {holder_gone} as gone, l.session,
+                {reserved_for} as reserved_for, {room(l)} as room, l.used, l.capacity,
                 coalesce(s.expires_at <= clock_timestamp(), false) as expired,
                 least(s.expires_at, l.deadline) as ends
            from (select distinct mine.name from mine) n
-                left join rowlock_lease l on l.name = n.name
+                left join rowlock_lock l on l.name = n.name
                 left join rowlock_session s on s.id = l.session),
      first as materialized (
          select queue.name, least(coalesce(queue.served, 0) - 255, min(mine.ticket)) as ticket
            from queue join mine on mine.name = queue.name
           group by queue.name, queue.served),
      place as materialized (
-         select first.name, q.ticket, q.position, q.members
+         select first.name, q.ticket, q.position, q.members, q.weight
            from first, lateral (
                 select w.ticket, row_number() over (order by w.ticket) as position,
-                       pg_catalog.first_value(w.members) over (order by w.ticket) as members
+                       pg_catalog.first_value(w.members) over (order by w.ticket) as members,
+                       pg_catalog.first_value(w.weight) over (order by w.ticket) as weight
                   from rowlock_ticket w
                        cross join lateral (select from rowlock_session m
-                                            where m.id = w.session and {waits_for_lease} offset 0) m
-                 where w.name = first.name and w.ticket >= first.ticket) q)
+                                            where m.id = w.session and {waits} offset 0) m
+                 where w.name = first.name and (w.ticket >= first.ticket or w.ticket < 0)) q)
 select (select count(*) from rowlock_session m where m.id = $1::bigint and {live}),
        mine.name, mine.grant_id, mine.ticket, coalesce(place.position, 0),
-       queue.free::int, queue.session, (queue.expired and not queue.free)::int,
-       case when queue.free then 0
+       (case when place.weight is null or queue.reserved_for is not null then queue.free
+             else queue.gone and queue.reserved_for is null and coalesce(place.weight <= queue.room, true) end)::int,
+       queue.session, (queue.expired and not queue.gone)::int,
+       case when queue.gone then 0
             else coalesce({until(queue.ends)}, 0) end,
-       (mine.ticket <= coalesce(queue.served, 0) - 256)::int,
-       case when queue.reserved_for is null then coalesce(place.members, 1) else 1 end
+       (mine.ticket <= coalesce(queue.served, 0) - 256 and mine.ticket >= 0)::int,
+       case when queue.reserved_for is null then coalesce(place.members, 1) else 1 end,
+       (coalesce(queue.used, 0) > 0)::int, (mine.weight is not null)::int, (queue.capacity is not null)::int
   from (values (1)) as one
        left join mine on true
        left join queue on queue.name = mine.name
@@ -174,7 +200,7 @@ select (select count(*) from rowlock_session m where m.id = $1::bigint and {live
 n.name,
 coalesce(l.token, 0),
 {since(l.changed_at)},
-{free}::int,
+{holder_gone}::int,
 l.session,
 l.grant_id,
 s.owner,
@@ -192,7 +218,7 @@ l.reason,
 coalesce(l.grant_id in (l.retained, - l.retained), false)::int
 
 -- fragment queue
--- To be joined to n: how many live waiters n.name has, and since when the first of them waits. One step
+-- To be joined to n: how many live waiters for all of n.name there are, and since when the first of them waits. One step
 -- into the index by (name, ticket) if there are none.
 lateral (select count(*) as waiting, min(w.enqueued_at) as since
            from rowlock_ticket w join rowlock_session m on m.id = w.session
@@ -310,7 +336,8 @@ home as materialized (
 h.id, {micros(h.at)}, {since(h.at)},
 h.kind, h.name, h.token, h.session, h.grant_id, h.ticket, h.previous_session,
 {micros(h.ends_at)},
-h.owner, h.host, h.pid, h.program, h.note, h.db_user, h.counter_kind, h.permits, h.base, h.reason,
+h.owner, h.host, h.pid, h.program, h.note, h.db_user, case when h.permits is not null then {is_mode(h)} end,
+h.permits, h.base, h.reason,
 {held_now}
 
 -- fragment held_now
@@ -320,12 +347,12 @@ h.owner, h.host, h.pid, h.program, h.note, h.db_user, h.counter_kind, h.permits,
              when until.at operator(pg_catalog.>) pg_catalog.clock_timestamp() then 1
              when until.at operator(pg_catalog.>) timestamp with time zone '1970-01-02 00:00Z'
              then {micros(until.at)} else 0 end
-   from (select l.session, l.deadline from rowlock_lease l
-          where h.counter_kind is null and l.name operator(pg_catalog.=) h.name
+   from (select l.session, l.deadline from rowlock_lock l
+          where h.permits is null and l.name operator(pg_catalog.=) h.name
             and l.session operator(pg_catalog.=) h.session and l.grant_id operator(pg_catalog.=) h.grant_id
          union all
-         select p.session, p.deadline from rowlock_permit p
-          where h.counter_kind is not null and p.name operator(pg_catalog.=) h.name
+         select p.session, p.deadline from rowlock_hold p
+          where h.permits is not null and p.name operator(pg_catalog.=) h.name
             and p.session operator(pg_catalog.=) h.session and p.grant_id operator(pg_catalog.=) h.grant_id) n
         left join rowlock_session m on m.id operator(pg_catalog.=) n.session
         cross join lateral (select least(m.expires_at, n.deadline) as at) until)
@@ -342,20 +369,16 @@ $2
 -- The caller of advisory_wait writes it.
 $3
 
--- fragment permits_waited
--- Whether a live session waits for permits of the semaphore $1. An upgrade does only while its hold lives.
-exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
-         where w.name = $1::text and {waits_for_permits})
+-- fragment promised_at(x)
+-- Whether lock x promises its next token to a waiter that may believe it has been granted it (reserved_for).
+exists (select from rowlock_ticket h join rowlock_session m on m.id = h.session
+         where h.grant_id = {x}.successor and {unexpired})
 
--- fragment waits_for_permits
--- Whether ticket w of session m waits for permits and can be served: an upgrade can while the hold that it upgrades is
--- alive, not released, nor ended by force. A hold that ends afterwards leaves a grant that its client does not believe
--- (recheck_permit).
-({waits} and w.weight is not null
- and (w.base is null
-      or exists (select from rowlock_permit b
-                  where b.name = w.name and b.grant_id = w.base and b.session = w.session
-                    and not coalesce(b.deadline <= clock_timestamp(), false))))
+-- fragment waited_at(x)
+-- Whether a waiter of lock x goes before a newcomer, for counted takes: one that can be served (stands_at), or a promised
+-- one.
+(exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
+          where {stands_at({x})} and {waits}) or {promised_at({x})})
 
 -- fragment hold_over
 -- Whether hold s of permits, left-joined to its session m, has ended: its session has, or its own deadline has
@@ -365,15 +388,29 @@ exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
 -- fragment live_permits
 -- How many permits of semaphore p are held by live holders. The counter has those of dead ones as well, until the next
 -- taker or a reaper returns them.
-(select coalesce(sum(s.permits), 0)::bigint from rowlock_permit s join rowlock_session m on m.id = s.session
+(select coalesce(sum(s.weight), 0)::bigint from rowlock_hold s join rowlock_session m on m.id = s.session
   where s.name = p.name and not {hold_over} and m.expires_at > clock_timestamp())
 
+-- fragment is_mode(x)
+-- Whether counted holds and waiters of the name x.name are modes, and no permits: 1 or 0. A semaphore's row is never deleted.
+-- Also for connections of the caller: see fence.
+coalesce((select (k.capacity is null)::int from rowlock_lock k where k.name operator(pg_catalog.=) {x}.name), 1)
+
+-- fragment kind_of(x)
+-- What ticket or hold x waits for, or has, for people: NULL all of a lock, 0 permits, 1 a mode.
+case when {x}.weight is not null then {is_mode({x})} end
+
+-- fragment counts(x)
+-- Whether lock x is a semaphore, or has counted holds or counted waiters.
+({x}.capacity is not null or {x}.used <> 0
+ or exists (select from rowlock_ticket c where c.name = {x}.name and c.weight is not null))
+
 -- fragment semaphore_info
--- The columns that read_semaphore reads, of semaphore p: name, capacity, used, its live waiters, and how many
--- permits those wait for.
-p.name, p.capacity, p.used,
+-- The columns that read_semaphore reads, of lock p: name, capacity, used, its live waiters, and how much those wait
+-- for; while somebody has all of it, or nobody any of it, the counted ones alone.
+p.name, coalesce(p.capacity, 1999999999), p.used,
 (select count(*) from rowlock_ticket w join rowlock_session m on m.id = w.session
-  where w.name = p.name and w.weight is not null and {live}),
+  where w.name = p.name and (w.weight is not null or p.used <> 0) and {live}),
 (select coalesce(sum(w.weight), 0)::bigint
    from rowlock_ticket w join rowlock_session m on m.id = w.session
-  where w.name = p.name and w.weight is not null and {live})
+  where w.name = p.name and {live})

@@ -53,15 +53,16 @@ lease_info read_info(const sql::result& rows, std::size_t row) {
 lease_glance read_glance(const sql::result& row) {
     if (row.integer(0, 0) != 0) return {.free = true};
     return {.free = false,
-            .grant_id = row.integer<grant_id>(0, 1),
-            .session = row.integer<session_id>(0, 2),
+            .grant_id = row.maybe_integer<grant_id>(0, 1).value_or(grant_id{}),
+            .session = row.maybe_integer<session_id>(0, 2).value_or(session_id{}),
             .retained = row.integer(0, 3) != 0,
-            .remaining = std::chrono::microseconds{row.integer(0, 4)}};
+            .remaining = std::chrono::microseconds{row.maybe_integer(0, 4).value_or(0)}};
 }
 
-attempt judge(const lease_probe& seen, bool barging) {
+attempt judge(const grant_request& request, const lease_probe& seen) {
+    if (seen.semaphore) throw name_of_semaphore(request.name);
     if (!seen.session_live) return {attempt::outcome::session_dead, 0, seen};
-    if (!seen.takeable(barging)) return {attempt::outcome::held, 0, seen};
+    if (!seen.takeable(request.barging)) return {attempt::outcome::held, 0, seen};
     return {attempt::outcome::contested, 0, seen};
 }
 
@@ -148,10 +149,9 @@ attempt common_lease_protocol::acquire_by(const sql::statement& acquire, sql::co
     if (!row.empty() && !row.is_null(0, 0)) {
         return {attempt::outcome::granted, row.integer(0, 0), {}};
     }
-    if (row.empty()) {
-        return judge(probe(db, request.name, request.session, until), request.barging);
-    }
-    return judge(read_probe(row), request.barging);
+    const auto seen =
+        row.empty() ? probe(db, request.name, request.session, until) : read_probe(row);
+    return judge(request, seen);
 }
 
 lease_glance common_lease_protocol::glance(sql::connection& db, std::string_view name,
@@ -280,7 +280,7 @@ bool common_lease_protocol::force_release(sql::connection& db, std::string_view 
             if (is_durable(db, name, seen, until)) return true;
             continue;
         }
-        if (seen.free) return false;
+        if (seen.free || seen.session == session_id{}) return false;
         whom.token = seen.token;
         whom.session = seen.session;
         whom.grant_id = seen.grant_id;
@@ -503,7 +503,7 @@ std::vector<lease_info> common_lease_protocol::list(sql::connection& db, std::st
 
 std::vector<waiter_info> common_lease_protocol::queue(sql::connection& db, std::string_view name,
                                                       sql::deadline until) const {
-    const auto rows = run(db, queue_, until, name, 0);
+    const auto rows = run(db, queue_, until, name);
     std::vector<waiter_info> waiters;
     waiters.reserve(rows.rows());
     for (std::size_t row = 0; row < rows.rows(); ++row) {

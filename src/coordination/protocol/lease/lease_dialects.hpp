@@ -122,7 +122,7 @@ private:
 };
 
 /// The answer to an attempt that granted nothing, by what it saw.
-[[nodiscard]] attempt judge(const lease_probe& seen, bool barging);
+[[nodiscard]] attempt judge(const grant_request& request, const lease_probe& seen);
 
 [[nodiscard]] inline bool changed_one(const sql::result& done) {
     return done.affected() > 0;

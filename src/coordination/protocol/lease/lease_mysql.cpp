@@ -56,7 +56,7 @@ public:
     attempt acquire(sql::connection& db, const grant_request& request,
                     sql::deadline until) const override {
         const lease_probe seen = probe(db, request.name, request.session, until);
-        const attempt judged = judge(seen, request.barging);
+        const attempt judged = judge(request, seen);
         if (judged.what != attempt::outcome::contested) return judged;
         return take_probed(db, request, seen, until);
     }

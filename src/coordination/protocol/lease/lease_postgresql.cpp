@@ -30,7 +30,7 @@ public:
     explicit postgresql_lease_protocol(const sql::statement_set& statements)
         : common_lease_protocol{statements},
           statements_{statements},
-          lease_table_{statements.qualified("rowlock_lease")},
+          lease_table_{statements.qualified("rowlock_lock")},
           session_setup_{statements("session_setup")},
           session_setup_only_{statements("session_setup_only")},
           server_identity_{statements("server_identity")},
@@ -81,7 +81,7 @@ private:
                                       milliseconds statement_timeout, sql::deadline until) const {
         const auto timeout = std::to_string(statement_timeout.count());
         const auto row = run(db, what, until, timeout, timeout, lease_table_);
-        if (lease_table_ == statements_.options().tables.prefix + "lease" && !row.is_null(0, 1)) {
+        if (lease_table_ == statements_.options().tables.prefix + "lock" && !row.is_null(0, 1)) {
             statements_.found_in().set(row.text(0, 1));
         }
         return announced_by(row);

@@ -24,6 +24,8 @@ lease_probe read_lease(const sql::result& rows, std::size_t row) {
     seen.waited = rows.integer(row, 9) != 0;
     seen.promised = rows.integer(row, 9) == 2;
     seen.retained = !seen.free && rows.maybe_integer(row, 10).value_or(0) != 0;
+    seen.counted = rows.integer(row, 11) == 1;
+    seen.semaphore = rows.integer(row, 11) == 2;
     return seen;
 }
 
@@ -35,6 +37,14 @@ error leads_to_standby() {
 
 bool another_inserts(const error& failure) noexcept {
     return failure.kind() == errc::unique_violation || failure.kind() == errc::deadlock;
+}
+
+error name_of_semaphore(std::string_view name) {
+    return {
+        errc::invalid_options,
+        "\"" + std::string{name} +
+            "\" is the name of a semaphore: acquire permits of it, or choose another name for the "
+            "lock"};
 }
 
 error no_token_floor() {

@@ -36,6 +36,9 @@ enum class counter_kind : std::int64_t {
     shared_mutex = 1,  ///< permits stand for modes (permits_for); made when it is first used
 };
 
+/// What a lock without a capacity has room for: the weight of an exclusive hold.
+inline constexpr std::int64_t all_of_a_lock = 1'999'999'999;
+
 /// The permits that a hold is to have.
 struct wanted_permits {
     std::int64_t count = 0;  ///< 0: it is a lease
@@ -45,6 +48,8 @@ struct wanted_permits {
     rowlock::grant_id upgrades{};
 
     [[nodiscard]] bool is_upgrade() const noexcept { return upgrades != rowlock::grant_id{}; }
+    /// How much room it needs.
+    [[nodiscard]] std::int64_t weight() const noexcept { return count > 0 ? count : all_of_a_lock; }
 };
 
 struct grant_request {
@@ -78,6 +83,8 @@ struct lease_probe {
     bool waited = false;                     ///< free, but a live waiter is queued
     bool promised = false;                   ///< the next token, to a waiter: no client passes it
     bool retained = false;                   ///< its client may have no thread that holds it
+    bool counted = false;                    ///< counted holds are in the way
+    bool semaphore = false;                  ///< the name is a semaphore's: never free
     /// Whether an acquire could succeed.
     [[nodiscard]] bool takeable(bool barging) const {
         return free && !promised && (barging || !waited);
@@ -105,6 +112,9 @@ struct lease_glance {
 [[nodiscard]] std::optional<rowlock::release_request> read_request(const sql::result& rows,
                                                                    std::size_t row,
                                                                    std::size_t column);
+
+/// The name is a semaphore's, of which nobody can hold all.
+[[nodiscard]] error name_of_semaphore(std::string_view name);
 
 /// The token floor is missing: nothing can be granted.
 [[nodiscard]] error no_token_floor();
@@ -275,6 +285,7 @@ public:
 
     /// One round trip on PostgreSQL, and on SQLite a probe more if the lease is held; on MySQL a
     /// probe and, if that finds it free, a compare-and-set.
+    /// @throws error errc::invalid_options for the name of a semaphore
     virtual attempt acquire(sql::connection& db, const grant_request& request,
                             sql::deadline until) const = 0;
     virtual lease_probe probe(sql::connection& db, std::string_view name, session_id session,
@@ -321,7 +332,7 @@ public:
                                                  sql::deadline until) const = 0;
     /// Returns true if a holder was evicted, false if the lease was free. A retry after a lost
     /// reply passes the same `whom` and leaves a newer holder alone. The lease is left free: the
-    /// caller runs queue_protocol::grant_next afterwards.
+    /// caller runs queue_protocol::serve afterwards.
     virtual bool force_release(sql::connection& db, std::string_view name, victim& whom,
                                sql::deadline until) const = 0;
     /// Like force_release(), if the grant with that token is still the holder.
@@ -345,7 +356,7 @@ public:
     /// Ends the owner's other sessions and moves their leases to `session`, past waiters, in one
     /// transaction. The queue entries of those sessions die with them. Returns the sessions that
     /// were ended: a lease that was being handed to one of them, or whose deadline has passed,
-    /// reaches no waiter unless the caller looks (queue_protocol::queues_of_session, grant_next).
+    /// reaches no waiter unless the caller looks (queue_protocol::queues_of_session, serve).
     /// Returns nullopt and changes nothing if `session` is over: it could hold none of them.
     /// @param also if not empty, called for each session once it is ended, in the transaction
     virtual std::optional<std::vector<session_id>> reclaim(

@@ -23,6 +23,7 @@ public:
     two_step_multi_modes(const sql::statement_set& statements,
                          std::unique_ptr<const semaphore_protocol> counters)
         : counters_{std::move(counters)},
+          make_row_{statements("restore_lease")},
           look_{statements("multi_look_permits")},
           take_{statements("take_permits")},
           use_{statements("use_permits")},
@@ -34,10 +35,9 @@ public:
                        sql::deadline until) const override {
         auto seen = look_at(db, request, until);
         if (seen.answer.what != outcome::session_dead && seen.found.size() < request.names.size()) {
-            // A name that leases use is refused here.
             for (const auto& each : request.names) {
                 if (std::ranges::find(seen.found, each.name) != seen.found.end()) continue;
-                (void)counters_->create_shared_mutex(db, each.name, until);
+                make_row(db, each.name, until);
             }
             seen = look_at(db, request, until);
         }
@@ -74,7 +74,7 @@ private:
             if (rows.is_null(row, 1)) continue;
             const auto name = rows.text(row, 1);
             seen.found.emplace_back(name);
-            require_kind(name, rows.integer<counter_kind>(row, 2), counter_kind::shared_mutex);
+            require_modes(name, rows.integer(row, 2) == 0);
             const bool has_room = request.permits[place_of(request, name)] <= rows.integer(row, 3);
             if (!has_room) seen.answer.full.emplace_back(name);
             const auto first = rows.maybe_integer<rowlock::grant_id>(row, 5);
@@ -110,12 +110,20 @@ private:
         for (const auto each : seen.tickets) add(delete_ticket_, {value{each}});
         for (std::size_t i = 0; i < count; ++i) {
             const auto& one = request.names[i];
-            add(insert_, {value{one.name}, value{request.session}, value{one.grant_id},
-                          value{request.permits[i]}, sql::text_or_null(request.thread),
-                          sql::text_or_null(request.note), value{request.deadline_us}, kind,
-                          value{}, value{0}});
+            add(insert_,
+                {value{one.name}, value{request.session}, value{one.grant_id},
+                 value{request.permits[i]}, sql::text_or_null(request.thread),
+                 sql::text_or_null(request.note), value{request.deadline_us}, value{}, value{0}});
         }
         return sql::run_all(db, steps, until);
+    }
+
+    void make_row(sql::connection& db, std::string_view name, sql::deadline until) const {
+        try {
+            sql::run(db, make_row_, until, name);
+        } catch (const error& failure) {
+            if (!another_inserts(failure)) throw;
+        }
     }
 
     /// Afterwards: between the look and the update other clients may have raised a token.
@@ -139,7 +147,7 @@ private:
     }
 
     const std::unique_ptr<const semaphore_protocol> counters_;
-    const sql::statement look_, take_, use_, insert_, delete_ticket_;
+    const sql::statement make_row_, look_, take_, use_, insert_, delete_ticket_;
     const multi_enqueue enqueue_;
 };
 

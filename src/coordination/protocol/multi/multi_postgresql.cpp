@@ -44,16 +44,15 @@ public:
                  sql::deadline until) const override {
         const auto& first = request.names.front();
         entry_arrays others{request.names.subspan(1)};
-        std::optional<std::int64_t> kind, weight;
+        std::optional<std::int64_t> weight;
         if (!request.permits.empty()) {
-            kind = static_cast<std::int64_t>(counter_kind::shared_mutex);
             weight = request.permits.front();
             for (const auto each : request.permits.subspan(1)) others.permits.add(each);
         }
         run(db, enqueue_, until, request.session, first.name, first.grant_id, others.names.close(),
             others.ids.close(), sql::text_or_null(request.thread), sql::text_or_null(request.note),
             request.deadline_us, sql::text_or_null(request.blocks), request.names.size(),
-            request.limit_us, kind, weight, others.permits.close());
+            request.limit_us, weight, others.permits.close());
     }
 
 protected:
@@ -135,6 +134,8 @@ private:
     void read_further(const sql::result& rows, std::size_t row,
                       multi_attempt& seen) const override {
         if (is_missing(rows, row) || rows.integer(row, 2) != 0) return;
+        if (rows.integer(row, 9) == 2) throw name_of_semaphore(rows.text(row, 0));
+        if (rows.integer(row, 9) == 1) seen.full.emplace_back(rows.text(row, 0));
         note_held(seen, rows.text(row, 0), rows.maybe_integer<session_id>(row, 7),
                   rows.maybe_integer<grant_id>(row, 8));
     }
@@ -148,7 +149,7 @@ public:
     explicit postgresql_multi_modes(const sql::statement_set& statements)
         : postgresql_multi{statements},
           take_{statements("multi_take_permits")},
-          create_{statements("multi_create_counters")},
+          restore_{statements("multi_restore")},
           flush_{statements("flush_commits")} {}
 
     multi_attempt take(sql::connection& db, const multi_request& request,
@@ -169,7 +170,7 @@ private:
                    request.deadline_us, request.queued ? 1 : 0, all.permits.close(),
                    db.keeps_session_state() ? 1 : 0);
     }
-    /// Also if another is held: only so is a name refused that leases use.
+    /// Also if another is held.
     [[nodiscard]] bool needs_rows(const sql::result& rows) const override {
         bool some = false;
         for (std::size_t row = 0; row < rows.rows(); ++row) some = some || is_missing(rows, row);
@@ -177,18 +178,16 @@ private:
     }
     void make_rows(sql::connection& db, std::string_view names,
                    sql::deadline until) const override {
-        run(db, create_, until, names, permits_for(lock_mode::exclusive));
+        run(db, restore_, until, names);
     }
     void read_further(const sql::result& rows, std::size_t row,
                       multi_attempt& seen) const override {
         const auto name = rows.text(row, 0);
-        const auto kind = rows.maybe_integer<counter_kind>(row, 7);
-        if (!kind) throw name_of_leases(name, counter_kind::shared_mutex);
-        require_kind(name, *kind, counter_kind::shared_mutex);
+        require_modes(name, rows.maybe_integer(row, 7) == 0);
         if (rows.maybe_integer(row, 8) == 1) seen.full.emplace_back(name);
     }
 
-    const sql::statement take_, create_, flush_;
+    const sql::statement take_, restore_, flush_;
 };
 
 }  // namespace

@@ -19,7 +19,7 @@
 /// and an entry in each of their queues, in one order for all queues. Like lease_protocol: no
 /// state, no retries, no clocks.
 ///
-/// Entries of such a request are not served by other clients (grant_next only notifies their
+/// Entries of such a request are not served by other clients (serve() only notifies their
 /// session): the client takes them itself, once each of its entries is the first of its queue. Two
 /// requests never wait for each other: the same one is first in every queue that both are in.
 /// Leases and shared_mutexes have queues, and tickets, of their own, so a request is for one kind.
@@ -54,7 +54,8 @@ struct multi_attempt {
     /// If held: leases in the way that their clients may keep idle.
     std::vector<retained_grant> retained{};
     bool held_otherwise = false;  ///< if held: others are in the way, too
-    /// If held: shared_mutexes without room for the mode, whose holders may be dead.
+    /// If held: locks with counted holds in the way, or without room for the mode, whose holders
+    /// may have ended.
     std::vector<std::string> full{};
 };
 
@@ -71,7 +72,7 @@ public:
     /// and SOCI two or three for each name and two more to write. Two more if names have no row
     /// yet, elsewhere for modes one and one for each such name. If the reply is lost:
     /// queue_protocol::held_of() by the names, or semaphore_protocol::find_grant().
-    /// @throws error errc::invalid_options for a mode of a name that a lease or a semaphore has
+    /// @throws error errc::invalid_options for a mode of a name that a semaphore has
     virtual multi_attempt take(sql::connection& db, const multi_request& request,
                                sql::deadline until) const = 0;
     /// Adds the entries, all or none. One round trip, asynchronous commit where there is one. After

@@ -81,6 +81,10 @@ private:
             const auto first = rows.maybe_integer<rowlock::grant_id>(row, 8);
             if (!free || !is_our_turn(request, first)) {
                 seen.answer.what = outcome::held;
+                if (rows.integer(row, 11) == 2) throw name_of_semaphore(seen.leases.back().name);
+                if (rows.integer(row, 11) == 1) {
+                    seen.answer.full.push_back(seen.leases.back().name);
+                }
                 note_held(seen.answer, seen.leases.back().name,
                           rows.maybe_integer<session_id>(row, 9),
                           rows.maybe_integer<rowlock::grant_id>(row, 10));
@@ -172,16 +176,13 @@ private:
 void multi_enqueue::run(sql::connection& db, const multi_request& request,
                         sql::deadline until) const {
     const bool counted = !request.permits.empty();
-    const auto kind = counted ? std::optional{static_cast<std::int64_t>(counter_kind::shared_mutex)}
-                              : std::nullopt;
     std::vector<value> parameters{value{request.session},
                                   sql::text_or_null(request.thread),
                                   sql::text_or_null(request.note),
                                   value{request.deadline_us},
                                   sql::text_or_null(request.blocks),
                                   value{request.names.size()},
-                                  value{request.limit_us},
-                                  value{kind}};
+                                  value{request.limit_us}};
     for (std::size_t i = 0; i < request.names.size(); ++i) {
         parameters.emplace_back(request.names[i].name);
         parameters.emplace_back(request.names[i].grant_id);
@@ -196,12 +197,11 @@ const sql::statement& multi_enqueue::for_names(std::size_t count) const {
         std::string all;
         for (std::size_t i = 0; i < count; ++i) {
             const auto parameter = [&](std::size_t its) {
-                return '$' + std::to_string(9 + 3 * i + its);
+                return '$' + std::to_string(8 + 3 * i + its);
             };
             all.append(i == 0 ? "" : ",\n       ")
                 .append("(" + parameter(0) + ", $1, " + parameter(1) +
-                        ", $2, $3, $4, {one_now}, $5, $6, {one_now} + $7, $8, " + parameter(2) +
-                        ")");
+                        ", $2, $3, $4, {one_now}, $5, $6, {one_now} + $7, " + parameter(2) + ")");
         }
         made.text.emplace(statements_.text_of("multi_enqueue", {{"entries", all}}));
     });

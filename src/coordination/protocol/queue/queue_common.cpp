@@ -3,6 +3,7 @@
 #include "coordination/protocol/queue/wait_graph.hpp"
 #include "coordination/wakeup/mailbox.hpp"
 #include "coordination/wakeup/mysql_wait.hpp"
+#include "sql/run_all.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/transaction_scope.hpp"
 #include <rowlock/error.hpp>
@@ -16,7 +17,7 @@ using base::fast_path;
 using sql::value;
 using std::chrono::microseconds;
 
-/// The first entry of a free lease is one of a request for several leases.
+/// The first entry of a lock that it could be granted is one of a request for several.
 handed_over told(const next_waiter& first) {
     return {.session = first.session, .grant_id = first.grant_id, .token = 0, .to = first.to};
 }
@@ -36,12 +37,15 @@ queue_entries read_entries(const sql::result& rows) {
              .grant_id = rows.integer<grant_id>(row, 2),
              .ticket = rows.integer<ticket_no>(row, 3),
              .position = rows.integer(row, 4),
-             .free = rows.integer(row, 5) != 0,
+             .servable = rows.integer(row, 5) != 0,
              .holder_session = rows.maybe_integer<session_id>(row, 6).value_or(session_id{}),
              .holder_expired = rows.integer(row, 7) != 0,
              .remaining = microseconds{rows.integer(row, 8)},
              .behind_watermark = rows.integer(row, 9) != 0,
-             .behind_several = rows.integer(row, 10) > 1});
+             .behind_several = rows.integer(row, 10) > 1,
+             .counted = rows.integer(row, 11) != 0,
+             .part = rows.integer(row, 12) != 0,
+             .semaphore = rows.integer(row, 13) != 0});
     }
     return found;
 }
@@ -78,23 +82,21 @@ common_queue_protocol::common_queue_protocol(const queue_parts& of)
       names_with_waiters_{of.statements("names_with_waiters")},
       queues_of_session_{of.statements("queues_of_session")},
       deadlocks_{of.statements("deadlocks")},
-      restore_lease_{of.statements("restore_lease")} {}
+      restore_lease_{of.statements("restore_lease")},
+      clear_sole_{of.statements("clear_sole")} {}
 
 std::optional<lease_glance> common_queue_protocol::enqueue(sql::connection& db,
                                                            const grant_request& request,
                                                            sql::deadline until) const {
     const auto& wanted = request.permits;
-    std::optional<std::int64_t> weight, kind;
+    std::optional<std::int64_t> weight;
     if (wanted.count < 0) throw error{errc::invalid_options, "ask for one permit or more"};
-    if (wanted.count > 0) {
-        weight = wanted.count;
-        kind = static_cast<std::int64_t>(wanted.of);
-    }
+    if (wanted.count > 0) weight = wanted.count;
     const auto send = [&](const sql::statement& how, const auto&... further) {
         return run(db, how, until, request.name, request.session, request.grant_id,
                    sql::text_or_null(request.thread), sql::text_or_null(request.note),
                    request.deadline_us, sql::text_or_null(request.blocks), request.priority,
-                   request.limit_us, weight, kind, further...);
+                   request.limit_us, weight, further...);
     };
     try {
         const auto row = wanted.is_upgrade() ? send(enqueue_upgrade_, wanted.upgrades,
@@ -151,14 +153,22 @@ std::vector<std::string> common_queue_protocol::names_with_waiters(
     return distinct_names(db, names_with_waiters_, alone, names, until);
 }
 
-std::vector<std::string> common_queue_protocol::queues_of_session(sql::connection& db,
-                                                                  session_id session,
-                                                                  sql::deadline until) const {
+std::vector<queue_of_session> common_queue_protocol::queues_of_session(sql::connection& db,
+                                                                       session_id session,
+                                                                       sql::deadline until) const {
     const auto rows = run(db, queues_of_session_, until, session);
-    std::vector<std::string> names;
-    names.reserve(rows.rows());
-    for (std::size_t row = 0; row < rows.rows(); ++row) names.emplace_back(rows.text(row, 0));
-    return names;
+    std::vector<queue_of_session> queues;
+    queues.reserve(rows.rows());
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        queues.push_back({std::string{rows.text(row, 0)}, rows.integer(row, 1) != 0});
+    }
+    return queues;
+}
+
+void common_queue_protocol::clear_sole(sql::connection& db, std::string_view name,
+                                       std::int64_t token, session_id session,
+                                       sql::deadline until) const {
+    run(db, clear_sole_, until, name, token, session);
 }
 
 std::vector<deadlock_found> common_queue_protocol::deadlocks(sql::connection& db,
@@ -220,7 +230,9 @@ two_step_queue_protocol::two_step_queue_protocol(const queue_parts& of)
     : common_queue_protocol{of},
       delete_served_{of.statements("delete_served_ticket")},
       next_waiter_{of.statements("next_waiter")},
-      take_{of.statements("take")} {}
+      take_{of.statements("take")},
+      use_{of.statements("use_permits")},
+      insert_hold_{of.statements("insert_permit")} {}
 
 two_step_queue_protocol::queue_look::queue_look(sql::result row) : row_{std::move(row)} {
     if (row_.empty()) throw no_token_floor();
@@ -261,20 +273,80 @@ std::vector<served_row> two_step_queue_protocol::held_of(sql::connection& db, se
     return found;
 }
 
-std::optional<handed_over> two_step_queue_protocol::grant_next(sql::connection& db,
-                                                               std::string_view name,
-                                                               sql::deadline until) const {
-    for (;; check_time(until)) {
-        const auto seen = look_at(db, name, until);
-        if (!seen.free() || !seen.waited()) return std::nullopt;
-        if (!seen.present()) {
-            restore_lease(db, name, until);
-        } else if (seen.waited_for_several()) {
-            return told(seen.next());
-        } else if (auto next = grant_first(db, name, seen, until)) {
-            return next;
+/// The look tells what the first waiter wants: no guess is needed.
+served_waiters two_step_queue_protocol::serve(sql::connection& db, std::string_view name,
+                                              queue_head /*expected*/, sql::deadline until) const {
+    constexpr std::size_t at_once = 16;
+    served_waiters done;
+    try {
+        for (; serve_first(db, name, done.waiters, until); check_time(until)) {
+            if (done.waiters.size() < at_once) continue;
+            done.more = true;
+            break;
         }
+    } catch (const error&) {
+        if (done.waiters.empty()) throw;
+        done.more = true;
     }
+    return done;
+}
+
+/// If a grant changes nothing, the waiter has gone, or another client was faster: the queue is read
+/// again, so that no waiter is passed over.
+bool two_step_queue_protocol::serve_first(sql::connection& db, std::string_view name,
+                                          std::vector<handed_over>& served,
+                                          sql::deadline until) const {
+    const auto seen = look_at(db, name, until);
+    if (!seen.waited() || !seen.holder_gone()) return false;
+    if (!seen.present()) {
+        restore_lease(db, name, until);
+        return true;
+    }
+    const bool part = seen.waited_for_part();
+    if (part ? seen.weight() > seen.room() : !seen.free()) return false;
+    served.reserve(served.size() + 1);  // so that a grant is not forgotten
+    if (part && seen.holder()) {
+        clear_sole(db, name, seen.token(), *seen.holder(), until);
+        return true;
+    }
+    if (seen.waited_for_several()) {
+        served.push_back(told(seen.next()));
+        return false;
+    }
+    if (part) {
+        const auto next = seen.next();
+        if (grant_part(db, name, seen, until)) {
+            served.push_back({.session = next.session,
+                              .grant_id = next.grant_id,
+                              .token = next.token,
+                              .to = next.to});
+        }
+        return true;
+    }
+    auto next = grant_first(db, name, seen, until);
+    if (!next) return true;
+    served.push_back(*std::move(next));
+    return false;
+}
+
+/// The row first, then the ticket: a client that cancels a ticket waits for nothing more.
+bool two_step_queue_protocol::grant_part(sql::connection& db, std::string_view name,
+                                         const queue_look& seen, sql::deadline until) const {
+    const auto next = seen.next();
+    const std::array row{value{name}, value{seen.weight()}};
+    const std::array ticket{value{next.ticket}};
+    const std::array hold{value{name},
+                          value{next.session},
+                          value{next.grant_id},
+                          value{seen.weight()},
+                          sql::text_or_null(next.thread),
+                          sql::text_or_null(next.note),
+                          value{next.deadline_us},
+                          value{seen.base()},
+                          value{0}};
+    const std::array steps{sql::step{use_, row}, sql::step{delete_served_, ticket},
+                           sql::step{insert_hold_, hold}};
+    return sql::run_all(db, steps, until);
 }
 
 std::optional<handed_over> two_step_queue_protocol::hand_over_to(
@@ -296,15 +368,16 @@ two_step_queue_protocol::queue_look two_step_queue_protocol::look_at(sql::connec
     return queue_look{run(db, next_waiter_, until, name)};
 }
 
-std::optional<handed_over> two_step_queue_protocol::hand_over(sql::connection& db,
-                                                              std::string_view name,
-                                                              session_id session, grant_id grant_id,
-                                                              sql::deadline until) const {
+/// One that is not handed over is freed, and looked at again.
+release_outcome two_step_queue_protocol::hand_over(sql::connection& db, std::string_view name,
+                                                   session_id session, grant_id grant_id,
+                                                   sql::deadline until) const {
     for (;; check_time(until)) {
         const auto seen = look_at(db, name, until);
-        if (!seen.is_grant(session, grant_id) || !seen.waited()) return std::nullopt;
-        if (seen.waited_for_several()) return std::nullopt;  // freed, it is looked at again
-        if (auto next = grant_to(db, name, seen.next(), session, until)) return next;
+        if (!seen.is_grant(session, grant_id) || !seen.waited_for_all()) {
+            return {.freed = false, .next = {}, .counted_waits = seen.waited_for_part()};
+        }
+        if (auto next = grant_to(db, name, seen.next(), session, until)) return {true, next};
     }
 }
 

@@ -48,8 +48,10 @@ public:
     std::vector<std::string> names_with_waiters(sql::connection& db,
                                                 std::span<const std::string> names,
                                                 sql::deadline until) const override;
-    std::vector<std::string> queues_of_session(sql::connection& db, session_id session,
-                                               sql::deadline until) const override;
+    [[nodiscard]] std::vector<queue_of_session> queues_of_session(
+        sql::connection& db, session_id session, sql::deadline until) const override;
+    void clear_sole(sql::connection& db, std::string_view name, std::int64_t token,
+                    session_id session, sql::deadline until) const override;
     std::vector<deadlock_found> deadlocks(sql::connection& db, session_id session,
                                           sql::deadline until) const override;
     void notify_grantee(sql::connection& db, const handed_over& next,
@@ -73,7 +75,7 @@ protected:
     virtual void notify(sql::connection& db, const wakeup::wake_address& to,
                         std::string_view message, sql::deadline until) const = 0;
 
-    /// Puts back the row of a lease that the reaper has deleted and that has a waiter.
+    /// Puts back the row of a lock that the reaper has deleted and that has a waiter.
     void restore_lease(sql::connection& db, std::string_view name, sql::deadline until) const;
 
     const lease_protocol& leases_;
@@ -82,7 +84,7 @@ protected:
 
 private:
     const sql::statement enqueue_, enqueue_upgrade_, entries_, served_, names_with_waiters_,
-        queues_of_session_, deadlocks_, restore_lease_;
+        queues_of_session_, deadlocks_, restore_lease_, clear_sole_;
 };
 
 /// MySQL and SQLite hand over in two steps: they read the lease and its first waiter, then grant it
@@ -97,8 +99,8 @@ public:
     std::vector<served_row> held_of(sql::connection& db, session_id session,
                                     std::span<const std::string> names,
                                     sql::deadline until) const override;
-    std::optional<handed_over> grant_next(sql::connection& db, std::string_view name,
-                                          sql::deadline until) const override;
+    [[nodiscard]] served_waiters serve(sql::connection& db, std::string_view name,
+                                       queue_head expected, sql::deadline until) const override;
     std::optional<handed_over> hand_over_to(sql::connection& db, std::string_view name,
                                             session_id session, grant_id grant_id,
                                             const next_waiter& next, const hand_over_options& how,
@@ -122,9 +124,26 @@ protected:
                    row_.maybe_integer<rowlock::grant_id>(0, 5) == grant_id;
         }
         [[nodiscard]] bool waited() const { return !row_.is_null(0, 6); }
-        /// Whether the first entry is one of a request for several leases, not served alone.
+        /// Whether the first entry is one of a request for several locks, not served alone.
         [[nodiscard]] bool waited_for_several() const {
             return waited() && row_.integer(0, 15) > 1;
+        }
+        /// Whether the first entry wants a part of the lock.
+        [[nodiscard]] bool waited_for_part() const { return waited() && !row_.is_null(0, 19); }
+        /// Whether a sole waiter that is the first can be handed what is released.
+        [[nodiscard]] bool waited_for_all() const {
+            return waited() && !waited_for_several() && !waited_for_part();
+        }
+        /// Whether no live holder has all of the lock.
+        [[nodiscard]] bool holder_gone() const { return row_.integer(0, 16) != 0; }
+        /// The session of a sole holder, alive or not.
+        [[nodiscard]] std::optional<session_id> holder() const {
+            return row_.maybe_integer<session_id>(0, 4);
+        }
+        [[nodiscard]] std::int64_t room() const { return row_.maybe_integer(0, 17).value_or(0); }
+        [[nodiscard]] std::int64_t weight() const { return row_.integer(0, 19); }
+        [[nodiscard]] std::optional<rowlock::grant_id> base() const {
+            return row_.maybe_integer<rowlock::grant_id>(0, 20);
         }
         [[nodiscard]] std::int64_t token() const { return row_.integer(0, 2); }
         [[nodiscard]] next_waiter next() const;
@@ -135,11 +154,11 @@ protected:
 
     [[nodiscard]] queue_look look_at(sql::connection& db, std::string_view name,
                                      sql::deadline until) const;
-    /// Hands our lease to its first waiter. Returns nullopt if there is none, or the lease is not
-    /// ours.
-    [[nodiscard]] std::optional<handed_over> hand_over(sql::connection& db, std::string_view name,
-                                                       session_id session, grant_id grant_id,
-                                                       sql::deadline until) const;
+    /// Hands our lease to its first waiter. `freed` is false if there is none that can be handed
+    /// it, or the lease is not ours.
+    [[nodiscard]] release_outcome hand_over(sql::connection& db, std::string_view name,
+                                            session_id session, grant_id grant_id,
+                                            sql::deadline until) const;
     /// The text that wakes the session of `next`, to run behind the commit that grants it the
     /// lease. Empty if nothing is to run there.
     /// @param giver the caller's session, which needs no notification; 0 if none
@@ -158,7 +177,15 @@ protected:
                                                       sql::deadline until) const;
 
 private:
-    const sql::statement delete_served_, next_waiter_, take_;
+    /// Grants a part of the lock to the counted waiter that was seen. Returns false, and changes
+    /// nothing, if that has gone, or the room has.
+    [[nodiscard]] bool grant_part(sql::connection& db, std::string_view name,
+                                  const queue_look& seen, sql::deadline until) const;
+    /// Serves one waiter; `served` learns of it. Returns whether there may be another.
+    [[nodiscard]] bool serve_first(sql::connection& db, std::string_view name,
+                                   std::vector<handed_over>& served, sql::deadline until) const;
+
+    const sql::statement delete_served_, next_waiter_, take_, use_, insert_hold_;
 };
 
 /// No parameters before the list.

@@ -90,7 +90,9 @@ public:
             if (chooses_late()) {
                 if (auto done = give_to_first(db, ours, until); done && done->freed) return *done;
             }
-            if (auto next = hand_over(db, name, session, grant_id, until)) return {true, next};
+            auto done = hand_over(db, name, session, grant_id, until);
+            if (!done.freed) done.freed = leases_.release(db, name, session, grant_id, until);
+            return done;
         }
         return {leases_.release(db, name, session, grant_id, until), std::nullopt};
     }
@@ -104,7 +106,7 @@ public:
         const auto seen = look_at(db, name, until);
         if (!seen.is_grant(session, grant_id)) return std::nullopt;
         confirmed_grant settled{{seen.token(), std::nullopt}, std::nullopt};
-        if (!seen.waited() || seen.waited_for_several()) return settled;
+        if (!seen.waited_for_all()) return settled;
         auto next = seen.next();
         if (chooses_late() && is_near(next.to)) return settled;
         (settled.next = std::move(next))->alive = reliable;

@@ -104,6 +104,7 @@ public:
           entries_by_id_{of.statements("entries_by_id")},
           reset_watermark_{of.statements("reset_watermark")},
           grant_next_{of.statements("grant_next")},
+          grant_counted_{of.statements("grant_counted")},
           release_unwaited_{of.statements("release_unwaited")},
           hand_over_{of.statements("hand_over")},
           confirm_and_read_next_{of.statements("confirm_and_read_next")},
@@ -144,21 +145,33 @@ public:
         return read_held(run(db, held_leases_, until, session, all.close()));
     }
 
-    std::optional<handed_over> grant_next(sql::connection& db, std::string_view name,
-                                          sql::deadline until) const override {
+    [[nodiscard]] served_waiters serve(sql::connection& db, std::string_view name,
+                                       queue_head expected, sql::deadline until) const override {
         for (;; check_time(until)) {
+            if (expected == queue_head::counted) {
+                auto [done, may_be_sole] = serve_counted(db, name, until);
+                if (!done.waiters.empty() || !may_be_sole) return std::move(done);
+            }
+            expected = queue_head::sole;
             const auto [row, notified] = notify_if_possible(
                 true, [&](int notify) { return run(db, grant_next_, until, name, notify); });
             if (auto next = read_handed_over(row, 2)) {
                 if (!notified) find_address(db, *next, until);
-                return next;
+                return {.waiters = {*std::move(next)}};
             }
-            if (row.integer(0, 0) == 0) return std::nullopt;
-            if (row.integer(0, 1) != 0) restore_lease(db, name, until);
+            const auto found = row.integer(0, 0);
+            if (row.integer(0, 1) != 0) {
+                restore_lease(db, name, until);
+            } else if (found == 0) {
+                return {};
+            }
+            if (found < 2) continue;
+            expected = queue_head::counted;
+            if (const auto ended = row.maybe_integer<session_id>(0, 7)) {
+                clear_sole(db, name, row.integer(0, 6), *ended, until);
+            }
         }
     }
-
-    [[nodiscard]] bool cancel_leaves_queue_unserved() const noexcept override { return true; }
 
     release_outcome release(sql::connection& db, std::string_view name, session_id session,
                             grant_id grant_id, bool contended, sql::deadline until) const override {
@@ -171,7 +184,9 @@ public:
         const auto [row, notified] = notify_if_possible(true, [&](int notify) {
             return run(db, hand_over_, until, name, session, grant_id, may_be_asynchronous, notify);
         });
-        release_outcome done{row.integer(0, 0) != 0, read_handed_over(row, 1)};
+        release_outcome done{.freed = row.integer(0, 0) != 0,
+                             .next = read_handed_over(row, 1),
+                             .counted_waits = row.integer(0, 6) != 0};
         if (done.next && !notified) find_address(db, *done.next, until);
         return done;
     }
@@ -203,6 +218,26 @@ public:
     }
 
 private:
+    struct counted_served {
+        served_waiters done;
+        bool may_be_sole;  ///< nobody was served: the first waiter may be a sole one
+    };
+    [[nodiscard]] counted_served serve_counted(sql::connection& db, std::string_view name,
+                                               sql::deadline until) const {
+        constexpr std::size_t at_once = 256;
+        const auto rows = run(db, grant_counted_, until, name);
+        counted_served found{{.waiters = {}, .more = rows.rows() == at_once},
+                             rows.integer(0, 0) != 0};
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            if (rows.is_null(row, 1)) continue;
+            found.done.waiters.push_back({.session = rows.integer<session_id>(row, 1),
+                                          .grant_id = rows.integer<grant_id>(row, 2),
+                                          .token = rows.integer(row, 3),
+                                          .to = read_address(rows, row, 4)});
+        }
+        return found;
+    }
+
     /// For a waiter that the statement did not wake: notify_grantee() may reach it by datagram.
     void find_address(sql::connection& db, handed_over& next, sql::deadline until) const noexcept {
         try {
@@ -227,7 +262,8 @@ private:
     }
 
     const sql::statement cancel_, delete_entries_of_, entries_by_id_, reset_watermark_, grant_next_,
-        release_unwaited_, hand_over_, confirm_and_read_next_, hand_over_to_, leave_;
+        grant_counted_, release_unwaited_, hand_over_, confirm_and_read_next_, hand_over_to_,
+        leave_;
 };
 
 std::optional<handed_over> postgresql_queue_protocol::hand_over_to(

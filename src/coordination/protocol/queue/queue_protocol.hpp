@@ -13,18 +13,17 @@
 #include <string_view>
 #include <vector>
 
-/// The queues: adds and cancels entries, whatever they wait for; serves those for leases in ticket
-/// order (semaphore_protocol::grant_next serves those for permits). Like
-/// lease_protocol: each transition is one conditional statement or one short transaction; no state,
-/// no clocks.
+/// The queues: adds and cancels entries, and serves them in ticket order, whatever they wait for: a
+/// sole waiter for all of a lock, a counted one for a part. Like lease_protocol: each transition is
+/// one conditional statement or one short transaction; no state, no clocks.
 ///
 /// The rule that loses no wake-up: after each write (a ticket, a release, the end of a session, the
 /// deletion of a ticket) the client checks, in a commit of its own, whether a waiter can be served.
 namespace rowlock::protocol {
 
-/// A lease that grant_next or a release has given to a waiter. Or, with the token 0, a lease that
-/// is free and whose first waiter asks for several: that one was given nothing, and is to look
-/// itself.
+/// A grant that serve() or a release has made to a waiter. Or, with the token 0, the first waiter
+/// could be granted what it waits for, and asks for several locks: that one was given nothing, and
+/// is to look itself.
 struct handed_over {
     session_id session;
     rowlock::grant_id grant_id;
@@ -43,16 +42,18 @@ struct queue_entry {
     ticket_no ticket;
     /// 1 = is served next; waiters that cannot be served are not counted. 0: this one cannot be.
     std::int64_t position;
-    bool free;                  ///< the lease may be granted: run grant_next
-    session_id holder_session;  ///< 0 if none
-    bool holder_expired;        ///< but not ended: end that session, then run grant_next
-    /// Until the holder's session or the lease's own deadline expires; 0 if the lease is free.
+    bool servable;              ///< the first entry of its queue can be served: run serve()
+    session_id holder_session;  ///< the sole holder's; 0 if none
+    bool holder_expired;        ///< but not ended: end that session, then run serve()
+    /// Until the sole holder's session or its own deadline expires; 0 if there is none.
     std::chrono::microseconds remaining{0};
     /// Scans of this queue start behind this entry and miss it: call reset_watermark.
     bool behind_watermark;
-    /// The first entry of this queue is one of a request for several leases: grant_next serves
-    /// none.
+    /// The first entry of this queue is one of a request for several locks: serve() serves none.
     bool behind_several = false;
+    bool counted = false;    ///< the lock has counted holds, which may have ended
+    bool part = false;       ///< it waits for a part of the lock
+    bool semaphore = false;  ///< the name is a semaphore's
 };
 
 struct queue_entries {
@@ -71,6 +72,24 @@ struct release_outcome {
     /// There is no waiter, and a newcomer finds the lease free, so no check is needed. Only on
     /// SQLite, where a release and an enqueue cannot overlap.
     bool unwaited = false;
+    bool counted_waits = false;  ///< the first waiter is a counted one: run serve()
+};
+
+/// The first waiter of a queue, as far as a client knows: which statement serve() sends first. The
+/// other follows where the guess was wrong.
+enum class queue_head : unsigned char { sole, counted };
+
+/// Waiters that were served; and with the token 0 one of a request for several, whose client is to
+/// be woken.
+struct served_waiters {
+    std::vector<handed_over> waiters{};
+    bool more = false;  ///< there may be others that can be served
+};
+
+/// A name that the end of a session concerns.
+struct queue_of_session {
+    std::string name;
+    bool has_holds;  ///< counted ones of that session: sweep them, before serve()
 };
 
 /// The waiter that a holder saw behind it, and the data that a hand-over to it needs.
@@ -124,25 +143,10 @@ public:
 
     /// Cancels queue entries; returns those that this call deleted. Ask find_grant about the
     /// others: they were served, or never inserted. After it deleted an entry the caller must run
-    /// grant_next for that name if cancel_leaves_queue_unserved(), or if the entry was one of a
-    /// request for several leases, for which others had left the lease free.
+    /// serve() for that name: those behind it may fit beside the counted holds, and a statement
+    /// that chose it, and then found it deleted, may have ended without a look for the next one.
     virtual std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
                                          sql::deadline until) const = 0;
-    /// Whether a statement that chose an entry, and then finds it deleted, ends without a look for
-    /// the next one (PostgreSQL).
-    ///
-    /// Elsewhere nobody has to look behind a cancelled entry of one lease. Let the lease be free
-    /// and E the first entry. (1) Whoever freed the lease looks after that commit (release(),
-    /// names_with_waiters()), and so does whoever's ticket was committed later: it polls at once,
-    /// and serves the first of the queue whatever its own place is. So a client looks that is not
-    /// done. (2) A look ends in one of three ways: it sees no entry, then those that come later
-    /// look themselves; it grants the lease; or its compare-and-set finds E gone, rolls back and
-    /// looks again (grant_next(), release()). None of them leaves the rest to the client of E, nor
-    /// does a look see E after its deletion. (3) If the lease is held, its release chooses anew in
-    /// the same way. A client that dies amid its look leaves the queue to the polls, with E or
-    /// without.
-    [[nodiscard]] virtual bool cancel_leaves_queue_unserved() const noexcept { return false; }
-
     /// All queue entries of a session, in one statement; reads only.
     virtual queue_entries entries_of(sql::connection& db, session_id session,
                                      sql::deadline until) const = 0;
@@ -153,7 +157,7 @@ public:
                                      sql::deadline until) const = 0;
 
     /// For an entry that was overtaken: makes scans of its queue start at it again. Waits for the
-    /// lease's row as grant_next does.
+    /// lock's row as serve() does.
     virtual void reset_watermark(sql::connection& db, std::string_view name, ticket_no ticket,
                                  sql::deadline until) const = 0;
 
@@ -191,13 +195,23 @@ public:
                                             std::span<const std::string> names,
                                             sql::deadline until) const = 0;
 
-    /// If the lease is free and has a live waiter, grants it to the lowest ticket, deletes that
-    /// ticket and (PostgreSQL) notifies its session alone: all or nothing, durable. If that ticket
-    /// is one of a request for several leases, only the notification. Idempotent; any client may
-    /// run it. Waits for the lease row's lock as long as the connection's lock timeout allows; then
-    /// errc::timed_out, and the caller must come back.
-    virtual std::optional<handed_over> grant_next(sql::connection& db, std::string_view name,
-                                                  sql::deadline until) const = 0;
+    /// Serves the head of a queue: if the lock is free, its first waiter, who wants all of it; or
+    /// those from the first on that fit beside each other and the counted holds. Each grant goes
+    /// with the deletion of its ticket, all or nothing. No waiter is passed over: one of a request
+    /// for several locks is only notified, and so is nobody behind it. A sole grant is durable, and
+    /// PostgreSQL notifies its session; a counted one may not be durable, and its token may be a
+    /// hint (MySQL, SQLite): that waiter reads its own (semaphore_protocol::served). Idempotent;
+    /// any client may run it, and repeats it while there may be more. If it fails after some were
+    /// served, it returns those, with `more`. Waits for the row's lock as long as the connection's
+    /// lock timeout allows; then errc::timed_out, and the caller must come back. One round trip if
+    /// the guess is right.
+    [[nodiscard]] virtual served_waiters serve(sql::connection& db, std::string_view name,
+                                               queue_head expected, sql::deadline until) const = 0;
+
+    /// Takes a sole holder that has ended out of its row, if the row still has that token; serve()
+    /// does so itself. One round trip.
+    virtual void clear_sole(sql::connection& db, std::string_view name, std::int64_t token,
+                            session_id session, sql::deadline until) const = 0;
 
     /// Frees a lease, or hands it straight to the first waiter that the statement sees. If it sees
     /// none the caller checks again afterwards (names_with_waiters), since a ticket may have been
@@ -251,11 +265,11 @@ public:
                                            std::span<const std::string> names,
                                            sql::deadline until) const = 0;
 
-    /// The names with live waiters whose lease this (ended) session has, or in whose queue it has
-    /// an entry; one snapshot. The client that ended the session runs grant_next for them, then
-    /// delete_entries_of.
-    virtual std::vector<std::string> queues_of_session(sql::connection& db, session_id session,
-                                                       sql::deadline until) const = 0;
+    /// The names that the end of this session concerns: it was the sole holder, or has an entry,
+    /// and a live waiter is there; or it has counted holds. One snapshot. The client that ended the
+    /// session runs sweep() and serve() for them, then delete_entries_of.
+    [[nodiscard]] virtual std::vector<queue_of_session> queues_of_session(
+        sql::connection& db, session_id session, sql::deadline until) const = 0;
 
     /// Deletes the queue entries of a session that has ended, if any: they can never be served, and
     /// each read of their queues steps over them. Changes nothing if the session is live. Returns

@@ -35,8 +35,9 @@ public:
             run(db, release_unwaited_, until, name, session, grant_id).affected() > 0) {
             return {true, std::nullopt, true};
         }
-        if (auto next = hand_over(db, name, session, grant_id, until)) return {true, next};
-        return {leases_.release(db, name, session, grant_id, until), std::nullopt};
+        auto done = hand_over(db, name, session, grant_id, until);
+        if (!done.freed) done.freed = leases_.release(db, name, session, grant_id, until);
+        return done;
     }
 
     std::optional<confirmed_grant> confirm_and_read_next(sql::connection& db, std::string_view name,

@@ -37,8 +37,6 @@ std::string describe(const sql::result& rows, std::size_t row) {
 }  // namespace
 
 wait_graph::wait_graph(const sql::result& rows) {
-    constexpr std::size_t columns_of_leases = 9;  // mode_deadlocks has five more
-    const bool has_modes = rows.columns() > columns_of_leases;
     std::map<std::pair<session_id, std::string>, party> parties;
     const auto party_of = [&](session_id session, std::string_view label) {
         return parties.try_emplace({session, std::string{label}}, parties.size()).first->second;
@@ -48,27 +46,28 @@ wait_graph::wait_graph(const sql::result& rows) {
         const auto ticket = rows.maybe_integer<ticket_no>(row, 1);
         const auto session = session_id{sql::shown_integer(rows, row, 3)};
         const auto label = rows.text(row, 4);
-        vertex made{.kind = has_modes ? sql::shown_integer(rows, row, 9) : 0,
-                    .name = std::string{rows.text(row, 0)},
-                    .holds = !ticket.has_value(),
-                    .ticket = ticket.value_or(ticket_no{}),
-                    .grant_id = rows.maybe_integer<grant_id>(row, 2).value_or(grant_id{}),
-                    .session = session,
-                    .permits = has_modes ? sql::shown_integer(rows, row, 10) : 0,
-                    .made = {static_cast<std::int64_t>(ticket.value_or(ticket_no{})), 0, 0},
-                    .self = party_of(session, label),
-                    .blocked = {},
-                    .base = {},
-                    .blocks_a_hold = false,
-                    .who = describe(rows, row)};
+        vertex made{
+            .name = std::string{rows.text(row, 0)},
+            .holds = !ticket.has_value(),
+            .ticket = ticket.value_or(ticket_no{}),
+            .grant_id = rows.maybe_integer<grant_id>(row, 2).value_or(grant_id{}),
+            .session = session,
+            .weight = rows.maybe_integer(row, 9),
+            .made = {sql::shown_integer(rows, row, 10),
+                     static_cast<std::int64_t>(ticket.value_or(ticket_no{}))},
+            .self = party_of(session, label),
+            .blocked = {},
+            .base = rows.maybe_integer<rowlock::grant_id>(row, 11).value_or(rowlock::grant_id{}),
+            .blocks_a_hold = false,
+            .who = describe(rows, row)};
         if (!made.holds) made.blocked.push_back(made.self);
-        if (has_modes) read_modes(rows, row, made, party_of);
+        read_blocked(rows, row, made, party_of);
         vertices_.push_back(std::move(made));
     }
     name_bases();
     entries_of_.resize(parties.size());
     const auto place = [](const vertex& of) {
-        return std::tuple{of.kind, std::string_view{of.name}, !of.holds, of.ticket};
+        return std::tuple{std::string_view{of.name}, !of.holds, of.ticket};
     };
     std::ranges::sort(vertices_, {}, place);
     for (std::size_t i = 0; i < vertices_.size(); ++i) {
@@ -78,14 +77,11 @@ wait_graph::wait_graph(const sql::result& rows) {
 
 /// Of an entry of readers `self` is their thread: the hold is not there yet.
 template <typename PartyOf>
-void wait_graph::read_modes(const sql::result& rows, std::size_t row, vertex& made,
-                            PartyOf party_of) {
-    made.made = {sql::shown_integer(rows, row, 11), made.kind,
-                 static_cast<std::int64_t>(made.ticket)};
-    made.base = rows.maybe_integer<rowlock::grant_id>(row, 12).value_or(rowlock::grant_id{});
-    if (made.holds || rows.is_null(row, 13)) return;
+void wait_graph::read_blocked(const sql::result& rows, std::size_t row, vertex& made,
+                              PartyOf party_of) {
+    if (made.holds || rows.is_null(row, 12)) return;
     const bool of_readers = rows.text(row, 4).starts_with(label_of_readers);
-    for (const auto each : labels_in(rows.text(row, 13))) {
+    for (const auto each : labels_in(rows.text(row, 12))) {
         const party blocked = party_of(made.session, each);
         if (of_readers && !each.starts_with(label_of_readers)) made.self = blocked;
         made.blocked.push_back(blocked);
@@ -113,10 +109,10 @@ void wait_graph::name_bases() {
 
 /// What an upgrade wants, or has brought, stands for the exclusive mode.
 bool wait_graph::fits(const vertex& holder, const vertex& entry) {
-    if (holder.kind == 0) return false;
+    if (!holder.weight || !entry.weight) return false;
     constexpr auto all = permits_for(lock_mode::exclusive);
-    const auto of = [](std::int64_t permits) { return mode_for(permits) ? permits : all; };
-    return of(holder.permits) + of(entry.permits) <= all;
+    const auto of = [](std::int64_t weight) { return mode_for(weight) ? weight : all; };
+    return of(*holder.weight) + of(*entry.weight) <= all;
 }
 
 /// Walks from one entry to what it waits for, through older entries only, shortest paths first.
@@ -150,11 +146,9 @@ private:
     /// Returns the last step of a cycle, or nullopt.
     std::optional<step> follow(std::size_t from) {
         const vertex& entry = graph_.vertices_[from];
-        const auto lock = [](const vertex& of) {
-            return std::pair{of.kind, std::string_view{of.name}};
-        };
-        const auto first = std::ranges::lower_bound(graph_.vertices_, lock(entry), {}, lock);
-        for (auto it = first; it != graph_.vertices_.end() && lock(*it) == lock(entry); ++it) {
+        const auto first =
+            std::ranges::lower_bound(graph_.vertices_, entry.name, {}, &vertex::name);
+        for (auto it = first; it != graph_.vertices_.end() && it->name == entry.name; ++it) {
             if (!it->holds && it->ticket >= entry.ticket) break;
             if (has(entry, it->self) || (it->holds && fits(*it, entry))) continue;
             if (it->holds && it->grant_id != rowlock::grant_id{} && it->grant_id == entry.base) {
@@ -162,7 +156,7 @@ private:
             }
             const auto obstacle = static_cast<std::size_t>(it - graph_.vertices_.begin());
             if (it->holds ? has(start_, it->self) : it->self == start_.self) {
-                if (lock(*it) != lock(start_) || &*it == &start_) return step{from, obstacle};
+                if (it->name != start_.name || &*it == &start_) return step{from, obstacle};
             } else if (met_.insert(obstacle).second) {
                 go_on({from, obstacle});
             }
@@ -175,14 +169,15 @@ private:
     }
 
     /// Continues with what the party of the obstacle waits for itself. An entry before ours in the
-    /// queue of a lease waits for the same holder; in that of a shared_mutex perhaps for another,
+    /// queue waits for the same holders, and if ours wants a part of the lock, perhaps for one
     /// beside which ours fits.
     void go_on(const step& way) {
         const vertex& obstacle = graph_.vertices_[way.obstacle];
         for (const std::size_t next : graph_.entries_of_[obstacle.self]) {
             const vertex& entry = graph_.vertices_[next];
-            const bool same = entry.kind == obstacle.kind && entry.name == obstacle.name;
-            const bool itself = next == way.obstacle && obstacle.kind != 0;
+            const bool same = entry.name == obstacle.name;
+            const bool itself =
+                next == way.obstacle && graph_.vertices_[way.entry].weight.has_value();
             const bool younger = entry.blocks_a_hold && entry.made >= start_.made;
             if (younger || (same && !itself) || !from_.emplace(next, way).second) continue;
             open_.push(next);

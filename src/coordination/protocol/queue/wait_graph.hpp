@@ -23,7 +23,7 @@ namespace rowlock::protocol {
 /// keeps a hold gives way: every member finds the same one, so exactly one does.
 class wait_graph {
 public:
-    /// @param rows of the statement `deadlocks`, which knows leases alone, or `mode_deadlocks`
+    /// @param rows of the statement `deadlocks`
     explicit wait_graph(const sql::result& rows);
 
     /// One cycle for each entry that is the youngest of a cycle: of `session`, or of any.
@@ -39,17 +39,16 @@ public:
 
 private:
     using party = std::size_t;
-    /// When an entry was made, by one order for all queues: the time, which two may share, the kind
-    /// of the lock, and the ticket, which is unique within a kind.
-    using age = std::array<std::int64_t, 3>;
+    /// When an entry was made, by one order for all queues: the time, which two may share, and the
+    /// ticket.
+    using age = std::array<std::int64_t, 2>;
     struct vertex {
-        std::int64_t kind;  ///< of the lock: 0 a lease, 1 a shared_mutex
         std::string name;
         bool holds;
         ticket_no ticket;
         rowlock::grant_id grant_id;
         session_id session;
-        std::int64_t permits;  ///< of a shared_mutex: held, or waited for
+        std::optional<std::int64_t> weight;  ///< held, or waited for; nullopt: all of the lock
         age made;
         party self;                  ///< of a holder, its label; of an entry, its thread
         std::vector<party> blocked;  ///< of an entry: parties that it keeps waiting
@@ -60,8 +59,8 @@ private:
     class search;
 
     template <typename PartyOf>
-    static void read_modes(const sql::result& rows, std::size_t row, vertex& made,
-                           PartyOf party_of);
+    static void read_blocked(const sql::result& rows, std::size_t row, vertex& made,
+                             PartyOf party_of);
     void name_bases();
     [[nodiscard]] static bool fits(const vertex& holder, const vertex& entry);
 

@@ -7,11 +7,8 @@
 
 namespace rowlock::protocol {
 
-/// A semaphore and a shared_mutex cannot share a name: they are counted in one table.
-/// @throws error errc::invalid_options if the name is of the other kind
-void require_kind(std::string_view name, counter_kind found, counter_kind wanted);
-
-/// The error for a name that leases use.
-[[nodiscard]] error name_of_leases(std::string_view name, counter_kind wanted);
+/// Modes are of any lock but a semaphore.
+/// @throws error errc::invalid_options if the name is a semaphore's
+void require_modes(std::string_view name, bool is_semaphore);
 
 }  // namespace rowlock::protocol

@@ -1,4 +1,3 @@
-#include "coordination/protocol/queue/wait_graph.hpp"
 #include "coordination/protocol/semaphore/counter_names.hpp"
 #include "coordination/protocol/semaphore/semaphore_dialects.hpp"
 #include "sql/damaged.hpp"
@@ -30,15 +29,8 @@ int number_of(counter_kind kind) {
 
 void require_capacity(std::string_view name, std::int64_t capacity) {
     if (capacity < 0 || capacity > largest_capacity) {
-        throw invalid(name, "its capacity must be from 0 to 1000000000000");
+        throw invalid(name, "its capacity must be from 0 to 999999999");
     }
-}
-
-std::vector<std::string> names_in(const sql::result& rows) {
-    std::vector<std::string> names;
-    names.reserve(rows.rows());
-    for (std::size_t row = 0; row < rows.rows(); ++row) names.emplace_back(rows.text(row, 0));
-    return names;
 }
 
 /// Reads the columns of the fragment semaphore_info.
@@ -60,20 +52,11 @@ milliseconds time_of(const sql::result& rows, std::size_t row, std::size_t colum
 
 }  // namespace
 
-void require_kind(std::string_view name, counter_kind found, counter_kind wanted) {
-    if (found == wanted) return;
-    const std::string which = "\"" + std::string{name} + "\"";
+void require_modes(std::string_view name, bool is_semaphore) {
+    if (!is_semaphore) return;
     throw error{errc::invalid_options,
-                wanted == counter_kind::semaphore
-                    ? which + " is the name of a shared_mutex: choose another for the semaphore"
-                    : which + " is the name of a semaphore: choose another for the shared_mutex"};
-}
-
-error name_of_leases(std::string_view name, counter_kind wanted) {
-    const std::string what = wanted == counter_kind::semaphore ? "semaphore" : "shared_mutex";
-    return {errc::invalid_options, "\"" + std::string{name} +
-                                       "\" is the name of a lease or mutex, which a " + what +
-                                       " would not exclude: choose another for the " + what};
+                "\"" + std::string{name} +
+                    "\" is the name of a semaphore: choose another for the shared_mutex"};
 }
 
 void common_semaphore_protocol::check_time(sql::deadline until) {
@@ -86,18 +69,15 @@ void common_semaphore_protocol::check_time(sql::deadline until) {
 common_semaphore_protocol::common_semaphore_protocol(const sql::statement_set& statements)
     : set_capacity_{statements("set_capacity")},
       create_{statements("create_semaphore")},
+      make_row_{statements("restore_lease")},
       state_{statements("semaphore_state")},
       find_{statements("find_permits")},
-      entries_{statements("permit_entries")},
       holders_{statements("permit_holders")},
       expired_{statements("expired_holders")},
       permits_of_{statements("permits_of")},
-      names_of_{statements("semaphores_of_session")},
-      neglected_{statements("semaphores_to_tend")},
+      neglected_{statements("holds_to_tend")},
       lock_{statements("lock_semaphore")},
       correct_{statements("correct_counter")},
-      idle_{statements("idle_shared_mutexes")},
-      delete_{statements("delete_shared_mutex")},
       exists_{statements("counter_exists")},
       inspect_{statements("inspect_semaphore")},
       list_{statements("list_semaphores")},
@@ -112,8 +92,6 @@ common_semaphore_protocol::common_semaphore_protocol(const sql::statement_set& s
       session_{statements("session_state")},
       raise_token_{statements("raise_counter_token")},
       reclaim_{statements("reclaim_permit")},
-      any_{statements("any_permits")},
-      deadlocks_{statements("mode_deadlocks")},
       recheck_{statements("recheck_permit")} {}
 
 attempt common_semaphore_protocol::acquire(sql::connection& db, const grant_request& request,
@@ -141,11 +119,12 @@ std::vector<std::optional<attempt>> common_semaphore_protocol::acquire_together(
         if (tokens.empty()) throw;
         return found;
     }
-    if (seen->kind != first.permits.of || !seen->session_live) return found;
+    if (!seen->present || seen->kind() != first.permits.of || !seen->session_live) return found;
     for (std::size_t i = tokens.size(); i < requests.size(); ++i) {
         const auto permits = requests[i].permits.count;
-        if (permits > *seen->capacity || (!seen->waited && seen->has(permits))) continue;
-        found[i] = {outcome::held, 0, {.session_live = true, .waited = seen->waited}};
+        if (seen->capacity && permits > *seen->capacity) continue;
+        if (!seen->waited && seen->has(permits)) continue;
+        found[i] = {outcome::held, 0, seen->seen()};
     }
     return found;
 }
@@ -155,19 +134,23 @@ attempt common_semaphore_protocol::judge(sql::connection& db, const grant_reques
                                          sql::deadline until) const {
     const auto& wanted = request.permits;
     const auto seen = state_of(db, request.name, request.session, until);
-    if (!seen.capacity && wanted.of == counter_kind::shared_mutex) {
-        create_shared_mutex(db, request.name, until);
-        return {outcome::contested, 0, {.session_live = seen.session_live}};
+    if (wanted.of == counter_kind::shared_mutex) {
+        require_modes(request.name, seen.capacity.has_value());
+        if (!seen.present) {
+            make_row(db, request.name, until);
+            return {outcome::contested, 0, {.session_live = seen.session_live}};
+        }
+    } else if (!seen.capacity) {
+        throw invalid(request.name, "it has no capacity yet: set one first");
     }
-    if (!seen.capacity) throw invalid(request.name, "it has no capacity yet: set one first");
-    require_kind(request.name, *seen.kind, wanted.of);
-    if (wanted.count > *seen.capacity) {
+    if (seen.capacity && wanted.count > *seen.capacity) {
         throw invalid(request.name,
                       std::to_string(wanted.count) + " permits were asked for, and it has " +
                           std::to_string(*seen.capacity) + " in all: this could never succeed");
     }
     const bool waited = seen.waited && !wanted.is_upgrade();
-    attempt found{outcome::held, 0, {.session_live = seen.session_live, .waited = waited}};
+    attempt found{outcome::held, 0, seen.seen()};
+    found.seen.waited = waited;
     if (!seen.session_live) {
         found.what = outcome::session_dead;
     } else if (!waited && seen.has(wanted.count)) {
@@ -197,38 +180,34 @@ release_outcome common_semaphore_protocol::release(sql::connection& db, std::str
 
 void common_semaphore_protocol::set_capacity(sql::connection& db, std::string_view name,
                                              std::int64_t capacity, sql::deadline until) const {
-    if (create(db, name, capacity, until)) return;
-    if (const auto seen = state_of(db, name, {}, until); seen.kind) {
-        require_kind(name, *seen.kind, counter_kind::semaphore);
-    }
-    sql::run(db, set_capacity_, until, name, capacity);
+    if (!create(db, name, capacity, until)) sql::run(db, set_capacity_, until, name, capacity);
 }
 
 bool common_semaphore_protocol::create(sql::connection& db, std::string_view name,
                                        std::int64_t capacity, sql::deadline until) const {
     require_capacity(name, capacity);
-    return make(db, name, capacity, counter_kind::semaphore, until);
-}
-
-bool common_semaphore_protocol::create_shared_mutex(sql::connection& db, std::string_view name,
-                                                    sql::deadline until) const {
-    return make(db, name, permits_for(lock_mode::exclusive), counter_kind::shared_mutex, until);
-}
-
-bool common_semaphore_protocol::make(sql::connection& db, std::string_view name,
-                                     std::int64_t capacity, counter_kind kind,
-                                     sql::deadline until) const {
-    try {
-        if (sql::run(db, create_, until, name, capacity, number_of(kind)).affected() == 1) {
-            return true;
-        }
-    } catch (const error& failure) {
-        // A statement without a conflict clause reports it as an error.
-        if (failure.kind() != errc::unique_violation) throw;
-        return false;
+    for (int looks = 0; looks < 16; ++looks) {
+        if (sql::run(db, create_, until, name, capacity).affected() == 1) return true;
+        const auto seen = state_of(db, name, {}, until);
+        if (seen.capacity) return false;
+        if (seen.sole || seen.used > 0 || seen.waited) break;
+        // Free, at the floor; to become a semaphore raises the token. Another client may make it.
+        if (!seen.present) make_row(db, name, until);
     }
-    if (!state_of(db, name, {}, until).capacity) throw name_of_leases(name, kind);
-    return false;
+    throw error{errc::invalid_options,
+                "\"" + std::string{name} +
+                    "\" is the name of a lock that is held or waited for: choose another for the "
+                    "semaphore, or make it while that is free"};
+}
+
+/// A take needs a row. The reaper deletes that of a lock that was not in use for long.
+void common_semaphore_protocol::make_row(sql::connection& db, std::string_view name,
+                                         sql::deadline until) const {
+    try {
+        sql::run(db, make_row_, until, name);
+    } catch (const error& failure) {
+        if (!another_inserts(failure)) throw;
+    }
 }
 
 /// The number that is lowered is the one that was read, or nothing happens: then it is read again.
@@ -259,11 +238,16 @@ common_semaphore_protocol::state common_semaphore_protocol::state_of(sql::connec
                                                                      session_id session,
                                                                      sql::deadline until) const {
     const auto row = sql::run(db, state_, until, name, session);
-    return {.capacity = row.maybe_integer(0, 0),
-            .used = row.maybe_integer(0, 1).value_or(0),
-            .session_live = row.integer(0, 2) != 0,
-            .waited = row.integer(0, 3) != 0,
-            .kind = row.maybe_integer<counter_kind>(0, 4)};
+    return {
+        .present = !row.is_null(0, 1),
+        .capacity = row.maybe_integer(0, 0),
+        .used = row.maybe_integer(0, 1).value_or(0),
+        .session_live = row.integer(0, 2) != 0,
+        .waited = row.integer(0, 3) != 0,
+        .sole = row.integer(0, 4) != 0,
+        .holder = row.maybe_integer<session_id>(0, 5).value_or(session_id{}),
+        .holders_grant = row.maybe_integer<rowlock::grant_id>(0, 6).value_or(rowlock::grant_id{}),
+        .retained = row.integer(0, 7) != 0};
 }
 
 std::optional<common_semaphore_protocol::found_hold> common_semaphore_protocol::read(
@@ -274,30 +258,22 @@ std::optional<common_semaphore_protocol::found_hold> common_semaphore_protocol::
     return found_hold{{row.integer(0, 0), row.maybe_integer(0, 1)}, row.integer(0, 2)};
 }
 
-permit_entries common_semaphore_protocol::entries_of(sql::connection& db, session_id session,
-                                                     sql::deadline until) const {
-    const auto rows = sql::run(db, entries_, until, session);
-    permit_entries found{rows.integer(0, 0) != 0, {}};
-    for (std::size_t row = 0; row < rows.rows(); ++row) {
-        if (rows.is_null(row, 1)) continue;
-        found.waiting.push_back({.name = std::string{rows.text(row, 1)},
-                                 .grant_id = rows.integer<grant_id>(row, 2),
-                                 .ticket = rows.integer<ticket_no>(row, 3),
-                                 .position = rows.integer(row, 4),
-                                 .servable = rows.integer(row, 5) != 0,
-                                 .counted = rows.integer(row, 6) != 0,
-                                 .behind_several = rows.integer(row, 7) > 1});
-    }
-    return found;
-}
-
 permit_holders common_semaphore_protocol::holders_of(sql::connection& db, std::string_view name,
                                                      sql::deadline until) const {
     const auto row = sql::run(db, holders_, until, name);
-    return {.expired = row.integer(0, 0) != 0,
-            .over = row.integer(0, 1) != 0,
-            .free = row.maybe_integer(0, 3).value_or(0),
-            .remaining = microseconds{row.maybe_integer(0, 2).value_or(0)}};
+    permit_holders found{.expired = row.integer(0, 0) != 0,
+                         .over = row.integer(0, 1) != 0,
+                         .free = row.maybe_integer(0, 3).value_or(0),
+                         .remaining = microseconds{row.maybe_integer(0, 2).value_or(0)}};
+    if (const auto session = row.maybe_integer<session_id>(0, 4)) {
+        const bool gone = row.integer(0, 6) != 0;
+        const bool expired = !gone && row.integer(0, 7) != 0;
+        found.sole = {*session, row.integer(0, 5),           gone,
+                      expired,  row.integer<grant_id>(0, 9), row.integer(0, 10) != 0};
+        const microseconds left{row.maybe_integer(0, 8).value_or(0)};
+        if (!gone && !expired) found.remaining = left;  // nobody else holds anything
+    }
+    return found;
 }
 
 std::vector<session_id> common_semaphore_protocol::expired_holders(sql::connection& db,
@@ -326,16 +302,6 @@ std::vector<session_lease> common_semaphore_protocol::permits_of(sql::connection
     return found;
 }
 
-bool common_semaphore_protocol::any(sql::connection& db, sql::deadline until) const {
-    return sql::run(db, any_, until).integer(0, 0) != 0;
-}
-
-std::vector<deadlock_found> common_semaphore_protocol::deadlocks(sql::connection& db,
-                                                                 session_id session,
-                                                                 sql::deadline until) const {
-    return wait_graph{sql::run(db, deadlocks_, until, session)}.cycles(session);
-}
-
 /// All holds are locked before the first counter, as in a sweep.
 void common_semaphore_protocol::reclaim(sql::connection& db, session_id predecessor,
                                         session_id session, sql::deadline until) const {
@@ -352,12 +318,6 @@ void common_semaphore_protocol::reclaim(sql::connection& db, session_id predeces
         sql::run(db, raise_token_, until, hold.name);
         sql::run(db, reclaim_, until, hold.name, hold.grant_id, predecessor, session);
     }
-}
-
-std::vector<std::string> common_semaphore_protocol::names_of(sql::connection& db,
-                                                             session_id session,
-                                                             sql::deadline until) const {
-    return names_in(sql::run(db, names_of_, until, session));
 }
 
 std::vector<neglected_semaphore> common_semaphore_protocol::neglected(sql::connection& db,
@@ -379,23 +339,6 @@ bool common_semaphore_protocol::correct(sql::connection& db, std::string_view na
     const bool changed = sql::run(db, correct_, until, name).affected() == 1;
     transaction.commit(until);
     return changed;
-}
-
-std::vector<idle_shared_mutex> common_semaphore_protocol::idle_shared_mutexes(
-    sql::connection& db, std::string_view after, std::int64_t limit, std::int64_t retention_us,
-    sql::deadline until) const {
-    const auto rows = sql::run(db, idle_, until, after, limit, retention_us);
-    std::vector<idle_shared_mutex> found;
-    for (std::size_t row = 0; row < rows.rows(); ++row) {
-        found.push_back(
-            {std::string{rows.text(row, 0)}, rows.integer(row, 1), rows.integer(row, 2) != 0});
-    }
-    return found;
-}
-
-bool common_semaphore_protocol::delete_shared_mutex(sql::connection& db, std::string_view name,
-                                                    std::int64_t token, sql::deadline until) const {
-    return sql::run(db, delete_, until, name, token).affected() == 1;
 }
 
 std::optional<hold_id> common_semaphore_protocol::hold_to_end(sql::connection& db,
@@ -531,7 +474,7 @@ std::vector<held_permits> common_semaphore_protocol::holders(sql::connection& db
 std::vector<permit_waiter> common_semaphore_protocol::queue(sql::connection& db,
                                                             std::string_view name,
                                                             sql::deadline until) const {
-    const auto rows = sql::run(db, queue_, until, name, 1);
+    const auto rows = sql::run(db, queue_, until, name);
     std::vector<permit_waiter> all;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         all.push_back({.who = {.name = std::string{name},
@@ -545,7 +488,8 @@ std::vector<permit_waiter> common_semaphore_protocol::queue(sql::connection& db,
                                .note = text_of(rows, row, 6),
                                .pid = sql::shown_integer(rows, row, 7),
                                .waited = time_of(rows, row, 8)},
-                       .permits = sql::shown_integer(rows, row, 11)});
+                       .permits = rows.is_null(row, 11) ? permits_for(lock_mode::exclusive)
+                                                        : sql::shown_integer(rows, row, 11)});
     }
     return all;
 }

@@ -38,14 +38,10 @@ public:
                       sql::deadline until) const override;
     bool create(sql::connection& db, std::string_view name, std::int64_t capacity,
                 sql::deadline until) const override;
-    bool create_shared_mutex(sql::connection& db, std::string_view name,
-                             sql::deadline until) const override;
     bool shrink(sql::connection& db, std::string_view name, session_id session, grant_id grant_id,
                 std::int64_t to, sql::deadline until) const override;
     std::int64_t sweep(sql::connection& db, std::string_view name,
                        sql::deadline until) const override;
-    [[nodiscard]] permit_entries entries_of(sql::connection& db, session_id session,
-                                            sql::deadline until) const override;
     [[nodiscard]] permit_holders holders_of(sql::connection& db, std::string_view name,
                                             sql::deadline until) const override;
     [[nodiscard]] std::vector<session_id> expired_holders(sql::connection& db,
@@ -53,23 +49,13 @@ public:
                                                           sql::deadline until) const override;
     [[nodiscard]] std::vector<session_lease> permits_of(sql::connection& db, session_id session,
                                                         sql::deadline until) const override;
-    [[nodiscard]] bool any(sql::connection& db, sql::deadline until) const override;
-    [[nodiscard]] std::vector<deadlock_found> deadlocks(sql::connection& db, session_id session,
-                                                        sql::deadline until) const override;
     void reclaim(sql::connection& db, session_id predecessor, session_id session,
                  sql::deadline until) const override;
-    [[nodiscard]] std::vector<std::string> names_of(sql::connection& db, session_id session,
-                                                    sql::deadline until) const override;
     [[nodiscard]] std::vector<neglected_semaphore> neglected(sql::connection& db,
                                                              std::string_view after,
                                                              std::int64_t limit,
                                                              sql::deadline until) const override;
     bool correct(sql::connection& db, std::string_view name, sql::deadline until) const override;
-    [[nodiscard]] std::vector<idle_shared_mutex> idle_shared_mutexes(
-        sql::connection& db, std::string_view after, std::int64_t limit, std::int64_t retention_us,
-        sql::deadline until) const override;
-    bool delete_shared_mutex(sql::connection& db, std::string_view name, std::int64_t token,
-                             sql::deadline until) const override;
     [[nodiscard]] extension extend(sql::connection& db, std::string_view name, session_id session,
                                    grant_id grant_id, std::chrono::microseconds by,
                                    std::int64_t revision, sql::deadline until) const override;
@@ -121,15 +107,31 @@ protected:
     /// @throws error errc::timed_out behind the deadline
     static void check_time(sql::deadline until);
 
-    /// A semaphore, and the session that asks.
+    /// A lock, and the session that asks.
     struct state {
-        std::optional<std::int64_t> capacity{};  ///< nullopt: there is none
+        bool present = false;                    ///< it has a row
+        std::optional<std::int64_t> capacity{};  ///< of a semaphore
         std::int64_t used = 0;
         bool session_live = false;
         bool waited = false;
-        std::optional<counter_kind> kind{};
+        bool sole = false;  ///< the row names a sole holder, alive or not
+        session_id holder{};
+        rowlock::grant_id holders_grant{};
+        bool retained = false;  ///< its client may have no thread that holds it
+        /// What an attempt that found no room reports.
+        [[nodiscard]] lease_probe seen() const {
+            return {.session_live = session_live,
+                    .grant_id = holders_grant,
+                    .session = holder,
+                    .waited = waited,
+                    .retained = retained};
+        }
+        [[nodiscard]] counter_kind kind() const {
+            return capacity ? counter_kind::semaphore : counter_kind::shared_mutex;
+        }
         [[nodiscard]] bool has(std::int64_t permits) const {
-            return capacity && permits <= *capacity - used;
+            const auto all = capacity.value_or(permits_for(lock_mode::exclusive));
+            return present && !sole && permits <= all - used;
         }
     };
     [[nodiscard]] state state_of(sql::connection& db, std::string_view name, session_id session,
@@ -146,15 +148,14 @@ protected:
 private:
     [[nodiscard]] attempt judge(sql::connection& db, const grant_request& request,
                                 sql::deadline until) const;
-    bool make(sql::connection& db, std::string_view name, std::int64_t capacity, counter_kind kind,
-              sql::deadline until) const;
+    void make_row(sql::connection& db, std::string_view name, sql::deadline until) const;
     [[nodiscard]] std::optional<hold_id> hold_to_end(sql::connection& db, std::string_view name,
                                                      std::int64_t token, sql::deadline until) const;
 
-    const sql::statement set_capacity_, create_, state_, find_, entries_, holders_, expired_,
-        permits_of_, names_of_, neglected_, lock_, correct_, idle_, delete_, exists_, inspect_,
-        list_, holders_for_people_, queue_, to_end_, lock_hold_, shorten_, end_, bump_revision_,
-        extend_, session_, raise_token_, reclaim_, any_, deadlocks_, recheck_;
+    const sql::statement set_capacity_, create_, make_row_, state_, find_, holders_, expired_,
+        permits_of_, neglected_, lock_, correct_, exists_, inspect_, list_, holders_for_people_,
+        queue_, to_end_, lock_hold_, shorten_, end_, bump_revision_, extend_, session_,
+        raise_token_, reclaim_, recheck_;
 };
 
 }  // namespace rowlock::protocol

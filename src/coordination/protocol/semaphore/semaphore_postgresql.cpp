@@ -31,7 +31,6 @@ public:
           give_{statements("give_permits")},
           give_together_{statements("give_permits_together")},
           shrink_{statements("shrink_permits")},
-          grant_{statements("grant_permits")},
           sweep_{statements("sweep_permits")} {}
 
     /// What this reads is committed; the flush makes it durable, if the server did not crash in
@@ -60,22 +59,6 @@ public:
             if (at != holds.end()) ended[static_cast<std::size_t>(at - holds.begin())] = true;
         }
         return ended;
-    }
-
-    granted_permits grant_next(sql::connection& db, std::string_view name,
-                               sql::deadline until) const override {
-        constexpr std::size_t at_once = 256;
-        const auto rows = sql::run(db, grant_, until, name);
-        granted_permits granted{.served = {}, .more = rows.rows() == at_once};
-        for (std::size_t row = 0; row < rows.rows(); ++row) {
-            granted.served.push_back({.session = rows.integer<session_id>(row, 0),
-                                      .grant_id = rows.integer<grant_id>(row, 1),
-                                      .token = rows.integer(row, 2),
-                                      .to = {.number = rows.integer(row, 3),
-                                             .secret = std::string{rows.text(row, 4)},
-                                             .mailbox = rows.maybe_integer(row, 5)}});
-        }
-        return granted;
     }
 
 private:
@@ -215,7 +198,7 @@ private:
     }
 
     const sql::statement take_, take_together_, flush_, flush_taken_, give_, give_together_,
-        shrink_, grant_, sweep_;
+        shrink_, sweep_;
 };
 
 }  // namespace

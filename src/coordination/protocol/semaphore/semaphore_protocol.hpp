@@ -18,16 +18,13 @@
 #include <string_view>
 #include <vector>
 
-/// Semaphores: a number of permits, of which each hold has some. A shared_mutex is one whose
-/// permits stand for modes. Each transition is one conditional statement or one short transaction,
-/// and every end of a hold lowers the counter in the same one: `used` is the sum of the holds in
-/// every committed state. No state, no retries, no clocks. The rule of the queues holds here too:
-/// after each release, sweep, set_capacity, enqueue and cancel the client calls grant_next, in a
-/// commit of its own.
+/// Counted holds of a lock: permits of a semaphore, or modes of a shared_mutex, for which the
+/// number of permits stands. Each transition is one conditional statement or one short transaction,
+/// and every end of a hold lowers the lock's row in the same one: `used` is the sum of the holds in
+/// every committed state. Nobody takes any while a sole holder has all of the lock. No state, no
+/// retries, no clocks. The rule of the queues holds here too: after each release, sweep,
+/// set_capacity, enqueue and cancel the client calls queue_protocol::serve, in a commit of its own.
 namespace rowlock::protocol {
-
-/// Sums of permits stay far below what a number can count.
-inline constexpr std::int64_t largest_capacity = 1'000'000'000'000;
 
 /// How many permits a mode of a shared_mutex takes: any number of shared holds fit beside each
 /// other and beside one upgradeable hold, a second upgradeable hold does not fit, and nothing fits
@@ -42,8 +39,12 @@ inline constexpr std::int64_t largest_capacity = 1'000'000'000'000;
         case lock_mode::exclusive:
             break;
     }
-    return 2 * upgradeable - 1;
+    return all_of_a_lock;
 }
+
+/// Of a semaphore: fewer permits than any mode but shared takes. An entry for a mode that outlives
+/// its name's change into a semaphore is granted nothing that others have not.
+inline constexpr std::int64_t largest_capacity = permits_for(lock_mode::upgradeable) - 1;
 
 /// The mode that so many permits stand for; nullopt if they are part of a hold, as of an upgrade.
 [[nodiscard]] constexpr std::optional<lock_mode> mode_for(std::int64_t permits) noexcept {
@@ -53,34 +54,32 @@ inline constexpr std::int64_t largest_capacity = 1'000'000'000'000;
     return std::nullopt;
 }
 
-/// The state of one of our entries in the queue of a semaphore.
-struct permit_entry {
-    std::string name;
-    rowlock::grant_id grant_id;
-    ticket_no ticket;
-    std::int64_t position;  ///< 1 = is served next; dead waiters are not counted
-    bool servable;          ///< the first waiter of its queue can be served: run grant_next
-    bool counted;           ///< false: the counter was deleted; create() it
-    bool behind_several;    ///< that waiter is one of a request for several: it takes them itself
-};
-
-struct permit_entries {
-    bool session_live;  ///< our session is live
-    std::vector<permit_entry> waiting;
-};
-
-/// Whether permits can be taken back from holders. One snapshot.
+/// Whether what the holders of a lock have can be taken back. One snapshot.
 struct permit_holders {
     bool expired = false;   ///< a session has expired, and must be ended first (expired_holders)
     bool over = false;      ///< there are holds that have ended: sweep
     std::int64_t free = 0;  ///< permits that are free; less than 0 after the capacity was lowered
     /// Until the next of the others ends without a heartbeat; 0 if there is none.
     std::chrono::microseconds remaining{0};
+    /// Who has all of the lock.
+    struct sole_holder {
+        session_id session{};
+        std::int64_t token = 0;  ///< of the row
+        bool gone = false;       ///< it has ended: queue_protocol::clear_sole
+        bool expired = false;    ///< its session has expired, and must be ended first
+        rowlock::grant_id grant_id{};
+        bool retained = false;  ///< its client may have no thread that holds it
+    };
+    std::optional<sole_holder> sole{};
+
+    [[nodiscard]] bool can_be_taken_back() const noexcept {
+        return expired || over || (sole && (sole->gone || sole->expired));
+    }
 
     /// Whether so many permits were free, or perhaps will be before any live holder gives some up:
     /// then an attempt that found too few may have looked while another client took some back.
     [[nodiscard]] bool may_have(std::int64_t wanted) const noexcept {
-        return expired || over || free >= wanted;
+        return can_be_taken_back() || (!sole && free >= wanted);
     }
 };
 
@@ -88,13 +87,6 @@ struct permit_holders {
 struct neglected_semaphore {
     std::string name;
     std::int64_t difference;  ///< of the counter and the sum of the holds
-};
-
-/// A shared_mutex that was not in use for long.
-struct idle_shared_mutex {
-    std::string name;
-    std::int64_t token;
-    bool deletable;  ///< the settled token floor covers its token
 };
 
 enum class hold_state : unsigned char { alive, requested, over };
@@ -117,35 +109,24 @@ struct own_hold {
     std::int64_t permits = 0;
 };
 
-/// Waiters that were given permits; and with the token 0 one of a request for several, whose client
-/// is to be woken: it fits, and takes all of them itself (multi_protocol).
-struct granted_permits {
-    std::vector<handed_over> served{};
-    bool more = false;  ///< there may be others that fit
-};
-
 /// As hold_protocol, where acquire() writes nothing if it takes nothing. One implementation a
 /// dialect (make_semaphore_protocol). Thread-safe.
 ///
 /// @throws error of acquire(): errc::invalid_options for less than one permit, more
-/// than the capacity, a semaphore without a capacity, the name of a counter of another kind
+/// than the capacity, a semaphore without a capacity, the name of a lock of another kind
 class semaphore_protocol : public hold_protocol {
 public:
     /// Makes a semaphore, or changes its capacity; below what is used, nothing is granted until
     /// enough has been given back. Idempotent. Two or three round trips.
-    /// @throws error errc::invalid_options for the name of a shared_mutex or a lease
+    /// @throws error errc::invalid_options for the name of a lock that is held or waited for
     virtual void set_capacity(sql::connection& db, std::string_view name, std::int64_t capacity,
                               sql::deadline until) const = 0;
-    /// Makes a semaphore. Returns false, and changes nothing, if one of this name is there, or a
-    /// shared_mutex. One round trip, two if it returns false.
-    /// @throws error errc::invalid_options for the name of a lease
+    /// Makes a semaphore of a name that no lock has, or of a lock that nobody holds or waits for.
+    /// Returns false, and changes nothing, if there is one. One round trip on PostgreSQL, elsewhere
+    /// two; one more if it returns false.
+    /// @throws error errc::invalid_options for the name of a lock that is held or waited for
     virtual bool create(sql::connection& db, std::string_view name, std::int64_t capacity,
                         sql::deadline until) const = 0;
-    /// Makes a shared_mutex. Returns false, and changes nothing, if it is there, or a semaphore of
-    /// this name. One round trip, two if it returns false.
-    /// @throws error errc::invalid_options for the name of a lease
-    virtual bool create_shared_mutex(sql::connection& db, std::string_view name,
-                                     sql::deadline until) const = 0;
     /// acquire() for several requests, by one commit: for as many, from the first on, as fit
     /// together. Returns nullopt for each of which only acquire() can tell. After a lost reply each
     /// grant is looked up by its id. PostgreSQL: one round trip, two if not all were granted; the
@@ -180,19 +161,10 @@ public:
                                            std::chrono::microseconds by, std::int64_t revision,
                                            sql::deadline until) const = 0;
 
-    /// Serves a prefix of the queue that fits: no request overtakes another. Idempotent; any client
-    /// may run it, and repeats it while there may be more. What was granted may not be durable, and
-    /// the tokens of MySQL and SQLite are hints: a waiter reads its own (served). If it fails after
-    /// some were served, it returns those, with `more`.
-    [[nodiscard]] virtual granted_permits grant_next(sql::connection& db, std::string_view name,
-                                                     sql::deadline until) const = 0;
     /// Takes back what ended sessions and holds past their deadline have; returns how many permits.
     virtual std::int64_t sweep(sql::connection& db, std::string_view name,
                                sql::deadline until) const = 0;
 
-    /// All entries of a session in the queues of semaphores, in one statement; reads only.
-    [[nodiscard]] virtual permit_entries entries_of(sql::connection& db, session_id session,
-                                                    sql::deadline until) const = 0;
     [[nodiscard]] virtual permit_holders holders_of(sql::connection& db, std::string_view name,
                                                     sql::deadline until) const = 0;
     /// Some of the sessions that hold permits and have expired, but are not ended.
@@ -207,33 +179,14 @@ public:
     /// transaction that has ended that session. Four round trips for each hold.
     virtual void reclaim(sql::connection& db, session_id predecessor, session_id session,
                          sql::deadline until) const = 0;
-    /// The semaphores that the end of this session concerns: sweep() and grant_next() each.
-    [[nodiscard]] virtual std::vector<std::string> names_of(sql::connection& db, session_id session,
-                                                            sql::deadline until) const = 0;
-    /// Whether permits are held or waited for.
-    [[nodiscard]] virtual bool any(sql::connection& db, sql::deadline until) const = 0;
-    /// As queue_protocol::deadlocks, among leases and shared_mutexes.
-    [[nodiscard]] virtual std::vector<deadlock_found> deadlocks(sql::connection& db,
-                                                                session_id session,
-                                                                sql::deadline until) const = 0;
-
     // For the reaper.
-    /// A batch of semaphores, by name, with something to sweep, to grant or to correct.
+    /// A batch of locks, by name, with something to sweep or to correct.
     [[nodiscard]] virtual std::vector<neglected_semaphore> neglected(sql::connection& db,
                                                                      std::string_view after,
                                                                      std::int64_t limit,
                                                                      sql::deadline until) const = 0;
     /// Sets a counter to the sum of its holds. Returns whether it was another number.
     virtual bool correct(sql::connection& db, std::string_view name, sql::deadline until) const = 0;
-    /// A batch of shared_mutexes, by name, that were not in use for so long.
-    [[nodiscard]] virtual std::vector<idle_shared_mutex> idle_shared_mutexes(
-        sql::connection& db, std::string_view after, std::int64_t limit, std::int64_t retention_us,
-        sql::deadline until) const = 0;
-    /// Deletes a shared_mutex, unless it has been used since this token. A waiter whose entry comes
-    /// meanwhile makes it anew.
-    virtual bool delete_shared_mutex(sql::connection& db, std::string_view name, std::int64_t token,
-                                     sql::deadline until) const = 0;
-
     /// The state of a hold, behind any client that has it locked to end it. One round trip.
     [[nodiscard]] virtual hold_state recheck(sql::connection& db, std::string_view name,
                                              session_id session, grant_id grant_id,
@@ -246,7 +199,7 @@ public:
         sql::connection& db, std::string_view name, std::int64_t token, const release_terms& terms,
         sql::deadline until) const = 0;
     /// Ends the grant with that token: its fences fail from then on. Returns false if it is over.
-    /// sweep() and grant_next() follow. Six round trips.
+    /// sweep() and serve() follow. Six round trips.
     /// @param whom what is ended; kept across the attempts of one call: empty at the first
     /// @param by who does it, for people
     virtual bool force_release(sql::connection& db, std::string_view name, std::int64_t token,

@@ -19,7 +19,7 @@ using sql::value;
 
 /// Parameters of insert_permit.
 /// @param behind how many holds follow in the transaction
-std::array<value, 10> hold_of(const grant_request& of, std::size_t behind = 0) {
+std::array<value, 9> hold_of(const grant_request& of, std::size_t behind = 0) {
     return {value{of.name},
             value{of.session},
             value{of.grant_id},
@@ -27,7 +27,6 @@ std::array<value, 10> hold_of(const grant_request& of, std::size_t behind = 0) {
             sql::text_or_null(of.thread),
             sql::text_or_null(of.note),
             value{of.deadline_us},
-            value{static_cast<int>(of.permits.of)},
             value{base_of(of)},
             value{static_cast<std::int64_t>(behind)}};
 }
@@ -45,13 +44,10 @@ two_step_semaphore_protocol::two_step_semaphore_protocol(const sql::statement_se
     : common_semaphore_protocol{statements},
       take_{statements("take_permits")},
       find_several_{statements("find_several_permits")},
-      use_{statements("use_permits")},
       insert_{statements("insert_permit")},
       return_{statements("return_permits")},
       delete_permit_{statements("delete_permit")},
       shrink_permit_{statements("shrink_permit")},
-      next_waiter_{statements("next_permit_waiter")},
-      delete_ticket_{statements("delete_served_ticket")},
       over_{statements("holds_over")},
       lock_now_{statements("lock_permit_now")} {}
 
@@ -62,7 +58,7 @@ std::optional<std::int64_t> two_step_semaphore_protocol::take(sql::connection& d
                                                               sql::deadline until) const {
     const auto& wanted = request.permits;
     const auto seen = state_of(db, request.name, request.session, until);
-    if (!seen.has(wanted.count) || seen.kind != wanted.of || !seen.session_live) {
+    if (!seen.has(wanted.count) || seen.kind() != wanted.of || !seen.session_live) {
         return std::nullopt;
     }
     if (seen.waited && !wanted.is_upgrade()) return std::nullopt;
@@ -101,7 +97,7 @@ std::vector<std::int64_t> two_step_semaphore_protocol::take_together(
     sql::connection& db, std::span<const grant_request> requests, sql::deadline until) const {
     const auto& first = requests.front();
     auto seen = state_of(db, first.name, first.session, until);
-    if (seen.kind != first.permits.of || !seen.session_live || seen.waited) return {};
+    if (seen.kind() != first.permits.of || !seen.session_live || seen.waited) return {};
     const auto before = seen.used;
     std::size_t count = 0;
     for (; count < requests.size() && seen.has(requests[count].permits.count); ++count) {
@@ -110,7 +106,7 @@ std::vector<std::int64_t> two_step_semaphore_protocol::take_together(
     if (count == 0) return {};
     requests = requests.first(count);
     const auto counter = counter_of(first, seen.used - before, count);
-    std::vector<std::array<value, 10>> holds;
+    std::vector<std::array<value, 9>> holds;
     std::vector<grant_id> grants;
     for (const auto& each : requests) {
         holds.push_back(hold_of(each, --count));
@@ -198,65 +194,6 @@ bool two_step_semaphore_protocol::shrink_now(sql::connection& db, std::string_vi
     const std::array counter{value{name}, value{from - to}};
     return sql::run_all(
         db, std::array{sql::step{shrink_permit_, hold}, sql::step{return_, counter}}, until);
-}
-
-granted_permits two_step_semaphore_protocol::grant_next(sql::connection& db, std::string_view name,
-                                                        sql::deadline until) const {
-    constexpr std::size_t at_once = 16;
-    granted_permits granted;
-    try {
-        for (; serve_first(db, name, granted.served, until); check_time(until)) {
-            if (granted.served.size() < at_once) continue;
-            granted.more = true;
-            break;
-        }
-    } catch (const error&) {
-        if (granted.served.empty()) throw;
-        granted.more = true;
-    }
-    return granted;
-}
-
-/// A transaction for one waiter. If it changes nothing, the waiter has gone, or permits were taken
-/// meanwhile: the queue is read again, so that no waiter is passed over. Returns false if no other
-/// can be served.
-bool two_step_semaphore_protocol::serve_first(sql::connection& db, std::string_view name,
-                                              std::vector<handed_over>& served,
-                                              sql::deadline until) const {
-    const auto row = sql::run(db, next_waiter_, until, name);
-    if (row.empty() || row.integer(0, 5) > row.integer(0, 1)) return false;
-    const auto text = [&](std::size_t column) {
-        return row.is_null(0, column) ? std::string_view{} : row.text(0, column);
-    };
-    const grant_request next{
-        .name = name,
-        .session = row.integer<session_id>(0, 3),
-        .grant_id = row.integer<grant_id>(0, 4),
-        .thread = text(6),
-        .note = text(7),
-        .deadline_us = row.maybe_integer(0, 8),
-        .permits = {.count = row.integer(0, 5),
-                    .of = row.integer<counter_kind>(0, 12),
-                    .upgrades = row.maybe_integer<grant_id>(0, 13).value_or(grant_id{})}};
-    served.reserve(served.size() + 1);  // so that a grant is not forgotten
-    handed_over done{.session = next.session,
-                     .grant_id = next.grant_id,
-                     .token = row.integer(0, 0),
-                     .to = {.number = row.integer(0, 9),
-                            .secret = std::string{row.text(0, 10)},
-                            .mailbox = row.maybe_integer(0, 11)}};
-    if (row.integer(0, 14) > 1) {
-        done.token = 0;
-        served.push_back(std::move(done));
-        return false;
-    }
-    const std::array counter{value{name}, value{next.permits.count}};
-    const std::array ticket{value{row.integer(0, 2)}};
-    const auto hold = hold_of(next);
-    const std::array steps{sql::step{use_, counter}, sql::step{delete_ticket_, ticket},
-                           sql::step{insert_, hold}};
-    if (sql::run_all(db, steps, until)) served.push_back(std::move(done));
-    return true;
 }
 
 /// Holds in the order of their keys, then the counter: two sweeps cannot wait in a circle, nor a

@@ -17,8 +17,6 @@ public:
                                                      session_id session,
                                                      std::span<const own_hold> holds,
                                                      sql::deadline until) const override;
-    [[nodiscard]] granted_permits grant_next(sql::connection& db, std::string_view name,
-                                             sql::deadline until) const override;
 
 protected:
     explicit two_step_semaphore_protocol(const sql::statement_set& statements);
@@ -41,10 +39,6 @@ protected:
                             sql::deadline /*until*/) const {}
 
 private:
-    /// Serves the first waiter; `served` learns of it. Returns false if it cannot be served.
-    bool serve_first(sql::connection& db, std::string_view name, std::vector<handed_over>& served,
-                     sql::deadline until) const;
-
     struct hold_read {
         own_hold hold;
         std::int64_t token;
@@ -58,8 +52,8 @@ private:
     bool end_holds(sql::connection& db, std::string_view name, session_id session,
                    std::span<const own_hold> holds, sql::deadline until) const;
 
-    const sql::statement take_, find_several_, use_, insert_, return_, delete_permit_,
-        shrink_permit_, next_waiter_, delete_ticket_, over_, lock_now_;
+    const sql::statement take_, find_several_, insert_, return_, delete_permit_, shrink_permit_,
+        over_, lock_now_;
 };
 
 }  // namespace rowlock::protocol

@@ -18,10 +18,10 @@
 -- idle_transaction_timeout.)
 {bounded_select} straight_join count(*), @@session.{idle_limit}
   from (select l.name, l.session, l.token
-          from rowlock_lease l straight_join rowlock_session s
+          from rowlock_lock l straight_join rowlock_session s
          where {is_current}
          limit 1) v
-       straight_join rowlock_lease l
+       straight_join rowlock_lock l
        on l.name = v.name and l.session = v.session and l.token = v.token
   lock in share mode
 
@@ -30,7 +30,7 @@
 -- exclusive from here on: a taker sees the row free once we commit, and ours again if we roll back.
 -- fence_view runs first, to check the session and the transaction's snapshot.
 -- $1 name  $2 session  $3 token  $4 grant id
-{bounded_update} rowlock_lease
+{bounded_update} rowlock_lock
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
        deadline = null, changed_at = greatest({now_in_any_zone}, changed_at)
  where name = $1 and session = $2 and token = $3 and grant_id = $4
@@ -41,7 +41,7 @@
 -- writes afterwards sees the latest row.
 -- $1 name  $2 session  $3 token
 -- → 1 or 0, and the idle limit in force, as in fence
-{bounded_select} count(*), @@session.{idle_limit} from rowlock_lease l straight_join rowlock_session s where {is_current}
+{bounded_select} count(*), @@session.{idle_limit} from rowlock_lock l straight_join rowlock_session s where {is_current}
 
 -- statement fence_write
 -- The fence in a cluster: a shared lock would hold on this server alone, and this server's data may be
@@ -51,7 +51,7 @@
 -- locked until XA COMMIT or ROLLBACK. One row changed if it still has this grant. Finds the row by primary key,
 -- and always changes it.
 -- $1 name  $2 session  $3 token
-{bounded_update} rowlock_lease
+{bounded_update} rowlock_lock
    set changed_at = greatest({now_in_any_zone}, changed_at + 1)
  where name = $1 and session = $2 and token = $3
 
@@ -63,10 +63,10 @@
 -- → as fence
 {bounded_select} straight_join count(*), @@session.{idle_limit}
   from (select l.name, l.grant_id, l.session
-          from rowlock_permit l straight_join rowlock_session s
+          from rowlock_hold l straight_join rowlock_session s
          where {is_current_hold}
          limit 1) v
-       straight_join rowlock_permit l
+       straight_join rowlock_hold l
        on l.name = v.name and l.grant_id = v.grant_id and l.session = v.session
   lock in share mode
 
@@ -74,12 +74,12 @@
 -- As fence_view, of a hold of permits.
 -- $1 name  $2 session  $3 grant id
 -- → 1 or 0, and the idle limit in force, as in fence
-{bounded_select} count(*), @@session.{idle_limit} from rowlock_permit l straight_join rowlock_session s where {is_current_hold}
+{bounded_select} count(*), @@session.{idle_limit} from rowlock_hold l straight_join rowlock_session s where {is_current_hold}
 
 -- statement fence_permits_write
 -- As fence_write, of a hold of permits.
 -- $1 name  $2 session  $3 grant id
-{bounded_update} rowlock_permit set acquired_at = acquired_at + 1
+{bounded_update} rowlock_hold set acquired_at = acquired_at + 1
  where name = $1 and grant_id = $3 and session = $2
 
 -- statement fence_quorum_token

@@ -24,7 +24,7 @@
 with {bounded},
      held as materialized (
          select bounded.lock_timeout, bounded.idle
-           from bounded, rowlock_lease l, rowlock_session s
+           from bounded, rowlock_lock l, rowlock_session s
           where l.name operator(pg_catalog.=) $1::pg_catalog.text
             and l.session operator(pg_catalog.=) $2::bigint
             and l.token operator(pg_catalog.=) $3::bigint
@@ -52,7 +52,7 @@ select case when exists (select from held) then 1
 -- $1 name  $2 session  $3 token  $4 idle limit in ms  $5 longest wait for the row in ms  $6 grant id
 with {bounded},
      freed as (
-         update rowlock_lease l
+         update rowlock_lock l
             set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
                 deadline = null, changed_at = pg_catalog.clock_timestamp()
            from bounded, rowlock_session s
@@ -85,7 +85,7 @@ select case when exists (select from freed) then 1
 with {bounded},
      held as materialized (
          select bounded.lock_timeout, bounded.idle
-           from bounded, rowlock_permit l, rowlock_session s
+           from bounded, rowlock_hold l, rowlock_session s
           where l.name operator(pg_catalog.=) $1::pg_catalog.text
             and l.session operator(pg_catalog.=) $2::bigint
             and l.grant_id operator(pg_catalog.=) $3::bigint

@@ -8,7 +8,7 @@
 update rowlock_session
    set beats = beats + 1, expires_at = {now} + ttl_us
  where id = $2 and ended = 0 and expires_at > {now}
-   and exists (select 1 from rowlock_lease l
+   and exists (select 1 from rowlock_lock l
                 where l.name = $1 and l.session = $2 and l.token = $3
                   and coalesce(l.deadline > {now}, 1))
 
@@ -16,7 +16,7 @@ update rowlock_session
 -- Frees a lease in the caller's transaction if it still has this grant: one row changed. There is one
 -- writer: no client takes the lease before our commit, and a rollback leaves it ours.
 -- $1 name  $2 session  $3 token  $4 grant id
-update rowlock_lease
+update rowlock_lock
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
        deadline = null, changed_at = {now}
  where name = $1 and session = $2 and token = $3 and grant_id = $4
@@ -30,6 +30,6 @@ update rowlock_lease
 update rowlock_session
    set beats = beats + 1, expires_at = {now} + ttl_us
  where id = $2 and ended = 0 and expires_at > {now}
-   and exists (select 1 from rowlock_permit l
+   and exists (select 1 from rowlock_hold l
                 where l.name = $1 and l.session = $2 and l.grant_id = $3
                   and coalesce(l.deadline > {now}, 1))

@@ -22,14 +22,14 @@
 -- server prepares subqueries anew with each execution, and that fragment, with one of its own, took a seventh of the time
 -- of a pair.
 set statement innodb_lock_wait_timeout = 0 for
-update rowlock_lease
+update rowlock_lock
    set token = token + 1, session = $2, grant_id = $3, thread = $4, note = $5,
        acquired_at = {now}, changed_at = {now}, deadline = {now} + $6
  where name = $1 and token = $7 and session is null
    and ($8 = '' or cast(@@global.server_id as char) = $8)
    and (select f.floor from rowlock_session m straight_join rowlock_token_floor f
          where m.id = $2 and m.ended = 0 and m.expires_at > {now} and f.id = 1) <= $7
-   and coalesce(exists (select 1 from rowlock_ticket w where w.name = $1 and w.weight is null), 1) = 0
+   and coalesce(exists (select 1 from rowlock_ticket w where w.name = $1), 1) = 0
 
 -- statement probe_all
 -- Probes several leases in one snapshot: reads only, locks nothing, writes nothing. A name without a row does
@@ -37,16 +37,17 @@ update rowlock_lease
 -- $1 my session  $2 … $17 names; may repeat
 -- → the floor, whether my session lives, name, token, whether it may be granted, its grant id, its
 --   session, whether that has expired, its time left in µs, whether it has a waiter, whether its client may keep
---   it after its release. One row with NULLs if no name has a row.
+--   it after its release; 1 = counted holds are in the way, 2 = it is a semaphore. One row with NULLs if no name has a row.
 select f.floor,
        (select count(*) from rowlock_session m where m.id = $1 and {live}),
        l.name, l.token, {free}, l.grant_id, l.session,
-       coalesce(s.expires_at <= {now}, 0) and not {free},
+       coalesce(s.expires_at <= {now}, 0) and not {holder_gone},
        {until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))},
        case when {free} then {waited_here} else 0 end,
-       coalesce(l.grant_id in (l.retained, - l.retained), 0)
+       coalesce(l.grant_id in (l.retained, - l.retained), 0),
+       case when l.capacity is not null then 2 else coalesce(l.used, 0) <> 0 end
   from rowlock_token_floor f
-       left join rowlock_lease l force index (primary)
+       left join rowlock_lock l force index (primary)
               on l.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
        left join rowlock_session s on s.id = l.session
  where f.id = 1
@@ -81,7 +82,7 @@ set statement innodb_lock_wait_timeout = 0 for
 -- $1 session  $2 the floor that was seen  $3 how many  $4 … $19 names  $20 … $35 grant ids
 -- $36 … $51 threads  $52 … $67 notes  $68 … $83 own deadlines in µs, or NULL
 set statement innodb_lock_wait_timeout = 0 for
-insert into rowlock_lease (name, token, session, grant_id, thread, note,
+insert into rowlock_lock (name, token, session, grant_id, thread, note,
                            acquired_at, changed_at, deadline)
 select elt(n.slot, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19),
        f.floor + 1, $1,
@@ -107,7 +108,7 @@ select elt(n.slot, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $1
 -- $1 … $16 names; may repeat
 -- → name, token, session, grant id
 select l.name, l.token, l.session, l.grant_id
-  from rowlock_lease l force index (primary)
+  from rowlock_lock l force index (primary)
  where l.name in ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
    for update skip locked
 

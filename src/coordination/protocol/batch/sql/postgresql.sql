@@ -11,7 +11,7 @@
 -- If the reply is lost, the grant id finds the row again.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 the token it was freed with
-update rowlock_lease l
+update rowlock_lock l
    set token = $7::bigint + 1, session = $2::bigint, grant_id = $3::bigint, thread = $4::text,
        note = $5::text, acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
        deadline = clock_timestamp() + $6::bigint::float8 * interval '1 microsecond'
@@ -19,7 +19,7 @@ update rowlock_lease l
    and (select f.floor from rowlock_token_floor f) <= $7::bigint
    and exists (select from rowlock_session m where m.id = $2::bigint and {live})
    and (select w.ticket from rowlock_ticket w where w.name = $1::text
-           and w.weight is null and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
+           and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
 
 -- statement reacquire_all
 -- `reacquire` for several leases, by one commit. It may wait for a row, but not for a long transaction's and
@@ -28,7 +28,7 @@ update rowlock_lease l
 -- $1 my session; arrays: $2 names, each once  $3 the tokens they were freed with  $4 grant ids  $5 threads
 -- $6 notes  $7 own deadlines in µs
 -- → grant id of each that was granted
-update rowlock_lease l
+update rowlock_lock l
    set token = r.known + 1, session = $1::bigint, grant_id = r.grant_id, thread = r.thread,
        note = r.note, acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
        deadline = clock_timestamp() + r.deadline_us::float8 * interval '1 microsecond'
@@ -38,12 +38,13 @@ update rowlock_lease l
    and r.known >= (select f.floor from rowlock_token_floor f)
    and exists (select from rowlock_session m where m.id = $1::bigint and {live})
    and (select w.ticket from rowlock_ticket w where w.name = r.name
-           and w.weight is null and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
+           and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
 returning l.grant_id
 
 -- statement acquire_all
--- Grants several leases to one session by one commit: each name that is plainly free (its row freed, or no
--- row yet) and that no client waits for. Send the rest one by one with `acquire`.
+-- Grants several locks to one session by one commit: each name that is plainly free (its row freed, or no
+-- row yet) and that no client waits for. No token is compared: what is judged are the locked row's own columns, counted
+-- holds among them. Send the rest one by one with `acquire`.
 -- Waits for no locked row: a row that is locked, perhaps for long by a fenced transaction, is skipped. If a
 -- row was free and not locked, k has locked it and judged its newest version; the write after that finds it
 -- by its ctid, or not at all if that version is younger than this snapshot: then it is left to `acquire` too.
@@ -65,14 +66,14 @@ with r as materialized (
      k as materialized (
          select r.*, l.place
            from mine, r cross join lateral (
-                select l.ctid as place from rowlock_lease l
-                 where l.name = r.name and l.session is null and l.successor is null
+                select l.ctid as place from rowlock_lock l
+                 where l.name = r.name and l.session is null and l.used = 0 and l.capacity is null and l.successor is null
                    and (select w.ticket from rowlock_ticket w
-                         where w.name = r.name and w.weight is null and w.ticket > coalesce(l.served, 0) - 256
+                         where w.name = r.name and w.ticket > coalesce(l.served, 0) - 256
                          order by w.ticket limit 1) is null
                    for no key update skip locked) l),
      u as (
-         update rowlock_lease l
+         update rowlock_lock l
             set token = greatest(l.token, mine.floor) + 1, session = mine.id,
                 grant_id = k.grant_id, thread = k.thread, note = k.note,
                 acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
@@ -81,13 +82,13 @@ with r as materialized (
           where l.ctid = k.place
          returning l.grant_id, l.token),
      i as (
-         insert into rowlock_lease as l (name, token, session, grant_id, thread, note, acquired_at,
+         insert into rowlock_lock as l (name, token, session, grant_id, thread, note, acquired_at,
                                          changed_at, deadline)
          select r.name, mine.floor + 1, mine.id, r.grant_id, r.thread, r.note, clock_timestamp(),
                 clock_timestamp(), clock_timestamp() + r.deadline_us::float8 * interval '1 microsecond'
            from mine, r
-          where case when exists (select from rowlock_lease l where l.name = r.name offset 0) then false
-                     else (select w.ticket from rowlock_ticket w where w.name = r.name and w.weight is null
+          where case when exists (select from rowlock_lock l where l.name = r.name offset 0) then false
+                     else (select w.ticket from rowlock_ticket w where w.name = r.name
                             order by w.ticket limit 1) is null end
           order by r.name
          on conflict (name) do nothing
@@ -99,7 +100,7 @@ select u.grant_id, u.token from u union all select i.grant_id, i.token from i
 -- $1 name
 -- → a row if it is held
 select 1
-  from rowlock_lease l join rowlock_session m on m.id = l.session
+  from rowlock_lock l join rowlock_session m on m.id = l.session
  where l.name = $1::text and {live} and (l.deadline is null or l.deadline > clock_timestamp())
    and l.retained is distinct from l.grant_id
    and - l.retained is distinct from l.grant_id
@@ -112,7 +113,7 @@ select 1
 -- → the names that are held
 select r.name
   from pg_catalog.unnest($1::text[]) as r (name) cross join lateral (
-       select from rowlock_lease l join rowlock_session m on m.id = l.session
+       select from rowlock_lock l join rowlock_session m on m.id = l.session
         where l.name = r.name and {live} and (l.deadline is null or l.deadline > clock_timestamp())
           and l.retained is distinct from l.grant_id
           and - l.retained is distinct from l.grant_id
@@ -125,12 +126,12 @@ select r.name
 -- `release_unwaited`.
 -- $1 my session  $2 names, each once  $3 their grant ids  $4 1 = may commit asynchronously, see `release`
 -- → grant id of each that was freed
-update rowlock_lease l
+update rowlock_lock l
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
        deadline = null, changed_at = clock_timestamp()
   from unnest($2::text[], $3::bigint[]) as r (name, grant_id)
  where l.name = r.name and l.session = $1::bigint and l.grant_id = r.grant_id
    and (select w.ticket from rowlock_ticket w where w.name = r.name
-           and w.weight is null and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
+           and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
    and ($4::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')
 returning r.grant_id

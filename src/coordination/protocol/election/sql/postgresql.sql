@@ -11,15 +11,15 @@ select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us, m.wake_
   from rowlock_token_floor f
        cross join rowlock_ticket w
        join rowlock_session m on m.id = w.session
-       left join rowlock_lease l on l.name = w.name
- where w.name = $1::text and w.members = 1 and w.session = coalesce($2::bigint, w.session) and {waits_for_lease}
+       left join rowlock_lock l on l.name = w.name
+ where w.name = $1::text and w.members = 1 and w.weight is null and w.session = coalesce($2::bigint, w.session) and {waits}
  order by w.priority desc, w.ticket limit 1
 
 -- statement proclaim
 -- Changes the note of a lease that is still this very grant: the value of its leader. Repeatable. Waits for a
 -- fenced transaction, which has locked the row.
 -- $1 name  $2 my session  $3 grant id  $4 note
-update rowlock_lease set note = $4::text
+update rowlock_lock set note = $4::text
  where name = $1::text and session = $2::bigint and grant_id = $3::bigint
 
 -- statement choose_heir
@@ -27,4 +27,4 @@ update rowlock_lease set note = $4::text
 -- wait. It says so of that one queue entry, whose grant id is used once. If the hand-over does not follow, the entry
 -- still leads whenever it is served. Waits for a fenced transaction, which has locked the row.
 -- $1 name  $2 my session  $3 grant id  $4 grant id of the candidate
-update rowlock_lease set heir = $4::bigint where name = $1::text and session = $2::bigint and grant_id = $3::bigint
+update rowlock_lock set heir = $4::bigint where name = $1::text and session = $2::bigint and grant_id = $3::bigint

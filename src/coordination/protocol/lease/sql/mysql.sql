@@ -8,7 +8,7 @@
 -- The session that receives the lease must live here: one seen a while ago may be gone (fragment live).
 -- $1 name  $2 session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 probed token  $8 new token
-update rowlock_lease
+update rowlock_lock
    set token = $8, session = $2, grant_id = $3, thread = $4, note = $5,
        acquired_at = {now}, changed_at = {now}, deadline = {now} + $6
  where name = $1 and token = $7
@@ -21,7 +21,7 @@ update rowlock_lease
 -- Our session must live here (fragment live).
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 new token: the probed floor + 1
-insert into rowlock_lease (name, token, session, grant_id, thread, note,
+insert into rowlock_lock (name, token, session, grant_id, thread, note,
                            acquired_at, changed_at, deadline)
 select $1, f.floor + 1, $2, $3, $4, $5, {now}, {now}, {now} + $6
   from rowlock_token_floor f where f.id = 1 and f.floor + 1 = $7
@@ -36,7 +36,7 @@ select greatest(coalesce(l.token, 0), f.floor) + 1,
        (select count(*) from rowlock_session m where m.id = $2 and {live}),
        {probe}
   from rowlock_token_floor f
-       left join rowlock_lease l on l.name = $1
+       left join rowlock_lock l on l.name = $1
        left join rowlock_session s on s.id = l.session
  where f.id = 1
 
@@ -44,21 +44,21 @@ select greatest(coalesce(l.token, 0), f.floor) + 1,
 -- Makes a grant that was found again durable by a later commit of our own. MySQL counts changed rows, so the
 -- new time must differ from the old.
 -- $1 name  $2 my session  $3 grant id
-update rowlock_lease set changed_at = greatest({now}, changed_at + 1)
+update rowlock_lock set changed_at = greatest({now}, changed_at + 1)
  where name = $1 and session = $2 and grant_id = $3
 
 -- statement confirm_lease
 -- Makes a lease's state as read durable, whichever client wrote it, by a later commit of our own. MySQL
 -- counts changed rows, so the row must change. No row changed: the lease is no longer at that token.
 -- $1 name  $2 the token that was read
-update rowlock_lease set changed_at = greatest({now}, changed_at + 1)
+update rowlock_lock set changed_at = greatest({now}, changed_at + 1)
  where name = $1 and token = $2
 
 -- statement lock_lease
 -- Locks a lease's row for the transaction, if it is still this grant. Lease first, then session
 -- (docs/adr/0010).
 -- $1 name  $2 token  $3 session
-{bounded_select} 1 from rowlock_lease where name = $1 and token = $2 and session = $3 for update
+{bounded_select} 1 from rowlock_lock where name = $1 and token = $2 and session = $3 for update
 
 -- statement shorten_lease
 -- Sets a lease's deadline to the time at which its session would expire without another heartbeat, or to so long from
@@ -68,7 +68,7 @@ update rowlock_lease set changed_at = greatest({now}, changed_at + 1)
 -- only after it has read this deadline.
 -- After a request without a time (asked_by null) a later one with a time changes nothing.
 -- $1 name  $2 session  $3 how long from now, in µs  $4 who asks, or NULL: the holder gives it up at once  $5 why; of a request at once, who and why
-update rowlock_lease l straight_join rowlock_session m
+update rowlock_lock l straight_join rowlock_session m
    set l.deadline = least(coalesce(l.deadline, greatest(m.expires_at, {now} + $3)), greatest(m.expires_at, {now} + $3)),
        l.reason = case when $4 is null or not coalesce(l.asked_for = l.grant_id and l.asked_by is null, 0)
                        then $5 else l.reason end,
@@ -82,7 +82,7 @@ update rowlock_lease l straight_join rowlock_session m
 -- The next token is skipped. The row may be what a server crash has left: a commit that other clients have
 -- seen and the disk has not may have handed the lease over, and a client may have received that token.
 -- $1 name  $2 my session  $3 the predecessor's session  $4 its token
-update rowlock_lease
+update rowlock_lock
    set session = $2, thread = null,
        token = greatest(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 2,
        acquired_at = {now}, changed_at = {now}
@@ -96,7 +96,7 @@ update rowlock_lease
 -- session must live here.
 -- The next token is skipped, as by reclaim_lease. Assignments are evaluated from left to right.
 -- $1 name  $2 my session  $3 the giver's session  $4 its token  $5 its grant id  $6 my grant id
-update rowlock_lease
+update rowlock_lock
    set session = $2, asked_for = case when asked_for = grant_id then $6 end, grant_id = $6, thread = null,
        token = greatest(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 2, changed_at = {now}
  where name = $1 and session = $3 and token = $4 and grant_id = $5 and not coalesce(deadline <= {now}, 0)
@@ -109,26 +109,28 @@ update rowlock_lease
 -- transaction has locked the row, and then its session, which is to live longer than this deadline.
 -- The next token is skipped, as by reclaim_lease.
 -- $1 name  $2 session  $3 token  $4 how long from now, in µs
-update rowlock_lease
+update rowlock_lock
    set token = greatest(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 2,
        deadline = {now} + $4, changed_at = {now}
  where name = $1 and session = $2 and token = $3 and deadline > {now}
 
 -- statement inspect
--- Shows one name to an operator. No row if it has neither a lease nor a live waiter (a waiter for a lease
--- that was reaped recreates it).
+-- Shows one name to an operator. No row for a semaphore, for a lock that has counted holds, or for a name without a row;
+-- of the last, one if a live client waits for all of it (a waiter for a lock that was reaped recreates the row).
 -- $1 name
 select {info}
   from (select cast($1 as binary) as name) n
-       left join rowlock_lease l on l.name = n.name
+       left join rowlock_lock l on l.name = n.name
        left join rowlock_session s on s.id = l.session
- where l.name is not null or exists (select 1 {queue})
+ where coalesce(l.capacity is null and l.used = 0,
+                exists (select 1 from rowlock_ticket w {join} rowlock_session m
+                         where w.name = $1 and w.weight is null and m.id = w.session and {live}))
 
 -- statement restore_lease
 -- Recreates the row of a lease that has waiters, as free, if the reaper has deleted it: compare-and-set needs
 -- a row. Its token is the floor, which no grant goes below. If the row exists by now: 1062.
 -- $1 name
-insert into rowlock_lease (name, token, changed_at)
+insert into rowlock_lock (name, token, changed_at)
 select $1, o.floor, {now} from rowlock_token_floor o where o.id = 1
 
 -- statement retain
@@ -144,10 +146,10 @@ select $1, o.floor, {now} from rowlock_token_floor o where o.id = 1
 -- Not after withdraw_retention: the client was asked through the row.
 -- $1 name  $2 my session  $3 grant id  $4 the row's token  $5 the last token of the new block
 -- The subqueries lock nothing: see reacquire.
-update rowlock_lease
+update rowlock_lock
    set token = $5, retained = grant_id, thread = null, note = null, acquired_at = {now}, changed_at = {now}
  where name = $1 and session = $2 and grant_id = $3 and token = $4 and deadline is null
    and coalesce(retained <> - grant_id, 1)
    and (select f.floor from rowlock_session m straight_join rowlock_token_floor f
          where m.id = $2 and {live} and f.id = 1) <= $4
-   and coalesce(exists (select 1 from rowlock_ticket w where w.name = $1 and w.weight is null), 1) = 0
+   and coalesce(exists (select 1 from rowlock_ticket w where w.name = $1), 1) = 0

@@ -18,12 +18,12 @@
 with p as materialized (
          select {probe}, l.successor
            from (values (1)) as one
-                left join rowlock_lease l on l.name = $1::text
+                left join rowlock_lock l on l.name = $1::text
                 left join rowlock_session s on s.id = l.session),
      mine as materialized (
          select m.id from rowlock_session m where m.id = $2::bigint and {live}),
      t as (
-         insert into rowlock_lease as r (name, token, session, grant_id, thread, note,
+         insert into rowlock_lock as r (name, token, session, grant_id, thread, note,
                                          acquired_at, changed_at, deadline)
          select $1::text, greatest(coalesce(p.token, 0), f.floor) + 1
                     + (p.successor is not null)::int, mine.id,
@@ -48,7 +48,7 @@ select (select t.token from t), (select count(*) from mine), p.* from p
 -- $1 name  $2 my session  $3 grant id
 with c as materialized (
          select set_config('synchronous_commit', 'off', true))
-update rowlock_lease l
+update rowlock_lock l
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
        deadline = null, changed_at = clock_timestamp()
   from c
@@ -58,7 +58,7 @@ update rowlock_lease l
 -- `release` with a commit that waits for the disk, for connections behind a transaction pooler: a server
 -- crash breaks no client connection there, so nothing would make the client compare its rows.
 -- $1 name  $2 my session  $3 grant id
-update rowlock_lease
+update rowlock_lock
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
        deadline = null, changed_at = clock_timestamp()
  where name = $1::text and session = $2::bigint and grant_id = $3::bigint
@@ -69,13 +69,13 @@ update rowlock_lease
 -- → NULL, whether my session lives, {probe}
 select null, (select count(*) from rowlock_session m where m.id = $2::bigint and {live}), {probe}
   from (values (1)) as one
-       left join rowlock_lease l on l.name = $1::text
+       left join rowlock_lock l on l.name = $1::text
        left join rowlock_session s on s.id = l.session
 
 -- statement find_grant
 -- Finds the grant of an acquire whose reply was lost: its token, or no row.
 -- $1 name  $2 my session  $3 grant id
-select token from rowlock_lease
+select token from rowlock_lock
  where name = $1::text and session = $2::bigint and grant_id = $3::bigint
 
 -- statement glance
@@ -84,21 +84,21 @@ select token from rowlock_lease
 -- $1 name
 -- → {glance}
 select {glance}
-  from rowlock_lease l left join rowlock_session s on s.id = l.session
+  from rowlock_lock l left join rowlock_session s on s.id = l.session
  where l.name = $1::text
 
 -- statement confirm_grant
 -- Makes a grant that was found again durable by a later commit of our own. Changes the row, so that there is
 -- something to commit.
 -- $1 name  $2 my session  $3 grant id
-update rowlock_lease set changed_at = clock_timestamp()
+update rowlock_lock set changed_at = clock_timestamp()
  where name = $1::text and session = $2::bigint and grant_id = $3::bigint
 
 -- statement force_release
 -- Takes a lease from its holder, compare-and-set; the token rises, so the holder's fences fail. The note of the free
 -- row is who did it: a history records it.
 -- $1 name  $2 probed token  $3 probed session  $4 by whom, or NULL
-update rowlock_lease
+update rowlock_lock
    set token = token + 1, session = null, grant_id = null, thread = null, note = $4::text,
        acquired_at = null, deadline = null, changed_at = clock_timestamp()
  where name = $1::text and token = $2::bigint and session = $3::bigint
@@ -107,7 +107,7 @@ update rowlock_lease
 -- Locks a lease's row for the transaction, if it is still this grant. Lease first, then session
 -- (docs/adr/0010).
 -- $1 name  $2 token  $3 session
-select 1 from rowlock_lease
+select 1 from rowlock_lock
  where name = $1::text and token = $2::bigint and session = $3::bigint
    for update
 
@@ -119,7 +119,7 @@ select 1 from rowlock_lease
 -- only after it has read this deadline.
 -- After a request without a time (asked_by null) a later one with a time changes nothing.
 -- $1 name  $2 session  $3 how long from now, in µs  $4 who asks, or NULL: the holder gives it up at once  $5 why; of a request at once, who and why
-update rowlock_lease l
+update rowlock_lock l
    set deadline = least(l.deadline, greatest(m.expires_at, clock_timestamp() + $3::bigint::float8 * interval '1 microsecond')),
        asked_by = case when not coalesce(l.asked_for = l.grant_id and l.asked_by is null, false) then $4::text end,
        reason = case when $4::text is null or not coalesce(l.asked_for = l.grant_id and l.asked_by is null, false)
@@ -134,7 +134,7 @@ update rowlock_lease l
 -- this breaks: a session that may be reclaimed hands its leases over durably (`hand_over_to`).
 -- Our session must live here.
 -- $1 name  $2 my session  $3 the predecessor's session  $4 its token
-update rowlock_lease l
+update rowlock_lock l
    set session = $2::bigint, thread = null, token = greatest(l.token, f.floor) + 1 + (l.successor is not null)::int,
        successor = null,
        acquired_at = clock_timestamp(), changed_at = clock_timestamp()
@@ -150,7 +150,7 @@ update rowlock_lease l
 -- session must live here.
 -- A promised token is skipped, as by reclaim_lease.
 -- $1 name  $2 my session  $3 the giver's session  $4 its token  $5 its grant id  $6 my grant id
-update rowlock_lease l
+update rowlock_lock l
    set session = $2::bigint, grant_id = $6::bigint, thread = null,
        asked_for = case when l.asked_for = l.grant_id then $6::bigint end,
        token = greatest(l.token, f.floor) + 1 + (l.successor is not null)::int, successor = null,
@@ -167,7 +167,7 @@ update rowlock_lease l
 -- transaction has locked the row, and then its session, which is to live longer than this deadline.
 -- A promised token is skipped, as by reclaim_lease.
 -- $1 name  $2 session  $3 token  $4 how long from now, in µs
-update rowlock_lease l
+update rowlock_lock l
    set token = greatest(l.token, f.floor) + 1 + (l.successor is not null)::int, successor = null,
        deadline = clock_timestamp() + $4::bigint::float8 * interval '1 microsecond', changed_at = clock_timestamp()
   from rowlock_token_floor f
@@ -183,7 +183,7 @@ update rowlock_lease l
 -- change of the session's rows. Not a lease that another client has asked for (asked_for).
 -- The next token is passed over, which the row may promise to a waiter; the promise is then one of the token after this.
 -- $1 name  $2 my session  $3 the row's token  $4 its new one: $3 + 2  $5 how long from now, in µs
-update rowlock_lease
+update rowlock_lock
    set token = $4::bigint,
        deadline = greatest(deadline + interval '1 microsecond',
                            clock_timestamp() + $5::bigint::float8 * interval '1 microsecond'),
@@ -192,31 +192,31 @@ update rowlock_lease
    and not coalesce(asked_for = grant_id, false)
 
 -- statement inspect
--- Shows one name to an operator. No row if it has neither a lease nor a live waiter (a waiter for a lease
--- that was reaped recreates it).
+-- Shows one name to an operator. No row for a semaphore, for a lock that has counted holds, or for a name without a row;
+-- of the last, one if a live client waits for all of it (a waiter for a lock that was reaped recreates the row).
 -- $1 name
 select {info}
   from (select $1::text as name) n
-       left join rowlock_lease l on l.name = n.name
+       left join rowlock_lock l on l.name = n.name
        left join rowlock_session s on s.id = l.session
        cross join {queue}
- where l.name is not null or q.waiting > 0
+ where coalesce(l.capacity is null and l.used = 0, q.waiting > 0)
 
 -- statement list
--- Shows a page of names to an operator, by name: those with a lease, and those with only waiters (for a lease
--- that was reaped). Each half reads no further than the page.
+-- Shows a page of names to an operator, by name: as inspect. Each half reads no further than the page.
 -- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many
 with n as materialized (
-    (select l.name from rowlock_lease l
-      where l.name >= $1::text and l.name < $2::text and l.name > $3::text
+    (select l.name from rowlock_lock l
+      where l.name >= $1::text and l.name < $2::text and l.name > $3::text and l.capacity is null and l.used = 0
       order by l.name limit $4::bigint)
     union
     (select distinct w.name from rowlock_ticket w join rowlock_session m on m.id = w.session
       where w.name >= $1::text and w.name < $2::text and w.name > $3::text and w.weight is null and {live}
+        and not exists (select from rowlock_lock l where l.name = w.name and (l.capacity is not null or l.used <> 0))
       order by w.name limit $4::bigint)
     order by name limit $4::bigint)
 select {info}
-  from n left join rowlock_lease l on l.name = n.name
+  from n left join rowlock_lock l on l.name = n.name
          left join rowlock_session s on s.id = l.session
          cross join {queue}
  order by n.name
@@ -229,21 +229,21 @@ select {info}
 -- $1 session  $2 names, as an array's text
 -- → grant id, token
 select l.grant_id, l.token
-  from rowlock_lease l
+  from rowlock_lock l
  where l.name = any ($2::text::text[]) and l.session = $1::bigint
 
 -- statement restore_lease
 -- Recreates the row of a lease that has waiters, as free, if the reaper has deleted it: grant_next needs it.
 -- Its token is the floor, which no grant goes below.
 -- $1 name
-insert into rowlock_lease (name, token, changed_at)
+insert into rowlock_lock (name, token, changed_at)
 select $1::text, o.floor, clock_timestamp() from rowlock_token_floor o
 on conflict (name) do nothing
 
 -- statement lease_deadline
 -- What is left of a lease's own deadline in µs. The transaction has locked its row.
 -- $1 name  $2 session
-select {until(deadline)} from rowlock_lease where name = $1::text and session = $2::bigint
+select {until(deadline)} from rowlock_lock where name = $1::text and session = $2::bigint
 
 -- statement adopted_lease
 -- A lease that our session has adopted: its token, what is left of its own deadline, how long it was to last from its
@@ -252,7 +252,7 @@ select {until(deadline)} from rowlock_lease where name = $1::text and session = 
 select token, {until(deadline)},
        ({micros(deadline)} - {micros(acquired_at)}),
        case when asked_for = grant_id then asked_by end, reason
-  from rowlock_lease where name = $1::text and session = $2::bigint and grant_id = $3::bigint
+  from rowlock_lock where name = $1::text and session = $2::bigint and grant_id = $3::bigint
 
 -- statement retain
 -- Keeps a grant for its client beyond the release of its thread, in the place of `release` (docs/adr/0055):
@@ -267,7 +267,7 @@ select token, {until(deadline)},
 -- Not after withdraw_retention: the client was asked through the row.
 -- $1 name  $2 my session  $3 grant id  $4 the row's token  $5 the last token of the new block
 -- The queue is read as in `reacquire`. A promise names a waiter: then it is not kept.
-update rowlock_lease l
+update rowlock_lock l
    set token = $5::bigint, retained = l.grant_id, thread = null, note = null,
        acquired_at = clock_timestamp(), changed_at = clock_timestamp()
  where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint and l.token = $4::bigint
@@ -276,7 +276,7 @@ update rowlock_lease l
    and (select f.floor from rowlock_token_floor f) <= $4::bigint
    and exists (select from rowlock_session m where m.id = $2::bigint and {live})
    and (select w.ticket from rowlock_ticket w where w.name = $1::text
-           and w.weight is null and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
+           and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
 
 -- statement end_retention
 -- Records which thread holds a lease, and since when; its client no longer keeps the lease after the release. The client
@@ -284,7 +284,7 @@ update rowlock_lease l
 -- grant changes no row, so an older snapshot would show it as current.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 for how long it has been held, in µs
 -- $7 the row's token  $8 the new one, or the same
-update rowlock_lease
+update rowlock_lock
    set token = $8::bigint, retained = null, thread = $4::text, note = $5::text,
        acquired_at = clock_timestamp() - $6::bigint::float8 * interval '1 microsecond'
  where name = $1::text and session = $2::bigint and grant_id = $3::bigint and token = $7::bigint
@@ -295,6 +295,6 @@ update rowlock_lease
 -- a grant needs no clearing. The client grants the lease to its threads until then, or until its time is up: the token
 -- and the holder are as before.
 -- $1 name  $2 session  $3 grant id
-update rowlock_lease
+update rowlock_lock
    set retained = - grant_id
  where name = $1::text and session = $2::bigint and grant_id = $3::bigint and retained = grant_id

@@ -4,7 +4,7 @@
 -- held, no page changes. If the reply is lost, the grant id finds the row again.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 1 = also past live waiters
-insert into rowlock_lease as l (name, token, session, grant_id, thread, note,
+insert into rowlock_lock as l (name, token, session, grant_id, thread, note,
                                 acquired_at, changed_at, deadline)
 select $1, f.floor + 1, m.id, $3, $4, $5, {now}, {now}, {now} + $6
   from rowlock_session m, rowlock_token_floor f
@@ -14,9 +14,10 @@ on conflict (name) do update
        grant_id = excluded.grant_id, thread = excluded.thread, note = excluded.note,
        acquired_at = excluded.acquired_at, changed_at = excluded.changed_at,
        deadline = excluded.deadline
- where l.session is null
-    or not exists (select 1 from rowlock_session s where s.id = l.session and s.ended = 0)
-    or coalesce(l.deadline <= {now}, 0)
+ where l.used = 0 and l.capacity is null
+   and (l.session is null
+        or not exists (select 1 from rowlock_session s where s.id = l.session and s.ended = 0)
+        or coalesce(l.deadline <= {now}, 0))
 returning token
 
 -- statement take
@@ -25,7 +26,7 @@ returning token
 -- token, so a stale probe fails.
 -- $1 name  $2 its session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 probed token  $8 new token
-update rowlock_lease
+update rowlock_lock
    set token = $8, session = $2, grant_id = $3, thread = $4, note = $5,
        acquired_at = {now}, changed_at = {now}, deadline = {now} + $6
  where name = $1 and token = $7
@@ -37,20 +38,20 @@ update rowlock_lease
 -- → NULL, whether my session lives, {probe}
 select null, (select count(*) from rowlock_session m where m.id = $2 and {live}), {probe}
   from (select 1) as one
-       left join rowlock_lease l on l.name = $1
+       left join rowlock_lock l on l.name = $1
        left join rowlock_session s on s.id = l.session
 
 -- statement confirm_grant
 -- Makes a grant that was found again durable by a later commit of our own. Changes the row, so that there is
 -- something to commit.
 -- $1 name  $2 my session  $3 grant id
-update rowlock_lease set changed_at = {now}
+update rowlock_lock set changed_at = {now}
  where name = $1 and session = $2 and grant_id = $3
 
 -- statement lock_lease
 -- Whether a lease is still this grant. The transaction has the file's write lock from its beginning.
 -- $1 name  $2 token  $3 session
-select 1 from rowlock_lease where name = $1 and token = $2 and session = $3
+select 1 from rowlock_lock where name = $1 and token = $2 and session = $3
 
 -- statement shorten_lease
 -- Sets a lease's deadline to the time at which its session would expire without another heartbeat, or to so long from
@@ -60,8 +61,8 @@ select 1 from rowlock_lease where name = $1 and token = $2 and session = $3
 -- only after it has read this deadline.
 -- After a request without a time (asked_by null) a later one with a time changes nothing.
 -- $1 name  $2 session  $3 how long from now, in µs  $4 who asks, or NULL: the holder gives it up at once  $5 why; of a request at once, who and why
-update rowlock_lease
-   set deadline = (select min(coalesce(rowlock_lease.deadline, max(m.expires_at, {now} + $3)), max(m.expires_at, {now} + $3))
+update rowlock_lock
+   set deadline = (select min(coalesce(rowlock_lock.deadline, max(m.expires_at, {now} + $3)), max(m.expires_at, {now} + $3))
                      from rowlock_session m where m.id = $2),
        asked_by = case when not coalesce(asked_for = grant_id and asked_by is null, 0) then $4 end,
        reason = case when $4 is null or not coalesce(asked_for = grant_id and asked_by is null, 0) then $5 else reason end,
@@ -72,7 +73,7 @@ update rowlock_lease
 -- Moves a lease of a predecessor, ended in this transaction, to our session by compare-and-set on the row's
 -- own columns; the grant id stays. Our session must live.
 -- $1 name  $2 my session  $3 the predecessor's session  $4 its token
-update rowlock_lease
+update rowlock_lock
    set session = $2, thread = null,
        token = max(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1,
        acquired_at = {now}, changed_at = {now}
@@ -85,7 +86,7 @@ update rowlock_lease
 -- lease that was asked for at once. The transaction has locked the row, and the session of the giver, which lives. Our
 -- session must live here.
 -- $1 name  $2 my session  $3 the giver's session  $4 its token  $5 its grant id  $6 my grant id
-update rowlock_lease
+update rowlock_lock
    set session = $2, asked_for = case when asked_for = grant_id then $6 end, grant_id = $6, thread = null,
        token = max(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1, changed_at = {now}
  where name = $1 and session = $3 and token = $4 and grant_id = $5 and not coalesce(deadline <= {now}, 0)
@@ -97,26 +98,28 @@ update rowlock_lease
 -- deadline takes it by compare-and-set on the old token: were the token the same, it would take a lease that lives. The
 -- transaction has locked the row, and then its session, which is to live longer than this deadline.
 -- $1 name  $2 session  $3 token  $4 how long from now, in µs
-update rowlock_lease
+update rowlock_lock
    set token = max(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1,
        deadline = {now} + $4, changed_at = {now}
  where name = $1 and session = $2 and token = $3 and deadline > {now}
 
 -- statement inspect
--- Shows one name to an operator. No row if it has neither a lease nor a live waiter (a waiter for a lease
--- that was reaped recreates it).
+-- Shows one name to an operator. No row for a semaphore, for a lock that has counted holds, or for a name without a row;
+-- of the last, one if a live client waits for all of it (a waiter for a lock that was reaped recreates the row).
 -- $1 name
 select {info}
   from (select $1 as name) n
-       left join rowlock_lease l on l.name = n.name
+       left join rowlock_lock l on l.name = n.name
        left join rowlock_session s on s.id = l.session
- where l.name is not null or exists (select 1 {queue})
+ where coalesce(l.capacity is null and l.used = 0,
+                exists (select 1 from rowlock_ticket w {join} rowlock_session m
+                         where w.name = $1 and w.weight is null and m.id = w.session and {live}))
 
 -- statement restore_lease
 -- Recreates the row of a lease that has waiters, as free, if the reaper has deleted it: compare-and-set needs
 -- a row. Its token is the floor, which no grant goes below.
 -- $1 name
-insert into rowlock_lease (name, token, changed_at)
+insert into rowlock_lock (name, token, changed_at)
 select $1, o.floor, {now} from rowlock_token_floor o where o.id = 1
 on conflict (name) do nothing
 
@@ -134,11 +137,11 @@ on conflict (name) do nothing
 -- $1 name  $2 my session  $3 grant id  $4 the row's token  $5 the last token of the new block
 -- acquired_at changes in any case, although this clock has milliseconds: by that the history knows a retained lease from a row
 -- that was changed by hand.
-update rowlock_lease
+update rowlock_lock
    set token = $5, retained = grant_id, thread = null, note = null, acquired_at = max({now}, acquired_at + 1),
        changed_at = {now}
  where name = $1 and session = $2 and grant_id = $3 and token = $4 and deadline is null
    and coalesce(retained <> - grant_id, 1)
    and exists (select 1 from rowlock_token_floor f where f.id = 1 and f.floor <= $4)
    and exists (select 1 from rowlock_session m where m.id = $2 and {live})
-   and not exists (select 1 from rowlock_ticket w where w.name = $1 and w.weight is null)
+   and not exists (select 1 from rowlock_ticket w where w.name = $1)

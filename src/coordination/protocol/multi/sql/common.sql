@@ -5,8 +5,8 @@
 -- whose nodes draw from numbers of their own: there two requests of two nodes may wait for each other, and the
 -- search for deadlocks finds them if they hold something else.) Touches the table of tickets alone.
 -- $1 my session  $2 thread  $3 note  $4 own deadline in µs, or NULL  $5 labels of what else they block, or NULL
--- $6 how many names  $7 their caller's time limit in µs, or NULL  $8 kind of their counters, or NULL: they wait for leases;
--- then each name, its grant id, and its weight, or NULL
+-- $6 how many names  $7 their caller's time limit in µs, or NULL;
+-- then each name, its grant id, and its weight, or NULL: it waits for all of the lock
 insert into rowlock_ticket (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, members,
-                            waits_until, kind, weight)
+                            waits_until, weight)
 values {entries}

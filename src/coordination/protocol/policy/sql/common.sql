@@ -26,7 +26,7 @@ select max(p.name)
 -- $1 after which name  $2 up to which  $3 batch
 -- → name, token
 select p.name, l.token
-  from rowlock_policy p {join} rowlock_lease l {join} rowlock_session m
+  from rowlock_policy p {join} rowlock_lock l {join} rowlock_session m
  where p.name > $1 and p.name <= $2 and p.max_hold_us > 0
    and l.name = p.name and {since(l.acquired_at)} >= p.max_hold_us
    and not coalesce(l.asked_for = l.grant_id and l.asked_by is null, 0)
@@ -41,7 +41,7 @@ select p.name, l.token
 -- $1 from which name  $2 up to which  $3 after which grant id of the first name  $4 batch
 -- → name, token, grant id
 select p.name, s.token, s.grant_id
-  from rowlock_policy p {join} rowlock_permit s {join} rowlock_session m
+  from rowlock_policy p {join} rowlock_hold s {join} rowlock_session m
  where p.name >= $1 and p.name <= $2 and p.max_hold_us > 0
    and s.name = p.name and (p.name > $1 or s.grant_id > $3)
    and s.base is null and {since(s.acquired_at)} >= p.max_hold_us

@@ -35,7 +35,7 @@ select max(p.name)
 -- → name, token
 select p.name, l.token
   from rowlock_policy p
-       cross join lateral (select r.* from rowlock_lease r where r.name = p.name offset 0) l
+       cross join lateral (select r.* from rowlock_lock r where r.name = p.name offset 0) l
        cross join lateral (select from rowlock_session m where m.id = l.session and {unexpired} offset 0) holder
  where p.name > $1::text and p.name <= $2::text and p.max_hold_us > 0
    and {since(l.acquired_at)} >= p.max_hold_us
@@ -52,7 +52,7 @@ select p.name, l.token
 -- → name, token, grant id
 select p.name, s.token, s.grant_id
   from rowlock_policy p
-       cross join lateral (select r.* from rowlock_permit r where r.name = p.name offset 0) s
+       cross join lateral (select r.* from rowlock_hold r where r.name = p.name offset 0) s
        cross join lateral (select from rowlock_session m where m.id = s.session and {unexpired} offset 0) holder
  where p.name >= $1::text and p.name <= $2::text and (p.name > $1::text or s.grant_id > $3::bigint)
    and p.max_hold_us > 0

@@ -2,19 +2,19 @@
 -- Adds a queue entry. One writer: tickets become visible in the order in which they are drawn.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 labels of what else it blocks, or NULL  $8 priority of a candidate  $9 its caller's time limit in µs, or NULL
--- $10 weight  $11 kind of the counter; both NULL: it waits for the lease
+-- $10 weight; NULL: it waits for all of the lock
 insert into rowlock_ticket (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority,
-                            waits_until, weight, kind)
-values ($1, $2, $3, $4, $5, $6, {now}, $7, $8, {now} + $9, $10, $11)
+                            waits_until, weight)
+values ($1, $2, $3, $4, $5, $6, {now}, $7, $8, {now} + $9, $10)
 on conflict (grant_id) do nothing
 
 -- statement enqueue_upgrade
 -- Adds the queue entry of an upgrade, before all others: its ticket is negative. There is one upgradeable
 -- holder at most, and no other client upgrades, so no two of them are live.
--- $1 … $11 as enqueue  $12 grant id of the hold  $13 ticket
+-- $1 … $10 as enqueue  $11 grant id of the hold  $12 ticket
 insert into rowlock_ticket (name, session, grant_id, thread, note, deadline_us, enqueued_at, blocks, priority,
-                            waits_until, weight, kind, base, ticket)
-values ($1, $2, $3, $4, $5, $6, {now}, $7, $8, {now} + $9, $10, $11, $12, $13)
+                            waits_until, weight, base, ticket)
+values ($1, $2, $3, $4, $5, $6, {now}, $7, $8, {now} + $9, $10, $11, $12)
 on conflict (grant_id) do nothing
 
 -- statement cancel
@@ -39,23 +39,28 @@ delete from rowlock_ticket
 delete from rowlock_ticket where ticket = $1 and coalesce(waits_until > {now}, 1) = 1
 
 -- statement next_waiter
--- Reads a lease and the first ticket of its queue that can be served, in one snapshot; locks nothing. The lease is granted
--- to that ticket by compare-and-set on the token read here.
+-- Reads a lock and the first ticket of its queue that can be served, in one snapshot; locks nothing. One that wants all of
+-- the lock is granted it by compare-and-set on the token read here (take); a counted one by use_permits, which judges the
+-- room again. Both find out by the deletion of the ticket whether it is still there. A waiter behind it is not looked at
+-- before it has been served or has gone.
 -- $1 name
--- → the token a grant would carry; whether the lease has a row, its token, whether it is free, its
+-- → the token a grant would carry; whether the lock has a row, its token, whether it is free, its
 --   session, its grant id; the ticket, its session, grant id, thread, note, deadline in µs, its
---   session's wake-up address, secret and mailbox, and in how many queues its request stands, or NULLs
+--   session's wake-up address, secret and mailbox, and in how many queues its request stands, or NULLs; whether the
+--   lock has no sole holder that lives, its room, whether its counted holds are modes; the ticket's weight, or NULL, and
+--   of an upgrade the grant id of its hold
 select max(coalesce(l.token, 0), f.floor) + 1,
        l.name is not null, l.token, {free}, l.session, l.grant_id,
        w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
-       w.wake_address, w.wake_secret, w.mailbox, w.members
+       w.wake_address, w.wake_secret, w.mailbox, w.members,
+       {holder_gone}, {room(l)}, l.capacity is null, w.weight, w.base
   from rowlock_token_floor f
-       left join rowlock_lease l on l.name = $1
+       left join rowlock_lock l on l.name = $1
        left join rowlock_session s on s.id = l.session
        left join (select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
-                         m.wake_address, m.wake_secret, m.mailbox, w.members
+                         m.wake_address, m.wake_secret, m.mailbox, w.members, w.weight, w.base
                     from rowlock_ticket w cross join rowlock_session m
-                   where w.name = $1 and m.id = w.session and {waits_for_lease}
+                   where w.name = $1 and m.id = w.session and {waits}
                    order by w.ticket limit 1) w on 1 = 1
  where f.id = 1
 
@@ -63,9 +68,9 @@ select max(coalesce(l.token, 0), f.floor) + 1,
 -- Frees a lease if it is still this very grant and has no waiter that can be served. One writer: a client that enqueues
 -- afterwards finds it free. No row changed: not this grant, or there is a waiter.
 -- $1 name  $2 my session  $3 grant id
-update rowlock_lease
+update rowlock_lock
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
        deadline = null, changed_at = {now}
  where name = $1 and session = $2 and grant_id = $3
    and not exists (select 1 from rowlock_ticket w cross join rowlock_session m
-                    where w.name = $1 and m.id = w.session and {waits_for_lease})
+                    where w.name = $1 and m.id = w.session and {waits})

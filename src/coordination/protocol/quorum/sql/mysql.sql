@@ -9,7 +9,7 @@
 -- $1 name  $2 my session  $3 grant id  $4 quorum  $5 epoch  $6 the token to write, or NULL: claims the next one
 insert into rowlock_quorum (name, token, changed_at)
 select l.name, greatest(b.floor + ($6 is null), coalesce($6, 0)), {now}
-  from rowlock_member b straight_join rowlock_lease l straight_join rowlock_session m
+  from rowlock_member b straight_join rowlock_lock l straight_join rowlock_session m
  where b.id = 1 and b.quorum = $4 and b.epoch = $5
    and l.name = $1 and l.session = $2 and l.grant_id = $3
    and m.id = l.session and b.ready_for <> '' and m.server_identity = b.ready_for and m.ttl_us <= b.max_ttl_us and {live}
@@ -60,7 +60,7 @@ update rowlock_member set epoch = $2, members = $3, changed_at = {now}
 -- statement quorum_leases
 -- The leases that may be part of quorum locks here.
 -- → name, token of the lease
-select l.name, l.token from rowlock_quorum q join rowlock_lease l on l.name = q.name where l.session is not null
+select l.name, l.token from rowlock_quorum q join rowlock_lock l on l.name = q.name where l.session is not null
 
 -- statement greatest_quorum_token
 -- The greatest token that this member knows, of any name.

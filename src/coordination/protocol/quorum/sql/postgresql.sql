@@ -18,7 +18,7 @@ with b as materialized (
          select l.name, b.floor
            from b join rowlock_session m on m.id = $2::bigint and m.server_identity = b.ready_for
                                         and m.ttl_us <= b.max_ttl_us and {live}
-                  join rowlock_lease l on l.name = $1::text and l.session = m.id and l.grant_id = $3::bigint
+                  join rowlock_lock l on l.name = $1::text and l.session = m.id and l.grant_id = $3::bigint
             for update of l)
 insert into rowlock_quorum as q (name, token, changed_at)
 select l.name, greatest(l.floor + ($6::bigint is null)::int, $6::bigint), clock_timestamp() from l
@@ -67,7 +67,7 @@ update rowlock_member set epoch = $2::bigint, members = $3::text, changed_at = c
 -- statement quorum_leases
 -- The leases that may be part of quorum locks here.
 -- → name, token of the lease
-select l.name, l.token from rowlock_quorum q join rowlock_lease l on l.name = q.name where l.session is not null
+select l.name, l.token from rowlock_quorum q join rowlock_lock l on l.name = q.name where l.session is not null
 
 -- statement greatest_quorum_token
 -- The greatest token that this member knows, of any name.

@@ -16,7 +16,7 @@ update rowlock_run
    set finished = 1, ended_at = {now}, period = coalesce($3, period)
  where name = $1 and token = $2
    and (finished = 1 and ended_at >= began_at
-        or (select 1 from rowlock_lease l where l.name = $1 and l.token = $2 and l.session = $4) = 1)
+        or (select 1 from rowlock_lock l where l.name = $1 and l.token = $2 and l.session = $4) = 1)
 
 -- statement show_run
 -- What is known of the runs of a name, for people. Reads only.

@@ -39,7 +39,7 @@ update rowlock_run
    set finished = 1, ended_at = clock_timestamp(), period = coalesce($3::text, period)
  where name = $1::text and token = $2::bigint
    and (finished = 1 and ended_at >= began_at
-        or exists (select from rowlock_lease l
+        or exists (select from rowlock_lock l
                     where l.name = $1::text and l.token = $2::bigint and l.session = $4::bigint))
 
 -- statement show_run

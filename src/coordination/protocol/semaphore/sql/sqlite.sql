@@ -1,100 +1,86 @@
 -- statement create_semaphore
--- Makes a semaphore or a shared_mutex, unless there is one of this name. None of a name that leases use:
--- it would exclude none of them.
--- $1 name  $2 capacity  $3 kind
-insert into rowlock_semaphore (name, capacity, kind, changed_at)
-select $1, $2, $3, {now} from (select 1 as one) as one
- where not exists (select 1 from rowlock_lease l where l.name = $1)
-on conflict (name) do nothing
+-- Makes a semaphore of a lock that nobody holds or waits for: the write judges the row's own columns under its lock. The
+-- token rises, so whoever judged it free before finds another one. A ticket that is committed after this statement began
+-- is not seen: its client finds, by its next look, what the name has become.
+-- $1 name  $2 capacity
+update rowlock_lock
+   set capacity = $2, token = max(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1, changed_at = {now}
+ where name = $1 and capacity is null and session is null and used = 0
+   and not exists (select 1 from rowlock_ticket w where w.name = $1)
 
 -- statement lock_semaphore
 -- Reads a counter. The transaction is the only writer from its beginning.
 -- $1 name
-select p.used from rowlock_semaphore p where p.name = $1
+select p.used from rowlock_lock p where p.name = $1
 
 -- statement insert_permit
 -- Writes a hold, in the transaction that has raised the counter and its token. Inserts nothing for a session that
 -- does not live here.
 -- $1 name  $2 session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
--- $8 kind of the counter  $9 of an upgrade, the grant id of its hold, or NULL  $10 how many holds follow in this
+-- $8 of an upgrade, the grant id of its hold, or NULL  $9 how many holds follow in this
 -- transaction, which have the tokens above it
-insert into rowlock_permit (name, session, grant_id, permits, thread, note, deadline, token, acquired_at, kind, base)
-select $1, $2, $3, $4, $5, $6, {now} + $7, p.token - $10, {now}, $8, $9
-  from rowlock_semaphore p
+insert into rowlock_hold (name, session, grant_id, weight, thread, note, deadline, token, acquired_at, base)
+select $1, $2, $3, $4, $5, $6, {now} + $7, p.token - $9, {now}, $8
+  from rowlock_lock p
  where p.name = $1 and (select 1 from rowlock_session m where m.id = $2 and {live}) = 1
 
 -- statement use_permits
--- Raises the counter for a waiter, if enough permits are free. In the same transaction its ticket is deleted, then
+-- Raises `used` for a waiter, if there is room and nobody holds all of the lock. In the same transaction its ticket is deleted, then
 -- insert_permit follows: all or nothing. Counter first, ticket second: who cancels a ticket waits for nothing more.
 -- $1 name  $2 permits
-update rowlock_semaphore
+update rowlock_lock
    set used = used + $2, token = max(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1,
        changed_at = {now}
- where name = $1 and $2 <= capacity - used
+ where name = $1 and session is null and $2 <= coalesce(capacity, 1999999999) - used
 
 -- statement return_permits
 -- Lowers the counter, in the transaction that has deleted the hold, or has lowered its permits.
 -- $1 name  $2 permits
-update rowlock_semaphore set used = used - $2, changed_at = {now} where name = $1
+update rowlock_lock set used = used - $2, changed_at = {now} where name = $1
 
 -- statement shrink_permit
 -- Lowers how many permits a hold has. It names the number before, so a second one changes nothing. return_permits
 -- follows in the same transaction.
 -- $1 name  $2 my session  $3 grant id  $4 permits before  $5 permits from now on
-update rowlock_permit set permits = $5 where name = $1 and grant_id = $3 and session = $2 and permits = $4
+update rowlock_hold set weight = $5 where name = $1 and grant_id = $3 and session = $2 and weight = $4
 
 -- statement delete_permit
 -- Ends one hold, by primary key: a second release changes nothing. It names the permits that were read: return_permits,
 -- which follows in the same transaction, lowers the counter by them. Hold first, counter second: no grant waits for a
 -- hold, so no circle closes.
 -- $1 name  $2 grant id  $3 session  $4 permits
-delete from rowlock_permit where name = $1 and grant_id = $2 and session = $3 and permits = $4
-
--- statement next_permit_waiter
--- The first waiter for permits that can be served, and how many are free, in one snapshot; locks nothing. It is served by
--- use_permits and the deletion of its ticket, which find out what has changed since. A waiter behind it is not
--- looked at before it has been served or has gone.
--- $1 name
--- → the token of the next grant, permits that are free; the ticket, its session, grant id, permits, thread, note,
---   own deadline in µs, its session's wake-up address, secret and mailbox, the kind, of an upgrade the grant id of its
---   hold, in how many queues its request has an entry: more than one are not served alone, nor is any behind them. No row
---   without such a waiter.
-select max(p.token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1, p.capacity - p.used,
-       w.ticket, w.session, w.grant_id, w.weight, w.thread, w.note, w.deadline_us,
-       m.wake_address, m.wake_secret, m.mailbox, w.kind, w.base, w.members
-  from rowlock_semaphore p cross join rowlock_ticket w cross join rowlock_session m
- where p.name = $1 and w.name = $1 and m.id = w.session and {waits_for_permits}
- order by w.ticket limit 1
+delete from rowlock_hold where name = $1 and grant_id = $2 and session = $3 and weight = $4
 
 -- statement holds_over
 -- Some holds of sessions that have ended or are gone, which stays true, and some past their own deadline, which an
 -- extension may have moved that is not committed yet: lock_permit_now judges that again. Locks nothing.
 -- $1 name
 -- → grant id, session, permits, whether its session has ended
-select s.grant_id, s.session, s.permits, m.id is null or m.ended = 1
-  from rowlock_permit s left join rowlock_session m on m.id = s.session
+select s.grant_id, s.session, s.weight, m.id is null or m.ended = 1
+  from rowlock_hold s left join rowlock_session m on m.id = s.session
  where s.name = $1 and {hold_over}
  order by s.grant_id limit 64
 
 -- statement lock_permit_now
 -- Judges again a hold that a look found to have ended. The transaction is the only writer from its beginning.
 -- $1 name  $2 grant id  $3 session  $4 1 = its session has ended
-select 1 from rowlock_permit
+select 1 from rowlock_hold
  where name = $1 and grant_id = $2 and session = $3 and ($4 = 1 or deadline <= {now})
 
 -- statement take_permits
--- Raises the counter, if enough permits are free and no live session waits for some; an upgrade passes those that
--- wait. The update locks the row and judges what it holds then. insert_permit follows in the same transaction, for
+-- Raises `used`, if there is room, nobody holds all of the lock and no live session waits; an upgrade passes those that
+-- wait. The update locks the row and judges what it holds then. A sole holder that has ended is taken out before, by
+-- clear_sole; nothing here judges a session. insert_permit follows in the same transaction, for
 -- each hold. Waiters and our session are as of the beginning of the statement, or later, and read without locks: a
 -- ticket that commits later was requested at the same time.
--- $1 name  $2 my session  $3 permits  $4 kind of the counter
+-- $1 name  $2 my session  $3 permits  $4 0: permits, 1: a mode
 -- $5 of an upgrade, the grant id of its hold, which must be alive; NULL  $6 how many holds have these permits
-update rowlock_semaphore
+update rowlock_lock
    set used = used + $3, token = max(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + $6,
        changed_at = {now}
- where name = $1 and kind = $4 and $3 <= capacity - used
-   and case when $5 is null then coalesce({permits_waited}, 1) = 0
-            else (select 1 from rowlock_permit b
+ where name = $1 and (capacity is null) = $4 and session is null and $3 <= coalesce(capacity, 1999999999) - used
+   and case when $5 is null then coalesce({waited}, 1) = 0
+            else (select 1 from rowlock_hold b
                    where b.name = $1 and b.grant_id = $5 and b.session = $2
                      and not coalesce(b.deadline <= {now}, 0)) = 1 end
    and (select 1 from rowlock_session m where m.id = $2 and {live}) = 1
@@ -102,7 +88,7 @@ update rowlock_semaphore
 -- statement lock_permit
 -- Reads a hold, by primary key. The transaction is the only writer from its beginning.
 -- $1 name  $2 grant id  $3 session
-select 1 from rowlock_permit where name = $1 and grant_id = $2 and session = $3
+select 1 from rowlock_hold where name = $1 and grant_id = $2 and session = $3
 
 -- statement recheck_permit
 -- Reads a hold after an upgrade of it was granted: behind an operator who ends it, or asks for it, and has it locked.
@@ -110,5 +96,5 @@ select 1 from rowlock_permit where name = $1 and grant_id = $2 and session = $3
 -- $1 name  $2 my session  $3 grant id
 -- → what is left of its own deadline in µs, or NULL; whether another client has asked for its release
 select {until(s.deadline)}, s.requested
-  from rowlock_permit s
+  from rowlock_hold s
  where s.name = $1 and s.grant_id = $3 and s.session = $2

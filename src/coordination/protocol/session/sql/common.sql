@@ -48,6 +48,6 @@ select id from rowlock_session where owner = $1 and id <> $2 and ended = 0 order
 --   and why; whether anybody asked, also at once
 select l.name, l.grant_id, l.token, {until(l.deadline)},
        case when l.asked_for = l.grant_id then l.asked_by end, l.reason, coalesce(l.asked_for = l.grant_id, 0)
-  from rowlock_lease l
+  from rowlock_lock l
  where l.session = $1
  order by l.name

@@ -157,7 +157,7 @@ select id from rowlock_session
 --   and why; whether anybody asked, also at once
 select l.name, l.grant_id, l.token, {until(l.deadline)},
        case when l.asked_for = l.grant_id then l.asked_by end, l.reason, coalesce(l.asked_for = l.grant_id, false)::int
-  from rowlock_lease l
+  from rowlock_lock l
  where l.session = $1::bigint
  order by l.name
 
