@@ -29,6 +29,8 @@ std::string number(i64 value) {
 }
 
 /// After the faults: sessions of the dead expire, every hold is short.
+constexpr i64 longest_readmission = 300 * second;
+
 i64 longest_wait(const plan& of) {
     return 3 * of.ttl + 5 * second;
 }
@@ -92,6 +94,14 @@ private:
         if (!fine()) return;
         const auto done = [this] { return running_ == 0 || !fine(); };
         if (scheduler_.run(done, limit)) return;
+        // A call may wait as long for the vote of a member that is readmitted, or for a row that
+        // the operator's transaction has locked there.
+        while (operates_) {
+            const i64 ends = scheduler_.now() + longest_readmission;
+            if (!scheduler_.run([&] { return !operates_ || done(); }, ends)) break;
+            limit = scheduler_.now() + longest_wait(chosen());
+            if (scheduler_.run(done, limit)) return;
+        }
         const bool late = scheduler_.now() >= limit;
         if (scheduler_.prints != nullptr) scheduler_.print_stacks();
         oracle_.fail(late ? violation::wait : violation::deadlock,
@@ -398,7 +408,7 @@ private:
         // By then all sessions of the dead have expired. A timer, or the time would stand still.
         i64 later = scheduler_.now() + longest_wait(chosen());
         while (operates_) {
-            later = scheduler_.now() + 300 * second;
+            later = scheduler_.now() + longest_readmission;
             if (!scheduler_.run([this] { return !operates_; }, later)) {
                 oracle_.fail(violation::wait, "a readmission does not end");
                 return;

@@ -202,13 +202,15 @@ TEST_CASE(
                 return tool::eventually(
                     [&] { return app.number("select count(*) from rowlock_ticket") == count; });
             };
-            // The others take time to start, in which it gets the answer to its enqueue. Without
-            // the answer it would not know of an entry that it could lose.
+            // The next ones take time to start, in which the earlier get the answers to their
+            // statements. Without the answer to its enqueue the waiter would not know of an entry
+            // that it could lose, and the script not whether it was served.
             const auto waiter = run({"--ttl", "6s"}, "echo ran");
             REQUIRE(stand(1));
-            const auto hasty = run({"--ttl", "6s", "--wait", "16s"}, "echo ran");
             tool::process scripted{
                 tool::command_line({"acquire", "--for", "1s", "--wait", "120s", "a"}), with};
+            REQUIRE(stand(2));
+            const auto hasty = run({"--ttl", "6s", "--wait", "16s"}, "echo ran");
             REQUIRE(stand(3));
             at.stop();
             const auto down = std::chrono::steady_clock::now();
