@@ -70,7 +70,7 @@ update rowlock_session set ended = 1 where id = $1 and ended = 0
 -- statement probe
 -- $1 name  $2 my session
 -- → the token of the next grant, whether my session lives, whether the lock has a row, its token, whether it is free,
---   whether it is waited for, its holder, whether that has expired, what is left of it in µs, {parts}
+--   whether it is waited for, its holder, whether that has expired, its remaining time in µs, {parts}
 select {greatest}(coalesce(l.token, 0), f.floor) + 1,
        (select count(*) from rowlock_session m where m.id = $2 and {live}),
        l.name is not null, l.token, {free},
@@ -127,7 +127,7 @@ values ($1, $2, $3, $4, $5, $6, {now}, {now} + $7)
 -- statement entry
 -- $1 name  $2 my session  $3 grant id
 -- → whether my session lives, my ticket or NULL, whether I am the first, whether the lock is free, its holder,
---   whether that has expired, what is left of it in µs, 0, {parts}
+--   whether that has expired, its remaining time in µs, 0, {parts}
 select (select count(*) from rowlock_session m where m.id = $2 and {live}),
        mine.ticket,
        mine.ticket is not null

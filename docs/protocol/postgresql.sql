@@ -135,7 +135,7 @@ update rowlock_session set ended = true where id = $1::bigint and not ended
 -- statement probe
 -- $1 name  $2 my session
 -- → the token of the next grant, whether my session lives, whether the lock has a row, its token, whether it is free,
---   whether it is waited for, its holder, whether that has expired, what is left of it in µs, {parts}
+--   whether it is waited for, its holder, whether that has expired, its remaining time in µs, {parts}
 select greatest(coalesce(l.token, 0), f.floor) + 1 + (l.successor is not null)::int,
        (select count(*) from rowlock_session m where m.id = $2::bigint and {live}),
        (l.name is not null)::int, l.token, {free}::int,
@@ -196,7 +196,7 @@ values ($1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_
 -- statement entry
 -- $1 name  $2 my session  $3 grant id
 -- → whether my session lives, my ticket or NULL, whether I am the first, whether the lock is free, its holder,
---   whether that has expired, what is left of it in µs, whether others overlook my entry (reset_watermark), {parts}
+--   whether that has expired, its remaining time in µs, whether others overlook my entry (reset_watermark), {parts}
 select (select count(*) from rowlock_session m where m.id = $2::bigint and {live}),
        mine.ticket,
        (mine.ticket is not null

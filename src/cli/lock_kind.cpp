@@ -1,5 +1,6 @@
 #include "cli/commands.hpp"
 #include "cli/exit_code.hpp"
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 
 #include <fmt/format.h>
 
@@ -9,10 +10,10 @@ void validate(const lock_kind_options& kind) {
     const int kinds = int{kind.shared} + int{kind.exclusive} + int{kind.limit.has_value()};
     if (kinds > 1) throw failure{usage, "--shared, --exclusive and --limit exclude each other"};
     if (kind.weight && !kind.limit) throw failure{usage, "--weight needs --limit"};
-    constexpr std::int64_t most = 999'999'999;
+    constexpr auto most = protocol::largest_capacity;
     for (const auto& number : {kind.limit, kind.weight}) {
         if (number && (*number < 1 || *number > most)) {
-            throw failure{usage, "--limit and --weight are from 1 to 999999999"};
+            throw failure{usage, fmt::format("--limit and --weight are from 1 to {}", most)};
         }
     }
     if (kind.weight && *kind.weight > *kind.limit) {

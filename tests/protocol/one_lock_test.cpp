@@ -52,6 +52,11 @@ public:
     void open() const {
         for (const auto each : {one, two, three}) hand_.open(each);
     }
+    void close() const {
+        for (const auto each : {one, two, three}) {
+            hand_.leases().delete_session(db(), each, soon());
+        }
+    }
     /// All of the lock.
     [[nodiscard]] outcome take_all(session_id session, std::int64_t grant) const {
         return hand_.acquire("page", session, grant_id{grant}).what;
@@ -192,9 +197,7 @@ TEST_CASE("one queue serves those who want all of a lock and those who want a pa
             CHECK(page.hand().release("page", one, grant_id{12}).freed);
             CHECK(page.serve_expecting(expected) == ids{22});
             CHECK(page.give(two, 22));
-            for (const auto each : {one, two, three}) {
-                page.hand().leases().delete_session(page.db(), each, soon());
-            }
+            page.close();
         }
     }
 }
@@ -294,7 +297,8 @@ TEST_CASE("a holder that has ended is found by whoever wants a part, and taken o
 }
 
 TEST_CASE(
-    "whoever wants a part and meets a grant of all of it that commits meanwhile gets nothing") {
+    "whoever wants a part and meets a grant of all of it that commits at the same time gets "
+    "nothing") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const page_lock page{database};
         const page_lock other{database};
@@ -327,7 +331,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "whoever wants all of a lock and meets a counted grant that commits meanwhile gets nothing") {
+    "whoever wants all of a lock and meets a counted grant that commits at the same time gets "
+    "nothing") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const page_lock page{database};
         const page_lock other{database};
@@ -519,9 +524,7 @@ TEST_CASE(
             CHECK(page.cancelled(22));
             CHECK(page.cancelled(33));
             database.run("delete from rowlock_lock");
-            for (const auto each : {one, two, three}) {
-                page.hand().leases().delete_session(page.db(), each, soon());
-            }
+            page.close();
         }
     }
 }

@@ -309,7 +309,7 @@ TEST_CASE("another client gets an idle retained lease at once, with a greater to
     }
 }
 
-TEST_CASE("a reader gets an idle retained lease at once, of another client or of its own") {
+TEST_CASE("a reader gets an idle retained lease at once, of another client or its own") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         constexpr auto shared = lock_mode::shared;
         client locks{database.source(), keeping(database)};

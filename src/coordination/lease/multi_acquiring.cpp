@@ -464,9 +464,7 @@ void acquirer::abandon(const multi_acquisition& all, waiting_threads& at, waiter
                        bool sent) noexcept {
     static_cast<void>(at.withdraw(mine));
     if (!sent) return all.forget_ids();
-    mine.for_each_place([&](const std::string& name, grant_id entry) {
-        grants_.give_back(*mine.ours, mine.kind(), name, entry);
-    });
+    give_back(grants_, mine);
 }
 
 /// It may be our turn in all queues: takes them. Returns nullopt if the wait is over, or the

@@ -126,11 +126,7 @@ void entry_poller::observe_several(const std::shared_ptr<waiter>& which,
         return round_.found.recheck_by(round_.began + while_taking);
     }
     round_.found.changed = true;
-    parts_.registry.end(*which, waiter::state::vanished, [&] {
-        which->for_each_place([&](const std::string& name, grant_id id) {
-            parts_.grants.give_back(*which->ours, which->kind(), name, id);
-        });
-    });
+    parts_.registry.end(*which, waiter::state::vanished, [&] { give_back(parts_.grants, *which); });
 }
 
 void entry_poller::lose(session& ours, loss_reason why) {
@@ -177,9 +173,7 @@ bool entry_poller::refuse_kind(const protocol::queue_entry& entry) {
         wants_part(*which) && which->permits.of == protocol::counter_kind::semaphore;
     if (!wants_permits) {
         parts_.registry.fail(*which, protocol::name_of_semaphore(entry.name));
-        which->for_each_place([&](const std::string& name, grant_id place) {
-            parts_.grants.give_back(*which->ours, which->kind(), name, place);
-        });
+        give_back(parts_.grants, *which);
     }
     return !wants_permits;
 }

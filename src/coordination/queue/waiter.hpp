@@ -2,6 +2,7 @@
 
 #include "coordination/queue/poll_pacing.hpp"
 #include "coordination/session/grant.hpp"
+#include "coordination/session/grant_lifecycle.hpp"
 #include "coordination/session/session.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/ids.hpp>
@@ -106,5 +107,12 @@ struct waiter {
         for (const auto& each : also) use(each.name, each.grant_id);
     }
 };
+
+/// Gives back what its entries are or were granted, and the entries.
+inline void give_back(grant_lifecycle& grants, const waiter& which) {
+    which.for_each_place([&](const std::string& name, grant_id place) {
+        grants.give_back(*which.ours, which.kind(), name, place);
+    });
+}
 
 }  // namespace rowlock::detail

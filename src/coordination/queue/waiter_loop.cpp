@@ -40,9 +40,7 @@ void waiter_loop::close() noexcept {
 
 void waiter_loop::fail(const error& failure, std::optional<waiter_registry::waited_name> only) {
     for (const auto& each : parts_.registry.fail_all(failure, only)) {
-        each->for_each_place([&](const std::string& name, grant_id entry) {
-            parts_.grants.give_back(*each->ours, each->kind(), name, entry);
-        });
+        give_back(parts_.grants, *each);
     }
 }
 

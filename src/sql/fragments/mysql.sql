@@ -148,10 +148,6 @@ max(timestampdiff(microsecond, b.trx_started, r.trx_started)), max(p.time)
 -- The function that returns the greatest of its arguments.
 greatest
 
--- fragment greatest
--- The function that returns the greatest of its arguments.
-greatest
-
 -- fragment integer(x)
 -- A value of an integer column, which can be nothing else.
 {x}

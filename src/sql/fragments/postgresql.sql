@@ -86,6 +86,10 @@ t.words || ' '
                   where b.name = w.name and b.grant_id = w.base and b.session = w.session
                     and not coalesce(b.deadline <= clock_timestamp(), false))))
 
+-- fragment candidate
+-- What a sole grant reads of ticket w and its session m.
+w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us, w.members, w.weight, m.wake_address, m.wake_secret
+
 -- fragment in_queue
 -- Whether w is a ticket in the queue of the name $1, for reads that begin where the queue does. Older tickets
 -- were served, except one whose enqueue drew it 256 tickets ago and committed only now. Its owner finds that
@@ -139,7 +143,7 @@ case when l.capacity is not null then 2 else (coalesce(l.used, 0) <> 0)::int end
 
 -- fragment glance
 -- The columns of protocol::lease_glance: whether lease l, with its session s, may be granted, its grant id, its session,
--- whether its client may keep it after its release, and what is left of it in µs.
+-- whether its client may keep it after its release, and its remaining time in µs.
 {free}::int,
 l.grant_id,
 l.session,

@@ -1,6 +1,7 @@
 #include "coordination/protocol/lease/lease_protocol.hpp"
 
 #include "coordination/protocol/lease/lease_dialects.hpp"
+#include "sql/run_statement.hpp"
 #include <rowlock/error.hpp>
 
 namespace rowlock::protocol {
@@ -37,6 +38,15 @@ error leads_to_standby() {
 
 bool another_inserts(const error& failure) noexcept {
     return failure.kind() == errc::unique_violation || failure.kind() == errc::deadlock;
+}
+
+void restore_row(sql::connection& db, const sql::statement& restore, std::string_view name,
+                 sql::deadline until) {
+    try {
+        sql::run(db, restore, until, name);
+    } catch (const error& failure) {
+        if (!another_inserts(failure)) throw;
+    }
 }
 
 error name_of_semaphore(std::string_view name) {

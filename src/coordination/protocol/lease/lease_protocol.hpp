@@ -126,6 +126,12 @@ struct lease_glance {
 /// probe again, the other has committed by then.
 [[nodiscard]] bool another_inserts(const error& failure) noexcept;
 
+/// Makes the row of a lock that has none: free, at the token floor. If another client inserts it,
+/// that is as good. One round trip.
+/// @param restore the statement restore_lease
+void restore_row(sql::connection& db, const sql::statement& restore, std::string_view name,
+                 sql::deadline until);
+
 /// The connection leads to a standby: nothing can be written, and its data may be old.
 [[nodiscard]] error leads_to_standby();
 

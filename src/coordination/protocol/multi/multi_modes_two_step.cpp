@@ -1,5 +1,5 @@
 #include "coordination/protocol/multi/multi_two_step.hpp"
-#include "coordination/protocol/semaphore/counter_names.hpp"
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "sql/run_all.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/value_list.hpp"
@@ -37,7 +37,7 @@ public:
         if (seen.answer.what != outcome::session_dead && seen.found.size() < request.names.size()) {
             for (const auto& each : request.names) {
                 if (std::ranges::find(seen.found, each.name) != seen.found.end()) continue;
-                make_row(db, each.name, until);
+                restore_row(db, make_row_, each.name, until);
             }
             seen = look_at(db, request, until);
         }
@@ -74,7 +74,7 @@ private:
             if (rows.is_null(row, 1)) continue;
             const auto name = rows.text(row, 1);
             seen.found.emplace_back(name);
-            require_modes(name, rows.integer(row, 2) == 0);
+            if (rows.integer(row, 2) == 0) throw name_of_semaphore(name);
             const bool has_room = request.permits[place_of(request, name)] <= rows.integer(row, 3);
             if (!has_room) seen.answer.full.emplace_back(name);
             const auto first = rows.maybe_integer<rowlock::grant_id>(row, 5);
@@ -116,14 +116,6 @@ private:
                  sql::text_or_null(request.note), value{request.deadline_us}, value{}, value{0}});
         }
         return sql::run_all(db, steps, until);
-    }
-
-    void make_row(sql::connection& db, std::string_view name, sql::deadline until) const {
-        try {
-            sql::run(db, make_row_, until, name);
-        } catch (const error& failure) {
-            if (!another_inserts(failure)) throw;
-        }
     }
 
     /// Afterwards: between the look and the update other clients may have raised a token.

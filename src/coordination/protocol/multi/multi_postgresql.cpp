@@ -1,5 +1,4 @@
 #include "coordination/protocol/multi/multi_dialects.hpp"
-#include "coordination/protocol/semaphore/counter_names.hpp"
 #include "coordination/protocol/semaphore/flush_commits.hpp"
 #include "sql/array_text.hpp"
 #include "sql/run_statement.hpp"
@@ -183,7 +182,7 @@ private:
     void read_further(const sql::result& rows, std::size_t row,
                       multi_attempt& seen) const override {
         const auto name = rows.text(row, 0);
-        require_modes(name, rows.maybe_integer(row, 7) == 0);
+        if (rows.maybe_integer(row, 7) == 0) throw name_of_semaphore(name);
         if (rows.maybe_integer(row, 8) == 1) seen.full.emplace_back(name);
     }
 

@@ -106,11 +106,7 @@ private:
             if (std::ranges::find(seen.leases, each.name, &free_lease::name) != seen.leases.end()) {
                 continue;
             }
-            try {
-                run(db, restore_lease_, until, each.name);
-            } catch (const error& failure) {
-                if (!another_inserts(failure)) throw;
-            }
+            restore_row(db, restore_lease_, each.name, until);
         }
     }
 

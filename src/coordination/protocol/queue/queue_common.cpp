@@ -219,11 +219,7 @@ void common_queue_protocol::recall(sql::connection& db, session_id session, gran
 
 void common_queue_protocol::restore_lease(sql::connection& db, std::string_view name,
                                           sql::deadline until) const {
-    try {
-        run(db, restore_lease_, until, name);
-    } catch (const error& failure) {
-        if (!another_inserts(failure)) throw;
-    }
+    restore_row(db, restore_lease_, name, until);
 }
 
 two_step_queue_protocol::two_step_queue_protocol(const queue_parts& of)

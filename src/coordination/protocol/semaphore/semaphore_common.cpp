@@ -1,4 +1,3 @@
-#include "coordination/protocol/semaphore/counter_names.hpp"
 #include "coordination/protocol/semaphore/semaphore_dialects.hpp"
 #include "sql/damaged.hpp"
 #include "sql/run_statement.hpp"
@@ -29,7 +28,7 @@ int number_of(counter_kind kind) {
 
 void require_capacity(std::string_view name, std::int64_t capacity) {
     if (capacity < 0 || capacity > largest_capacity) {
-        throw invalid(name, "its capacity must be from 0 to 999999999");
+        throw invalid(name, "its capacity must be from 0 to " + std::to_string(largest_capacity));
     }
 }
 
@@ -51,13 +50,6 @@ milliseconds time_of(const sql::result& rows, std::size_t row, std::size_t colum
 }
 
 }  // namespace
-
-void require_modes(std::string_view name, bool is_semaphore) {
-    if (!is_semaphore) return;
-    throw error{errc::invalid_options,
-                "\"" + std::string{name} +
-                    "\" is the name of a semaphore: choose another for the shared_mutex"};
-}
 
 void common_semaphore_protocol::check_time(sql::deadline until) {
     if (std::chrono::steady_clock::now() < until) return;
@@ -135,9 +127,9 @@ attempt common_semaphore_protocol::judge(sql::connection& db, const grant_reques
     const auto& wanted = request.permits;
     const auto seen = state_of(db, request.name, request.session, until);
     if (wanted.of == counter_kind::shared_mutex) {
-        require_modes(request.name, seen.capacity.has_value());
+        if (seen.capacity) throw name_of_semaphore(request.name);
         if (!seen.present) {
-            make_row(db, request.name, until);
+            restore_row(db, make_row_, request.name, until);
             return {outcome::contested, 0, {.session_live = seen.session_live}};
         }
     } else if (!seen.capacity) {
@@ -192,22 +184,12 @@ bool common_semaphore_protocol::create(sql::connection& db, std::string_view nam
         if (seen.capacity) return false;
         if (seen.sole || seen.used > 0 || seen.waited) break;
         // Free, at the floor; to become a semaphore raises the token. Another client may make it.
-        if (!seen.present) make_row(db, name, until);
+        if (!seen.present) restore_row(db, make_row_, name, until);
     }
     throw error{errc::invalid_options,
                 "\"" + std::string{name} +
                     "\" is the name of a lock that is held or waited for: choose another for the "
                     "semaphore, or make it while that is free"};
-}
-
-/// A take needs a row. The reaper deletes that of a lock that was not in use for long.
-void common_semaphore_protocol::make_row(sql::connection& db, std::string_view name,
-                                         sql::deadline until) const {
-    try {
-        sql::run(db, make_row_, until, name);
-    } catch (const error& failure) {
-        if (!another_inserts(failure)) throw;
-    }
 }
 
 /// The number that is lowered is the one that was read, or nothing happens: then it is read again.

@@ -148,7 +148,6 @@ protected:
 private:
     [[nodiscard]] attempt judge(sql::connection& db, const grant_request& request,
                                 sql::deadline until) const;
-    void make_row(sql::connection& db, std::string_view name, sql::deadline until) const;
     [[nodiscard]] std::optional<hold_id> hold_to_end(sql::connection& db, std::string_view name,
                                                      std::int64_t token, sql::deadline until) const;
 

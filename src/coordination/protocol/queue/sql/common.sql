@@ -58,7 +58,7 @@ update rowlock_lock
 -- once for each entry: a thousand entries in one queue are one pass over it.
 -- $1 my session
 -- → whether my session lives; name, grant id, ticket, position (0: it cannot be served), whether the first entry of the
---   queue can be served, the sole holder's session, whether that has expired, what is left of it in µs; 0; in how many
+--   queue can be served, the sole holder's session, whether that has expired, its remaining time in µs; 0; in how many
 --   queues the request of the first entry of this queue stands; whether counted holds are in the way, whether the entry
 --   wants a part of the lock, whether that is a semaphore. One row with NULLs if there is no entry.
 select (select count(*) from rowlock_session m where m.id = $1 and {live}),

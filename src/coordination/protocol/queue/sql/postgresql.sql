@@ -251,14 +251,12 @@ with p as materialized (
           where h.counted = 0 and h.free
             for update of l),
      first as materialized (
-         select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
-                w.members, w.weight, m.wake_address, m.wake_secret
+         select {candidate}
            from rowlock_ticket w join rowlock_session m on m.id = w.session
           where exists (select from f where f.reserved_for is null) and {in_queue} and {waits}
           order by w.ticket limit 1 for update of w),
      promised as materialized (
-         select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
-                w.members, w.weight, m.wake_address, m.wake_secret
+         select {candidate}
            from rowlock_ticket w join rowlock_session m on m.id = w.session
           where w.grant_id = (select f.reserved_for from f) and w.name = $1::text and {waits}
             for update of w),
@@ -400,15 +398,13 @@ with mine as materialized (
           where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
             for update of l),
      first as materialized (
-         select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
-                w.members, w.weight, m.wake_address, m.wake_secret
+         select {candidate}
            from rowlock_ticket w join rowlock_session m on m.id = w.session
           where w.name = $1::text
             and w.ticket > (select coalesce(mine.seen, 0) - 256 from mine where mine.reserved_for is null) and {waits}
           order by w.ticket limit 1 for update of w),
      promised as materialized (
-         select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
-                w.members, w.weight, m.wake_address, m.wake_secret
+         select {candidate}
            from rowlock_ticket w join rowlock_session m on m.id = w.session
           where w.grant_id = (select mine.reserved_for from mine) and w.name = $1::text and {waits}
             for update of w),

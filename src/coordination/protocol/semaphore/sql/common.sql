@@ -37,7 +37,7 @@ select s.grant_id, s.token, s.weight
 -- → whether a session with counted holds has expired, but is not ended; whether there are counted holds that have ended;
 --   until the next of the others ends without a heartbeat, in µs, NULL: none; room, NULL: no row;
 --   of a sole holder: its session, the row's token, whether it has ended (clear_sole), whether its session has expired,
---   what is left of it in µs, its grant id, whether its client may keep the lock after its release
+--   its remaining time in µs, its grant id, whether its client may keep the lock after its release
 select h.expired, h.dead, h.next_end, {room(l)}, l.session, l.token, {holder_gone},
        coalesce(s.expires_at <= {now}, 0),
        {until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))}, l.grant_id,
@@ -117,7 +117,7 @@ select {semaphore_info} from rowlock_lock p
 -- statement holders_of_permits
 -- The holders of a semaphore's permits, for people, the oldest first. Reads only.
 -- $1 name  $2 how many at most
--- → session, grant id, owner, host, program, thread, note, pid, µs held, what is left of it in µs, permits, token,
+-- → session, grant id, owner, host, program, thread, note, pid, µs held, its remaining time in µs, permits, token,
 --   of an upgrade the grant id of its hold
 select s.session, s.grant_id, m.owner, m.host, m.program, s.thread, s.note, m.pid,
        {since(s.acquired_at)},

@@ -265,7 +265,7 @@ select s.token,
 -- → whether a session with counted holds has expired, but is not ended; whether there are counted holds that have ended
 --   (sweep_permits); until the next of the others ends without a heartbeat, in µs, NULL: none; room, NULL: no row;
 --   of a sole holder: its session, the row's token, whether it has ended (clear_sole), whether its session has expired,
---   what is left of it in µs, its grant id, whether its client may keep the lock after its release
+--   its remaining time in µs, its grant id, whether its client may keep the lock after its release
 select h.expired, h.over, h.next, l.room, l.session, l.token, l.gone, l.expired, l.remaining, l.grant_id, l.retained
   from (select coalesce(bool_or(not m.ended and m.expires_at <= clock_timestamp()), false)::int as expired,
                coalesce(bool_or({hold_over}), false)::int as over,
@@ -356,7 +356,7 @@ select {semaphore_info} from rowlock_lock p
 -- statement holders_of_permits
 -- The holders of a semaphore's permits, for people, the oldest first. Reads only.
 -- $1 name  $2 how many at most
--- → session, grant id, owner, host, program, thread, note, pid, µs held, what is left of it in µs, permits, token,
+-- → session, grant id, owner, host, program, thread, note, pid, µs held, its remaining time in µs, permits, token,
 --   of an upgrade the grant id of its hold
 select s.session, s.grant_id, m.owner, m.host, m.program, s.thread, s.note, m.pid,
        {since(s.acquired_at)},
