@@ -187,6 +187,11 @@ private:
             const bool late = std::chrono::steady_clock::now() >= end;
             if (!look(blockers_) && !late) continue;
             if (all_.found.empty() && all_.note.empty()) guess();
+            if (unreadable_) {
+                all_.note =
+                    "MySQL cannot show its transactions while a statement has a character that "
+                    "utf8mb3 lacks (error 3854): ask again";
+            }
             looking_->query("kill query " + std::to_string(id_), until_);
             break;
         }
@@ -202,12 +207,16 @@ private:
         try {
             rows = sql::run(*looking_, at, until_, id_);
         } catch (const error& failure) {
+            constexpr int cannot_convert = 3854;
+            unreadable_ = failure.native_code() == cannot_convert;
+            if (unreadable_) return false;
             if (failure.kind() != errc::access_denied) throw;
             all_.note =
                 "another transaction has locked a row of this lock; this user may not see which: "
                 "grant process on *.*, and on MySQL select on performance_schema.*";
             return true;
         }
+        unreadable_ = false;
         for (std::size_t row = 0; row < rows.rows(); ++row) add(rows, row);
         return !rows.empty();
     }
@@ -261,6 +270,7 @@ private:
     std::unique_ptr<sql::connection> asking_, looking_;
     const sql::statement candidates_, blockers_;
     std::int64_t id_ = 0;
+    bool unreadable_ = false;  ///< the last look failed, by the text of some statement
     blocking_transactions all_{};
 };
 

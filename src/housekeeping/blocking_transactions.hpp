@@ -50,7 +50,7 @@ struct blocking_transactions {
 /// PostgreSQL: two round trips.
 /// SQLite: the process that writes the file, if this one may see it, and did 200 ms later as well.
 ///
-/// What this user may not see is left out, and `note` says so.
+/// What this user may not see, or MySQL cannot show at present, is left out, and `note` says so.
 /// @throws error if the database cannot be asked at all
 [[nodiscard]] blocking_transactions read_blocking_transactions(const sql::connection_source& source,
                                                                std::string_view name,

@@ -1,5 +1,6 @@
 // What the Connector/C++ driver promises beyond the contract of every driver.
 #include "driver/own_socket.hpp"
+#include "support/processlist.hpp"
 #include "support/sanitized.hpp"
 #include "support/scripted_mysql.hpp"
 #include "support/server_address.hpp"
@@ -224,10 +225,11 @@ TEST_CASE("a statement that the server killed is a timeout, and the connection s
     const auto killer = connect();
     const std::string id = cell(*db, "select connection_id()");
     std::jthread assassin{[&] {
-        const std::string waiting =
-            "select count(*) from information_schema.processlist where id = " + id +
-            " and info like 'update contract_connector%'";
-        CHECK(support::eventually([&] { return cell(*killer, waiting) != "0"; }));
+        const auto waits = [&](const support::mysql_process& one) {
+            return std::to_string(one.id) == id &&
+                   one.statement.starts_with("update contract_connector");
+        };
+        CHECK(support::eventually([&] { return !support::processes(*killer, waits).empty(); }));
         (void)killer->query("kill query " + id, soon());
     }};
     CHECK(failure_of([&] {

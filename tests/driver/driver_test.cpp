@@ -1,6 +1,7 @@
 // The suite that every driver passes: the promises of include/rowlock/sql/connection.hpp, tested
 // through each fixture of driver_fixtures.hpp.
 #include "driver/driver_fixtures.hpp"
+#include "support/processlist.hpp"
 #include "support/tcp_listener.hpp"
 #include "support/tcp_relay.hpp"
 #include "support/waits.hpp"
@@ -631,13 +632,15 @@ TEST_CASE_TEMPLATE_DEFINE("a connection killed in mid-statement: outcome unknown
         const auto db = F::source().connect(soon());
         const std::string id = id_of(*db);
         std::jthread assassin{[&] {
-            const std::string busy =
-                F::speaks == dialect::mysql
-                    ? "select count(*) from information_schema.processlist where id = " + id +
-                          " and info like 'select bench%'"
-                    : "select count(*) from pg_stat_activity where pid = " + id +
-                          " and query like 'select pg_sleep%' and state = 'active'";
-            const auto runs = [&] { return killer->query(busy, soon()).integer(0, 0) > 0; };
+            const auto is_busy = [&](const support::mysql_process& one) {
+                return std::to_string(one.id) == id && one.statement.starts_with("select bench");
+            };
+            const std::string busy = "select 1 from pg_stat_activity where pid = " + id +
+                                     " and query like 'select pg_sleep%' and state = 'active'";
+            const auto runs = [&] {
+                return F::speaks == dialect::mysql ? !support::processes(*killer, is_busy).empty()
+                                                   : !killer->query(busy, soon()).empty();
+            };
             if (support::eventually(runs)) kill(*killer, id);
         }};
         CHECK(failure_of([&] { run(*db, endless(F::speaks)); }).kind == errc::outcome_unknown);

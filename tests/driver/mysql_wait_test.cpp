@@ -5,6 +5,7 @@
 #include "sql/server_facts.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
+#include "support/processlist.hpp"
 #include "support/server_address.hpp"
 #include "support/waits.hpp"
 #include <rowlock/driver/mysql.hpp>
@@ -72,30 +73,13 @@ nap sleep_on(connection& db, session_id who, const wait_lock& before,
     return {how, std::chrono::duration_cast<std::chrono::milliseconds>(clock::now() - start)};
 }
 
-bool is_asleep(connection& by, session_id who) {
-    // MySQL cannot show the list while a statement of some other test has a character of four
-    // bytes.
-    constexpr int cannot_convert = 3854;
-    try {
-        return by.query(
-                     "select count(*) from information_schema.processlist where state = 'User "
-                     "lock' and info like '% as rowlock#_wake#_" +
-                         to_string(who) + "' escape '#'",
-                     soon())
-                   .integer(0, 0) == 1;
-    } catch (const rowlock::error& failure) {
-        if (failure.native_code() != cannot_convert) throw;
-        return false;
-    }
-}
-
 // Sleeps in its own thread. Returns once `by` has seen the sleep in the server.
 std::future<nap> asleep(connection& db, session_id who, const wait_lock& before, connection& by,
                         std::chrono::seconds longest = 40s) {
     auto ended = std::async(std::launch::async, [&db, &before, who, longest] {
         return sleep_on(db, who, before, longest);
     });
-    REQUIRE(support::eventually([&] { return is_asleep(by, who); }));
+    REQUIRE(support::eventually([&] { return support::sleeper(by, who).has_value(); }));
     return ended;
 }
 
@@ -322,10 +306,7 @@ TEST_CASE_TEMPLATE(
             return refused == 1317 || answer == 1;
         });
         REQUIRE(support::eventually([&] {
-            return by->query("select count(*) from information_schema.processlist where id = " +
-                                 number + " and state = 'User sleep'",
-                             soon())
-                       .integer(0, 0) == 1;
+            return support::processes_in(*by, "User sleep", "select sleep(40) as work") == 1;
         }));
         CHECK(rowlock::mysql_wait::wake(*by, session(), mark, soon()));
         CHECK(work.get());

@@ -3,6 +3,7 @@
 #include "fault/frame.hpp"
 #include "stress/history.hpp"
 #include "support/failure.hpp"
+#include "support/processlist.hpp"
 #include "support/queues.hpp"
 #include "support/server_address.hpp"
 #include "support/shop.hpp"
@@ -15,9 +16,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <future>
 #include <random>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -38,17 +42,23 @@ bool is_postgresql(const support::lock_database& database) {
 
 /// All connections of this process but the fixture's own.
 int kill_connections(support::lock_database& database) {
-    const auto ports = support::ports_of_this_process();
-    const auto found = database.run(
-        is_postgresql(database)
-            ? "select pid from pg_stat_activity where client_port in " + ports +
-                  " and pid <> pg_backend_pid()"
-            : "select id from information_schema.processlist where substring_index(host, ':', -1) "
-              "in " +
-                  ports + " and id <> connection_id()");
+    std::vector<std::int64_t> others;
+    if (is_postgresql(database)) {
+        const auto found =
+            database.run("select pid from pg_stat_activity where client_port in " +
+                         support::ports_of_this_process() + " and pid <> pg_backend_pid()");
+        for (std::size_t i = 0; i < found.rows(); ++i) others.push_back(found.integer(i, 0));
+    } else {
+        const auto own = database.number("select connection_id()");
+        for (const auto& each : support::processes(database.admin(), [&](const auto& one) {
+                 return one.id != own && one.is_of_this_program();
+             })) {
+            others.push_back(each.id);
+        }
+    }
     int killed = 0;
-    for (std::size_t i = 0; i < found.rows(); ++i) {
-        const auto id = std::to_string(found.integer(i, 0));
+    for (const auto process : others) {
+        const auto id = std::to_string(process);
         try {
             database.run(is_postgresql(database) ? "select pg_terminate_backend(" + id + ")"
                                                  : "kill connection " + id);

@@ -5,6 +5,7 @@
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/own_server.hpp"
+#include "support/processlist.hpp"
 #include "support/queues.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/migrations.hpp>
@@ -305,11 +306,10 @@ private:
     }
     /// MySQL has no KILL USER.
     void end_connections() {
-        const auto rows = admin_->query(
-            "select id from information_schema.processlist where user = 'app'", soon());
-        for (std::size_t i = 0; i < rows.rows(); ++i) {
+        for (const auto& each :
+             support::processes(*admin_, [](const auto& one) { return one.user == "app"; })) {
             // The connection may have ended by itself.
-            static_cast<void>(kind_of([&] { run("kill " + std::to_string(rows.integer(i, 0))); }));
+            static_cast<void>(kind_of([&] { run("kill " + std::to_string(each.id)); }));
         }
     }
     bool took_the_last() {

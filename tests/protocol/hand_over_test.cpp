@@ -9,6 +9,7 @@
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/processlist.hpp"
 #include "support/queues.hpp"
 #include "support/server_address.hpp"
 #include "support/servers.hpp"
@@ -135,15 +136,8 @@ struct mysql_wait_thread {
     [[nodiscard]] auto sleep(const line& at) const {
         auto ended = in_background(
             [this] { return mysql_wait::sleep_until_woken(*db, session, wait_lock, 10s, soon()); });
-        REQUIRE(eventually([&] {
-            return at.database.admin()
-                       .query(
-                           "select count(*) from information_schema.processlist where "
-                           "state = 'User lock' and info like '%as rowlock#_wake#_" +
-                               to_string(session) + "' escape '#'",
-                           soon())
-                       .integer(0, 0) == 1;
-        }));
+        REQUIRE(
+            eventually([&] { return support::sleeper(at.database.admin(), session).has_value(); }));
         return ended;
     }
 
@@ -151,18 +145,6 @@ struct mysql_wait_thread {
     std::int64_t wait_lock;
     std::unique_ptr<sql::connection> keeper, db;
 };
-
-bool waits_for_a_user_lock(support::lock_database& database, const std::string& what) {
-    return eventually([&] {
-        return database.admin()
-                   .query(
-                       "select count(*) from information_schema.processlist "
-                       "where state = 'User lock' and info like '%" +
-                           what + "%'",
-                       soon())
-                   .integer(0, 0) > 0;
-    });
-}
 
 const std::vector<std::string> job{"job"};
 
@@ -492,8 +474,9 @@ TEST_CASE("a lost reply to a hand-over loses no waiter's grant") {
         auto waiting = in_background([&of] { return support::acquire_soon(of, "job"); });
         REQUIRE(eventually(
             [&] { return database.number("select count(*) from rowlock_ticket") == 1; }));
-        const auto session = database.number("select max(session) from rowlock_ticket");
-        REQUIRE(waits_for_a_user_lock(database, "as rowlock_wake_" + std::to_string(session)));
+        const session_id session{database.number("select max(session) from rowlock_ticket")};
+        REQUIRE(
+            eventually([&] { return support::sleeper(database.admin(), session).has_value(); }));
         return waiting;
     };
     for (const std::string lost : {"transaction", "woken_for"}) {

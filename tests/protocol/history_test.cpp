@@ -8,6 +8,7 @@
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
+#include "support/processlist.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -70,10 +71,8 @@ bool waits_for_a_table(support::lock_database& database) {
         return support::somebody_waits_for_a_row(database);
     }
     return support::eventually([&] {
-        return database.number(
-                   "select count(*) from information_schema.processlist where state = 'Waiting for "
-                   "table metadata lock' and info like '%" +
-                   database.prefix() + "%'") > 0;
+        return support::processes_in(database.admin(), "Waiting for table metadata lock",
+                                     database.prefix()) > 0;
     });
 }
 

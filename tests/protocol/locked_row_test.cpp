@@ -1,10 +1,12 @@
 // A client's background work while the row of one lease is locked.
 
 #include "housekeeping/blocking_transactions.hpp"
+#include "support/at_end.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/own_server.hpp"
+#include "support/processlist.hpp"
 #include "support/queues.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
@@ -464,6 +466,42 @@ TEST_CASE("the transaction that has locked the permits or the session of a holde
             blocker.end();
         }
     }
+}
+
+TEST_CASE(
+    "the transaction that has locked a lease's row is named once MySQL can show the others' "
+    "statements") {
+    if (!support::mysql_alone()) return;
+    // Not the tests' server: while it cannot show its list, other tests would learn nothing either.
+    const auto server = support::own_server::start(support::server::mariadb,
+                                                   {.arguments = {"--performance-schema=on"}});
+    if (!server) return;
+    const auto source = rowlock::open(server->url());
+    migrate(source);
+    client locks{source};
+    const auto a = locks.acquire("a");
+    const std::string row = "select 1 from rowlock_lock where name = 'a' lock in share mode";
+    open_transaction fence{source, row};
+    open_transaction other{source, "select count(*) from rowlock_lock"};
+    const auto id = other.pid();
+    auto busy = std::async(std::launch::async, [&] {
+        other.connection().query("select sleep(50), '\xF4\x8F\xBF\xBF'", soon());
+    });
+    const auto admin = source.connect(soon());
+    const auto wake = [&] { admin->query("kill query " + std::to_string(id), soon()); };
+    const support::at_end also_after_a_failure{wake};
+    REQUIRE(eventually(
+        [&] { return support::processes_in(*admin, "User sleep", "\xF4\x8F\xBF\xBF") == 1; }));
+    const auto unreadable = blocking_of(source, "a");
+    // A MySQL that can show the statement names it at once.
+    CHECK(unreadable.found.empty() != unreadable.note.empty());
+    wake();
+    busy.get();
+    const auto seen = blocking_soon(source, "a");
+    REQUIRE(seen.found.size() == 1);
+    CHECK(seen.note.empty());
+    CHECK(seen.found.front().pid == fence.pid());
+    CHECK_FALSE(seen.found.front().one_of_several);
 }
 
 TEST_CASE("a transaction that was prepared and forgotten is named on MariaDB and MySQL") {

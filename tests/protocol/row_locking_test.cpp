@@ -2,6 +2,7 @@
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/processlist.hpp"
 #include "support/servers.hpp"
 #include "support/shop.hpp"
 #include <rowlock/driver/postgresql.hpp>
@@ -47,13 +48,14 @@ void kill(support::lock_database& database, std::int64_t process) {
 }
 
 bool is_gone(support::lock_database& database, std::int64_t process) {
-    const auto id = std::to_string(process);
     return eventually([&] {
-        return database.number(is_postgresql(database)
-                                   ? "select count(*) from pg_stat_activity where pid = " + id
-                                   : "select count(*) from information_schema.processlist "
-                                     "where id = " +
-                                         id) == 0;
+        if (!is_postgresql(database)) {
+            return support::processes(database.admin(),
+                                      [&](const auto& one) { return one.id == process; })
+                .empty();
+        }
+        return database.run("select 1 from pg_stat_activity where pid = " + std::to_string(process))
+            .empty();
     });
 }
 

@@ -1,5 +1,7 @@
 #include "stress/crew.hpp"
 
+#include "support/processlist.hpp"
+
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -11,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <stdexcept>
 #include <thread>
@@ -207,11 +210,19 @@ remains left_in(support::lock_database& database) {
 
 namespace {
 
-/// Ends one of these connections of the server, ids in the first column.
-bool kill_one(support::lock_database& database, const std::string& candidates, unsigned choice) {
-    const auto found = database.run(candidates);
-    if (found.empty()) return false;
-    const auto id = std::to_string(found.integer(choice % found.rows(), 0));
+using numbers = std::vector<std::int64_t>;
+
+/// In the first column.
+numbers numbers_of(const rowlock::sql::result& rows) {
+    numbers all;
+    for (std::size_t row = 0; row < rows.rows(); ++row) all.push_back(rows.integer(row, 0));
+    return all;
+}
+
+/// Ends one of these connections of the server.
+bool kill_one(support::lock_database& database, const numbers& candidates, unsigned choice) {
+    if (candidates.empty()) return false;
+    const auto id = std::to_string(candidates[choice % candidates.size()]);
     try {
         database.run(database.speaks() == dialect::postgresql
                          ? "select pg_terminate_backend(" + id + ")"
@@ -220,6 +231,30 @@ bool kill_one(support::lock_database& database, const std::string& candidates, u
         return false;  // it has ended meanwhile
     }
     return true;
+}
+
+bool kill_one(support::lock_database& database, const std::string& candidates, unsigned choice) {
+    return kill_one(database, numbers_of(database.run(candidates)), choice);
+}
+
+/// The connections that sleep in a MySQL server, and those that hold their wait locks.
+numbers sleepers_and_keepers(support::lock_database& database) {
+    auto& db = database.admin();
+    const auto sessions = numbers_of(database.run("select id from rowlock_session"));
+    const auto sleepers = support::processes(db, [&](const support::mysql_process& one) {
+        return std::ranges::any_of(sessions, [&](std::int64_t session) {
+            return one.statement.ends_with(" as rowlock_wake_" + std::to_string(session));
+        });
+    });
+    numbers all;
+    for (const auto& each : sleepers) {
+        all.push_back(each.id);
+        const auto name = each.statement.find('\'');
+        const auto wait_lock = each.statement.substr(name, each.statement.find(',') - name);
+        const auto keeper = db.query("select is_used_lock(" + wait_lock + ")", support::soon());
+        if (!keeper.is_null(0, 0)) all.push_back(keeper.integer(0, 0));
+    }
+    return all;
 }
 
 }  // namespace
@@ -237,17 +272,7 @@ bool kill_a_listener(support::lock_database& database, unsigned choice) {
                         choice);
     }
     if (database.speaks() == dialect::mysql) {
-        return kill_one(
-            database,
-            // A sleeping connection, or the one that holds its wait lock.
-            "with mysql_wait_thread as (select p.id, p.info from information_schema.processlist "
-            "p where p.info like 'select get#_lock(%) as rowlock#_wake#_%' escape '#' "
-            "and exists (select 1 from rowlock_session s "
-            "where p.info like concat('%', s.id))) "
-            "select k.id from (select id from mysql_wait_thread union all "
-            "select is_used_lock(substring_index(substring_index(info, char(39), 2), "
-            "char(39), -1)) from mysql_wait_thread) k where k.id is not null",
-            choice);
+        return kill_one(database, sleepers_and_keepers(database), choice);
     }
     return false;
 }

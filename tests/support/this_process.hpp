@@ -12,7 +12,7 @@ namespace support {
 [[nodiscard]] int connections_of_this_process();
 
 /// An SQL list, `(40112, 40114)`, of the local ports of this process's TCP connections: PostgreSQL
-/// shows them as client_port, MariaDB after the colon of a process's host.
+/// shows them as client_port, MariaDB after the colon of a process's host (processlist.hpp).
 [[nodiscard]] std::string ports_of_this_process();
 
 }  // namespace support

@@ -1,6 +1,7 @@
 // Many `rowlock run` on a server with few connections, and waiting through an outage.
 
 #include "support/own_server.hpp"
+#include "support/processlist.hpp"
 #include "support/waits.hpp"
 #include "tool/tool.hpp"
 #include <rowlock/error.hpp>
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -48,10 +50,11 @@ public:
                 : "alter user app@'%' with max_user_connections " + std::to_string(most));
     }
     [[nodiscard]] std::int64_t connections() {
-        return number(is_postgresql()
-                          ? "select count(*) from pg_stat_activity where usename = 'app'"
-                          : "select count(*) from information_schema.processlist where user = "
-                            "'app'");
+        if (is_postgresql()) {
+            return number("select count(*) from pg_stat_activity where usename = 'app'");
+        }
+        return std::ssize(
+            support::processes(*admin_, [](const auto& one) { return one.user == "app"; }));
     }
     [[nodiscard]] std::int64_t number(const std::string& query) {
         return admin_->query(query, soon()).integer(0, 0);

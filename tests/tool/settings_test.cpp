@@ -2,10 +2,12 @@
 // change it, and everything works as before, with names of any script.
 
 #include "overview/past.hpp"
+#include "support/at_end.hpp"
 #include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include "support/own_server.hpp"
+#include "support/processlist.hpp"
 #include "support/servers.hpp"
 #include "support/waits.hpp"
 #include "tool/tool.hpp"
@@ -524,17 +526,31 @@ TEST_CASE("a write that a locked table keeps past its deadline soon waits in the
     const auto held = locks.acquire("kept");  // every connection has its settings
     const auto admin = rowlock::open(server->admin_url()).connect(soon());
     const auto waiting = [&] {
-        return admin
-            ->query(
-                "select count(*) from information_schema.processlist where user = 'visitor' and "
-                "state like 'Waiting for %'",
-                soon())
-            .integer(0, 0);
+        return !support::processes(*admin, [](const auto& one) {
+                    return one.user == "visitor" && one.state.starts_with("Waiting for ");
+                }).empty();
     };
     admin->query("lock tables rowlock_session write", soon());
     CHECK_THROWS_AS(static_cast<void>(locks.try_acquire("other")), error);
-    CHECK(support::eventually([&] { return waiting() == 0; }));
+    CHECK(support::eventually([&] { return !waiting(); }));
     admin->query("unlock tables", soon());
+}
+
+TEST_CASE("the doctor counts the replicas while a statement has a character that utf8mb3 lacks") {
+    auto* const server = mysql_defaults::with_tables();
+    if (server == nullptr) return;
+    const auto admin = rowlock::open(server->admin_url()).connect(soon());
+    const auto busy = rowlock::open(server->admin_url()).connect(soon());
+    const auto id = busy->query("select connection_id()", soon()).integer(0, 0);
+    const auto sleeps = std::async(std::launch::async, [&] {
+        return kind_of([&] { busy->query("select sleep(50), '\xF4\x8F\xBF\xBF'", soon()); });
+    });
+    const support::at_end wake{[&] { server->run("kill query " + std::to_string(id)); }};
+    REQUIRE(support::eventually(
+        [&] { return support::processes_in(*admin, "User sleep", "\xF4\x8F\xBF\xBF") == 1; }));
+    const auto shown = tool::rowlock({"doctor", "--url", server->admin_url()}).out;
+    CAPTURE(shown);
+    CHECK(shown.find("0 replica(s) seen") != std::string::npos);
 }
 
 TEST_CASE("of several hosts a replica is recognized, whatever a select may return") {

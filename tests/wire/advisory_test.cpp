@@ -8,6 +8,7 @@
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/pgbouncer.hpp"
+#include "support/processlist.hpp"
 #include "support/server_address.hpp"
 #include "support/standby.hpp"
 #include "support/tcp_relay.hpp"
@@ -78,10 +79,10 @@ struct test_server {
             return number("select coalesce(max(pid), 0) from pg_locks where not granted and " +
                           matches(name));
         }
-        return number(
-            "select coalesce(max(id), 0) from information_schema.processlist where state = "
-            "'User lock' and substring_index(host, ':', -1) in " +
-            support::ports_of_this_process());
+        const auto waiting = support::processes(*admin, [](const auto& one) {
+            return one.state == "User lock" && one.is_of_this_program();
+        });
+        return waiting.empty() ? 0 : waiting.back().id;
     }
     [[nodiscard]] bool somebody_waits_for(const std::string& name) const {
         return eventually([&] { return waiter_for(name) != 0; });

@@ -6,6 +6,7 @@
 #include "support/hints.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/processlist.hpp"
 #include "support/queues.hpp"
 #include "support/stranger.hpp"
 #include <rowlock/open.hpp>
@@ -248,19 +249,15 @@ TEST_CASE(
         auto held = holder.acquire("job");
         auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
         REQUIRE(places(database, 1));
-        const auto to =
-            address_of(database, session_id{database.number("select session from rowlock_ticket")});
+        const session_id session{database.number("select session from rowlock_ticket")};
+        const auto to = address_of(database, session);
         CHECK_FALSE(to.mailbox.has_value());
         // A stranger has opened a socket with its number, and reads what is sent there.
         const wakeup::mailbox trap{to.number};
         REQUIRE(eventually([&] {
             return database.speaks() == sql::dialect::postgresql
                        ? waiter.stats().polls > 0
-                       : database.number(
-                             "select count(*) from information_schema.processlist "
-                             "where info like '%rowlock_wake_" +
-                             std::to_string(database.number("select session from rowlock_ticket")) +
-                             "' and state = 'User lock'") == 1;
+                       : support::sleeper(database.admin(), session).has_value();
         }));
         const auto start = steady::now();
         held.release();

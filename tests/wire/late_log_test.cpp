@@ -6,6 +6,7 @@
 #include "support/interception.hpp"
 #include "support/late_server.hpp"
 #include "support/lock_database.hpp"
+#include "support/processlist.hpp"
 #include "support/protocol_session.hpp"
 #include "support/queues.hpp"
 #include <rowlock/open.hpp>
@@ -88,6 +89,13 @@ struct holder {
     protocol_connection hand, look;
     std::int64_t token = 0;
 };
+
+/// For support::processes().
+auto runs(std::string statement) {
+    return [statement = std::move(statement)](const support::mysql_process& one) {
+        return one.statement.find(statement) != std::string::npos;
+    };
+}
 
 /// A client whose statements are counted by name, and can be held back.
 class watched_client {
@@ -213,12 +221,7 @@ TEST_CASE("a grant that was read is reported once it is on the disk, and not bef
             REQUIRE(look.number("select get_lock('rowlock_told_" + to_string(place.grant_id) +
                                 "', 0)") == 1);
         }
-        const auto sleeps = [&] {
-            return look.number(
-                       "select count(*) from information_schema.processlist where "
-                       "state = 'User lock' and info like '%rowlock#_wake%' escape '#'") == 1;
-        };
-        REQUIRE(eventually(sleeps));
+        REQUIRE(eventually([&] { return support::sleeper(look.db(), session).has_value(); }));
         const auto held_log = server.hold_log();
         auto released = at.release_unflushed();
         const protocol_connection other{server.source()};
@@ -285,13 +288,8 @@ TEST_CASE("a grant that was read is reported once it is on the disk, and not bef
                 .find_grant(third.db(), "job", session_id{2}, grant_id{22}, soon())
                 .has_value();
         });
-        const auto commits = [&] {
-            return look.number(
-                       "select count(*) from information_schema.processlist where "
-                       "info like '%confirm#_grant%' escape '#' and id <> "
-                       "connection_id()") >= 1;
-        };
-        CHECK(eventually(commits));
+        CHECK(eventually(
+            [&] { return !support::processes(look.db(), runs("confirm_grant")).empty(); }));
         CHECK_FALSE(is_ready(served));
         CHECK_FALSE(is_ready(several));
         CHECK_FALSE(is_ready(found));
@@ -311,12 +309,8 @@ TEST_CASE("a grant that was read is reported once it is on the disk, and not bef
             protocol::victim victim{.token = at.token};
             return again.leases().force_release(again.db(), "job", victim, soon());
         });
-        CHECK(eventually([&] {
-            return look.number(
-                       "select count(*) from information_schema.processlist where "
-                       "info like '%confirm#_lease%' escape '#' and id <> "
-                       "connection_id()") == 1;
-        }));
+        CHECK(eventually(
+            [&] { return support::processes(look.db(), runs("confirm_lease")).size() == 1; }));
         CHECK_FALSE(is_ready(second));
         server.let_log_go();
         CHECK(first.get());
@@ -338,17 +332,9 @@ TEST_CASE("a hand-over that the releasing client reported costs the woken client
             auto held = support::acquire_soon(*a.operator->(), "job");
             auto waiting = wait_for_job(b);
             REQUIRE(support::places(database, 1));
-            const auto asleep = [&] {
-                try {
-                    return database.number(
-                               "select count(*) from information_schema.processlist p "
-                               "join rowlock_ticket w where p.state = 'User lock' and "
-                               "p.info like concat('%rowlock#_wake#_', w.session) escape '#'") == 1;
-                } catch (const error&) {
-                    return false;  // MySQL: another program's statement is not valid text
-                }
-            };
-            REQUIRE(eventually(asleep));
+            const session_id session{database.number("select session from rowlock_ticket")};
+            REQUIRE(eventually(
+                [&] { return support::sleeper(database.admin(), session).has_value(); }));
             const int before = b.confirmations();
             held.release();
             CHECK(waiting.get() > 0);
@@ -439,10 +425,10 @@ TEST_CASE("a client whose sleeping connection breaks compares what it holds at o
     auto waiting = in_background(
         [&] { return b.try_acquire_for("job", support::patience, stop.get_token()).has_value(); });
     REQUIRE(eventually([&] {
-        return at.look.number(
-                   "select count(*) from information_schema.processlist where state = "
-                   "'User lock' and info like '%rowlock#_wake%' escape '#' and "
-                   "time < 1") == 1;
+        const auto asleep = support::processes(at.look.db(), [](const auto& one) {
+            return one.state == "User lock" && one.seconds < 1;
+        });
+        return asleep.size() == 1;
     }));
     stop.request_stop();
     CHECK_FALSE(waiting.get());

@@ -7,6 +7,7 @@
 #include "support/hints.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/processlist.hpp"
 #include "support/queues.hpp"
 #include <rowlock/rowlock.hpp>
 #include <rowlock/sql/forwarding_connection.hpp>
@@ -63,10 +64,7 @@ bool has_mailbox(support::lock_database& database, session_id session) {
 /// the server.
 bool waits_to_be_told(support::lock_database& database, const client& waiter) {
     if (database.speaks() == sql::dialect::postgresql) return waiter.stats().polls > 0;
-    return database.number(
-               "select count(*) from information_schema.processlist where state = 'User lock' and "
-               "info like '%rowlock_wake_" +
-               to_string(waiting_session(database)) + "'") == 1;
+    return support::sleeper(database.admin(), waiting_session(database)).has_value();
 }
 
 /// Counts the statements that its connections send after they have slept in the server.

@@ -9,6 +9,7 @@
 #include "support/hints.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/processlist.hpp"
 #include "support/protocol_session.hpp"
 #include "support/queues.hpp"
 #include "support/this_process.hpp"
@@ -245,11 +246,12 @@ bool is_a_sleep(std::string_view what) {
 
 /// The text of the sleep statement that runs in the server, or an empty string.
 std::string sleep_under_way(support::lock_database& database) {
-    const auto found = database.run(
-        "select p.info from information_schema.processlist p join " + database.prefix() +
-        "session s on p.info like concat('select get#_lock(%rowlock#_wake#_', s.id) escape '#' "
-        "where p.state = 'User lock'");
-    return found.empty() ? std::string{} : std::string{found.text(0, 0)};
+    const auto sessions = database.run("select id from rowlock_session");
+    for (std::size_t row = 0; row < sessions.rows(); ++row) {
+        const auto found = support::sleeper(database.admin(), sessions.integer<session_id>(row, 0));
+        if (found) return found->statement;
+    }
+    return {};
 }
 
 }  // namespace

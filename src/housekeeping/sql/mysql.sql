@@ -110,7 +110,8 @@ select {blocker}
 
 -- statement blockers_on_mysql
 -- The same on MySQL, which shows who waits for whom elsewhere. Its information_schema.processlist cannot be read while
--- any statement has a character of four bytes (error 3854).
+-- any statement has a character that utf8mb3 lacks (error 3854), its innodb_trx while a transaction's has one: the
+-- caller asks again.
 -- $1 connection id of the waiting transaction
 select {blocker}
   from information_schema.innodb_trx r
