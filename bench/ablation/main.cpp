@@ -216,7 +216,7 @@ private:
     std::unique_ptr<bench::worker> inner_;
 };
 
-enum class call : unsigned char { pair, scoped_pair, failed_try };
+enum class call : unsigned char { pair, failed_try };
 
 class failed_try final : public bench::worker {
 public:
@@ -236,7 +236,6 @@ struct call_row {
     std::string database;
     call what = call::pair;
     unsigned without = 0;
-    rowlock::release_mode releasing = rowlock::release_mode::synchronous;
     bool retains = false;  ///< client_options::retain, which the side without has not
     std::vector<int> threads{1};
     bool client_each = false;      ///< both sides have a client for each thread
@@ -246,7 +245,6 @@ struct call_row {
 
 rowlock::client_options options_of(const call_row& row, int threads, bool as_it_is) {
     rowlock::client_options own;
-    if (as_it_is) own.releasing = row.releasing;
     if (as_it_is && row.retains) own.retain = rowlock::retain_options{};
     if (!as_it_is && row.connection_each) own.max_connections = threads;
     return own;
@@ -265,7 +263,6 @@ bench::contestant line_up(const bench::tables& where, const call_row& row, int t
         const auto name = fmt::format("bench-{}-{}", as_it_is ? "with" : "without", i);
         auto inner = [&]() -> std::unique_ptr<bench::worker> {
             if (row.what == call::pair) return bench::our_lease(locks, name);
-            if (row.what == call::scoped_pair) return bench::our_scoped_lease(locks, name);
             return std::make_unique<failed_try>(locks, "held");
         }();
         return std::make_unique<switched>(paths, std::move(inner));
@@ -344,11 +341,6 @@ void measure_calls(bench::findings& found, const bench::round_options& rounds, c
                     .threads = {16, 64},
                     .client_each = true,
                     .slowest = true});
-    rows.push_back({.id = "pipelined-releases/postgresql",
-                    .database = "postgresql",
-                    .what = call::scoped_pair,
-                    .releasing = rowlock::release_mode::pipelined,
-                    .threads = {1, 16}});
     for (const auto& row : rows) measure(found, row, rounds, how);
 }
 

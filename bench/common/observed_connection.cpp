@@ -32,7 +32,7 @@ public:
         });
         return committed;
     }
-    /// A release is sent by execute() instead, and observed there.
+    /// Every statement is sent by execute() instead, and observed there.
     bool post(const sql::statement& /*what*/, std::span<const sql::value> /*parameters*/,
               sql::deadline /*until*/, sql::posted_answer /*told*/) override {
         return false;

@@ -8,29 +8,23 @@ namespace {
 
 class lease_worker final : public worker {
 public:
-    lease_worker(std::shared_ptr<rowlock::client> locks, const std::string& name, bool waits)
-        : locks_{std::move(locks)}, name_{name}, waits_{waits} {}
+    lease_worker(std::shared_ptr<rowlock::client> locks, const std::string& name)
+        : locks_{std::move(locks)}, name_{name} {}
     void turn() override {
         auto lease = locks_->try_acquire(name_);
         if (!lease) throw std::runtime_error{"rowlock: not granted"};
-        if (waits_) lease->release();
+        lease->release();
     }
 
 private:
     std::shared_ptr<rowlock::client> locks_;
     rowlock::lock_name name_;
-    bool waits_;
 };
 
 }  // namespace
 
 std::unique_ptr<worker> our_lease(std::shared_ptr<rowlock::client> locks, const std::string& name) {
-    return std::make_unique<lease_worker>(std::move(locks), name, true);
-}
-
-std::unique_ptr<worker> our_scoped_lease(std::shared_ptr<rowlock::client> locks,
-                                         const std::string& name) {
-    return std::make_unique<lease_worker>(std::move(locks), name, false);
+    return std::make_unique<lease_worker>(std::move(locks), name);
 }
 
 }  // namespace bench

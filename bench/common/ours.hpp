@@ -8,11 +8,8 @@
 
 namespace bench {
 
-/// Acquires and releases the lease of that name with each turn, and waits for both.
+/// Acquires and releases the lease of that name with each turn.
 [[nodiscard]] std::unique_ptr<worker> our_lease(std::shared_ptr<rowlock::client> locks,
                                                 const std::string& name);
-/// Leaves the release to the destructor, by client_options::releasing.
-[[nodiscard]] std::unique_ptr<worker> our_scoped_lease(std::shared_ptr<rowlock::client> locks,
-                                                       const std::string& name);
 
 }  // namespace bench

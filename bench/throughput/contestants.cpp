@@ -51,16 +51,6 @@ contestant ours(const tables& where, int threads, const throughput_options& opti
     return line_up("rowlock", threads, [&](int i) { return our_lease(locks, name_of(i)); });
 }
 
-contestant ours_pipelined(const tables& where, int threads, const throughput_options& options) {
-    rowlock::client_options own;
-    own.max_connections = options.connections;
-    own.releasing = rowlock::release_mode::pipelined;
-    const auto locks = std::make_shared<rowlock::client>(where.source(), own);
-    return line_up("rowlock, pipelined", threads,
-                   // Separate names, since the last release may still run during other turns.
-                   [&](int i) { return our_scoped_lease(locks, name_of(i) + "-pipelined"); });
-}
-
 contestant floor_of(floor_table& table, int threads) {
     return line_up("floor", threads, [&](int i) { return table.lease(name_of(i)); });
 }

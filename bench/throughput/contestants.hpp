@@ -45,9 +45,6 @@ int run_on_databases(int argc, char** argv, const std::string& about, const meas
 
 /// One rowlock client for all threads.
 [[nodiscard]] contestant ours(const tables& where, int threads, const throughput_options& options);
-/// The same with release_mode::pipelined.
-[[nodiscard]] contestant ours_pipelined(const tables& where, int threads,
-                                        const throughput_options& options);
 [[nodiscard]] contestant floor_of(floor_table& table, int threads);
 
 /// A rowlock client for each thread, as in as many processes.

@@ -11,7 +11,7 @@
 namespace bench {
 namespace {
 
-/// T1: one thread, rowlock and the floor in turns. The pipelined release is only reported.
+/// T1: one thread, rowlock and the floor in turns.
 void against_floor(findings& found, const std::string& id, double target, const std::string& url,
                    floor_table& floor, const throughput_options& options,
                    const round_options& rounds) {
@@ -19,7 +19,6 @@ void against_floor(findings& found, const std::string& id, double target, const 
     std::vector<contestant> all;
     all.push_back(ours(where, 1, options));
     all.push_back(floor_of(floor, 1));
-    if (url == postgresql_url()) all.push_back(ours_pipelined(where, 1, options));
     const auto seen = measured(found, id, all, rounds);
     found.add(compared(id, seen[0], seen[1], "turns/s", target));
 }

@@ -71,18 +71,6 @@ enum class wakeup_mode : unsigned char {
     polling,
 };
 
-/// When the destructor of a lease object and unlock() return. release() always waits.
-enum class release_mode : unsigned char {
-    /// After the database has freed the lease: every client that asks from then on finds it free.
-    synchronous,
-    /// PostgreSQL by libpq, where no waiter is known: once the release is sent. The client's next
-    /// statement follows it without a pause and finds the lease free. Another client, notified past
-    /// the database, may ask too early and find it held. The answer is read with that next
-    /// statement, after 10 ms at the latest; a failure is reported as an event and the release is
-    /// repeated in the background. Saves one of the two round trips of acquire and release.
-    pipelined,
-};
-
 /// What counts as one party of a deadlock cycle.
 enum class deadlock_detection : unsigned char {
     off,  ///< cycles are not looked for
@@ -140,8 +128,8 @@ struct spin_pauses {
 /// Never retained: a lease that was fenced, offered or asked for, has a max_duration, or was
 /// acquired with queueing::barging; a lease of acquire_all, an election or a periodic run; one for
 /// which another client waits, or waited at a release in the last second. With a stable `owner` the
-/// client's constructor throws errc::invalid_options: reclaim() would take idle leases. Releases
-/// are not pipelined. A limit of client::set_max_hold() should exceed `longest`.
+/// client's constructor throws errc::invalid_options: reclaim() would take idle leases. A limit of
+/// client::set_max_hold() should exceed `longest`.
 struct retain_options {
     /// How long a lease is retained after the last round trip that found no other client waiting
     /// for it. 10 ms to 10 s. 1 s bounds the wait for a lost recall, and makes round trips rare.
@@ -169,8 +157,6 @@ struct client_options {
     std::chrono::milliseconds poll_interval{std::chrono::seconds{1}};
     /// See wakeup_mode.
     rowlock::wakeup_mode wake_ups = wakeup_mode::automatic;
-    /// See release_mode. `pipelined` promises less, so it is not the default.
-    release_mode releasing = release_mode::synchronous;
     /// A waiter that would close a cycle of waiters fails with errc::deadlock. Costs one read per
     /// wait and poll, only in a client that holds a lease while it waits for another.
     rowlock::deadlock_detection deadlock_detection = deadlock_detection::by_thread;
@@ -192,7 +178,7 @@ struct client_options {
     /// statement that waits for a locked row (MySQL, MariaDB: 1 s); if one stalls, the client opens
     /// a second connection, which replaces the first. On MySQL and MariaDB the database does not
     /// wake a waiter, and a hand-over from another machine is noticed after up to a poll_interval.
-    /// Releases are never pipelined. No effect on SQLite, where a connection is an open file.
+    /// No effect on SQLite, where a connection is an open file.
     bool single_connection = false;
     /// Name of this process, stable across restarts, for reclaim(); unique among live processes.
     /// Empty: a random one, and no reclaim(). At most 255 bytes; it may not begin with `random:`.

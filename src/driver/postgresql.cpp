@@ -19,8 +19,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <deque>
 #include <future>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -43,8 +43,6 @@ constexpr auto close_timeout = 1s;
 constexpr std::size_t longest_channel = 63;
 // A program that generates statements endlessly must not fill the server's memory with them.
 constexpr std::size_t most_kept_statements = 512;
-// Bounds the unread answers: their failures are not known before they are read.
-constexpr std::size_t most_posted = 16;
 // Limit on cancels under way: one that no server answers keeps its thread until the kernel gives
 // up.
 constexpr int most_cancels = 8;
@@ -86,7 +84,7 @@ struct free_memory {
 using libpq_text = std::unique_ptr<char, free_memory>;
 
 // Talks over a handle that another object owns. It is long because the state of one PGconn is one
-// state machine: statements in progress, posted answers, prepared names and notifications all
+// state machine: statements in progress, a posted answer, prepared names and notifications all
 // arrive by the same reads, and a failure in one decides what is left of the others.
 class wire : public sql::notifications {
 public:
@@ -106,7 +104,7 @@ public:
     ~wire() override {
         if (home_ != ::getpid()) return;
         alive_ = false;
-        while (!posted_.empty()) tell(nullptr, &lost_answer());
+        if (posted_) tell(nullptr, &lost_answer());
     }
 
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
@@ -127,35 +125,27 @@ public:
         return interpret(answers);
     }
 
-    // In pipeline mode until all answers are read: each statement ends with a synchronization of
+    // In pipeline mode until both answers are read: each statement ends with a synchronization of
     // its own, so that a failure ends none but itself, and each commits by itself.
     bool post(const sql::statement& what, std::span<const sql::value> parameters,
               sql::deadline until, sql::posted_answer on_answer) {
         check_usable(until);
-        if (posted_.size() >= most_posted) drain(until);
+        drain(until);
         const auto found = statements_.find(what.id());
         if (borrowed_ || found == statements_.end() || !found->second.prepared) return false;
         if (transaction() != sql::transaction_state::none) return false;
         found->second.shape.require_parameters(parameters.size());
         const wire_parameters sent{parameters};
         const non_blocking guard{handle_};
-        posted_.push_back({found->first, {}, std::move(on_answer)});
+        posted_ = posted{found->first, {}, std::move(on_answer)};
         try {
             send_behind(found->second, sent);
             flush(until);
         } catch (...) {
-            posted_.pop_back();  // the exception informs the caller
+            posted_.reset();  // the exception informs the caller
             throw;
         }
         return true;
-    }
-
-    void drain(sql::deadline until) {
-        if (posted_.empty()) return;
-        if (home_ != ::getpid()) throw in_a_child();
-        const non_blocking guard{handle_};
-        await(until, [&](sql::deadline end) { return collect_posted(end); });
-        PQexitPipelineMode(handle_);
     }
 
     sql::result query(std::string_view text, sql::deadline until) {
@@ -171,7 +161,7 @@ public:
     [[nodiscard]] bool keeps_session_state() const noexcept { return !pooled_; }
     [[nodiscard]] sql::transaction_state transaction() const noexcept {
         // What is posted commits by itself.
-        return posted_.empty() ? transaction_of(handle_) : sql::transaction_state::none;
+        return posted_ ? sql::transaction_state::none : transaction_of(handle_);
     }
     [[nodiscard]] int socket() const noexcept { return PQsocket(handle_); }
     [[nodiscard]] std::int64_t announced_process() const noexcept { return PQbackendPID(handle_); }
@@ -335,7 +325,7 @@ private:
         }
         const PGTransactionStatusType state = PQtransactionStatus(handle_);
         const bool piped = PQpipelineStatus(handle_) != PQ_PIPELINE_OFF;
-        if (posted_.empty() && (state == PQTRANS_ACTIVE || piped)) {
+        if (!posted_ && (state == PQTRANS_ACTIVE || piped)) {
             throw error{errc::invalid_options,
                         "the connection is busy with another command or in pipeline mode"};
         }
@@ -377,7 +367,7 @@ private:
 
     std::vector<answer> run(kept& statement, const sql::statement& what,
                             const wire_parameters& sent, sql::deadline until) {
-        if (statement.prepared && !posted_.empty()) {
+        if (statement.prepared && posted_) {
             send_behind(statement, sent);
             std::vector<answer> answers = exchange(until, true);
             PQexitPipelineMode(handle_);
@@ -477,6 +467,14 @@ private:
         throw driver::broken(last_words());
     }
 
+    // Reads the posted answer, after check_usable().
+    void drain(sql::deadline until) {
+        if (!posted_) return;
+        const non_blocking guard{handle_};
+        await(until, [&](sql::deadline end) { return collect_posted(end); });
+        PQexitPipelineMode(handle_);
+    }
+
     // Collects everything that the server answers to what was sent.
     std::vector<answer> exchange(sql::deadline until, bool pipelined = false) {
         standby_missed_ = false;
@@ -511,26 +509,24 @@ private:
 
     // Returns false if the deadline passed first.
     bool collect_posted(sql::deadline until) {
-        while (!posted_.empty()) {
-            auto& answers = posted_.front().answers;
-            if (!collect(answers, until, true)) return false;
-            const auto statement = statements_.find(posted_.front().id);
-            if (statement != statements_.end()) forget_if_stale(statement->second, answers);
-            try {
-                const sql::result table = interpret(answers);
-                tell(&table, nullptr);
-            } catch (const error& failure) {
-                tell(nullptr, &failure);
-            }
-            standby_missed_ = false;
+        if (!posted_) return true;
+        auto& answers = posted_->answers;
+        if (!collect(answers, until, true)) return false;
+        const auto statement = statements_.find(posted_->id);
+        if (statement != statements_.end()) forget_if_stale(statement->second, answers);
+        try {
+            const sql::result table = interpret(answers);
+            tell(&table, nullptr);
+        } catch (const error& failure) {
+            tell(nullptr, &failure);
         }
+        standby_missed_ = false;
         return true;
     }
 
-    // Reports to the first caller whose answer is due.
     void tell(const sql::result* table, const error* failure) {
-        const auto on_answer = std::move(posted_.front().on_answer);
-        posted_.pop_front();
+        const auto on_answer = std::move(posted_->on_answer);
+        posted_.reset();
         on_answer(table, failure);
     }
 
@@ -723,7 +719,7 @@ private:
     bool alive_ = true;
     bool standby_missed_ = false;
     bool listening_ = false;
-    std::deque<posted> posted_;
+    std::optional<posted> posted_;
     std::vector<std::string> unlisten_;  // quoted: channels that the owner did not listen to before
     pid_t home_ = ::getpid();
     std::uint64_t serial_ = next_serial();
@@ -759,7 +755,6 @@ public:
               sql::deadline until, sql::posted_answer on_answer) override {
         return wire_.post(what, parameters, until, std::move(on_answer));
     }
-    void drain(sql::deadline until) override { wire_.drain(until); }
     [[nodiscard]] bool alive() const noexcept override { return wire_.alive(); }
     [[nodiscard]] bool keeps_session_state() const noexcept override {
         return wire_.keeps_session_state();

@@ -91,8 +91,6 @@ bool connection::post(const statement& /*what*/, std::span<const value> /*parame
 }
 // NOLINTEND(performance-unnecessary-value-param)
 
-void connection::drain(deadline /*until*/) {}
-
 void connection::share_memory_of(connection& other) {
     static_cast<void>(memory_of(other));
     memory_ = other.memory_;

@@ -3,7 +3,6 @@
 #include <rowlock/error.hpp>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace rowlock::sql {
@@ -73,24 +72,11 @@ connection_pool::borrowed connection_pool::take(std::size_t budget, deadline pla
 std::optional<connection_pool::borrowed> connection_pool::take_idle() {
     const std::lock_guard lock{mutex_};
     if (idle_.empty()) return std::nullopt;
-    return lend_briefly(std::prev(idle_.end()));
-}
-
-std::optional<connection_pool::borrowed> connection_pool::take_idle(const connection* which) {
-    const std::lock_guard lock{mutex_};
-    const auto found =
-        std::ranges::find_if(idle_, [&](const idle& one) { return one.db.get() == which; });
-    if (found == idle_.end()) return std::nullopt;
-    return lend_briefly(found);
-}
-
-/// With the mutex held.
-connection_pool::borrowed connection_pool::lend_briefly(std::vector<idle>::iterator which) {
-    idle found = std::move(*which);
-    idle_.erase(which);
+    idle found = std::move(idle_.back());
+    idle_.pop_back();
     ++in_use_;
     ++lent_briefly_;
-    return {*this, std::move(found.db), std::move(found.mark), true, generation_, {}, true};
+    return borrowed{*this, std::move(found.db), std::move(found.mark), true, generation_, {}, true};
 }
 
 std::unique_ptr<connection> connection_pool::remove_idle() {

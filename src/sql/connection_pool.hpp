@@ -87,8 +87,6 @@ public:
     [[nodiscard]] borrowed take(std::size_t budget, deadline place_until, deadline until);
     /// An idle connection for a short statement, or nullopt. Never waits or connects.
     [[nodiscard]] std::optional<borrowed> take_idle();
-    /// The same for this connection, if it is idle.
-    [[nodiscard]] std::optional<borrowed> take_idle(const connection* which);
     /// Removes an idle connection from the pool for good; null if there is none. Never waits or
     /// connects.
     [[nodiscard]] std::unique_ptr<connection> remove_idle();
@@ -110,7 +108,6 @@ private:
         std::chrono::steady_clock::time_point since;
     };
 
-    [[nodiscard]] borrowed lend_briefly(std::vector<idle>::iterator which);
     void give_back(std::unique_ptr<connection> db, std::string mark, std::uint64_t generation,
                    bool keep, bool briefly_lent) noexcept;
     /// Removes those idle for too long, to be destroyed without the mutex.

@@ -25,9 +25,6 @@ struct database_traits {
     /// (MySQL: Galera, Group Replication). server_facts::member_of says whether this one is a
     /// member.
     bool may_be_clustered;
-    /// The protocol carries a statement before the answer to the last one was read, so
-    /// connection::post can save a release its round trip (PostgreSQL).
-    bool pipelines;
     /// A setting of the session limits how long a statement waits for a lock. SQLite's has only the
     /// deadline of the call.
     bool limits_lock_waits;

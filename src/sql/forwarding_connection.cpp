@@ -48,10 +48,6 @@ bool forwarding_connection::post(const statement& what, std::span<const value> p
     return inner_.post(what, parameters, until, std::move(on_answer));
 }
 
-void forwarding_connection::drain(deadline until) {
-    inner_.drain(until);
-}
-
 bool forwarding_connection::alive() const noexcept {
     return inner_.alive();
 }

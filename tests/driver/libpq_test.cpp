@@ -639,13 +639,11 @@ TEST_CASE("libpq: the failure of a posted statement is reported, and affects no 
     CHECK(table.db().alive());
 }
 
-TEST_CASE("libpq: drain, query and new statements read the posted results first") {
+TEST_CASE(
+    "libpq: a query, a new statement, LISTEN and a second post read the posted answer first") {
     if (!available()) return;
     posting_table table;
     REQUIRE(table.post(2));
-    SUBCASE("drain") {
-        table.db().drain(soon());
-    }
     SUBCASE("query") {
         (void)table.db().query("select 1", soon());
     }
@@ -655,11 +653,10 @@ TEST_CASE("libpq: drain, query and new statements read the posted results first"
     SUBCASE("listen") {
         table.db().notifications()->listen("rowlock_posted", soon());
     }
-    SUBCASE("more posted statements than the limit") {
-        for (int i = 0; i < 40; ++i) REQUIRE(table.post(100 + i));
-        table.db().drain(soon());
+    SUBCASE("the next posted statement") {
+        REQUIRE(table.post(3));
     }
-    CHECK(table.told().starts_with("1 row; "));
+    CHECK(table.told() == "1 row; ");
 }
 
 TEST_CASE("libpq: nothing is posted unprepared, in a transaction or on a borrowed handle") {
@@ -690,7 +687,7 @@ TEST_CASE("libpq: the unknown outcome of a posted statement is reported once") {
         admin.run("select pg_terminate_backend(" + std::to_string(process) + ")");
         // The answer may have come before the end.
         try {
-            table.db().drain(soon());
+            (void)table.db().query("select 1", soon());
             (void)table.count();
         } catch (const rowlock::error&) {
         }
@@ -702,9 +699,9 @@ TEST_CASE("libpq: the unknown outcome of a posted statement is reported once") {
 
 TEST_CASE("libpq: a posted statement that waits too long is cancelled") {
     if (!available()) return;
-    bool drained = false;
-    SUBCASE("drained") {
-        drained = true;
+    bool alone = false;
+    SUBCASE("alone, before a query") {
+        alone = true;
     }
     SUBCASE("with a statement behind it") {}
     const auto cancelled = [&] {
@@ -713,11 +710,11 @@ TEST_CASE("libpq: a posted statement that waits too long is cancelled") {
         obstacle.run("begin");
         obstacle.run("lock table " + table.name());
         REQUIRE(table.post(2));
-        if (drained) {
+        if (alone) {
             try {
-                table.db().drain(clock::now() + 200ms);
+                // Sent once the posted statement is cancelled: it may still be answered.
+                (void)table.db().query("select 1", clock::now() + 200ms);
             } catch (const rowlock::error&) {
-                return false;
             }
         } else {
             CHECK_THROWS_AS((void)table.count(200ms), rowlock::error);

@@ -9,7 +9,6 @@
 #include <sqlite3.h>
 
 #include <algorithm>
-#include <deque>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,10 +22,6 @@ public:
     link(database& to, std::shared_ptr<server_session> session)
         : to_{to}, session_{std::move(session)} {}
     ~link() override {
-        for (const auto& each : posted_) {
-            const auto failure = driver::broken();
-            each.on_answer(nullptr, &failure);
-        }
         // No message: the other end sees it a moment later.
         to_.after(world->draws.between(10 * us, 200 * us),
                   [&to = to_, session = session_] { to.close(session); });
@@ -52,31 +47,6 @@ public:
         made->text = text;
         made->name = name_of(text);
         return call(made, writes(text), until);
-    }
-
-    /// The next call waits for the answer before it sends anything.
-    bool post(const sql::statement& what, std::span<const sql::value> parameters,
-              sql::deadline until, sql::posted_answer on_answer) override {
-        const bool possible = presented().pipelines && alive_ && !session_->closed &&
-                              state_ == sql::transaction_state::none;
-        if (!possible) return false;
-        const auto made = request_of(what, parameters);
-        posted_.push_back({made, send(made, until), std::move(on_answer)});
-        return true;
-    }
-    void drain(sql::deadline until) override {
-        while (!posted_.empty()) {
-            auto first = std::move(posted_.front());
-            posted_.pop_front();
-            first.on_its_way.end = std::min(first.on_its_way.end, local_end(until));
-            try {
-                const auto rows = receive(first.made, first.on_its_way);
-                first.on_answer(&rows, nullptr);
-            } catch (const error& failure) {
-                first.on_answer(nullptr, &failure);
-                if (!alive_) throw;
-            }
-        }
     }
 
 private:
@@ -108,11 +78,6 @@ private:
         i64 end = 0;
         bool sent = false, reported = false;
     };
-    struct posted {
-        std::shared_ptr<request> made;
-        journey on_its_way;
-        sql::posted_answer on_answer;
-    };
 
     static i64 local_end(sql::deadline until) {
         return world->here().truth(until.time_since_epoch().count());
@@ -138,7 +103,6 @@ private:
     sql::result call(const std::shared_ptr<request>& made, bool writing, sql::deadline until) {
         auto& draws = world->draws;
         const auto& sky = to_.sky;
-        if (!posted_.empty()) drain(until);
         const i64 limit = local_end(until);
         if (!alive_) throw driver::already_dead();
         if (world->now() >= limit) throw driver::too_late();
@@ -255,7 +219,6 @@ private:
     sql::transaction_state state_ = sql::transaction_state::none;
     std::uint64_t round_trips_ = 0;
     i64 latest_arrival_ = 0;
-    std::deque<posted> posted_{};
 };
 
 }  // namespace

@@ -354,19 +354,8 @@ private:
         plan_.database = {.is_server = true,
                           .many_writers = dice.chance(0.7),
                           .proves_writers = dice.chance(0.5),
-                          .pipelines = dice.chance(0.5),
                           .notifies = dice.chance(0.5)};
-        if (plan_.database.pipelines) {
-            for (auto& one : plan_.processes) releases_later(one);
-            for (auto& one : plan_.faults) {
-                if (one.successor) releases_later(*one.successor);
-            }
-        }
         if (dice.chance(0.25)) draw_quorum();
-    }
-
-    void releases_later(process& of) {
-        if (server_dice_.chance(0.7)) of.options.releasing = release_mode::pipelined;
     }
 
     void draw_quorum() {

@@ -153,7 +153,6 @@ struct server_traits {
     bool is_server = false;       ///< it has a link, and an identity
     bool many_writers = false;    ///< batches, pools and waits as where rows are locked
     bool proves_writers = false;  ///< a datagram that proves a secret is believed at once
-    bool pipelines = false;       ///< a release is sent, and its answer read later
     bool notifies = false;        ///< clients listen, and are told of their grants
 };
 

@@ -128,7 +128,6 @@ private:
         shown.has_server = true;
         shown.one_writer = !of.many_writers;
         shown.secrets_prove_writers = of.proves_writers;
-        shown.pipelines = of.pipelines;
         shown.notifies = of.notifies;
     }
 

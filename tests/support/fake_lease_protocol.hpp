@@ -109,14 +109,6 @@ public:
         });
     }
 
-    void post_release(sql::connection& db, std::string_view name, session_id session,
-                      grant_id grant_id, sql::deadline until,
-                      const sql::posted_answer& told) const override {
-        sql::result done;
-        done.set_affected(release(db, name, session, grant_id, until) ? 1 : 0);
-        told(&done, nullptr);
-    }
-
     bool retain(sql::connection& /*db*/, const protocol::grant_to_retain& /*which*/,
                 sql::deadline /*until*/) const override {
         return false;

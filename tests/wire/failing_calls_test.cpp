@@ -123,18 +123,6 @@ TEST_CASE("a failed allocation anywhere in a call leaves no lease held") {
         with_each_allocation_failing(
             "destroy", [&](const std::string&) { held.reset(); },
             [&](const std::string& name) { held = locks.try_acquire(name); });
-        client behind{database.source(), [&] {
-                          auto options = patient(database);
-                          options.releasing = release_mode::pipelined;
-                          return options;
-                      }()};
-        with_each_allocation_failing(
-            "behind",
-            [&](const std::string& name) {
-                held.reset();  // perhaps the release was sent and not answered
-                (void)behind.try_acquire(name);
-            },
-            [&](const std::string& name) { held = behind.try_acquire(name + "/2"); });
         with_each_allocation_failing(
             "release", [&](const std::string&) { held->release(); },
             [&](const std::string& name) {

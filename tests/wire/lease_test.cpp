@@ -126,10 +126,13 @@ TEST_CASE("a free lock is granted, held until released, and then free for anothe
         lease->release();
         CHECK_FALSE(lease->held());
         CHECK_FALSE(lease->lost().stop_requested());
-        const auto next = b.try_acquire("job");
-        REQUIRE(next);
-        CHECK(next->token() > lease->token());
-        CHECK_FALSE(a.try_acquire("job"));
+        {
+            const auto next = b.try_acquire("job");
+            REQUIRE(next);
+            CHECK(next->token() > lease->token());
+            CHECK_FALSE(a.try_acquire("job"));
+        }
+        CHECK(a.try_acquire("job"));  // the destructor has waited for the database
     }
 }
 

@@ -238,18 +238,14 @@ public:
 
     /// Sends a prepared statement without waiting for its answer: the next statement follows it at
     /// once, and the server runs one after the other, each with its own commit. The answer is read
-    /// before that of the next call, or by drain(); if the connection is destroyed or breaks
-    /// before, `on_answer` receives errc::outcome_unknown. No round trip.
+    /// before that of the next call; if the connection is destroyed or breaks before, `on_answer`
+    /// receives errc::outcome_unknown. No round trip, one if the answer to the statement that was
+    /// posted last is still to be read.
     /// Returns false if that is impossible here (another library, a borrowed connection, a
     /// transaction, a statement that execute() has not prepared yet). Then nothing was sent, and
     /// `on_answer` is not called.
     virtual bool post(const statement& what, std::span<const value> parameters, deadline until,
                       posted_answer on_answer);
-
-    /// Reads the answers to posted statements. Waits for the server, one round trip at most;
-    /// returns at once if there are none.
-    /// @throws error errc::outcome_unknown if they did not come: the connection is broken then
-    virtual void drain(deadline until);
 
     /// False once a call has shown that the connection is gone. Sends nothing.
     [[nodiscard]] virtual bool alive() const noexcept = 0;

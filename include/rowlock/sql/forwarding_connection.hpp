@@ -15,8 +15,8 @@ namespace rowlock::sql {
 
 /// A connection that forwards every call to another one. Derive from it to log or count statements,
 /// or to make them slow or fail in a test, and override only what that needs. All else behaves as
-/// without it: wake-ups, transactions in one round trip, pipelined releases, and what later
-/// versions add to sql::connection.
+/// without it: wake-ups, transactions in one round trip, and what later versions add to
+/// sql::connection.
 ///
 ///     class logging final : public rowlock::sql::forwarding_connection {
 ///     public:
@@ -57,7 +57,6 @@ public:
                                  deadline until) override;
     bool post(const statement& what, std::span<const value> parameters, deadline until,
               posted_answer on_answer) override;
-    void drain(deadline until) override;
     [[nodiscard]] bool alive() const noexcept override;
     void discard() noexcept override;
     [[nodiscard]] bool discarded() const noexcept override;

@@ -68,12 +68,6 @@ public:
         return result_of(mine);
     }
 
-    /// Whether a caller would be alone now, as the last one was.
-    [[nodiscard]] bool alone() const {
-        const std::lock_guard lock{mutex_};
-        return inside_ == 0 && under_way_ == 0 && expected_ <= 1;
-    }
-
     /// Threads that wait for a call to begin.
     [[nodiscard]] std::size_t pending() const {
         const std::lock_guard lock{mutex_};

@@ -39,8 +39,6 @@ public:
     std::vector<bool> release_all(session_id session,
                                   std::span<const protocol::granted_name> grants,
                                   sql::deadline until);
-    /// Whether no other thread acquires or releases at this moment.
-    [[nodiscard]] bool alone() const { return acquires_.alone() && releases_.alone(); }
 
 private:
     struct acquire_call {

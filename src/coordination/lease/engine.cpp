@@ -79,7 +79,6 @@ engine::engine(sql::connection_source source, client_options options)
                  .connections = connections_,
                  .sessions = sessions_,
                  .keeper = keeper_,
-                 .reconcile = reconciler_,
                  .retries = retries_,
                  .grants = grants_,
                  .batches = batches_,
@@ -212,7 +211,6 @@ void engine::close() noexcept {
     retention_.join();
     keeper_.finish_stop();
     const auto until = context_.statement_deadline();
-    (void)connections_.drain_pipelined(nullptr, until);
     auto rest = waiting_.finish_close();
     end_sessions(rest, until);
     sessions_.clear();

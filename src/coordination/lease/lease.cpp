@@ -24,7 +24,7 @@ lease& lease::operator=(lease&& other) noexcept {
 
 lease::~lease() {
     if (!grant_ || grant_->fork.in_child()) return;
-    if (const auto engine = grant_->owner.lock()) engine->releases().release_quietly(grant_);
+    if (const auto engine = grant_->owner.lock()) engine->releases().release_quietly(*grant_);
 }
 
 const std::string& lease::name() const noexcept {

@@ -110,7 +110,7 @@ void periodic_run::finish() {
     // The table knows of a forced release before this client does.
     if (!engine->runs().finish(*held, period_)) engine->releases().refuse(*held);
     // It has finished, whatever becomes of the lease.
-    engine->releases().release_quietly(held);
+    engine->releases().release_quietly(*held);
 }
 
 }  // namespace rowlock

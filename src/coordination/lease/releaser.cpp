@@ -311,12 +311,10 @@ void releaser::shrink(grant& held, std::int64_t to) {
     throw lost_error(held);
 }
 
-void releaser::release_quietly(const std::shared_ptr<grant>& held) noexcept {
+void releaser::release_quietly(grant& held) noexcept {
+    if (held.now == grant::state::released) return;
     try {
-        if (held->now == grant::state::released) return;
-        grants_.stopped(*held);
-        if (send_pipelined(held)) return;
-        release(*held);
+        release(held);
     } catch (...) {
         // release() has reported it as an event and goes on in the background.
     }
@@ -445,62 +443,6 @@ std::optional<protocol::handed_over> releaser::hand_over_to(sql::connection& db,
     return context_.queues.hand_over_to(
         db, held.name, held.session_id, held.grant_id, next,
         {.may_be_asynchronous = !may_be_taken_over, .notify = !near}, until);
-}
-
-/// Sends the release of a lease that has no known waiter, and leaves its answer to the next call on
-/// that connection. Returns false, and does nothing, if this lease or this time does not allow it.
-///
-/// Statements of later calls, on any connection of the pool, come after it
-/// (client_connections::take). If the client, the server or the network fails before the answer, it
-/// is a release whose reply was lost: on_pipelined_answer learns so, and the lease is freed in the
-/// background or by the end of the session.
-bool releaser::send_pipelined(const std::shared_ptr<grant>& held) {
-    if (context_.options.releasing != release_mode::pipelined) return false;
-    if (context_.retained.enabled()) return false;
-    if (held->kind() != protocol::hold_kind::lease) return false;
-    if (!context_.traits().pipelines || held->queued || held->fenced) return false;
-    if (waiting_.contended().has(held->name) || !batches_.alone() || !held->held()) return false;
-    const auto db = connections_.take_idle();
-    if (!db || !connections_.pipelined().begin(**db)) return false;
-    auto expected = grant::state::held;
-    if (!held->now.compare_exchange_strong(expected, grant::state::releasing)) {
-        connections_.pipelined().end();
-        return false;
-    }
-    // The owner keeps this object.
-    const auto on_answer = [this, owner = held->owner, held](const sql::result* done,
-                                                             const error* failure) {
-        if (const auto alive = owner.lock()) on_pipelined_answer(*held, done, failure);
-    };
-    try {
-        tokens_.remember_free(held->name, held->row_token);
-        context_.leases.post_release(**db, held->name, held->session_id, held->grant_id,
-                                     context_.statement_deadline(), on_answer);
-    } catch (const error& failure) {
-        on_answer(nullptr, &failure);
-    } catch (...) {
-        on_answer(nullptr, nullptr);
-    }
-    waiting_.lease_freed(held->name);
-    return true;
-}
-
-/// Runs inside a call of the connection that carried the release.
-void releaser::on_pipelined_answer(grant& held, const sql::result* done,
-                                   const error* failure) noexcept {
-    try {
-        if (done == nullptr) {
-            context_.count(counter::unknown_outcomes);
-            leave_to_heartbeat(held, failure != nullptr ? failure->what() : "there was no memory");
-        } else if (done->affected() == 1) {
-            released(held);
-        } else {
-            deny(held);
-        }
-    } catch (...) {
-        reconciler_.want();  // no memory to remember the lease: the comparison finds it
-    }
-    connections_.pipelined().end();
 }
 
 }  // namespace rowlock::detail

@@ -8,7 +8,6 @@
 #include "coordination/session/client_connections.hpp"
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/grant_lifecycle.hpp"
-#include "coordination/session/reconciler.hpp"
 #include "coordination/session/retry_loop.hpp"
 #include "coordination/session/session_keeper.hpp"
 #include "coordination/session/session_registry.hpp"
@@ -31,7 +30,6 @@ public:
         client_connections& connections;
         session_registry& sessions;
         session_keeper& keeper;
-        reconciler& reconcile;
         retry_loop& retries;
         grant_lifecycle& grants;
         lease_batches& batches;
@@ -46,7 +44,6 @@ public:
           connections_{of.connections},
           sessions_{of.sessions},
           keeper_{of.keeper},
-          reconciler_{of.reconcile},
           retries_{of.retries},
           grants_{of.grants},
           batches_{of.batches},
@@ -91,8 +88,8 @@ public:
     /// @throws error errc::invalid_options if it has none; errc::lock_lost, errc::not_owner as
     /// above
     void extend(grant& held, std::chrono::milliseconds by);
-    /// Like release(), but reports a failure as an event; pipelined if the client asked for that.
-    void release_quietly(const std::shared_ptr<grant>& held) noexcept;
+    /// Like release(), but reports a failure as an event.
+    void release_quietly(grant& held) noexcept;
 
 private:
     protocol::extension send_extension(sql::connection& db, grant& held,
@@ -126,8 +123,6 @@ private:
     [[nodiscard]] std::optional<protocol::handed_over> hand_over_to(
         sql::connection& db, const grant& held, const protocol::next_waiter& next,
         sql::deadline until);
-    bool send_pipelined(const std::shared_ptr<grant>& held);
-    void on_pipelined_answer(grant& held, const sql::result* done, const error* failure) noexcept;
     [[nodiscard]] protocol::hold_state recheck(const grant& held);
     void released(grant& held);
     void report_released(const grant& held);
@@ -138,7 +133,6 @@ private:
     client_connections& connections_;
     session_registry& sessions_;
     session_keeper& keeper_;
-    reconciler& reconciler_;
     retry_loop& retries_;
     grant_lifecycle& grants_;
     lease_batches& batches_;

@@ -29,8 +29,6 @@ client_options validated(client_options options) {
             "poll_interval must be positive and at most one day");
     require(options.wake_ups <= wakeup_mode::polling,
             "wake_ups must be automatic, database or polling");
-    require(options.releasing <= release_mode::pipelined,
-            "releasing must be synchronous or pipelined");
     require(options.deadlock_detection <= deadlock_detection::by_client,
             "deadlock_detection must be off, by_thread or by_client");
     require(options.when_cut_off <= when_cut_off::requeue, "when_cut_off must be fail or requeue");

@@ -19,7 +19,6 @@
 namespace rowlock::detail {
 namespace {
 
-using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 
 /// SQLite has one writer per file. More connections would only compete for its lock, which is not
@@ -70,9 +69,6 @@ public:
     sql::result query(std::string_view text, sql::deadline until) override {
         return watch(until, [&] { return forwarding_connection::query(text, until); });
     }
-    void drain(sql::deadline until) override {
-        watch(until, [&] { forwarding_connection::drain(until); });
-    }
 
 private:
     template <typename Call>
@@ -101,12 +97,6 @@ client_connections::client_connections(client_context& context, hooks use)
       pool_{{.connect = [this](sql::deadline until) { return make(until); },
              .when_full = "all connections of this client are busy: raise max_connections",
              .on_broken = [this] { broke(); }}} {}
-
-client_connections::borrowed client_connections::take_of(std::size_t budget, sql::deadline until) {
-    auto db = pool_.take(budget, until, until);
-    (void)drain_pipelined(&*db, until);
-    return db;
-}
 
 std::unique_ptr<sql::connection> client_connections::make(sql::deadline until, rank who) {
     auto db = context_.shares_connection() ? shared_.join(who, until) : connect(until, who);
@@ -159,24 +149,6 @@ void client_connections::broke() noexcept {
     context_.count(counter::reconnects);
     let_go_of_shared();  // an idle user would keep the broken one open
     hooks_.on_broken();
-}
-
-bool client_connections::drain_pipelined(const sql::connection* but, sql::deadline until) noexcept {
-    // The user of that connection is about to read them.
-    constexpr auto moment = 1ms;
-    for (auto on = pipelined_.on(); on != nullptr && on != but; on = pipelined_.on()) {
-        try {
-            if (const auto its = pool_.take_idle(on)) {
-                (*its)->drain(until);
-            } else {
-                pipelined_.wait(std::min(until, steady::now() + moment));
-            }
-        } catch (...) {
-            // Broken: the release's callback ran when the connection was destroyed.
-        }
-        if (pipelined_.on() == on && steady::now() >= until) return false;
-    }
-    return true;
 }
 
 }  // namespace rowlock::detail

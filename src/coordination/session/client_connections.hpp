@@ -2,7 +2,6 @@
 
 #include "coordination/session/abandoned_connections.hpp"
 #include "coordination/session/client_context.hpp"
-#include "coordination/session/pipelined_releases.hpp"
 #include "sql/connection_pool.hpp"
 #include "sql/shared_connection.hpp"
 #include <rowlock/sql/connection.hpp>
@@ -38,12 +37,14 @@ public:
     client_connections& operator=(const client_connections&) = delete;
     ~client_connections() = default;
 
-    /// A connection for a call, after the unanswered releases on any other one were read.
+    /// A connection for a call.
     /// @throws error errc::timed_out if none came free; those of connecting
-    [[nodiscard]] borrowed take(sql::deadline until) { return take_of(budget_, until); }
+    [[nodiscard]] borrowed take(sql::deadline until) { return pool_.take(budget_, until, until); }
     /// One read connection beyond the budget, for a thread whose own transaction may have locked
     /// what all threads with a connection wait for.
-    [[nodiscard]] borrowed take_spare(sql::deadline until) { return take_of(budget_ + 1, until); }
+    [[nodiscard]] borrowed take_spare(sql::deadline until) {
+        return pool_.take(budget_ + 1, until, until);
+    }
     /// Never waits or connects.
     [[nodiscard]] std::optional<borrowed> take_idle() { return pool_.take_idle(); }
     /// Removes an idle connection from the pool for good; null if there is none.
@@ -59,18 +60,12 @@ public:
     /// A shared connection stays open as long as it has a user left: lets go of the idle ones.
     void let_go_of_shared() noexcept;
 
-    /// Reads the answers to releases pipelined on any connection except `but`. Returns false if
-    /// some are left.
-    bool drain_pipelined(const sql::connection* but, sql::deadline until) noexcept;
-    [[nodiscard]] pipelined_releases& pipelined() noexcept { return pipelined_; }
-
     /// How long the shared connection has been in its current turn; 0 if there is none.
     [[nodiscard]] nanoseconds busy_for() const { return shared_.busy_for(); }
     [[nodiscard]] std::size_t open() const { return pool_.open_connections(); }
     [[nodiscard]] bool shared_is_open() const { return shared_.connected(); }
 
 private:
-    [[nodiscard]] borrowed take_of(std::size_t budget, sql::deadline until);
     [[nodiscard]] std::unique_ptr<sql::connection> connect(sql::deadline until, rank who);
     void require_few_abandoned(sql::connection& db, std::size_t most, sql::deadline until);
 
@@ -78,7 +73,6 @@ private:
     const hooks hooks_;
     const std::size_t budget_;
     abandoned_connections abandoned_;
-    pipelined_releases pipelined_;
     sql::shared_connection shared_;  ///< if the client shares one: used by pool_
     sql::connection_pool pool_;
 };

@@ -174,15 +174,6 @@ bool common_lease_protocol::release(sql::connection& db, std::string_view name, 
     return changed_one(run(db, release_on(db), until, name, session, grant_id));
 }
 
-void common_lease_protocol::post_release(sql::connection& db, std::string_view name,
-                                         session_id session, grant_id grant_id, sql::deadline until,
-                                         const sql::posted_answer& answer) const {
-    const std::array<sql::value, 3> parameters{name, session, grant_id};
-    if (db.post(release_on(db), parameters, until, answer)) return;
-    const auto done = db.execute(release_on(db), parameters, until);
-    answer(&done, nullptr);
-}
-
 const sql::statement& common_lease_protocol::release_on(const sql::connection& /*db*/) const {
     return release_;
 }

@@ -37,9 +37,6 @@ public:
                       sql::deadline until) const override;
     bool release(sql::connection& db, std::string_view name, session_id session, grant_id grant_id,
                  sql::deadline until) const override;
-    void post_release(sql::connection& db, std::string_view name, session_id session,
-                      grant_id grant_id, sql::deadline until,
-                      const sql::posted_answer& answer) const override;
     bool retain(sql::connection& db, const grant_to_retain& which,
                 sql::deadline until) const override;
     bool end_retention(sql::connection& db, const grant_to_retain& which, const holding_thread& by,

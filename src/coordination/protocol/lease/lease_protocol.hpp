@@ -302,11 +302,6 @@ public:
     /// Returns false if the row is not, or no longer, this grant.
     virtual bool release(sql::connection& db, std::string_view name, session_id session,
                          grant_id grant_id, sql::deadline until) const = 0;
-    /// The same, posted where the connection can and has prepared it, else executed: `answer` hears
-    /// of it, now or with a later call of the connection.
-    virtual void post_release(sql::connection& db, std::string_view name, session_id session,
-                              grant_id grant_id, sql::deadline until,
-                              const sql::posted_answer& answer) const = 0;
     /// Keeps a grant for its client beyond a release, with the tokens up to `last_of`. Returns
     /// false if another client waits for it or asks for its release, or it is over: release it.
     /// After a lost reply release it, too. One round trip.
