@@ -14,11 +14,6 @@ std::int64_t process_of(connection& db, deadline until) {
     return announced != 0 ? announced : asked_process(db, until);
 }
 
-bool is_direct(connection& db, deadline until) {
-    const auto announced = db.announced_process();
-    return announced != 0 && announced == asked_process(db, until);
-}
-
 pooling pooling_of(connection& db, const connection_source& source, deadline until) {
     const auto before = asked_process(db, until);
     const auto announced = db.announced_process();

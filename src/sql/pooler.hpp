@@ -16,10 +16,6 @@ enum class pooling : unsigned char {
 /// The server's process: the announced one, or that which a query finds in one round trip.
 [[nodiscard]] std::int64_t process_of(connection& db, deadline until);
 
-/// Whether the process is the one that the server announced: no pooler is in between. One round
-/// trip. Also false if the library does not report the announced process.
-[[nodiscard]] bool is_direct(connection& db, deadline until);
-
 /// Checks whether the server announced another process, and whether another connection is given
 /// ours between two statements. Up to six round trips and one more connection, or one round trip if
 /// the library reports the announced process and it is ours. A transaction pooler that others use

@@ -384,7 +384,7 @@ TEST_CASE("a driver without notifications is not asked to listen") {
     const auto calls = server.connect();
     server.has_capability = false;
     CHECK_FALSE(source.listen(*calls, recipient_of(session_id{1}), session_id{0}, until));
-    CHECK_FALSE(source.is_possible());
+    CHECK_FALSE(listening.is_possible());
     server.has_capability = true;
     CHECK_FALSE(source.listen(*calls, recipient_of(session_id{1}), session_id{0}, until));
     CHECK(source.wakes(session_id{1}) == wakeup_source::kind::none);

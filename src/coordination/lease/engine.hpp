@@ -59,7 +59,6 @@ public:
     [[nodiscard]] const session_registry& sessions() const noexcept { return sessions_; }
     [[nodiscard]] acquirer& acquires() noexcept { return acquirer_; }
     [[nodiscard]] releaser& releases() noexcept { return releaser_; }
-    [[nodiscard]] retention& kept() noexcept { return retention_; }
     [[nodiscard]] adopter& adoptions() noexcept { return adopter_; }
     [[nodiscard]] reclaimer& reclaims() noexcept { return reclaimer_; }
     [[nodiscard]] lease_admin& admin() noexcept { return admin_; }

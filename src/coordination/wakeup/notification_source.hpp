@@ -17,7 +17,6 @@ public:
     void detach() noexcept override;
     void read(listener& to) override;
     [[nodiscard]] int descriptor() const noexcept override;
-    [[nodiscard]] bool is_possible() const noexcept override { return !impossible_; }
     [[nodiscard]] kind wakes(session_id session) const noexcept override;
     [[nodiscard]] session_id listening_for() const noexcept override { return listening_for_; }
     [[nodiscard]] bool watches_commits() const noexcept override;
@@ -41,7 +40,6 @@ public:
                 sql::deadline until) override;
     void read(listener& to) override;
     [[nodiscard]] int descriptor() const noexcept override { return on_.descriptor(); }
-    [[nodiscard]] bool is_possible() const noexcept override { return on_.is_possible(); }
     [[nodiscard]] kind wakes(session_id session) const noexcept override;
     [[nodiscard]] session_id listening_for() const noexcept override { return known_for_; }
     [[nodiscard]] bool names_grants() const noexcept override {

@@ -84,8 +84,6 @@ public:
     /// No further sleep begins.
     virtual void stop() noexcept {}
 
-    /// False once it is known that the database or its driver has no such way.
-    [[nodiscard]] virtual bool is_possible() const noexcept { return true; }
     /// How this session is woken now.
     [[nodiscard]] virtual kind wakes(session_id session) const noexcept;
     /// The session that it listens for on the connection of listen(), 0 if none. Any thread.
