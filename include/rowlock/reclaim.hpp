@@ -14,9 +14,9 @@ namespace rowlock {
 
 /// What a client has taken over from its predecessors.
 struct reclaimed_holds {
-    std::vector<lease> leases{};                  ///< of lease and mutex
+    std::vector<lease> leases{};                  ///< of lease, mutex, and the exclusive mode
     std::vector<permits> of_semaphores{};         ///< permits
-    std::vector<mode_lease> of_shared_mutexes{};  ///< of shared_mutex, in their modes
+    std::vector<mode_lease> of_shared_mutexes{};  ///< in the other modes, or upgraded
 };
 
 /// As client::reclaim(), for holds of every kind. Holds that another client has asked for or taken,

@@ -164,9 +164,8 @@ struct mode_waiter {
 /// waits for the readers that were there before it, and not for later ones. Readers that stand in
 /// line together enter together.
 ///
-/// A `mutex` or lease is another kind of lock, which a shared_mutex does not exclude, and a
-/// semaphore is another: give each its own name. A name that is known as one of theirs when the
-/// shared_mutex is first used is refused. It needs no set-up.
+/// A `mutex` or lease of the same name is the same lock, held in the exclusive mode. The name of a
+/// semaphore is refused. It needs no set-up.
 ///
 /// Objects of one name in one client share the holds of its threads and the options of the first of
 /// them; threads that read at the same time share a grant (mode_options::reader_linger). A thread
@@ -190,12 +189,11 @@ public:
     /// @name Leases
     /// @{
 
-    /// Waits until the lock is granted in this mode. One round trip if that is possible at once
-    /// (MySQL/MariaDB, SQLite: three), and one to make it durable; two or three more the first time
-    /// that a name is used. Otherwise up to four enqueue the caller; as client::acquire, also for
-    /// time limits, outages and errors.
-    /// @throws error errc::invalid_options for the name of a semaphore, or of a lease that is not
-    /// forgotten yet (reaper_options::retention)
+    /// Waits until the lock is granted in this mode. The exclusive one costs what client::acquire
+    /// does. Another costs one round trip if it is possible at once (MySQL/MariaDB, SQLite: three),
+    /// and one to make it durable; two or three more the first time that a name is used. Otherwise
+    /// up to four enqueue the caller; as client::acquire, also for time limits, outages and errors.
+    /// @throws error errc::invalid_options for the name of a semaphore
     [[nodiscard]] mode_lease acquire(lock_mode mode, const mode_options& options = {});
     /// The same; empty if and only if `stop` was requested first.
     template <std::same_as<std::stop_token> Stop>
@@ -370,7 +368,8 @@ public:
 
     /// Whether the database knows a shared_mutex of this name, held or not. One round trip.
     [[nodiscard]] bool exists();
-    /// Its state, by the database; empty if the name was not used lately. One round trip.
+    /// Its state, by the database; empty if the name was not used lately. One round trip. The
+    /// waiters are all live ones, but of a lock held as a whole those for a part of it.
     [[nodiscard]] std::optional<shared_mutex_info> inspect();
     /// Its holders, the oldest grant first. Two round trips.
     /// @param limit 1 to 10 000
@@ -406,7 +405,9 @@ private:
     std::shared_ptr<detail::mode_holds> holds_;
 };
 
-/// The shared_mutexes whose names start with `prefix`, in byte order. One round trip.
+/// The locks whose names start with `prefix` and that somebody holds in a mode but the exclusive
+/// one, or waits for in such a mode, in byte order; client::list() has those that are held as a
+/// whole. One round trip.
 [[nodiscard]] std::vector<shared_mutex_info> list_shared_mutexes(client& locks,
                                                                  std::string_view prefix = {},
                                                                  const page& page = {});

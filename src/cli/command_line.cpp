@@ -267,7 +267,7 @@ CLI::App& add_command(CLI::App& app, parsed& into, const std::string& name, cons
 // Which of them go together validate() says: here each would take two lines of the help.
 void add_kind(CLI::App& app, lock_kind_options& kind) {
     app.add_flag("--shared", kind.shared, "Hold it beside other --shared commands");
-    app.add_flag("--exclusive", kind.exclusive, "Hold it alone where others hold it --shared");
+    app.add_flag("--exclusive", kind.exclusive, "Hold it alone, as without this option");
     const auto add_number = [&app](const char* name, std::optional<std::int64_t>& into,
                                    const char* help) {
         app.add_option_function<std::int64_t>(

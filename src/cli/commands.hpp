@@ -16,13 +16,13 @@
 /// The commands. Each returns an exit code, or throws failure or error.
 namespace rowlock::cli {
 
-/// Of which kind the lock is, and how it is held. None of them: a lease.
+/// How the lock is held. None of them, or `exclusive`: all of it, as a lease.
 struct lock_kind_options {
-    bool shared = false, exclusive = false;  ///< it is a shared_mutex
+    bool shared = false, exclusive = false;
     std::optional<std::int64_t> limit;       ///< it is a semaphore of this capacity
     std::optional<std::int64_t> weight;      ///< how many of its permits [1]
 
-    [[nodiscard]] bool is_lease() const noexcept { return !shared && !exclusive && !limit; }
+    [[nodiscard]] bool is_lease() const noexcept { return !shared && !limit; }
 };
 /// @throws failure if they exclude each other, or a number is out of range
 void validate(const lock_kind_options& kind);

@@ -296,6 +296,9 @@ int show(const name_options& options) {
             std::pair key{"semaphore", std::move(found)};
             if (key.second) return key;
             key = {"shared_mutex", shown_shared_mutex(in, locks, options.name, most_holders)};
+            // Nobody has or wants a part of what is held as a whole: it is shown as a lease.
+            const bool whole = row && row->holder && key.second;
+            if (whole && key.second->object.at("waiting") == 0) key.second.reset();
             return key;
         }).value_or(std::pair<const char*, std::optional<counter_shown>>{});
     const bool known = row || !queue.empty() || run || max_hold || counter.second;

@@ -300,7 +300,7 @@ std::optional<counter_shown> shown_shared_mutex(const database& in, client& lock
     shared_mutex one{locks, name};
     const auto row = with_tables(in, [&] { return one.inspect(); });
     if (!row) return std::nullopt;
-    // Nobody holds a part of it, or waits for one: it is shown as a lease.
+    // Nobody holds it, or waits for a part: it is shown as a lease.
     if (row->shared == 0 && !row->upgradeable && !row->exclusive && row->waiting == 0) {
         return std::nullopt;
     }

@@ -101,18 +101,16 @@ void require_one_kind(const run_options& options) {
         (options.locks.size() > 1 || options.reclaim || !options.kind.is_lease())) {
         throw failure{usage,
                       "--once, --at-least and --skip-if-within go with one lease: without a second "
-                      "--lock, --shared, --exclusive, --limit or --reclaim"};
+                      "--lock, --shared, --limit or --reclaim"};
     }
     const bool several = options.locks.size() > 1;
     if (several && (options.reclaim || !options.kind.is_lease())) {
         throw failure{usage,
-                      "several locks at once are leases: without --shared, --exclusive, --limit or "
-                      "--reclaim"};
+                      "several locks at once are leases: without --shared, --limit or --reclaim"};
     }
     if (options.reclaim && !options.kind.is_lease()) {
         throw failure{usage,
-                      "--reclaim goes with leases alone, not with --shared, --exclusive or "
-                      "--limit"};
+                      "--reclaim goes with leases alone, not with --shared or --limit"};
     }
 }
 
@@ -208,14 +206,14 @@ std::optional<command_hold> take_several(client& locks, const run_options& optio
     return held_by(std::move(got));
 }
 
-std::optional<command_hold> take_mode(client& locks, const run_options& options,
+std::optional<command_hold> take_shared(client& locks, const run_options& options,
                                       std::stop_token stop) {
     refuse_holds_above_us(locks, options);
     shared_mutex lock{locks, options.name};
     const mode_options how{.note = options.note, .max_duration = options.at_most};
-    const auto mode = options.kind.shared ? lock_mode::shared : lock_mode::exclusive;
-    if (!options.wait) return held_by(lock.acquire(mode, std::move(stop), how));
-    return held_by(lock.try_acquire_for(mode, *options.wait, std::move(stop), how));
+    constexpr auto shared = lock_mode::shared;
+    if (!options.wait) return held_by(lock.acquire(shared, std::move(stop), how));
+    return held_by(lock.try_acquire_for(shared, *options.wait, std::move(stop), how));
 }
 
 /// Whether a candidacy, or a wait, goes on after a failure that no command ran under.
@@ -271,8 +269,7 @@ std::optional<command_hold> take(client& locks, const run_options& options, std:
     if (is_periodic(options)) return take_periodic(locks, options, stop);
     if (options.priority) return take_office(locks, options, stop);
     if (options.locks.size() > 1) return take_several(locks, options, std::move(stop));
-    if (options.kind.shared || options.kind.exclusive)
-        return take_mode(locks, options, std::move(stop));
+    if (options.kind.shared) return take_shared(locks, options, std::move(stop));
     if (options.kind.limit) return take_permits(locks, options, std::move(stop));
     return take_lease(locks, options, std::move(stop));
 }

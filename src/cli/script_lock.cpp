@@ -228,7 +228,7 @@ private:
     const acquire_options& options_;
 };
 
-/// Permits of a semaphore, or a mode of a shared_mutex.
+/// Permits of a semaphore, or a shared hold.
 class script_permits final : public script_lock {
 public:
     script_permits(const link& to, const acquire_options& options)
@@ -357,10 +357,7 @@ public:
 
 private:
     static protocol::wanted_permits wanted_by(const lock_kind_options& kind) {
-        if (kind.shared || kind.exclusive) {
-            const auto mode = kind.shared ? lock_mode::shared : lock_mode::exclusive;
-            return {.count = protocol::permits_for(mode), .of = counter_kind::shared_mutex};
-        }
+        if (kind.shared) return protocol::wanted_for(lock_mode::shared);
         return {.count = kind.weight.value_or(1), .of = counter_kind::semaphore};
     }
 

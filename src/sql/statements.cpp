@@ -42,16 +42,18 @@ std::vector<section> sections_of(std::string_view file, std::string_view what) {
     return found;
 }
 
-/// Keyed by name. A dialect's own statement takes precedence over one of common.sql.
+/// Keyed by name. A dialect's own statement takes precedence over one of common.sql; two_step.sql
+/// has what the dialects write alike that change rows one by one.
 using written_map = std::map<std::string_view, written_statement, std::less<>>;
 
 written_map read_statements(dialect which) {
-    const std::string own = std::string{to_string(which)} + ".sql";
+    std::vector<std::string> files{std::string{to_string(which)} + ".sql"};
+    if (which != dialect::postgresql) files.emplace_back("two_step.sql");
+    files.emplace_back("common.sql");
     written_map all;
-    for (const bool common : {false, true}) {
+    for (const auto& name : files) {
         for (const auto& file : embedded::statement_files()) {
-            const auto last = file.path.substr(file.path.rfind('/') + 1);
-            if (last != (common ? "common.sql" : own)) continue;
+            if (file.path.substr(file.path.rfind('/') + 1) != name) continue;
             for (const auto& each : sections_of(file.text, "statement")) {
                 all.emplace(each.name, written_statement{each.name, file.path, each.text});
             }

@@ -5,6 +5,7 @@
 
 #include "coordination/protocol/multi/multi_protocol.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "sql/run_statement.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -37,6 +38,7 @@ constexpr session_id two{2};
 constexpr session_id three{3};
 
 constexpr auto shared = lock_mode::shared;
+constexpr auto upgradeable = lock_mode::upgradeable;
 constexpr auto exclusive = lock_mode::exclusive;
 
 using ids = std::vector<std::int64_t>;
@@ -327,6 +329,95 @@ TEST_CASE(
             CHECK(database.number("select count(*) from rowlock_hold") == 0);
             database.run("update rowlock_lock set session = null, grant_id = null");
         }
+    }
+}
+
+TEST_CASE("all of a lock becomes a part of it: the same grant, with its token and its requests") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.took_all(one, 11));
+        const auto token = token_of(database);
+        const auto lower = [&](session_id session, lock_mode mode) {
+            return page.counted().lower(page.db(), "page", session, grant_id{11}, permits_for(mode),
+                                        soon());
+        };
+        CHECK_FALSE(lower(two, shared));  // another session's
+        CHECK(page.take(two, 21, shared) == outcome::held);
+        const auto asked = page.hand().leases().request_release(
+            page.db(), "page", token, {.within = 1h, .asked_by = "ops", .reason = "a test"}, soon());
+        REQUIRE(asked);
+        CHECK(lower(one, upgradeable));
+        CHECK(database.number("select used from rowlock_lock") == permits_for(upgradeable));
+        CHECK(token_of(database) > token);
+        const auto held = page.counted().permits_of(page.db(), one, soon());
+        REQUIRE(held.size() == 1);
+        CHECK(held[0].grant_id == grant_id{11});
+        CHECK(held[0].token == token);
+        CHECK(held[0].requested);
+        REQUIRE(held[0].asked);
+        CHECK(held[0].asked->asked_by == "ops");
+        CHECK(held[0].asked->reason == "a test");
+        CHECK(held[0].deadline_us.value_or(0) > 0);
+        CHECK(page.took(two, 21, shared));
+        CHECK(page.take_all(three, 31) == outcome::held);
+        CHECK(lower(one, upgradeable));  // as after a lost reply
+        CHECK(lower(one, shared));
+        CHECK(database.number("select used from rowlock_lock") == 2);
+        CHECK(page.give(one, 11));
+        CHECK_FALSE(lower(one, shared));
+        CHECK(page.give(two, 21));
+        CHECK(page.took_all(three, 31));
+        CHECK_FALSE(lower(one, shared));
+    }
+}
+
+TEST_CASE("a grant past its deadline, or of a session that has ended, becomes no part of the lock") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        const auto lower = [&] {
+            return page.counted().lower(page.db(), "page", one, grant_id{11}, 1, soon());
+        };
+        REQUIRE(page.took_all(one, 11));
+        database.run("update rowlock_lock set deadline = acquired_at");
+        CHECK_FALSE(lower());
+        database.run("update rowlock_lock set deadline = null");
+        end_all_of(database, one);
+        CHECK_FALSE(lower());
+        CHECK(database.number("select count(*) from rowlock_hold") == 0);
+        CHECK(page.took_all(two, 21));
+    }
+}
+
+TEST_CASE("who judged a holder dead does not take the lock beside the hold that its grant became") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const page_lock page{database};
+        const page_lock other{database};
+        page.open();
+        REQUIRE(page.took_all(one, 11));
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        const auto statements = database.statements();
+        const auto change = [&](const char* name, auto... further) {
+            sql::run(page.db(), statements(name), soon(), "page", one, grant_id{11}, further...);
+        };
+        // The session lives as the grant is lowered, and has ended before that is committed.
+        page.db().query("begin", soon());
+        if (!postgresql) {
+            change("confirm_grant");
+            change("insert_lowered", 1);
+        }
+        change("lower_lock", 1);
+        end_all_of(database, one);
+        auto tries = std::async(std::launch::async, [&] { return other.take_all(two, 21); });
+        CHECK(support::somebody_waits_for_a_row(database));
+        page.db().query("commit", soon());
+        CHECK(tries.get() != outcome::granted);
+        CHECK(database.number("select count(*) from rowlock_lock where session is not null") == 0);
+        CHECK(database.number("select used from rowlock_lock") == 1);
+        // The hold of a dead session is swept like any.
+        CHECK(page.counted().sweep(page.db(), "page", soon()) == 1);
+        CHECK(page.took_all(two, 21));
     }
 }
 

@@ -131,12 +131,36 @@ TEST_CASE("readers share the lock, a writer has it alone, over clients") {
         {
             shared_mutex beside{two.first, "index"};
             const std::scoped_lock both{two.here, beside};
-            CHECK(list_shared_mutexes(two.other).size() == 2);
-            CHECK(list_shared_mutexes(two.other, "in").size() == 1);
+            CHECK(list_shared_mutexes(two.other).empty());
+            CHECK(two.other.list().size() == 2);  // they are held as a whole
+        }
+        {
+            const std::shared_lock reads{two.here};
+            REQUIRE(list_shared_mutexes(two.other, "pa").size() == 1);
+            CHECK(list_shared_mutexes(two.other, "in").empty());
         }
         CHECK(list_semaphores(two.other).empty());
         CHECK(is_free(two.here));
         CHECK(counts(database));
+    }
+}
+
+TEST_CASE("the exclusive mode costs the round trips of a lease") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        interception counted;
+        client locks{counted.wrap(database.source()), database.options()};
+        shared_mutex page{locks, "page"};
+        page.acquire(exclusive).release();
+        const auto cost = [&](auto acquire) {
+            counted.statements = 0;
+            auto held = acquire();
+            const int taken = counted.statements;
+            held.release();
+            return std::pair{taken, counted.statements - taken};
+        };
+        const auto lease = cost([&] { return locks.acquire("page"); });
+        CHECK(cost([&] { return page.acquire(exclusive); }) == lease);
+        CHECK(cost([&] { return page.acquire(shared); }).first > lease.first);  // the control
     }
 }
 
@@ -1150,9 +1174,10 @@ TEST_CASE("who waits for permits behind an entry that is refused is served") {
             return kind_of([&] { (void)other.try_acquire_for("page", patience); });
         });
         REQUIRE(entries(database, 1));
-        database.run("delete from rowlock_hold");
-        database.run("update rowlock_lock set capacity = 3, used = 0, token = token + 1");
-        CHECK(semaphore{locks, "page"}.try_acquire_for(1, patience));
+        database.run(
+            "update rowlock_lock set session = null, grant_id = null, acquired_at = null, capacity "
+            "= 3, token = token + 1");
+        CHECK(elsewhere([&] { return semaphore{locks, "page"}.try_acquire_for(1, patience); }));
         CHECK(sole.get() == errc::invalid_options);
     }
 }

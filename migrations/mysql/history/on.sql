@@ -27,7 +27,8 @@
 --                     reclaimed     … of a predecessor's session
 --                     renewed       a lease lasts longer (extended, or a script's), or its client keeps one
 --                                   that was released: with a greater token in its row
---                     released      the hold has ended; so has every hold of a session that has ended
+--                     released      the hold has ended; so has every hold of a session that has ended. A hold of all of a
+--                                   lock that becomes one of a part is released, and granted with the same grant_id
 --                     expired       the reaper freed what had ended with its session or by its deadline
 --                     forced        the hold was ended by force; a lease's token was used up by that
 --                     asked         somebody asks for the release: a request that changes who, why or until when
@@ -102,6 +103,7 @@ if new.session is null and (old.session is not null or new.token <> old.token
             case
                 when new.name <> old.name or new.token < old.token then 'altered'
                 when old.session is null then 'altered'
+                when new.used > old.used then 'released'
                 when new.token > old.token then 'forced'
                 when new.acquired_at is not null then 'expired'
                 else 'released' end,

@@ -16,7 +16,8 @@
 --                     reclaimed     … of a predecessor's session
 --                     renewed       a lease lasts longer (extended, or a script's), or its client keeps one
 --                                   that was released: with a greater token in its row
---                     released      the hold has ended; so has every hold of a session that has ended
+--                     released      the hold has ended; so has every hold of a session that has ended. A hold of all of a
+--                                   lock that becomes one of a part is released, and granted with the same grant_id
 --                     expired       the reaper freed what had ended with its session or by its deadline
 --                     forced        the hold was ended by force; a lease's token was used up by that
 --                     asked         somebody asks for the release: a request that changes who, why or until when
@@ -89,6 +90,7 @@ begin
         when begins then 'handed_over'
         when new.session is not null and new.token > old.token and (new.deadline <> old.deadline or new.acquired_at <> old.acquired_at) then 'renewed'
         when new.session is not null or old.session is null then 'altered'
+        when new.used > old.used then 'released'
         when new.token > old.token then 'forced'
         when new.acquired_at is not null then 'expired'
         else 'released' end;

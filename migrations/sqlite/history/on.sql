@@ -14,7 +14,8 @@
 --                     reclaimed     … of a predecessor's session
 --                     renewed       a lease lasts longer (extended, or a script's), or its client keeps one
 --                                   that was released: with a greater token in its row
---                     released      the hold has ended; so has every hold of a session that has ended
+--                     released      the hold has ended; so has every hold of a session that has ended. A hold of all of a
+--                                   lock that becomes one of a part is released, and granted with the same grant_id
 --                     expired       the reaper freed what had ended with its session or by its deadline
 --                     forced        the hold was ended by force; a lease's token was used up by that
 --                     asked         somebody asks for the release: a request that changes who, why or until when
@@ -88,6 +89,7 @@ begin
             case
                 when new.name <> old.name or new.token < old.token then 'altered'
                 when new.session is null and old.session is null then 'altered'
+                when new.session is null and new.used > old.used then 'released'
                 when new.session is null and new.token > old.token then 'forced'
                 when new.session is null and new.acquired_at is not null then 'expired'
                 when new.session is null then 'released'

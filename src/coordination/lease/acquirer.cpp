@@ -473,7 +473,7 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const protocol::attem
     std::shared_ptr<grant> made;
     try {
         made = grants_.make(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent,
-                            max_duration, call.thread, call.permits.count);
+                            max_duration, call.thread, call.permits);
     } catch (...) {
         // Out of memory: the grant cannot be held.
         grants_.leave_unresolved(

@@ -98,7 +98,7 @@ std::shared_ptr<grant> adopter::adopt_once(const lease_offer& offer, attempt& mi
 std::shared_ptr<grant> adopter::make_grant(const lease_offer& offer, const attempt& mine,
                                            const protocol::adopted_lease& row, nanoseconds sent) {
     auto granted =
-        grants_.make(*mine.ours, offer.name, mine.id, row.token, sent, row.left, {}, 0, row.whole);
+        grants_.make(*mine.ours, offer.name, mine.id, row.token, sent, row.left, {}, {}, row.whole);
     if (row.asked && row.left) {
         grants_.end_by(granted, *row.asked, sent, *row.left, true);
     }

@@ -130,13 +130,14 @@ void acquirer::refuse_reentry(const multi_acquisition& all) const {
     });
 }
 
-/// The same for a thread that holds all of the lock and waits for a part, or the reverse: mutex and
+/// The same for a thread that holds a mutex and waits for a mode, or the reverse: mutex and
 /// shared_mutex know their own holds alone.
 void acquirer::refuse_reentry(const acquisition& call) const {
     const auto ours = is_one_party() ? nullptr : sessions_.current();
     if (!ours || !(mode_holds::shares_grants() || ours->grants().holds_for(thread_label()))) return;
     ours->grants().for_each_held([&](const grant& held) {
-        if (held.kind() == call.kind() || held.name != call.name.str()) return;
+        const bool of_mode = call.permits.of == protocol::counter_kind::shared_mutex;
+        if (held.of_mode == of_mode || held.name != call.name.str()) return;
         if (is_held_by_thread(held, thread_label())) refuse(held.name);
     });
 }
@@ -306,7 +307,7 @@ acquirer::grants acquirer::accept_all(multi_acquisition& all, const protocol::mu
         for (std::size_t i = 0; i < all.ids.size(); ++i) {
             held.push_back(grants_.make(*call.ours, wanted_name(all.locks[i]), all.ids[i],
                                         made.tokens[i], call.sent, max_duration, call.thread,
-                                        all.locks[i].permits));
+                                        permits_of(all.locks[i])));
         }
     } catch (...) {
         all.unknown = true;  // out of memory: the grants cannot be held

@@ -293,18 +293,28 @@ protocol::extension releaser::send_extension(sql::connection& db, grant& held, m
 
 void releaser::shrink(grant& held, std::int64_t to) {
     require_held(held);
+    const auto change_row = held.kind() == protocol::hold_kind::lease
+                                ? &protocol::semaphore_protocol::lower
+                                : &protocol::semaphore_protocol::shrink;
+    if (held.kind() == protocol::hold_kind::lease) {
+        // The heartbeat reads the holds of a session that has any.
+        if (const auto ours = sessions_.current(held.session_id)) ours->ask_for_permits();
+        held.perhaps_lowered = true;
+    }
     const auto kept = retries_.change(
         context_.statement_deadline(), {},
         [&](sql::connection& db, sql::deadline until, auto& change) {
             const bool shrunk = change([&] {
-                return context_.semaphores.shrink(db, held.name, held.session_id, held.grant_id, to,
-                                                  until);
+                return (context_.semaphores.*change_row)(db, held.name, held.session_id,
+                                                         held.grant_id, to, until);
             });
-            if (shrunk) waiting_.after_release(db, held.kind(), held.name, {true, {}}, until);
+            constexpr auto part = protocol::hold_kind::permits;
+            if (shrunk) waiting_.after_release(db, part, held.name, {true, {}}, until);
             return shrunk;
         });
     if (kept && *kept) {
         held.permits = to;
+        held.perhaps_lowered = false;
         return;
     }
     static_cast<void>(grants_.deny(held));
@@ -353,7 +363,7 @@ protocol::release_outcome releaser::send(grant& held, bool& unknown,
     const bool contended =
         is_lease && (held.queued || heir != nullptr || waiting_.contended().has(held.name));
     // A release that waits for a fenced transaction must not delay other threads.
-    bool together = !contended && !held.fenced;
+    bool together = !contended && !held.fenced && !held.perhaps_lowered;
     const auto attempt = [&](sql::deadline until) {
         try {
             if (std::exchange(together, false)) {
@@ -387,7 +397,13 @@ protocol::release_outcome releaser::send_alone(grant& held, bool contended,
                        .release(*db, held.name, held.session_id, held.grant_id,
                                 {.contended = contended, .permits = held.permits}, until);
     }
-    if (released.freed) waiting_.after_release(*db, held.kind(), held.name, released, until);
+    auto freed = held.kind();
+    if (!released.freed && held.perhaps_lowered && freed == protocol::hold_kind::lease) {
+        freed = protocol::hold_kind::permits;
+        released = context_.holds(freed).release(*db, held.name, held.session_id, held.grant_id, {},
+                                                 until);
+    }
+    if (released.freed) waiting_.after_release(*db, freed, held.name, released, until);
     return released;
 }
 

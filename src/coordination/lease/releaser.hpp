@@ -70,8 +70,9 @@ public:
     void release_several(std::span<const std::shared_ptr<grant>> all);
     /// The same, but reports failures as events.
     void release_several_quietly(std::span<const std::shared_ptr<grant>> all) noexcept;
-    /// Lowers the permits of a hold to this number, and serves waiters. Two or three round trips,
-    /// and some to serve waiters if there were any lately. Idempotent.
+    /// Lowers the permits of a hold to this number, or makes a hold with so many of a grant of all
+    /// of the lock, and serves waiters. Two or three round trips, and some to serve waiters if there
+    /// were any lately. Idempotent.
     /// @throws error errc::lock_lost if the hold was lost; errc::not_owner if it was released.
     /// After another error it has one of the two numbers.
     void shrink(grant& held, std::int64_t to);

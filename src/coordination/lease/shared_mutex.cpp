@@ -65,7 +65,7 @@ std::optional<mode_lease> shared_mutex::acquire_until(lock_mode mode, time_point
     const acquire_options how{.note = options.note, .max_duration = options.max_duration};
     auto granted = alive->acquires().acquire(
         holds_->name, until, stop, how,
-        {.count = permits_for(mode), .of = counter_kind::shared_mutex}, shared_label);
+        protocol::wanted_for(mode), shared_label);
     if (!granted) return std::nullopt;
     return mode_lease{lease{std::move(granted)}, mode};
 }
@@ -214,11 +214,16 @@ std::vector<mode_waiter> shared_mutex::waiters() {
 
 std::optional<std::chrono::milliseconds> shared_mutex::request_release(
     fencing_token holder, const request_options& options) {
-    return holds_->locks.engine_->semaphores().request_release(holds_->name, holder, options);
+    // In this order: a downgrade makes a part of what was the whole lock, not the reverse.
+    auto& engine = *holds_->locks.engine_;
+    const auto asked = engine.admin().request_release(holds_->name, holder, options);
+    return asked ? asked : engine.semaphores().request_release(holds_->name, holder, options);
 }
 
 bool shared_mutex::force_release(fencing_token holder) {
-    return holds_->locks.engine_->semaphores().force_release(holds_->name, holder);
+    auto& engine = *holds_->locks.engine_;
+    return engine.admin().force_release(holds_->name, holder) ||
+           engine.semaphores().force_release(holds_->name, holder);
 }
 
 std::vector<shared_mutex_info> list_shared_mutexes(client& locks, std::string_view prefix,

@@ -42,7 +42,7 @@ waiter_registry::hooks waiting_threads::registry_hooks() {
                         std::chrono::floor<std::chrono::milliseconds>(nanoseconds::max()));
                     auto made = parts_.grants.make(*which.ours, which.name, which.grant_id,
                                                    found.token, found.sent, deadline, which.thread,
-                                                   which.permits.count, whole);
+                                                   which.permits, whole);
                     made->queued = true;
                     return made;
                 },

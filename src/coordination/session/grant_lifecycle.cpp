@@ -12,12 +12,14 @@ loss_reason why_deadline_passed(const grant& over) noexcept {
 std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, grant_id grant_id,
                                              std::int64_t token, nanoseconds sent,
                                              std::optional<std::chrono::microseconds> max_duration,
-                                             std::string thread, std::int64_t permits,
+                                             std::string thread,
+                                             const protocol::wanted_permits& permits,
                                              std::optional<std::chrono::microseconds> whole) {
     auto made = std::make_shared<grant>();
     made->name = std::move(name);
     made->thread = std::move(thread);
-    made->permits = permits;
+    made->permits = permits.count;
+    made->of_mode = permits.of == protocol::counter_kind::shared_mutex;
     made->token = fencing_token{token};
     made->row_token = token;
     made->grant_id = grant_id;

@@ -40,11 +40,10 @@ public:
     /// @param max_duration from then to its own deadline, if it has one
     /// @param whole of a hold that was taken over: how long it was to last, which is more than what
     /// is left
-    /// @param permits of a semaphore or shared_mutex; 0: a lease
     std::shared_ptr<grant> make(session& ours, std::string name, grant_id grant_id,
                                 std::int64_t token, nanoseconds sent,
                                 std::optional<std::chrono::microseconds> max_duration,
-                                std::string thread, std::int64_t permits = 0,
+                                std::string thread, const protocol::wanted_permits& permits = {},
                                 std::optional<std::chrono::microseconds> whole = {});
     /// The next grant of a lease that this client keeps: idle, with the next token. Null if the
     /// session is over. No other thread may end the grant before it meanwhile.

@@ -410,9 +410,11 @@ case when {x}.weight is not null then {is_mode({x})} end
  or exists (select from rowlock_ticket c where c.name = {x}.name and c.weight is not null))
 
 -- fragment semaphore_info
--- The columns that read_semaphore reads, of lock p: name, capacity, used, its live waiters, and how much those wait
--- for; while somebody has all of it, or nobody any of it, the counted ones alone.
-p.name, coalesce(p.capacity, 1999999999), p.used,
+-- The columns that read_semaphore reads, of lock p: name, capacity, used (all, if it has a sole holder), its live waiters,
+-- and how much those wait for; while somebody has all of it, or nobody any of it, the counted ones alone.
+p.name, coalesce(p.capacity, 1999999999),
+case when exists (select from rowlock_lock l join rowlock_session s on s.id = l.session
+                   where l.name = p.name and not {holder_gone}) then 1999999999 else p.used end,
 (select count(*) from rowlock_ticket w join rowlock_session m on m.id = w.session
   where w.name = p.name and (w.weight is not null or p.used <> 0) and {live}),
 (select coalesce(sum(w.weight), 0)::bigint

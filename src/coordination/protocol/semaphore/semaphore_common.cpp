@@ -205,6 +205,14 @@ bool common_semaphore_protocol::shrink(sql::connection& db, std::string_view nam
     }
 }
 
+/// After a lost reply the hold is there already.
+bool common_semaphore_protocol::lower(sql::connection& db, std::string_view name,
+                                      session_id session, grant_id grant_id, std::int64_t to,
+                                      sql::deadline until) const {
+    return lower_now(db, name, session, grant_id, to, until) ||
+           shrink(db, name, session, grant_id, to, until);
+}
+
 std::int64_t common_semaphore_protocol::sweep(sql::connection& db, std::string_view name,
                                               sql::deadline until) const {
     std::int64_t permits = 0;

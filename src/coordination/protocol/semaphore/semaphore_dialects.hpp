@@ -40,6 +40,8 @@ public:
                 sql::deadline until) const override;
     bool shrink(sql::connection& db, std::string_view name, session_id session, grant_id grant_id,
                 std::int64_t to, sql::deadline until) const override;
+    bool lower(sql::connection& db, std::string_view name, session_id session, grant_id grant_id,
+               std::int64_t to, sql::deadline until) const override;
     std::int64_t sweep(sql::connection& db, std::string_view name,
                        sql::deadline until) const override;
     [[nodiscard]] permit_holders holders_of(sql::connection& db, std::string_view name,
@@ -99,6 +101,10 @@ protected:
     virtual bool shrink_now(sql::connection& db, std::string_view name, session_id session,
                             grant_id grant_id, std::int64_t from, std::int64_t to,
                             sql::deadline until) const = 0;
+    /// Returns false, and changes nothing, if the session does not have all of the lock by this
+    /// grant.
+    virtual bool lower_now(sql::connection& db, std::string_view name, session_id session,
+                           grant_id grant_id, std::int64_t to, sql::deadline until) const = 0;
     /// Ends a batch of holds that are over. Returns how many permits they had; 0: there are none.
     virtual std::int64_t sweep_some(sql::connection& db, std::string_view name,
                                     sql::deadline until) const = 0;

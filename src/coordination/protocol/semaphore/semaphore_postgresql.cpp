@@ -31,6 +31,7 @@ public:
           give_{statements("give_permits")},
           give_together_{statements("give_permits_together")},
           shrink_{statements("shrink_permits")},
+          lower_{statements("lower_lock")},
           sweep_{statements("sweep_permits")} {}
 
     /// What this reads is committed; the flush makes it durable, if the server did not crash in
@@ -190,6 +191,11 @@ private:
         return sql::run(db, shrink_, until, name, session, grant_id, from, to).integer(0, 0) == 1;
     }
 
+    bool lower_now(sql::connection& db, std::string_view name, session_id session,
+                   grant_id grant_id, std::int64_t to, sql::deadline until) const override {
+        return sql::run(db, lower_, until, name, session, grant_id, to).integer(0, 0) == 1;
+    }
+
     void flush(sql::connection& db, sql::deadline until) const { flush_commits(db, flush_, until); }
 
     std::int64_t sweep_some(sql::connection& db, std::string_view name,
@@ -198,7 +204,7 @@ private:
     }
 
     const sql::statement take_, take_together_, flush_, flush_taken_, give_, give_together_,
-        shrink_, sweep_;
+        shrink_, lower_, sweep_;
 };
 
 }  // namespace

@@ -42,6 +42,12 @@ namespace rowlock::protocol {
     return all_of_a_lock;
 }
 
+/// What a caller asks for that wants this mode: the exclusive one is all of the lock.
+[[nodiscard]] constexpr wanted_permits wanted_for(lock_mode mode) noexcept {
+    const bool all = mode == lock_mode::exclusive;
+    return {.count = all ? 0 : permits_for(mode), .of = counter_kind::shared_mutex};
+}
+
 /// Of a semaphore: fewer permits than any mode but shared takes. An entry for a mode that outlives
 /// its name's change into a semaphore is granted nothing that others have not.
 inline constexpr std::int64_t largest_capacity = permits_for(lock_mode::upgradeable) - 1;
@@ -152,6 +158,13 @@ public:
     /// Then check the queue. Idempotent.
     virtual bool shrink(sql::connection& db, std::string_view name, session_id session,
                         grant_id grant_id, std::int64_t to, sql::deadline until) const = 0;
+
+    /// Makes a hold with so many permits of a grant of all of the lock, with its id and token; as
+    /// shrink() if it is one already. Returns false if the grant is over. Then check the queue.
+    /// Idempotent. Waits for a transaction that is fenced with the grant. One round trip on
+    /// PostgreSQL, elsewhere one to five.
+    virtual bool lower(sql::connection& db, std::string_view name, session_id session,
+                       grant_id grant_id, std::int64_t to, sql::deadline until) const = 0;
 
     /// Sets the deadline of a hold that has one to so long from now, never earlier. Idempotent.
     /// Four to six round trips.

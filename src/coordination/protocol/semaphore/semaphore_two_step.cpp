@@ -49,7 +49,10 @@ two_step_semaphore_protocol::two_step_semaphore_protocol(const sql::statement_se
       delete_permit_{statements("delete_permit")},
       shrink_permit_{statements("shrink_permit")},
       over_{statements("holds_over")},
-      lock_now_{statements("lock_permit_now")} {}
+      lock_now_{statements("lock_permit_now")},
+      lock_grant_{statements("confirm_grant")},
+      insert_lowered_{statements("insert_lowered")},
+      lower_{statements("lower_lock")} {}
 
 /// Reads first: an attempt that fails writes nothing and locks nothing. The token is read
 /// afterwards: between the read and the update other clients may have raised it.
@@ -194,6 +197,18 @@ bool two_step_semaphore_protocol::shrink_now(sql::connection& db, std::string_vi
     const std::array counter{value{name}, value{from - to}};
     return sql::run_all(
         db, std::array{sql::step{shrink_permit_, hold}, sql::step{return_, counter}}, until);
+}
+
+/// The first step locks the row, and finds it to be this grant's: what the second copies stays so.
+bool two_step_semaphore_protocol::lower_now(sql::connection& db, std::string_view name,
+                                            session_id session, grant_id grant_id, std::int64_t to,
+                                            sql::deadline until) const {
+    const std::array grant{value{name}, value{session}, value{grant_id}};
+    const std::array hold{value{name}, value{session}, value{grant_id}, value{to}};
+    return sql::run_all(db,
+                        std::array{sql::step{lock_grant_, grant}, sql::step{insert_lowered_, hold},
+                                   sql::step{lower_, hold}},
+                        until);
 }
 
 /// Holds in the order of their keys, then the counter: two sweeps cannot wait in a circle, nor a

@@ -31,6 +31,8 @@ protected:
     bool shrink_now(sql::connection& db, std::string_view name, session_id session,
                     grant_id grant_id, std::int64_t from, std::int64_t to,
                     sql::deadline until) const override;
+    bool lower_now(sql::connection& db, std::string_view name, session_id session,
+                   grant_id grant_id, std::int64_t to, sql::deadline until) const override;
     std::int64_t sweep_some(sql::connection& db, std::string_view name,
                             sql::deadline until) const override;
     /// Within the transaction that has locked a hold, and is about to delete it.
@@ -53,7 +55,7 @@ private:
                    std::span<const own_hold> holds, sql::deadline until) const;
 
     const sql::statement take_, find_several_, insert_, return_, delete_permit_, shrink_permit_,
-        over_, lock_now_;
+        over_, lock_now_, lock_grant_, insert_lowered_, lower_;
 };
 
 }  // namespace rowlock::protocol

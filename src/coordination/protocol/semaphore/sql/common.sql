@@ -101,13 +101,13 @@ update rowlock_lock
 select count(*) from rowlock_lock p where p.name = $1 and (p.capacity is null) = $2
 
 -- statement inspect_semaphore
--- A semaphore, or the counted holds and waiters of a lock that is none, for people. Reads only.
+-- A semaphore, or the holds and waiters of a lock that is none, for display. Reads only.
 -- $1 name  $2 0: a semaphore, 1: not
 -- → {semaphore_info}
 select {semaphore_info} from rowlock_lock p where p.name = $1 and (p.capacity is null) = $2
 
 -- statement list_semaphores
--- A page of semaphores, or of locks with counted holds or counted waiters, for people, by name. Reads only.
+-- A page of semaphores, or of locks with counted holds or counted waiters, for display, by name. Reads only.
 -- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many  $5 0: semaphores, 1: not
 -- → {semaphore_info}
 select {semaphore_info} from rowlock_lock p
@@ -115,17 +115,23 @@ select {semaphore_info} from rowlock_lock p
  order by p.name limit $4
 
 -- statement holders_of_permits
--- The holders of a semaphore's permits, for people, the oldest first. Reads only.
+-- The holders of a lock, of parts or of all of it, for display, the oldest first. Reads only.
 -- $1 name  $2 how many at most
 -- → session, grant id, owner, host, program, thread, note, pid, µs held, its remaining time in µs, permits, token,
 --   of an upgrade the grant id of its hold
-select s.session, s.grant_id, m.owner, m.host, m.program, s.thread, s.note, m.pid,
-       {since(s.acquired_at)},
-       {until(coalesce({least}(m.expires_at, s.deadline), m.expires_at))},
-       s.weight, s.token, s.base
-  from rowlock_hold s join rowlock_session m on m.id = s.session
- where s.name = $1 and not {hold_over}
- order by s.token limit $2
+select h.session, h.grant_id, m.owner, m.host, m.program, h.thread, h.note, m.pid,
+       {since(h.acquired_at)},
+       {until(coalesce({least}(m.expires_at, h.deadline), m.expires_at))},
+       h.weight, h.token, h.base
+  from (select s.session, s.grant_id, s.thread, s.note, s.acquired_at, s.deadline, s.weight, s.token, s.base
+          from rowlock_hold s join rowlock_session m on m.id = s.session
+         where s.name = $1 and not {hold_over}
+         union all
+        select l.session, l.grant_id, l.thread, l.note, l.acquired_at, l.deadline, 1999999999, l.token, null
+          from rowlock_lock l join rowlock_session s on s.id = l.session
+         where l.name = $1 and not {holder_gone}) h
+       join rowlock_session m on m.id = h.session
+ order by h.token limit $2
 
 -- statement hold_to_end
 -- The hold that a token names, for an operator who ends it: that of an upgrade names the hold that it was added to.

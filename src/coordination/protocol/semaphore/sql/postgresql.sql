@@ -171,6 +171,37 @@ with s as (
          returning 1)
 select (select count(*) from s), (select count(*) from u)
 
+-- statement lower_lock
+-- A sole grant becomes a hold of this weight, with its id, its token and all that its row says of it, a request for its
+-- release among it. The row is the sole holder's, and locked: nobody else has anything of the lock, so there is room. A
+-- fence of the grant has the row locked: then this waits. The token rises: whoever judged that holder dead finds another
+-- one, and does not take the lock beside the hold. A promised token is passed over. Durable, as shrink_permits. A second
+-- one changes nothing. Then check the queue (grant_counted).
+-- $1 name  $2 my session  $3 grant id  $4 weight
+-- → how many grants were changed, 1 or 0
+with o as materialized (
+         select l.grant_id, l.thread, l.note, l.deadline, l.token, l.acquired_at,
+                coalesce(l.asked_for = l.grant_id, false) as asked, l.asked_by, l.reason
+           from rowlock_lock l
+          where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint and l.used = 0
+            and not coalesce(l.deadline <= clock_timestamp(), false)
+            and exists (select from rowlock_session m where m.id = $2::bigint and {live})
+            for update of l),
+     u as (
+         update rowlock_lock l
+            set session = null, grant_id = null, thread = null, note = null, acquired_at = null, deadline = null,
+                used = $4::bigint, token = l.token + 1 + (l.successor is not null)::int, successor = null,
+                changed_at = clock_timestamp()
+           from o
+          where l.name = $1::text),
+     h as (
+         insert into rowlock_hold (name, session, grant_id, weight, thread, note, deadline, token, acquired_at,
+                                   requested, asked_by, reason)
+         select $1::text, $2::bigint, o.grant_id, $4::bigint, o.thread, o.note, o.deadline, o.token, o.acquired_at,
+                o.asked::int, case when o.asked then o.asked_by end, case when o.asked then o.reason end
+           from o)
+select count(*) from o
+
 -- statement hold_to_end
 -- The hold that a token names, for an operator who ends it: that of an upgrade names the hold that it was added to.
 -- Reads only.
@@ -338,14 +369,14 @@ update rowlock_lock p
 select count(*) from rowlock_lock p where p.name = $1::text and (p.capacity is null)::int = $2::int
 
 -- statement inspect_semaphore
--- A semaphore, or the counted holds and waiters of a lock that is none, for people. Reads only.
+-- A semaphore, or the holds and waiters of a lock that is none, for display. Reads only.
 -- $1 name  $2 0: a semaphore, 1: not
 -- → {semaphore_info}
 select {semaphore_info} from rowlock_lock p
  where p.name = $1::text and (p.capacity is null)::int = $2::int
 
 -- statement list_semaphores
--- A page of semaphores, or of locks with counted holds or counted waiters, for people, by name. Reads only.
+-- A page of semaphores, or of locks with counted holds or counted waiters, for display, by name. Reads only.
 -- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many  $5 0: semaphores, 1: not
 -- → {semaphore_info}
 select {semaphore_info} from rowlock_lock p
@@ -354,17 +385,25 @@ select {semaphore_info} from rowlock_lock p
  order by p.name limit $4::bigint
 
 -- statement holders_of_permits
--- The holders of a semaphore's permits, for people, the oldest first. Reads only.
+-- The holders of a lock, of parts or of all of it, for display, the oldest first. Reads only.
 -- $1 name  $2 how many at most
 -- → session, grant id, owner, host, program, thread, note, pid, µs held, its remaining time in µs, permits, token,
 --   of an upgrade the grant id of its hold
-select s.session, s.grant_id, m.owner, m.host, m.program, s.thread, s.note, m.pid,
-       {since(s.acquired_at)},
-       {until(least(m.expires_at, s.deadline))},
-       s.weight, s.token, s.base
-  from rowlock_hold s join rowlock_session m on m.id = s.session
- where s.name = $1::text and not {hold_over}
- order by s.token limit $2::bigint
+with h as materialized (
+         (select s.session, s.grant_id, s.thread, s.note, s.acquired_at, s.deadline, s.weight, s.token, s.base
+            from rowlock_hold s join rowlock_session m on m.id = s.session
+           where s.name = $1::text and not {hold_over}
+           order by s.token limit $2::bigint)
+         union all
+         select l.session, l.grant_id, l.thread, l.note, l.acquired_at, l.deadline, 1999999999, l.token, null
+           from rowlock_lock l join rowlock_session s on s.id = l.session
+          where l.name = $1::text and not {holder_gone})
+select h.session, h.grant_id, m.owner, m.host, m.program, h.thread, h.note, m.pid,
+       {since(h.acquired_at)},
+       {until(least(m.expires_at, h.deadline))},
+       h.weight, h.token, h.base
+  from h join rowlock_session m on m.id = h.session
+ order by h.token limit $2::bigint
 
 -- statement extend_permit
 -- Sets a hold's own deadline to so long from now, unless that has passed. The transaction has locked the hold
