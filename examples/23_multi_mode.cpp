@@ -5,7 +5,7 @@
 
 #include "example.hpp"
 #include <rowlock/client.hpp>
-#include <rowlock/multi_mode_lease.hpp>
+#include <rowlock/multi_lease.hpp>
 
 #include <array>
 #include <atomic>
@@ -29,9 +29,7 @@ std::string account(std::size_t which) {
 }
 
 void transfer(rowlock::client& locks, std::size_t from, std::size_t to, int amount) {
-    const auto both = rowlock::acquire_all(
-        locks, {{account(from), lock_mode::exclusive}, {account(to), lock_mode::exclusive}},
-        {.note = "transfer"});
+    const auto both = locks.acquire_all({account(from), account(to)}, {.note = "transfer"});
     if (!both.held()) return;  // no round trip: also ask before each further step
     balances[from] -= amount;
     std::this_thread::yield();  // now the sum is wrong
@@ -39,11 +37,11 @@ void transfer(rowlock::client& locks, std::size_t from, std::size_t to, int amou
 }
 
 void audit(rowlock::client& locks) {
-    std::vector<rowlock::mode_request> wanted;
+    std::vector<rowlock::lock_request> wanted;
     for (std::size_t i = 0; i < balances.size(); ++i) {
-        wanted.push_back({account(i), lock_mode::shared});
+        wanted.emplace_back(account(i), lock_mode::shared);
     }
-    const auto all = rowlock::acquire_all(locks, wanted, {.note = "audit"});
+    const auto all = locks.acquire_all(wanted, {.note = "audit"});
     int sum = 0;
     for (const int each : balances) sum += each;
     if (all.held() && sum != 400) ++wrong_sums;

@@ -3,7 +3,6 @@
 #include "common/ours.hpp"
 #include "shared/contestants.hpp"
 #include "throughput/contestants.hpp"
-#include <rowlock/multi_mode_lease.hpp>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -27,13 +26,13 @@ std::vector<rowlock::lock_name> names_of(int thread) {
 /// Takes four locks of its own in one call.
 class at_once final : public worker {
 public:
-    at_once(std::shared_ptr<rowlock::client> locks, std::vector<rowlock::lock_name> names)
-        : locks_{std::move(locks)}, names_{std::move(names)} {}
-    void turn() override { const auto taken = locks_->acquire_all(names_); }
+    at_once(std::shared_ptr<rowlock::client> locks, const std::vector<rowlock::lock_name>& names)
+        : locks_{std::move(locks)}, wanted_{names.begin(), names.end()} {}
+    void turn() override { const auto taken = locks_->acquire_all(wanted_); }
 
 private:
     const std::shared_ptr<rowlock::client> locks_;
-    const std::vector<rowlock::lock_name> names_;
+    const std::vector<rowlock::lock_request> wanted_;
 };
 
 /// Takes them one after the other, and gives them back so.
@@ -60,7 +59,7 @@ public:
         : locks_{std::move(locks)} {
         for (const auto& each : names) wanted_.push_back({each, mode_of(each, names)});
     }
-    void turn() override { const auto taken = rowlock::acquire_all(*locks_, wanted_); }
+    void turn() override { const auto taken = locks_->acquire_all(wanted_); }
 
     static rowlock::lock_mode mode_of(const rowlock::lock_name& one,
                                       const std::vector<rowlock::lock_name>& all) {
@@ -69,7 +68,7 @@ public:
 
 private:
     const std::shared_ptr<rowlock::client> locks_;
-    std::vector<rowlock::mode_request> wanted_;
+    std::vector<rowlock::lock_request> wanted_;
 };
 
 /// The same, one after the other.

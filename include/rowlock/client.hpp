@@ -178,40 +178,47 @@ public:
         return acquire_until(name, detail::at(until), std::move(stop), options);
     }
 
-    /// Several locks at once, 1 to 16: all of them, or none. One round trip if they are free and no
-    /// client waits for any of them (two on MySQL/MariaDB), in one commit. Otherwise the caller is
+    /// Several locks at once, 1 to 16, each as a whole, in a mode, or some permits of a semaphore:
+    /// all of them, or none.
+    ///
+    ///     auto transfer = locks.acquire_all({"account-1", "account-2"});
+    ///     auto report = locks.acquire_all({{"prices", rowlock::lock_mode::shared}, "stock"});
+    ///
+    /// One round trip if they are free and no client waits for any of them (two on MySQL/MariaDB,
+    /// and one more each with a part among them), in one commit. Otherwise the caller is
     /// enqueued for all of them at one moment, and takes them, in one commit again, when all are
     /// free and it is the first to wait for each. It never holds some of them while it waits for
     /// others, so two such calls cannot wait for each other, whatever the order of the names; and
     /// no client that asks later for one of the names overtakes it. The price: a free lock stays
     /// idle while its first waiter waits for another. Otherwise as acquire().
-    /// @throws error errc::would_deadlock if this thread holds one of the locks by another lease;
-    /// errc::invalid_options for no name, a name given twice, or more than 16
-    [[nodiscard]] multi_lease acquire_all(const std::vector<lock_name>& names,
+    /// @throws error errc::would_deadlock if this thread holds one of the locks already;
+    /// errc::invalid_options for no name, a name given twice, or more than 16; for the name of a
+    /// semaphore without permits, and for permits that none has, or not as many
+    [[nodiscard]] multi_lease acquire_all(const std::vector<lock_request>& wanted,
                                           const acquire_options& options = {});
     /// The same; empty if and only if `stop` was requested first.
     template <std::same_as<std::stop_token> Stop>
-    [[nodiscard]] std::optional<multi_lease> acquire_all(const std::vector<lock_name>& names,
+    [[nodiscard]] std::optional<multi_lease> acquire_all(const std::vector<lock_request>& wanted,
                                                          Stop stop,
                                                          const acquire_options& options = {}) {
-        return acquire_all_until(names, time_point::max(), std::move(stop), options);
+        return acquire_all_until(wanted, time_point::max(), std::move(stop), options);
     }
     /// One attempt, as try_acquire(); empty if another holds or waits for one of the locks.
-    [[nodiscard]] std::optional<multi_lease> try_acquire_all(const std::vector<lock_name>& names,
+    [[nodiscard]] std::optional<multi_lease> try_acquire_all(const std::vector<lock_request>& wanted,
                                                              const acquire_options& options = {});
     /// As try_acquire_for(): waits up to `timeout`, or until `stop` is requested.
     template <typename Rep, typename Period>
     [[nodiscard]] std::optional<multi_lease> try_acquire_all_for(
-        const std::vector<lock_name>& names, const std::chrono::duration<Rep, Period>& timeout,
+        const std::vector<lock_request>& wanted, const std::chrono::duration<Rep, Period>& timeout,
         const acquire_options& options = {}) {
-        return acquire_all_until(names, detail::after(timeout), {}, options);
+        return acquire_all_until(wanted, detail::after(timeout), {}, options);
     }
     /// The same; empty also if `stop` was requested first.
     template <typename Rep, typename Period, std::same_as<std::stop_token> Stop>
     [[nodiscard]] std::optional<multi_lease> try_acquire_all_for(
-        const std::vector<lock_name>& names, const std::chrono::duration<Rep, Period>& timeout,
+        const std::vector<lock_request>& wanted, const std::chrono::duration<Rep, Period>& timeout,
         Stop stop, const acquire_options& options = {}) {
-        return acquire_all_until(names, detail::after(timeout), std::move(stop), options);
+        return acquire_all_until(wanted, detail::after(timeout), std::move(stop), options);
     }
 
     /// For a supervised singleton that was restarted: ends the sessions of its predecessors, those
@@ -323,7 +330,6 @@ private:
     friend class election;
     friend class latch;
     friend class detail::member_access;
-    friend struct detail::modes_at_once;
     friend class mutex;
     friend class periodic_run;
     friend class recursive_mutex;
@@ -341,7 +347,7 @@ private:
 
     std::optional<lease> acquire_until(const lock_name& name, time_point until,
                                        std::stop_token stop, const acquire_options& options);
-    std::optional<multi_lease> acquire_all_until(const std::vector<lock_name>& names,
+    std::optional<multi_lease> acquire_all_until(const std::vector<lock_request>& wanted,
                                                  time_point until, std::stop_token stop,
                                                  const acquire_options& options);
 

@@ -22,7 +22,6 @@ namespace detail {
 struct grant;
 struct grant_of;
 class mode_grants;
-struct modes_at_once;
 }  // namespace detail
 
 /// Another client's request for a release, for people. Text comes from other programs: escape it
@@ -138,9 +137,8 @@ private:
     friend reclaimed_holds reclaim_all(client& locks);
     friend class detail::mode_grants;
     friend struct detail::grant_of;
-    friend struct detail::modes_at_once;
-    template <typename Lease>
-    friend class multi_hold;
+    friend class mode_lease;
+    friend class multi_lease;
     explicit lease(std::shared_ptr<detail::grant> grant) noexcept;
 
     std::shared_ptr<detail::grant> grant_;

@@ -21,7 +21,6 @@
 #include <rowlock/metrics.hpp>
 #include <rowlock/migrations.hpp>
 #include <rowlock/multi_lease.hpp>
-#include <rowlock/multi_mode_lease.hpp>
 #include <rowlock/mutex.hpp>
 #include <rowlock/optimistic.hpp>
 #include <rowlock/options.hpp>

@@ -46,6 +46,12 @@ struct mode_options {
 class [[nodiscard]] mode_lease {
 public:
     mode_lease() noexcept;  ///< holds nothing, as if released
+    /// To change the mode of what was acquired with other locks (client::acquire_all), as a lease,
+    /// or reclaimed. No round trip.
+    /// @throws error errc::not_owner if it holds nothing; errc::invalid_options for permits of a
+    /// semaphore, and for a lease that its client may retain (client_options::retain): acquire that
+    /// in a mode
+    explicit mode_lease(lease hold);
     /// `other` holds nothing then.
     mode_lease(mode_lease&& other) noexcept;
     /// Releases what it held before, as the destructor does.
@@ -122,7 +128,6 @@ private:
     friend class shared_mutex;
     friend reclaimed_holds reclaim_all(client& locks);
     friend struct detail::grant_of;
-    friend struct detail::modes_at_once;
 
     mode_lease(lease hold, lock_mode mode);
     explicit mode_lease(std::unique_ptr<detail::mode_grants> grants) noexcept;

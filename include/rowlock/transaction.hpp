@@ -15,8 +15,7 @@ namespace rowlock {
 
 class lease;
 class mode_lease;
-template <typename Lease>
-class multi_hold;
+class multi_lease;
 class mutex;
 class permits;
 class recursive_mutex;
@@ -107,10 +106,7 @@ void fence(sql::connection& db, const mutex& locked, const fence_options& option
 void fence(sql::connection& db, const recursive_mutex& locked, const fence_options& options = {});
 
 /// All of several leases, one after the other. One round trip for each.
-void fence(sql::connection& db, const multi_hold<lease>& held, const fence_options& options = {});
-/// The same of modes.
-void fence(sql::connection& db, const multi_hold<mode_lease>& held,
-           const fence_options& options = {});
+void fence(sql::connection& db, const multi_lease& held, const fence_options& options = {});
 
 /// Permits of a semaphore: until the end of the transaction they count as used, so that no client
 /// gets them in addition to the capacity.

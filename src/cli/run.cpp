@@ -198,11 +198,11 @@ std::optional<command_hold> take_office(client& locks, const run_options& option
 /// All of them or none.
 std::optional<command_hold> take_several(client& locks, const run_options& options,
                                          std::stop_token stop) {
-    const std::vector<lock_name> names{options.locks.begin(), options.locks.end()};
+    const std::vector<lock_request> wanted{options.locks.begin(), options.locks.end()};
     refuse_holds_above_us(locks, options);
     const rowlock::acquire_options how{.note = options.note, .max_duration = options.at_most};
-    auto got = options.wait ? locks.try_acquire_all_for(names, *options.wait, std::move(stop), how)
-                            : locks.acquire_all(names, std::move(stop), how);
+    auto got = options.wait ? locks.try_acquire_all_for(wanted, *options.wait, std::move(stop), how)
+                            : locks.acquire_all(wanted, std::move(stop), how);
     return held_by(std::move(got));
 }
 

@@ -139,8 +139,8 @@ void serve_the_queue(const protocol_connection& by) {
 
 void take_several(const protocol_connection& by) {
     const auto several = protocol::make_multi_protocol(by.statements());
-    const std::array names{protocol::granted_name{"a", grant_id{23}},
-                           protocol::granted_name{"job", grant_id{24}}};
+    const std::array names{protocol::wanted_name{"a", grant_id{23}},
+                           protocol::wanted_name{"job", grant_id{24}}};
     (void)several->take(by.db(), {.names = names, .session = session_id{2}}, soon());
 }
 

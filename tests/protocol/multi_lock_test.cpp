@@ -24,7 +24,7 @@
 using namespace rowlock;
 using namespace std::chrono_literals;
 using protocol::attempt;
-using protocol::granted_name;
+using protocol::wanted_name;
 using protocol::multi_attempt;
 using support::grant_id_of;
 using support::soon;
@@ -41,9 +41,9 @@ struct several {
         for (const std::int64_t id : {1, 2, 3, 4}) hand.open(session_id{id});
     }
 
-    static std::vector<granted_name> entries(std::int64_t request,
+    static std::vector<wanted_name> entries(std::int64_t request,
                                              const std::vector<std::string_view>& names) {
-        std::vector<granted_name> all;
+        std::vector<wanted_name> all;
         for (const auto name : names) {
             all.push_back({name, grant_id{request * 10 + static_cast<std::int64_t>(all.size())}});
         }

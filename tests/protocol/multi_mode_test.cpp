@@ -30,7 +30,7 @@ using namespace rowlock;
 using namespace std::chrono_literals;
 using protocol::attempt;
 using protocol::counter_kind;
-using protocol::granted_name;
+using protocol::wanted_name;
 using protocol::multi_attempt;
 using protocol::permits_for;
 using support::kind_of;
@@ -52,16 +52,12 @@ struct wish {
     std::vector<std::pair<std::string_view, lock_mode>> modes;
     bool queued = false;
 
-    [[nodiscard]] std::vector<granted_name> names() const {
-        std::vector<granted_name> all;
+    [[nodiscard]] std::vector<wanted_name> names() const {
+        std::vector<wanted_name> all;
         for (const auto& [name, mode] : modes) {
-            all.push_back({name, grant_id{number * 10 + static_cast<std::int64_t>(all.size())}});
+            all.push_back({name, grant_id{number * 10 + static_cast<std::int64_t>(all.size())},
+                           protocol::wanted_for(mode)});
         }
-        return all;
-    }
-    [[nodiscard]] std::vector<std::int64_t> permits() const {
-        std::vector<std::int64_t> all;
-        for (const auto& each : modes) all.push_back(permits_for(each.second));
         return all;
     }
     [[nodiscard]] wish as_queued() const {
@@ -76,7 +72,7 @@ struct several {
     explicit several(support::lock_database& which)
         : database{which},
           hand{which},
-          protocol{protocol::make_multi_mode_protocol(which.statements())},
+          protocol{protocol::make_multi_protocol(which.statements())},
           counters{protocol::make_semaphore_protocol(which.statements())} {
         for (const std::int64_t id : {1, 2, 3, 4}) hand.open(session_id{id});
     }
@@ -84,22 +80,18 @@ struct several {
     multi_attempt take(const wish& of) const { return take_on(hand.db(), of); }
     multi_attempt take_on(sql::connection& db, const wish& of) const {
         const auto names = of.names();
-        const auto permits = of.permits();
         return protocol->take(db,
                               {.names = names,
                                .session = of.session,
                                .thread = "t",
                                .note = "n",
-                               .queued = of.queued,
-                               .permits = permits},
+                               .queued = of.queued},
                               soon());
     }
     void enqueue(const wish& of) const { enqueue_on(hand.db(), of); }
     void enqueue_on(sql::connection& db, const wish& of) const {
         const auto names = of.names();
-        const auto permits = of.permits();
-        protocol->enqueue(
-            db, {.names = names, .session = of.session, .thread = "t", .permits = permits}, soon());
+        protocol->enqueue(db, {.names = names, .session = of.session, .thread = "t"}, soon());
     }
     static protocol::grant_request one(std::string_view name, session_id session, std::int64_t id,
                                        lock_mode mode) {
@@ -109,18 +101,22 @@ struct several {
                 .thread = "t",
                 .note = {},
                 .deadline_us = std::nullopt,
-                .permits = {.count = permits_for(mode), .of = counter_kind::shared_mutex}};
+                .permits = protocol::wanted_for(mode)};
     }
     void hold(std::string_view name, session_id session, std::int64_t id, lock_mode mode) const {
         make({name});
-        REQUIRE(counters->acquire(hand.db(), one(name, session, id, mode), soon()).what ==
-                outcome::granted);
+        const auto wanted = one(name, session, id, mode);
+        const auto found = wanted.permits.is_part()
+                               ? counters->acquire(hand.db(), wanted, soon())
+                               : hand.leases().acquire(hand.db(), wanted, soon());
+        REQUIRE(found.what == outcome::granted);
     }
     void wait(std::string_view name, session_id session, std::int64_t id, lock_mode mode) const {
         hand.queue().enqueue(hand.db(), one(name, session, id, mode), soon());
     }
     [[nodiscard]] bool give(std::string_view name, session_id session, std::int64_t id) const {
-        return counters->release(hand.db(), name, session, grant_id{id}, {}, soon()).freed;
+        return counters->release(hand.db(), name, session, grant_id{id}, {}, soon()).freed ||
+               hand.free(name, session, grant_id{id});
     }
     void make(const std::vector<std::string_view>& names) const {
         for (const auto each : names) support::make_lock(hand.db(), hand.statements(), each);
@@ -130,8 +126,9 @@ struct several {
         return support::serve_all(hand.queue(), hand.db(), name, soon());
     }
     [[nodiscard]] std::int64_t held_by(session_id session) const {
-        return database.number("select count(*) from rowlock_hold where session = " +
-                               to_string(session));
+        const auto of = " where session = " + to_string(session);
+        return database.number("select count(*) from rowlock_hold" + of) +
+               database.number("select count(*) from rowlock_lock" + of);
     }
     [[nodiscard]] std::int64_t entries() const {
         return database.number("select count(*) from rowlock_ticket");
@@ -163,10 +160,12 @@ TEST_CASE("modes of several shared_mutexes are taken by one call, with rising to
         CHECK(found.tokens[1] > before);
         CHECK(on.held_by(session_id{1}) == 3);
         CHECK(on.counts());
-        CHECK(database.number("select count(*) from rowlock_hold where thread = 't' "
-                              "and note = 'n'") == 3);
-        CHECK(database.number("select token from rowlock_hold where grant_id = 11") ==
-              found.tokens[1]);
+        for (const auto& [table, grant] : {std::pair{"hold", 0}, {"lock", 1}, {"hold", 2}}) {
+            CHECK(database.number("select token from rowlock_" + std::string{table} +
+                                  " where thread = 't' and note = 'n' and grant_id = " +
+                                  std::to_string(10 + grant)) ==
+                  found.tokens[static_cast<std::size_t>(grant)]);
+        }
         // Modes that fit beside them, and modes that do not.
         CHECK(on.take({session_id{2}, 2, {{"a", shared}, {"c", shared}}}).what == outcome::granted);
         const auto full = on.take({session_id{3}, 3, {{"a", shared}, {"b", shared}}});
@@ -306,8 +305,8 @@ TEST_CASE("an entry for several modes has one position in each queue") {
             CHECK(positions.emplace(each.grant_id, each.position).second);
             CHECK(each.behind_several == (each.name != "b"));
             CHECK(each.servable == (each.name != "b"));
-            CHECK(each.part);
-            CHECK(each.counted == (each.name == "b"));
+            CHECK(each.part == (each.grant_id != grant_id{22} && each.grant_id != grant_id{30}));
+            CHECK_FALSE(each.counted);
         }
         CHECK(positions == std::map<grant_id, std::int64_t>{{grant_id{20}, 1},
                                                             {grant_id{21}, 2},
@@ -374,7 +373,7 @@ TEST_CASE("several modes are taken with all entries or with none, whatever happe
             const auto db = network.wrap(database.source()).connect(soon());
             std::atomic<bool> once{false};
             network.after([&](std::string_view what) {
-                if (what != "multi_look_permits" || once.exchange(true)) return;
+                if (what != "multi_look" || once.exchange(true)) return;
                 for (const auto& each : changes) database.admin().query(each, soon());
             });
             auto found = on.take_on(*db, all);

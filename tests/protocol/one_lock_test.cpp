@@ -679,17 +679,16 @@ TEST_CASE("who wants a part of several locks waits for no row while others are l
     if (!database.there()) return;
     const protocol_connection holder{database};
     const protocol_connection several{database};
-    const auto multi = protocol::make_multi_mode_protocol(database.statements());
+    const auto multi = protocol::make_multi_protocol(database.statements());
     for (const auto each : {one, two}) holder.open(each);
     for (const char* name : {"a", "b"}) {
         support::make_lock(holder.db(), holder.statements(), name);
     }
-    const std::array names{protocol::granted_name{"a", grant_id{21}},
-                           protocol::granted_name{"b", grant_id{22}}};
-    const std::array<std::int64_t, 2> permits{1, 1};
+    const auto part = protocol::wanted_for(shared);
+    const std::array names{protocol::wanted_name{"a", grant_id{21}, part},
+                           protocol::wanted_name{"b", grant_id{22}, part}};
     const auto take = [&] {
-        protocol::multi_request request{.names = names, .session = two};
-        request.permits = permits;
+        const protocol::multi_request request{.names = names, .session = two};
         return multi->take(several.db(), request, std::chrono::steady_clock::now() + 2s).what;
     };
     database.run("begin");

@@ -523,12 +523,14 @@ private:
     }
 
     std::optional<multi_lease> acquire_several() {
-        const std::vector<lock_name> names{names_.begin(), names_.end()};
-        if (what_->how == manner::once) return locks_.try_acquire_all(names);
+        return acquire_all({names_.begin(), names_.end()});
+    }
+    std::optional<multi_lease> acquire_all(const std::vector<lock_request>& wanted) {
+        if (what_->how == manner::once) return locks_.try_acquire_all(wanted);
         if (what_->how == manner::for_a_time) {
-            return locks_.try_acquire_all_for(names, rounded(what_->patience));
+            return locks_.try_acquire_all_for(wanted, rounded(what_->patience));
         }
-        return locks_.acquire_all(names);
+        return locks_.acquire_all(wanted);
     }
 
     [[nodiscard]] shared_mutex& modes() {
@@ -547,16 +549,12 @@ private:
         return of.acquire(what_->mode);
     }
 
-    std::optional<multi_mode_lease> acquire_modes() {
-        std::vector<mode_request> wanted;
+    std::optional<multi_lease> acquire_modes() {
+        std::vector<lock_request> wanted;
         for (std::size_t i = 0; i < names_.size(); ++i) {
-            wanted.push_back({lock_name{names_[i]}, what_->modes[i]});
+            wanted.emplace_back(names_[i], what_->modes[i]);
         }
-        if (what_->how == manner::once) return try_acquire_all(locks_, wanted);
-        if (what_->how == manner::for_a_time) {
-            return try_acquire_all_for(locks_, wanted, rounded(what_->patience));
-        }
-        return acquire_all(locks_, wanted);
+        return acquire_all(wanted);
     }
 
     std::optional<permits> acquire_permits() {
@@ -741,21 +739,26 @@ private:
         }
     }
 
+    /// Of whole locks, or in modes.
     void use(const multi_lease& held) {
+        const auto mode_of = [&](const lease& one) {
+            if (what_->kind != hold_kind::several_modes) return lock_mode::exclusive;
+            const auto at = std::ranges::find(names_, one.name()) - names_.begin();
+            return what_->modes.at(static_cast<std::size_t>(at));
+        };
         beliefs entered;
-        for (const auto& one : held.leases()) entered.push_back(enter(one));
+        for (const auto& one : held.leases()) {
+            entered.push_back(mode_of(one) == lock_mode::exclusive
+                                  ? enter(one)
+                                  : enter(in_mode(belief_in(one), mode_of(one))));
+        }
         require_all_or_none(held);
         work(held, entered, [&](sql::connection& db) {
             fence(db, held, limits());
-            for (const auto& one : held.leases()) write(db, one.name(), one.token());
+            for (const auto& one : held.leases()) {
+                if (mode_of(one) == lock_mode::exclusive) write(db, one.name(), one.token());
+            }
         });
-    }
-
-    void use(const multi_mode_lease& held) {
-        beliefs entered;
-        for (const auto& one : held.leases()) entered.push_back(enter(belief_in_mode(one)));
-        require_all_or_none(held);
-        work(held, entered, [&](sql::connection& db) { fence(db, held, limits()); });
     }
 
     /// Of those that were granted together; but one may have been lost by itself since.
@@ -950,11 +953,13 @@ private:
         }
     }
 
-    [[nodiscard]] belief belief_in_mode(const mode_lease& held) {
-        auto made = belief_in(held);
-        made.weight = weight_of(held.mode());
-        made.rises = held.mode() == lock_mode::exclusive;
+    [[nodiscard]] static belief in_mode(belief made, lock_mode mode) {
+        made.weight = weight_of(mode);
+        made.rises = mode == lock_mode::exclusive;
         return made;
+    }
+    [[nodiscard]] belief belief_in_mode(const mode_lease& held) {
+        return in_mode(belief_in(held), held.mode());
     }
 
     void work_in_mode(const mode_lease& held) {

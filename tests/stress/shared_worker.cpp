@@ -26,7 +26,6 @@
 #include <rowlock/election.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/latch.hpp>
-#include <rowlock/multi_mode_lease.hpp>
 #include <rowlock/open.hpp>
 #include <rowlock/semaphore.hpp>
 #include <rowlock/shared_mutex.hpp>
@@ -125,7 +124,8 @@ private:
                      const numbers& wanted, const std::string& note) {
         const rowlock::acquire_options how{.note = note};
         if (how_ == collecting::together) {
-            if (auto held = locks_.acquire_all(names, stop, how)) use(*held, wanted);
+            const std::vector<rowlock::lock_request> all{names.begin(), names.end()};
+            if (auto held = locks_.acquire_all(all, stop, how)) use(*held, wanted);
             return;
         }
         held_apart<rowlock::lease> held;
@@ -139,7 +139,7 @@ private:
 
     void take_modes(const std::stop_token& stop, const std::vector<rowlock::lock_name>& names,
                     const numbers& wanted, const std::string& note) {
-        std::vector<rowlock::mode_request> modes;
+        std::vector<rowlock::lock_request> modes;
         std::vector<std::int64_t> permits;
         for (const auto& each : names) {
             const auto what = random_() % 4;
@@ -151,14 +151,14 @@ private:
         }
         const rowlock::mode_options how{.note = note};
         if (how_ == collecting::modes) {
-            if (auto held = rowlock::acquire_all(locks_, modes, stop, how)) {
+            if (auto held = locks_.acquire_all(modes, stop, {.note = note})) {
                 use(*held, wanted, permits);
             }
             return;
         }
         held_apart<rowlock::mode_lease> held;
-        for (const auto& [name, mode] : modes) {
-            auto one = rowlock::shared_mutex{locks_, name}.acquire(mode, stop, how);
+        for (const auto& each : modes) {
+            auto one = rowlock::shared_mutex{locks_, each.name}.acquire(each.mode, stop, how);
             if (!one) return;
             held.add(*std::move(one));
         }
@@ -170,7 +170,7 @@ private:
         const auto patience = std::chrono::milliseconds{random_() % 8 == 0 ? 50 : 4000};
         if (names.size() == 1) {
             if (auto held = locks_.try_acquire_for(names.front(), patience)) use(*held, wanted);
-        } else if (auto held = locks_.try_acquire_all_for(names, patience)) {
+        } else if (auto held = locks_.try_acquire_all_for({names.begin(), names.end()}, patience)) {
             use(*held, wanted);
         }
     }

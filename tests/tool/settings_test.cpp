@@ -112,7 +112,7 @@ void hold_counted(client& ours, client& theirs, const std::string& name) {
 }
 
 void hold_several(client& ours, client& theirs) {
-    const std::vector<lock_name> names{scripts.begin(), scripts.end()};
+    const std::vector<lock_request> names{scripts.begin(), scripts.end()};
     const auto all = ours.acquire_all(names);
     for (const auto& name : scripts) CHECK_FALSE(theirs.try_acquire(name));
     CHECK_FALSE(theirs.try_acquire_all(names));

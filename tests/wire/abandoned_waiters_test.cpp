@@ -183,8 +183,8 @@ kind_of_hold permits_of_one() {
             .try_with_another = [](client&) { return false; }};
 }
 
-kind_of_hold modes(lock_mode mode) {
-    return {.what = mode == lock_mode::shared ? "shared" : "exclusive",
+kind_of_hold modes() {
+    return {.what = "shared",
             .counted = true,
             .hold =
                 [](client& locks) {
@@ -194,16 +194,14 @@ kind_of_hold modes(lock_mode mode) {
                     return [held] { held->release(); };
                 },
             .wait =
-                [mode](client& locks, std::stop_token stop) {
+                [](client& locks, std::stop_token stop) {
                     return shared_mutex{locks, "job"}
-                        .try_acquire_for(mode, support::patience, std::move(stop))
+                        .try_acquire_for(lock_mode::shared, support::patience, std::move(stop))
                         .has_value();
                 },
             .try_with_another =
                 [](client& locks) {
-                    return try_acquire_all(locks, {{"another", lock_mode::exclusive},
-                                                   {"job", lock_mode::exclusive}})
-                        .has_value();
+                    return locks.try_acquire_all({"another", "job"}).has_value();
                 }};
 }
 
@@ -259,8 +257,7 @@ TEST_CASE("a lease granted to a thread that stopped waiting goes on after one mo
 
 TEST_CASE("a grant that comes after its caller has left counts as held by no thread") {
     ROWLOCK_FOR_A_CLIENT(database) {
-        for (const auto& kind :
-             {leases(), permits_of_one(), modes(lock_mode::shared), modes(lock_mode::exclusive)}) {
+        for (const auto& kind : {leases(), permits_of_one(), modes()}) {
             CAPTURE(std::string{kind.what});
             // A name that was made a semaphore stays one.
             for (const char* table : {"hold", "lock"}) {

@@ -35,7 +35,7 @@ using support::eventually;
 using support::interception;
 using support::kind_of;
 using support::soon;
-using names = std::vector<lock_name>;
+using names = std::vector<lock_request>;
 
 namespace {
 

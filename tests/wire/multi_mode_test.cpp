@@ -32,7 +32,7 @@ using support::eventually;
 using support::interception;
 using support::kind_of;
 using support::soon;
-using modes = std::vector<mode_request>;
+using modes = std::vector<lock_request>;
 
 namespace {
 
@@ -41,7 +41,8 @@ constexpr auto upgradeable = lock_mode::upgradeable;
 constexpr auto exclusive = lock_mode::exclusive;
 
 std::int64_t held(support::lock_database& database) {
-    return database.number("select count(*) from rowlock_hold");
+    return database.number("select count(*) from rowlock_hold") +
+           database.number("select count(*) from rowlock_lock where session is not null");
 }
 
 std::int64_t entries(support::lock_database& database) {
@@ -88,10 +89,10 @@ private:
     const std::unique_ptr<const protocol::semaphore_protocol> counters_;
 };
 
-std::future<std::optional<multi_mode_lease>> waits_for(client& locks, modes wanted,
-                                                       std::chrono::milliseconds time = 20s) {
+std::future<std::optional<multi_lease>> waits_for(client& locks, modes wanted,
+                                                  std::chrono::milliseconds time = 20s) {
     return std::async(std::launch::async, [&locks, wanted = std::move(wanted), time] {
-        return try_acquire_all_for(locks, wanted, time);
+        return locks.try_acquire_all_for(wanted, time);
     });
 }
 
@@ -101,28 +102,26 @@ TEST_CASE("all modes are held together, beside those that fit, and each has its 
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), database.options()};
         client other{database.source(), database.options()};
-        auto all = acquire_all(locks, {{"b", exclusive}, {"c", upgradeable}, {"a", shared}},
-                               {.note = "stocktaking"});
+        auto all = locks.acquire_all({{"b", exclusive}, {"c", upgradeable}, {"a", shared}},
+                                     {.note = "stocktaking"});
         CHECK(all.held());
         CHECK(all.remaining() > 0ms);
         CHECK_FALSE(all.lost().stop_requested());
         REQUIRE(all.size() == 3);
         CHECK(all.leases()[0].name() == "a");
-        CHECK(all["a"].mode() == shared);
-        CHECK(all["b"].mode() == exclusive);
-        CHECK(all["c"].mode() == upgradeable);
         CHECK(kind_of([&] { static_cast<void>(all["d"]); }) == errc::not_owner);
-        for (const auto& each : all.leases()) {
-            const auto seen = shared_mutex{other, each.name()}.holders();
+        for (const auto& [name, mode] :
+             {std::pair{"a", shared}, {"b", exclusive}, {"c", upgradeable}}) {
+            const auto seen = shared_mutex{other, name}.holders();
             REQUIRE(seen.size() == 1);
-            CHECK(seen.front().token == each.token());
-            CHECK(seen.front().mode == each.mode());
+            CHECK(seen.front().token == all[name].token());
+            CHECK(seen.front().mode == mode);
             CHECK(seen.front().who.note == "stocktaking");
         }
-        CHECK_FALSE(try_acquire_all(other, {{"a", shared}, {"b", shared}}));
-        CHECK_FALSE(try_acquire_all(other, {{"a", exclusive}, {"d", shared}}));
+        CHECK_FALSE(other.try_acquire_all({{"a", shared}, {"b", shared}}));
+        CHECK_FALSE(other.try_acquire_all({{"a", exclusive}, {"d", shared}}));
         {
-            const auto readers = try_acquire_all(other, {{"a", shared}, {"c", shared}});
+            const auto readers = other.try_acquire_all({{"a", shared}, {"c", shared}});
             REQUIRE(readers);
             CHECK(held(database) == 5);
         }
@@ -189,11 +188,83 @@ TEST_CASE("readers behind a request for several modes enter with it, writers aft
     }
 }
 
+TEST_CASE("one request takes whole locks, modes and permits, and waits for all of them") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client other{database.source(), database.options()};
+        semaphore api{other, "api"};
+        api.set_capacity(3);
+        shared_mutex prices{other, "prices"};
+        const auto permits_of = &lock_request::of_semaphore;
+        const modes wanted{"stock", {"prices", shared}, permits_of("api", 2)};
+        auto all = locks.acquire_all(wanted);
+        REQUIRE(all.size() == 3);
+        CHECK(all.held());
+        CHECK_FALSE(other.try_acquire("stock"));
+        CHECK(prices.try_acquire(shared));
+        CHECK_FALSE(prices.try_acquire(exclusive));
+        CHECK(api.try_acquire(1));
+        CHECK_FALSE(api.try_acquire(2));
+
+        auto waiting = waits_for(other, {{"prices", exclusive}, permits_of("api", 2)});
+        REQUIRE(eventually([&] { return entries(database) == 2; }));
+        CHECK_FALSE(api.try_acquire(1));  // the request stands before it
+        auto next = waits_for(locks, {{"prices", shared}, "another"});
+        REQUIRE(eventually([&] { return entries(database) == 4; }));
+        const auto before = all["prices"].token();
+        all.release();
+        auto got = waiting.get();
+        REQUIRE(got);
+        CHECK((*got)["prices"].token() > before);
+        CHECK(next.wait_for(20ms) == std::future_status::timeout);
+        got->release();
+        CHECK(next.get()->held());
+        CHECK(database.number("select used from rowlock_lock where name = 'api'") == 0);
+        CHECK(entries(database) == 0);
+    }
+}
+
+ROWLOCK_SIMULATED_CASE("a request for several is refused for what a name cannot give", database) {
+    client locks{database.source(), database.options()};
+    semaphore{locks, "api"}.set_capacity(3);
+    const auto refused = [&](const lock_request& wanted) {
+        return kind_of([&] { static_cast<void>(locks.try_acquire_all({"b", wanted})); });
+    };
+    CHECK(refused({"api"}) == errc::invalid_options);
+    CHECK(refused({"api", shared}) == errc::invalid_options);
+    CHECK(refused(lock_request::of_semaphore("api", 4)) == errc::invalid_options);
+    CHECK(refused(lock_request::of_semaphore("api", -1)) == errc::invalid_options);
+    CHECK(refused(lock_request::of_semaphore("none", 1)) == errc::invalid_options);
+    static_cast<void>(locks.acquire("lease"));
+    CHECK(refused(lock_request::of_semaphore("lease", 1)) == errc::invalid_options);
+    CHECK(refused(lock_request::of_semaphore("api", 3)) == errc{});
+    CHECK(held(database) == 0);
+}
+
+ROWLOCK_SIMULATED_CASE("a lease becomes a mode_lease, unless it is of permits, or of nothing",
+                       database) {
+    client locks{database.source(), database.options()};
+    client other{database.source(), database.options()};
+    mode_lease writes{locks.acquire("page")};
+    CHECK(writes.mode() == exclusive);
+    CHECK_FALSE(other.try_acquire_all({{"page", shared}, "b"}));
+    const auto token = writes.token();
+    writes.downgrade(shared);
+    CHECK(writes.held());
+    CHECK(writes.token() == token);
+    CHECK(other.try_acquire_all({{"page", shared}, "b"}));
+    CHECK(kind_of([] { static_cast<void>(mode_lease{lease{}}); }) == errc::not_owner);
+    semaphore{locks, "api"}.set_capacity(3);
+    auto permits = locks.acquire_all({lock_request::of_semaphore("api", 1)}).split();
+    CHECK(kind_of([&] { static_cast<void>(mode_lease{std::move(permits.front())}); }) ==
+          errc::invalid_options);
+}
+
 ROWLOCK_SIMULATED_CASE(
     "modes are refused that no call could serve, and locks that the thread holds", database) {
     client locks{database.source(), database.options()};
     const auto refused = [&](const modes& wanted) {
-        return kind_of([&] { static_cast<void>(try_acquire_all(locks, wanted)); });
+        return kind_of([&] { static_cast<void>(locks.try_acquire_all(wanted)); });
     };
     CHECK(refused({}) == errc::invalid_options);
     CHECK(refused({{"a", shared}, {"b"}, {"a", exclusive}}) == errc::invalid_options);
@@ -201,7 +272,7 @@ ROWLOCK_SIMULATED_CASE(
     for (int i = 0; i < 17; ++i) many.push_back({"name " + std::to_string(i), shared});
     CHECK(refused(many) == errc::invalid_options);
     many.pop_back();
-    auto sixteen = try_acquire_all(locks, many);
+    auto sixteen = locks.try_acquire_all(many);
     REQUIRE(sixteen);
     CHECK(sixteen->size() == 16);
     sixteen->release();
@@ -228,17 +299,17 @@ ROWLOCK_SIMULATED_CASE(
         CHECK(refused({{"b"}, {"lease", shared}}) == errc::would_deadlock);
         CHECK(std::async(std::launch::async, [&] {
                   return kind_of([&] {
-                      CHECK_FALSE(try_acquire_all(locks, {{"b"}, {"lease", shared}}));
+                      CHECK_FALSE(locks.try_acquire_all({{"b"}, {"lease", shared}}));
                   });
               }).get() == errc{});
     }
     CHECK(refused({{"b"}, {"lease", shared}}) == errc{});
     semaphore{locks, "semaphore"}.set_capacity(3);
     CHECK(refused({{"b"}, {"semaphore", shared}}) == errc::invalid_options);
-    auto single = acquire_all(locks, {{"d", upgradeable}});
+    auto single = locks.acquire_all({{"d", upgradeable}});
     CHECK(single.size() == 1);
-    CHECK(single["d"].mode() == upgradeable);
-    multi_mode_lease none;
+    CHECK(mode_lease{std::move(std::move(single).split().front())}.mode() == upgradeable);
+    multi_lease none;
     CHECK_FALSE(none.held());
     CHECK(none.size() == 0);
     CHECK_NOTHROW(none.release());
@@ -258,7 +329,7 @@ ROWLOCK_SIMULATED_CASE(
     const modes wanted{{"a", exclusive}, {"b", shared}};
     std::stop_source stop;
     auto waiting = std::async(std::launch::async, [&] {
-        return try_acquire_all_for(waiter, wanted, 20s, stop.get_token());
+        return waiter.try_acquire_all_for(wanted, 20s, stop.get_token());
     });
     REQUIRE(eventually([&] { return entries(database) == 2; }));
     auto reader = waiting_reader();
@@ -267,9 +338,9 @@ ROWLOCK_SIMULATED_CASE(
     CHECK_FALSE(waiting.get());
     // Its entry kept the reader waiting.
     CHECK(reader.get().held());
-    CHECK_FALSE(try_acquire_all_for(waiter, wanted, 30ms));
+    CHECK_FALSE(waiter.try_acquire_all_for(wanted, 30ms));
     CHECK(eventually([&] { return entries(database) == 0; }));
-    CHECK_FALSE(acquire_all(waiter, wanted, stop.get_token()));
+    CHECK_FALSE(waiter.acquire_all(wanted, stop.get_token()));
 }
 
 ROWLOCK_SIMULATED_CASE("after a lost reply all modes are held once, or none of them", database) {
@@ -292,23 +363,23 @@ ROWLOCK_SIMULATED_CASE("after a lost reply all modes are held once, or none of t
                                                                                : "commit";
     const std::string_view follows = postgresql ? "flush_commits" : "permits_of";
     const modes wanted{{"a", shared}, {"b", exclusive}};
-    acquire_all(locks, wanted).release();
+    locks.acquire_all(wanted).release();
     std::shared_ptr<std::atomic<bool>> lost;
     SUBCASE("of the attempt that took them") {
         lost = lose_first(writes);
-        CHECK(acquire_all(locks, wanted).held());
+        CHECK(locks.acquire_all(wanted).held());
     }
     SUBCASE("of one that was not sent") {
         lost = lose_first(writes, true);
-        CHECK(acquire_all(locks, wanted).held());
+        CHECK(locks.acquire_all(wanted).held());
     }
     SUBCASE("of the statement behind it") {
         lost = lose_first(follows);
-        CHECK(acquire_all(locks, wanted).held());
+        CHECK(locks.acquire_all(wanted).held());
     }
     SUBCASE("of the statement behind it, which was not sent") {
         lost = lose_first(follows, true);
-        CHECK(acquire_all(locks, wanted).held());
+        CHECK(locks.acquire_all(wanted).held());
     }
     SUBCASE("of the turn that came by waiting") {
         client other{database.source(), database.options()};
@@ -397,11 +468,11 @@ ROWLOCK_SIMULATED_CASE("modes that dead clients hold are taken back for a reques
     REQUIRE(hand.leases().extend_session(hand.db(), session_id{1}, 1s, soon()));
     client locks{database.source(), database.options()};
     SUBCASE("that waits for them") {
-        CHECK(acquire_all(locks, {{"a", shared}, {"b", exclusive}}).held());
+        CHECK(locks.acquire_all({{"a", shared}, {"b", exclusive}}).held());
     }
     SUBCASE("that makes one attempt") {
         CHECK(eventually([&] { return !hand.is_live(session_id{1}); }));
-        CHECK(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
+        CHECK(locks.try_acquire_all({{"a", shared}, {"b", exclusive}}));
     }
 }
 
@@ -417,7 +488,7 @@ TEST_CASE("an attempt gets the modes of dead clients that another client has jus
             gone.take_back();
         });
         SUBCASE("several") {
-            CHECK(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
+            CHECK(locks.try_acquire_all({{"a", shared}, {"b", exclusive}}));
         }
         SUBCASE("one") {
             CHECK(shared_mutex{locks, "a"}.try_acquire(exclusive));
@@ -448,7 +519,7 @@ TEST_CASE("an attempt gets the modes of dead clients that another transaction ta
         });
         SUBCASE("several") {
             locked = 2;
-            CHECK(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
+            CHECK(locks.try_acquire_all({{"a", shared}, {"b", exclusive}}));
         }
         SUBCASE("one") {
             locked = 1;
@@ -467,10 +538,10 @@ TEST_CASE("an attempt that finds modes of dead clients locked for long fails") {
         database.run("begin");
         database.run("select * from rowlock_hold for update");
         client locks{database.source(), database.options()};
-        CHECK_FALSE(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
+        CHECK_FALSE(locks.try_acquire_all({{"a", shared}, {"b", exclusive}}));
         CHECK_FALSE(shared_mutex{locks, "a"}.try_acquire(exclusive));
         database.run("commit");
-        CHECK(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
+        CHECK(locks.try_acquire_all({{"a", shared}, {"b", exclusive}}));
     }
 }
 
@@ -490,7 +561,7 @@ ROWLOCK_SIMULATED_CASE("a client takes modes of a dead client back by one thread
         CHECK_FALSE(eventually([&] { return thread_of_waiters.load(); }, 300ms));
     });
     REQUIRE(eventually([&] { return !hand.is_live(session_id{1}); }));
-    CHECK(try_acquire_all(locks, {{"a", shared}, {"b", exclusive}}));
+    CHECK(locks.try_acquire_all({{"a", shared}, {"b", exclusive}}));
     CHECK(eventually([&] { return thread_of_waiters.load(); }));
     network.before({});
 }
@@ -499,7 +570,7 @@ ROWLOCK_SIMULATED_CASE(
     "the loss of one of several modes is the loss of all, and the others are released", database) {
     client locks{database.source(), database.watchful()};
     client other{database.source(), database.options()};
-    auto all = acquire_all(locks, {{"a", shared}, {"b", exclusive}});
+    auto all = locks.acquire_all({{"a", shared}, {"b", exclusive}});
     REQUIRE(shared_mutex{other, "b"}.force_release(all["b"].token()));
     const auto lost = all.lost();
     REQUIRE(eventually([&] { return lost.stop_requested(); }));
@@ -514,23 +585,26 @@ ROWLOCK_SIMULATED_CASE("taken apart, each mode is upgraded, downgraded and relea
                        database) {
     client locks{database.source(), database.options()};
     client other{database.source(), database.options()};
-    auto apart = acquire_all(locks, {{"a", upgradeable}, {"b", exclusive}}).split();
+    std::vector<mode_lease> apart;
+    for (auto& each : locks.acquire_all({{"a", upgradeable}, {"b", exclusive}}).split()) {
+        apart.emplace_back(std::move(each));
+    }
     REQUIRE(apart.size() == 2);
     apart[0].upgrade();
     CHECK(apart[0].mode() == exclusive);
-    CHECK_FALSE(try_acquire_all(other, {{"a", shared}, {"c", shared}}));
+    CHECK_FALSE(other.try_acquire_all({{"a", shared}, {"c", shared}}));
     apart[1].downgrade(shared);
-    CHECK(try_acquire_all(other, {{"b", shared}, {"c", shared}}));
+    CHECK(other.try_acquire_all({{"b", shared}, {"c", shared}}));
     apart[0].release();
     CHECK(apart[1].held());
-    CHECK(try_acquire_all(other, {{"a", exclusive}, {"b", shared}}));
+    CHECK(other.try_acquire_all({{"a", exclusive}, {"b", shared}}));
 }
 
 TEST_CASE("a transaction commits only while all of several modes are held") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
         client other{database.source(), database.options()};
-        auto all = acquire_all(locks, {{"a", shared}, {"b", exclusive}});
+        auto all = locks.acquire_all({{"a", shared}, {"b", exclusive}});
         const auto db = database.source().connect(soon());
         const auto fenced = [&] {
             db->query("begin", soon());
@@ -541,7 +615,7 @@ TEST_CASE("a transaction commits only while all of several modes are held") {
         CHECK(fenced() == errc{});
         REQUIRE(shared_mutex{other, "b"}.force_release(all["b"].token()));
         CHECK(fenced() == errc::lock_lost);
-        CHECK(kind_of([&] { fence(*db, multi_mode_lease{}); }) == errc::not_owner);
+        CHECK(kind_of([&] { fence(*db, multi_lease{}); }) == errc::not_owner);
     }
 }
 
@@ -571,7 +645,7 @@ TEST_CASE("threads that ask for modes in opposite orders neither wait forever no
                             all.push_back(
                                 {"n" + std::to_string(wanted[k]), writes ? exclusive : shared});
                         }
-                        const auto got = acquire_all(*clients[i % 2], all);
+                        const auto got = clients[i % 2]->acquire_all(all);
                         for (std::size_t k = 0; k < 2; ++k) {
                             const int before = inside[wanted[k]].fetch_add(weight[k]);
                             if (before >= 1000 || (weight[k] == 1000 && before > 0)) ++overlaps;
@@ -600,7 +674,7 @@ TEST_CASE("of two threads that hold a mode each and ask for several, one gives w
                 ++holding;
                 while (holding < 2) std::this_thread::yield();
                 return kind_of([&] {
-                    static_cast<void>(try_acquire_all_for(locks, wanted, support::patience));
+                    static_cast<void>(locks.try_acquire_all_for(wanted, support::patience));
                 });
             });
         };

@@ -329,8 +329,7 @@ TEST_CASE("a reader gets an idle retained lease at once, of another client or it
         CHECK(reads_soon(locks));
         until_kept_again();
         for (client* by : {&other, &locks}) {
-            CHECK(
-                try_acquire_all_for(*by, {{"another", shared}, {"job", shared}}, before_its_time));
+            CHECK(by->try_acquire_all_for({{"another", shared}, {"job", shared}}, before_its_time));
             until_kept_again();
         }
         CHECK(eventually(

@@ -738,7 +738,7 @@ TEST_CASE("the name of a semaphore is refused, and the other way round") {
         CHECK(refuses("api", [&] { (void)locks.try_acquire("api"); }));
         CHECK(refuses("api", [&] { (void)locks.try_acquire_for("api", patience); }));
         CHECK(refuses("api", [&] { (void)locks.acquire_all({"another", "api"}); }));
-        CHECK(refuses("api", [&] { (void)acquire_all(locks, {{"another"}, {"api", shared}}); }));
+        CHECK(refuses("api", [&] { (void)locks.acquire_all({{"another"}, {"api", shared}}); }));
         CHECK_FALSE(api_again.inspect().has_value());
         CHECK(api.inspect().value().used == 0);
         {

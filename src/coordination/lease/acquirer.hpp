@@ -83,7 +83,7 @@ public:
     using grants = std::vector<std::shared_ptr<grant>>;
     /// The grants of all locks, in byte order of the names; none if `until` passes or a stop is
     /// requested first. multi_acquiring.cpp.
-    /// @param wanted at most most_names, of one kind
+    /// @param wanted at most most_names
     grants acquire_several(std::vector<wanted_lock> wanted, steady::time_point until,
                            const std::stop_token& stop, const acquire_options& options);
 
@@ -143,13 +143,8 @@ private:
     void refuse_reentry(const multi_acquisition& all) const;
     void refuse_reentry(const acquisition& call) const;
     static bool is_held_by_thread(const grant& held, const std::string& thread);
-    [[nodiscard]] const protocol::multi_protocol& several_of(const multi_acquisition& all) const;
     void take_back(multi_acquisition& all, sql::connection& db, protocol::multi_attempt& found,
                    sql::deadline until);
-    std::optional<std::vector<std::int64_t>> find_leases(const multi_acquisition& all,
-                                                         sql::connection& db, sql::deadline until);
-    std::optional<std::vector<std::int64_t>> find_modes(const multi_acquisition& all,
-                                                        sql::connection& db, sql::deadline until);
     std::optional<grants> ask(multi_acquisition& all);
     std::optional<grants> go_on_for_all(acquisition& call);
     protocol::multi_attempt attempt_all(multi_acquisition& all, sql::connection& db,

@@ -22,11 +22,10 @@
 
 namespace rowlock::detail {
 
-/// One of several locks that a call acquires: a lease, or a shared_mutex and the permits that the
-/// mode takes.
+/// One of several locks that a call acquires, and what of it.
 struct wanted_lock {
     lock_name name;
-    std::int64_t permits = 0;
+    protocol::wanted_permits what{};
 };
 
 /// State of one acquire call: its request, and what it does not know yet.
@@ -82,9 +81,7 @@ struct acquisition {
     [[nodiscard]] bool single_attempt() const { return until <= began; }
     /// Whether an attempt that found the lock held may be repeated at once.
     [[nodiscard]] bool may_repeat() const { return single_attempt() || has_time(); }
-    [[nodiscard]] protocol::hold_kind kind() const {
-        return permits.count > 0 ? protocol::hold_kind::permits : protocol::hold_kind::lease;
-    }
+    [[nodiscard]] protocol::hold_kind kind() const { return protocol::kind_of(permits); }
     [[nodiscard]] bool barging() const { return options.queueing == queueing::barging; }
     [[nodiscard]] std::chrono::microseconds waited() const {
         return std::chrono::duration_cast<std::chrono::microseconds>(steady::now() - began);

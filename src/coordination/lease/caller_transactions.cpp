@@ -9,7 +9,7 @@
 #include "coordination/lease/mode_holds.hpp"
 #include "sql/in_transaction.hpp"
 #include <rowlock/error.hpp>
-#include <rowlock/multi_mode_lease.hpp>
+#include <rowlock/multi_lease.hpp>
 #include <rowlock/mutex.hpp>
 #include <rowlock/semaphore.hpp>
 #include <rowlock/shared_mutex.hpp>
@@ -348,20 +348,9 @@ void fence(sql::connection& db, const recursive_mutex& locked, const fence_optio
                               detail::no_lock);
 }
 
-namespace {
-template <typename Lease>
-void fence_all(sql::connection& db, const multi_hold<Lease>& held, const fence_options& options) {
+void fence(sql::connection& db, const multi_lease& held, const fence_options& options) {
     if (held.size() == 0) throw error{errc::not_owner, "there is no lease to fence"};
     for (const auto& each : held.leases()) fence(db, each, options);
-}
-}  // namespace
-
-void fence(sql::connection& db, const multi_lease& held, const fence_options& options) {
-    fence_all(db, held, options);
-}
-
-void fence(sql::connection& db, const multi_mode_lease& held, const fence_options& options) {
-    fence_all(db, held, options);
 }
 
 void fence(sql::connection& db, const permits& held, const fence_options& options) {

@@ -1,8 +1,20 @@
+#include "base/require.hpp"
 #include "coordination/lease/engine.hpp"
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/error.hpp>
 
 namespace rowlock {
+namespace {
+
+protocol::wanted_permits wanted_by(const lock_request& request) {
+    if (request.permits == 0) return protocol::wanted_for(request.mode);
+    require(request.mode == lock_mode::exclusive, "permits of a semaphore have no mode");
+    require(request.permits > 0, "ask for one permit or more");
+    return {.count = request.permits};
+}
+
+}  // namespace
 
 client::client(sql::connection_source source, client_options options)
     : engine_{detail::engine::make(std::move(source), std::move(options))} {}
@@ -23,15 +35,15 @@ std::optional<lease> client::try_acquire(const lock_name& name, const acquire_op
     return acquire_until(name, time_point::min(), {}, options);
 }
 
-multi_lease client::acquire_all(const std::vector<lock_name>& names,
+multi_lease client::acquire_all(const std::vector<lock_request>& wanted,
                                 const acquire_options& options) {
-    auto granted = acquire_all_until(names, time_point::max(), {}, options);
+    auto granted = acquire_all_until(wanted, time_point::max(), {}, options);
     return std::move(*granted);  // neither a time limit nor a stop can have ended the call
 }
 
-std::optional<multi_lease> client::try_acquire_all(const std::vector<lock_name>& names,
+std::optional<multi_lease> client::try_acquire_all(const std::vector<lock_request>& wanted,
                                                    const acquire_options& options) {
-    return acquire_all_until(names, time_point::min(), {}, options);
+    return acquire_all_until(wanted, time_point::min(), {}, options);
 }
 
 std::vector<lease> client::reclaim() {
@@ -113,15 +125,15 @@ std::optional<lease> client::acquire_until(const lock_name& name, time_point unt
     return lease{std::move(granted)};
 }
 
-std::optional<multi_lease> client::acquire_all_until(const std::vector<lock_name>& names,
+std::optional<multi_lease> client::acquire_all_until(const std::vector<lock_request>& wanted,
                                                      time_point until, std::stop_token stop,
                                                      const acquire_options& options) {
     const auto alive = engine_;
-    std::vector<detail::wanted_lock> wanted;
-    for (const auto& each : names) wanted.push_back({each});
+    std::vector<detail::wanted_lock> locks;
+    for (const auto& each : wanted) locks.push_back({each.name, wanted_by(each)});
     std::vector<lease> leases;
-    leases.reserve(names.size());  // before the grants: nothing may fail behind them
-    auto granted = alive->acquires().acquire_several(std::move(wanted), until, stop, options);
+    leases.reserve(wanted.size());  // before the grants: nothing may fail after them
+    auto granted = alive->acquires().acquire_several(std::move(locks), until, stop, options);
     if (granted.empty()) return std::nullopt;
     for (auto& each : granted) leases.push_back(lease{std::move(each)});
     return multi_lease{std::move(leases)};

@@ -273,6 +273,24 @@ mode_lease& mode_lease::operator=(mode_lease&& other) noexcept {
     return *this;
 }
 
+namespace {
+
+lock_mode mode_of(const detail::grant* hold) {
+    if (hold == nullptr) throw mode_grants::not_held();
+    require(!hold->may_be_kept, "this client may retain the lease: acquire it in a mode instead");
+    const std::int64_t permits = hold->permits;
+    const auto mode = permits == 0 ? std::optional{lock_mode::exclusive} : protocol::mode_for(permits);
+    require(mode && (permits == 0 || hold->of_mode), "permits of a semaphore have no mode");
+    return *mode;
+}
+
+}  // namespace
+
+mode_lease::mode_lease(lease hold) {
+    const auto mode = mode_of(hold.grant_.get());
+    grants_ = std::make_unique<mode_grants>(std::move(hold), mode);
+}
+
 mode_lease::mode_lease(lease hold, lock_mode mode)
     : grants_{std::make_unique<mode_grants>(std::move(hold), mode)} {}
 

@@ -1,5 +1,5 @@
-// Several leases, or modes of several shared_mutexes, at once: an attempt for all of them, then an
-// entry in each of their queues.
+// Several locks at once, or parts of them: an attempt for all of them, then an entry in each of
+// their queues.
 
 #include "base/jitter.hpp"
 #include "base/require.hpp"
@@ -27,7 +27,7 @@ using outcome = protocol::attempt::outcome;
 /// What a request refers to.
 struct request_parts {
     request_parts(const multi_acquisition& all, bool queued_)
-        : entries{all.entries()}, permits{all.permits()}, queued{queued_} {}
+        : entries{all.entries()}, queued{queued_} {}
 
     [[nodiscard]] protocol::multi_request of(const multi_acquisition& all) const {
         const auto single = all.call.request();
@@ -39,22 +39,15 @@ struct request_parts {
                 .queued = queued,
                 .barging = single.barging,
                 .blocks = single.blocks,
-                .limit_us = single.limit_us,
-                .permits = permits};
+                .limit_us = single.limit_us};
     }
 
-    const std::vector<protocol::granted_name> entries;
-    const std::vector<std::int64_t> permits;
+    const std::vector<protocol::wanted_name> entries;
     const bool queued;
 };
 
 const std::string& wanted_name(const wanted_lock& lock) {
     return lock.name.str();
-}
-
-protocol::wanted_permits permits_of(const wanted_lock& lock) {
-    if (lock.permits == 0) return {};
-    return {.count = lock.permits, .of = protocol::counter_kind::shared_mutex};
 }
 
 /// In byte order, each once.
@@ -84,11 +77,11 @@ std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<wanted
                            .stop = stop,
                            .until = until,
                            .thread = thread_label(),
-                           .permits = permits_of(first)},
+                           .permits = first.what},
                           locks};
     refuse_reentry(all);
     if (locks.size() == 1) {
-        auto granted = acquire(first.name, until, stop, options, permits_of(first));
+        auto granted = acquire(first.name, until, stop, options, first.what);
         return granted ? grants{std::move(granted)} : grants{};
     }
     return all.call.measured(metrics::acquire_mode::several, [&] {
@@ -112,10 +105,6 @@ acquirer::grants acquirer::ask_until_over(multi_acquisition& all) {
         }
     }
     return {};
-}
-
-const protocol::multi_protocol& acquirer::several_of(const multi_acquisition& all) const {
-    return all.kind() == protocol::hold_kind::lease ? context_.several : context_.several_modes;
 }
 
 /// A thread that waited for its own hold would wait forever, and keep others waiting.
@@ -185,7 +174,7 @@ protocol::multi_attempt acquirer::attempt_all(multi_acquisition& all, sql::conne
                                               sql::deadline until) {
     auto& call = all.call;
     const auto ours = sessions_.ensure(db, until);
-    if (all.kind() == protocol::hold_kind::permits) ours->ask_for_permits();
+    if (all.has_parts()) ours->ask_for_permits();
     if (all.unknown && call.ours == ours) {
         if (auto found = find_all(all, db, until)) return *found;
     }
@@ -209,7 +198,7 @@ protocol::multi_attempt acquirer::take_all(multi_acquisition& all, bool queued, 
     try {
         // An earlier statement with these ids may have granted them: deadlines count from it.
         if (!all.unknown) all.call.sent = context_.now();
-        made = several_of(all).take(db, parts.of(all), until);
+        made = context_.several.take(db, parts.of(all), until);
     } catch (const error& failure) {
         if (failure.kind() == errc::outcome_unknown) {
             all.unknown = true;
@@ -230,7 +219,7 @@ protocol::multi_attempt acquirer::take_all(multi_acquisition& all, bool queued, 
 }
 
 /// If clients that have vanished had any, the next attempt may find room. Notes retained leases in
-/// the way of modes.
+/// the way of parts.
 void acquirer::take_back(multi_acquisition& all, sql::connection& db,
                          protocol::multi_attempt& found, sql::deadline until) {
     if (found.full.empty()) return;
@@ -247,7 +236,7 @@ void acquirer::take_back(multi_acquisition& all, sql::connection& db,
             found.held_otherwise = true;
         }
         any = any || seen[i].any;
-        all_fit = all_fit && (seen[i].any || may_fit(call, seen[i], permits_of(*which).weight()));
+        all_fit = all_fit && (seen[i].any || may_fit(call, seen[i], which->what.weight()));
     }
     if (any) call.contention.forget();
     if (call.may_repeat() && (any || all_fit)) found.what = outcome::contested;
@@ -258,42 +247,36 @@ void acquirer::take_back(multi_acquisition& all, sql::connection& db,
 std::optional<protocol::multi_attempt> acquirer::find_all(multi_acquisition& all,
                                                           sql::connection& db,
                                                           sql::deadline until) {
-    const bool leases = all.kind() == protocol::hold_kind::lease;
-    auto tokens = leases ? find_leases(all, db, until) : find_modes(all, db, until);
-    if (!tokens) return std::nullopt;
-    all.unknown = false;
-    return protocol::multi_attempt{.what = outcome::granted, .tokens = *std::move(tokens)};
-}
-
-std::optional<std::vector<std::int64_t>> acquirer::find_leases(const multi_acquisition& all,
-                                                               sql::connection& db,
-                                                               sql::deadline until) {
+    const auto ours = all.call.ours->id();
     const auto entries = all.entries();
+    std::vector<protocol::granted_name> whole;
     std::vector<std::string> names;
-    for (const auto& each : all.locks) names.push_back(wanted_name(each));
-    const auto rows = context_.queues.held_of(db, all.call.ours->id(), names, until);
-    std::vector<std::int64_t> tokens;
     for (const auto& each : entries) {
-        const auto row = std::ranges::find(rows, each.grant_id, &protocol::served_row::grant_id);
-        if (row == rows.end()) return std::nullopt;
-        tokens.push_back(row->granted.token);
+        if (each.what.is_part()) continue;
+        whole.push_back({each.name, each.grant_id});
+        names.emplace_back(each.name);
     }
-    const auto durable = context_.leases.make_durable(db, all.call.ours->id(), entries, until);
-    if (std::ranges::find(durable, false) != durable.end()) return std::nullopt;
-    return tokens;
-}
-
-std::optional<std::vector<std::int64_t>> acquirer::find_modes(const multi_acquisition& all,
-                                                              sql::connection& db,
-                                                              sql::deadline until) {
-    std::vector<std::int64_t> tokens;
-    for (const auto& each : all.entries()) {
-        const auto token = context_.semaphores.find_grant(db, each.name, all.call.ours->id(),
-                                                          each.grant_id, until);
+    std::vector<protocol::served_row> rows;
+    if (!whole.empty()) rows = context_.queues.held_of(db, ours, names, until);
+    protocol::multi_attempt found{.what = outcome::granted};
+    for (const auto& each : entries) {
+        std::optional<std::int64_t> token;
+        if (each.what.is_part()) {
+            token = context_.semaphores.find_grant(db, each.name, ours, each.grant_id, until);
+        } else {
+            const auto row =
+                std::ranges::find(rows, each.grant_id, &protocol::served_row::grant_id);
+            if (row != rows.end()) token = row->granted.token;
+        }
         if (!token) return std::nullopt;
-        tokens.push_back(*token);
+        found.tokens.push_back(*token);
     }
-    return tokens;
+    if (!whole.empty()) {
+        const auto durable = context_.leases.make_durable(db, ours, whole, until);
+        if (std::ranges::find(durable, false) != durable.end()) return std::nullopt;
+    }
+    all.unknown = false;
+    return found;
 }
 
 /// Returns the grants, or none if they came too late: then all are given back.
@@ -307,7 +290,7 @@ acquirer::grants acquirer::accept_all(multi_acquisition& all, const protocol::mu
         for (std::size_t i = 0; i < all.ids.size(); ++i) {
             held.push_back(grants_.make(*call.ours, wanted_name(all.locks[i]), all.ids[i],
                                         made.tokens[i], call.sent, max_duration, call.thread,
-                                        permits_of(all.locks[i])));
+                                        all.locks[i].what));
         }
     } catch (...) {
         all.unknown = true;  // out of memory: the grants cannot be held
@@ -425,7 +408,7 @@ std::shared_ptr<waiter> acquirer::enqueue(multi_acquisition& all, waiting_thread
                                           sql::connection& db, sql::deadline until) {
     auto& call = all.call;
     const auto ours = sessions_.ensure(db, until);
-    if (all.kind() == protocol::hold_kind::permits) ours->ask_for_permits();
+    if (all.has_parts()) ours->ask_for_permits();
     all.hand_over();
     call.use(ours);
     all.make_ids();
@@ -436,7 +419,7 @@ std::shared_ptr<waiter> acquirer::enqueue(multi_acquisition& all, waiting_thread
     std::shared_ptr<waiter> mine;
     try {
         for (std::size_t i = 1; i < all.ids.size(); ++i) {
-            others.push_back({wanted_name(all.locks[i]), all.ids[i]});
+            others.push_back({wanted_name(all.locks[i]), all.ids[i], all.locks[i].what});
         }
         mine = at.expect(call.name.str(), all.ids.front(), call.ours, call.thread,
                          call.options.max_duration, call.permits, call.blocks, std::move(others));
@@ -448,7 +431,7 @@ std::shared_ptr<waiter> acquirer::enqueue(multi_acquisition& all, waiting_thread
         context_.options.deadlock_detection != deadlock_detection::off && call.holds_others;
     const request_parts parts{all, true};
     try {
-        several_of(all).enqueue(db, parts.of(all), until);
+        context_.several.enqueue(db, parts.of(all), until);
     } catch (const error& failure) {
         abandon(all, at, *mine, failure.kind() == errc::outcome_unknown);
         throw;
@@ -505,12 +488,12 @@ std::optional<protocol::multi_attempt> acquirer::take_turn(multi_acquisition& al
     }
     if (made->what != outcome::granted) return made;
     const bool ours = at.taken(mine);
-    mine.for_each_place([&](const std::string& name, grant_id entry) {
-        // Those behind our entries may fit beside the modes. Otherwise the session was lost, or the
-        // client closed, meanwhile.
+    mine.for_each_place([&](const std::string& name, grant_id entry, const auto& wanted) {
+        // Those after our entries may fit beside a part. Otherwise the session was lost, or the
+        // client closed, in between.
         if (!ours) {
-            grants_.give_back(*mine.ours, mine.kind(), name, entry);
-        } else if (mine.kind() == protocol::hold_kind::permits) {
+            grants_.give_back(*mine.ours, protocol::kind_of(wanted), name, entry);
+        } else if (wanted.is_part()) {
             waiting_.permits_freed(name);
         }
     });

@@ -5,33 +5,32 @@
 #include <rowlock/ids.hpp>
 #include <rowlock/lock_name.hpp>
 
+#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace rowlock::detail {
 
-/// State of one call that acquires several leases, or modes of several shared_mutexes: what it has
-/// in common with the call for one, and the names and grant ids of its latest attempt.
+/// State of one call that acquires several locks: what it has in common with the call for one, and
+/// the grant ids of its latest attempt.
 struct multi_acquisition {
     acquisition call;                       ///< named by the first
     const std::vector<wanted_lock>& locks;  ///< in byte order, each once
     std::vector<grant_id> ids{};            ///< of the latest attempt, or of the entries
     bool unknown = false;                   ///< its reply was lost
-    int contested_turns = 0;                ///< in vain
+    int contested_turns = 0;                ///< consecutive turns that ended contested
 
-    [[nodiscard]] protocol::hold_kind kind() const { return call.kind(); }
-    [[nodiscard]] std::vector<protocol::granted_name> entries() const {
-        std::vector<protocol::granted_name> all;
-        for (std::size_t i = 0; i < ids.size(); ++i) all.push_back({locks[i].name.str(), ids[i]});
-        return all;
+    /// Whether it asks for a part of a lock, besides whole ones or alone.
+    [[nodiscard]] bool has_parts() const {
+        return std::ranges::any_of(locks,
+                                   [](const auto& each) { return each.what.is_part(); });
     }
-    /// Empty for leases.
-    [[nodiscard]] std::vector<std::int64_t> permits() const {
-        std::vector<std::int64_t> all;
-        if (kind() == protocol::hold_kind::lease) return all;
-        for (const auto& each : locks) all.push_back(each.permits);
+    [[nodiscard]] std::vector<protocol::wanted_name> entries() const {
+        std::vector<protocol::wanted_name> all;
+        for (std::size_t i = 0; i < ids.size(); ++i) {
+            all.push_back({locks[i].name.str(), ids[i], locks[i].what});
+        }
         return all;
     }
 
@@ -56,7 +55,7 @@ struct multi_acquisition {
             call.grants.leave_unresolved(
                 *call.ours, locks[i].name.str(),
                 {.grant_id = ids[i],
-                 .kind = kind(),
+                 .kind = protocol::kind_of(locks[i].what),
                  .not_after = call.context.now() + call.context.statement_bound()});
         }
     }

@@ -50,6 +50,8 @@ std::optional<releaser::begun> releaser::begin(grant& held) {
 }
 
 void releaser::offer(grant& held) {
+    require(held.kind() == protocol::hold_kind::lease,
+            "a part of a lock cannot be offered: only a whole lock");
     if (held.now == grant::state::offered) {
         const auto now = context_.now();
         if (held.session_trust->open(now) && held.in_time(now)) return;
@@ -132,7 +134,8 @@ void releaser::release_several(std::span<const std::shared_ptr<grant>> all) {
             if (!how) return;
             const bool expects_waiter =
                 each->queued || each->fenced || waiting_.contended().has(each->name);
-            if (how->perhaps_freed || expects_waiter) {
+            const bool part = each->kind() == protocol::hold_kind::permits;
+            if (how->perhaps_freed || expects_waiter || part) {
                 alone.push_back({each, *how});
             } else {
                 together.push_back(each);

@@ -64,8 +64,8 @@ public:
     /// Stops this client's trust in a lease, so that another may take it over. No round trip.
     /// @throws error errc::lock_lost if it was lost; errc::not_owner if it was released
     void offer(grant& held);
-    /// Releases several leases of one session: those without a waiter together, in one commit, the
-    /// others one by one. Two round trips, and one or two for each with a waiter.
+    /// Releases several leases of one session: whole locks without a waiter together, in one
+    /// commit, the others one by one. Two round trips, and one or two for each of the others.
     /// @throws error as release(), the first of them; the others are released all the same
     void release_several(std::span<const std::shared_ptr<grant>> all);
     /// The same, but reports failures as events.

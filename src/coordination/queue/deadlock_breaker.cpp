@@ -28,7 +28,7 @@ void deadlock_breaker::check(session& ours, const std::vector<std::shared_ptr<wa
     const auto cycles = parts_.queues().deadlocks(*link_, ours.id(), link_.soon());
     for (const auto& each : queued) {
         bool in_cycle = false;
-        each->for_each_place([&](const std::string&, grant_id entry) {
+        each->for_each_place([&](const std::string&, grant_id entry, const auto&) {
             in_cycle =
                 in_cycle || std::ranges::find(cycles, entry, &protocol::deadlock_found::grant_id) !=
                                 cycles.end();
@@ -68,23 +68,22 @@ void deadlock_breaker::give_way(const protocol::deadlock_found& cycle,
     const nanoseconds sure_at = which->cycle_since + cycle_stands;
     if (began < sure_at) return found.recheck_by(sure_at);
     std::vector<grant_id> ids;
-    which->for_each_place([&](const std::string&, grant_id entry) { ids.push_back(entry); });
+    which->for_each_place([&](const std::string&, grant_id entry, const auto&) { ids.push_back(entry); });
     std::vector<grant_id> deleted;
     const bool done = link_.write(
         [&](sql::deadline until) { deleted = parts_.queues().cancel(*link_, ids, until); });
     if (!done) return found.recheck_soon(parts_.now());
     if (deleted.empty()) return;
     parts_.context.count(counter::deadlocks);
-    which->for_each_place([&](const std::string& name, grant_id entry) {
+    which->for_each_place([&](const std::string& name, grant_id entry, const auto& wanted) {
         if (std::ranges::find(deleted, entry) != deleted.end()) {
             ours.grants().forget(entry);
         } else {
-            parts_.grants.give_back(ours, which->kind(), name, entry);
+            parts_.grants.give_back(ours, protocol::kind_of(wanted), name, entry);
         }
         parts_.tasks.serve(name, parts_.now(),
-                           which->kind() == protocol::hold_kind::permits
-                               ? protocol::queue_head::counted
-                               : protocol::queue_head::sole);
+                           wanted.is_part() ? protocol::queue_head::counted
+                                            : protocol::queue_head::sole);
     });
     parts_.registry.fail(
         *which, error{errc::deadlock, "a cycle of waiters: " + cycle.description +

@@ -49,7 +49,7 @@ bool entry_canceller::cancel_one_by_one(std::vector<std::shared_ptr<waiter>> all
 bool entry_canceller::cancel(const std::vector<std::shared_ptr<waiter>>& all) {
     std::vector<grant_id> ids;
     for (const auto& each : all) {
-        each->for_each_place([&](const std::string&, grant_id entry) { ids.push_back(entry); });
+        each->for_each_place([&](const std::string&, grant_id entry, const auto&) { ids.push_back(entry); });
     }
     if (ids.empty()) return true;
     std::vector<grant_id> deleted;
@@ -70,23 +70,25 @@ bool entry_canceller::cancel(const std::vector<std::shared_ptr<waiter>>& all) {
 /// been served alone, the heartbeat gives that back.
 void entry_canceller::answer_several(waiter& which, const std::vector<grant_id>& deleted) {
     const bool ended = parts_.registry.end(which, waiter::state::cancelled, [&] {
-        which.for_each_place([&](const std::string& name, grant_id entry) {
+        which.for_each_place([&](const std::string& name, grant_id entry, const auto& wanted) {
             if (std::ranges::find(deleted, entry) != deleted.end()) {
                 which.ours->grants().forget(entry);
             } else {
-                parts_.grants.give_back(*which.ours, which.kind(), name, entry);
+                parts_.grants.give_back(*which.ours, protocol::kind_of(wanted), name, entry);
             }
         });
     });
     if (!ended) return;
     parts_.context.count(counter::cancelled);
-    which.for_each_place([&](const std::string& name, grant_id) { look_behind(which, name); });
+    which.for_each_place([&](const std::string& name, grant_id, const auto& wanted) {
+        look_behind(protocol::kind_of(wanted), name);
+    });
 }
 
 /// A statement that serves the queue may have chosen the entry and found it gone; or those behind
 /// it waited for it, and fit beside the counted holds.
-void entry_canceller::look_behind(const waiter& which, const std::string& name) {
-    if (which.kind() == hold_kind::permits) {
+void entry_canceller::look_behind(hold_kind kind, const std::string& name) {
+    if (kind == hold_kind::permits) {
         parts_.tasks.serve(name, parts_.now(), protocol::queue_head::counted);
     } else {
         parts_.tasks.check_now(name, parts_.now());
@@ -130,7 +132,7 @@ void entry_canceller::answer(const std::shared_ptr<waiter>& which, bool deleted)
         return;
     }
     parts_.context.count(counter::cancelled);
-    look_behind(*which, which->name);
+    look_behind(which->kind(), which->name);
 }
 
 /// Hands a grant that served a thread that had left to the next waiter. Returns false if there is

@@ -70,7 +70,7 @@ bool entry_poller::poll_entries(const std::shared_ptr<session>& ours,
                                 const std::vector<std::shared_ptr<waiter>>& queued) {
     std::vector<grant_id> ids;
     for (const auto& each : queued) {
-        each->for_each_place([&](const std::string&, grant_id entry) { ids.push_back(entry); });
+        each->for_each_place([&](const std::string&, grant_id entry, const auto&) { ids.push_back(entry); });
     }
     const auto seen = round_.whole
                           ? parts_.queues().entries_of(*link_, ours->id(), link_.soon())
@@ -109,7 +109,7 @@ void entry_poller::observe_several(const std::shared_ptr<waiter>& which,
     const protocol::queue_entry* last = nullptr;
     bool complete = true;
     bool fits = true;
-    which->for_each_place([&](const std::string&, grant_id id) {
+    which->for_each_place([&](const std::string&, grant_id id, const auto&) {
         const auto found = entries.find(id);
         complete = complete && found != entries.end();
         if (found == entries.end()) return;
@@ -169,8 +169,11 @@ bool entry_poller::refuse_kind(const protocol::queue_entry& entry) {
     if (!entry.semaphore) return false;
     const auto which = parts_.registry.find(entry.grant_id);
     if (!which) return false;
-    const bool wants_permits =
-        wants_part(*which) && which->permits.of == protocol::counter_kind::semaphore;
+    bool wants_permits = false;
+    which->for_each_place([&](const std::string&, grant_id place, const auto& wanted) {
+        if (place != entry.grant_id) return;
+        wants_permits = wanted.is_part() && wanted.of == protocol::counter_kind::semaphore;
+    });
     if (!wants_permits) {
         parts_.registry.fail(*which, protocol::name_of_semaphore(entry.name));
         give_back(parts_.grants, *which);

@@ -66,7 +66,7 @@ bool grant_verifier::on_message(std::string_view message, bool by_database) {
     return true;
 }
 
-/// One of the leases that a thread waits for at once is free. Whatever the hint said of a grant:
+/// One of the locks that a thread waits for at once may be free. Whatever the hint said of a grant:
 /// the thread looks, and takes all of them or none; what is not as expected its next poll finds.
 /// Returns false: there is nothing to verify.
 bool grant_verifier::call(waiter& which) {

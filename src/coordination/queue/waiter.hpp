@@ -18,7 +18,7 @@
 
 namespace rowlock::detail {
 
-/// One thread that waits in one queue; or in several, for all of their leases at once (`also`). The
+/// One thread that waits in one queue; or in several, for all of their locks at once (`also`). The
 /// registry's mutex guards what changes.
 ///
 ///     state      reached from   meaning
@@ -32,7 +32,7 @@ namespace rowlock::detail {
 /// The last four are final. A thread that gave up and got no answer in time has `left`; the loop
 /// gives back a grant that comes after that.
 ///
-/// A thread that waits for several leases takes them itself, when it is its `turn`: no other thread
+/// A thread that waits for several locks takes them itself, when it is its `turn`: no other thread
 /// serves it. While it is `taking` them, its entries may be gone.
 struct waiter {
     enum class state : unsigned char { asked, waiting, served, vanished, failed, cancelled };
@@ -41,6 +41,7 @@ struct waiter {
     struct place {
         std::string name;
         rowlock::grant_id grant_id;
+        protocol::wanted_permits permits{};
     };
 
     waiter(std::string name_, rowlock::grant_id grant_id_, std::shared_ptr<session> ours_,
@@ -90,9 +91,8 @@ struct waiter {
     std::optional<error> failure{};
     std::condition_variable_any changed{};
 
-    [[nodiscard]] protocol::hold_kind kind() const noexcept {
-        return permits.count > 0 ? protocol::hold_kind::permits : protocol::hold_kind::lease;
-    }
+    /// Of its first entry.
+    [[nodiscard]] protocol::hold_kind kind() const noexcept { return protocol::kind_of(permits); }
     /// Whether a hint of its grant may be older than what a heartbeat has found: then the row is
     /// read before the grant is believed.
     [[nodiscard]] bool hints_may_be_old() const noexcept {
@@ -100,18 +100,18 @@ struct waiter {
     }
     [[nodiscard]] bool over() const noexcept { return now > state::waiting; }
     [[nodiscard]] bool of_several() const noexcept { return !also.empty(); }
-    /// Calls `use(name, grant id)` for each of its entries.
+    /// Calls `use(name, grant id, what it waits for there)` for each of its entries.
     template <typename Use>
     void for_each_place(Use use) const {
-        use(name, grant_id);
-        for (const auto& each : also) use(each.name, each.grant_id);
+        use(name, grant_id, permits);
+        for (const auto& each : also) use(each.name, each.grant_id, each.permits);
     }
 };
 
 /// Gives back what its entries are or were granted, and the entries.
 inline void give_back(grant_lifecycle& grants, const waiter& which) {
-    which.for_each_place([&](const std::string& name, grant_id place) {
-        grants.give_back(*which.ours, which.kind(), name, place);
+    which.for_each_place([&](const std::string& name, grant_id place, const auto& wanted) {
+        grants.give_back(*which.ours, protocol::kind_of(wanted), name, place);
     });
 }
 

@@ -17,7 +17,7 @@ std::shared_ptr<waiter> waiter_registry::expect(
     const guard lock{mutex_};
     try {
         made->for_each_place(
-            [&](const std::string&, rowlock::grant_id id) { waiters_.emplace(id, made); });
+            [&](const std::string&, rowlock::grant_id id, const auto&) { waiters_.emplace(id, made); });
     } catch (...) {
         erase_locked(*made);
         throw;
@@ -132,8 +132,9 @@ std::vector<std::shared_ptr<waiter>> waiter_registry::fail_all(const error& fail
     const guard lock{mutex_};
     for_each_once([&](const auto& each) {
         bool concerned = !only;
-        each->for_each_place([&](const std::string& name, grant_id) {
-            concerned = concerned || (each->kind() == only->kind && name == only->name);
+        each->for_each_place([&](const std::string& name, grant_id, const auto& wanted) {
+            concerned =
+                concerned || (protocol::kind_of(wanted) == only->kind && name == only->name);
         });
         if (concerned) all.push_back(each);
     });
@@ -149,7 +150,7 @@ void waiter_registry::session_lost(session_id id, const error* why) noexcept {
         if (next == waiters_.end()) return;
         const auto which = next->second;
         which->for_each_place(
-            [&](const std::string&, grant_id entry) { which->ours->grants().forget(entry); });
+            [&](const std::string&, grant_id entry, const auto&) { which->ours->grants().forget(entry); });
         end_locked(*which, waiter::state::failed, why);
     }
 }
@@ -293,7 +294,7 @@ void waiter_registry::end_locked(waiter& which, waiter::state how, const error* 
 
 /// With the mutex held.
 void waiter_registry::erase_locked(const waiter& which) noexcept {
-    which.for_each_place([&](const std::string&, grant_id entry) { waiters_.erase(entry); });
+    which.for_each_place([&](const std::string&, grant_id entry, const auto&) { waiters_.erase(entry); });
 }
 
 }  // namespace rowlock::detail

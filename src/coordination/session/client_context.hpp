@@ -51,14 +51,12 @@ private:
     const std::unique_ptr<const protocol::queue_protocol> queue_protocol_;
     const std::unique_ptr<const protocol::hold_protocol> lease_holds_;
     const std::unique_ptr<const protocol::multi_protocol> multi_protocol_;
-    const std::unique_ptr<const protocol::multi_protocol> multi_mode_protocol_;
     const std::unique_ptr<const protocol::semaphore_protocol> semaphore_protocol_;
 
 public:
     const protocol::lease_protocol& leases;
     const protocol::queue_protocol& queues;
     const protocol::multi_protocol& several;
-    const protocol::multi_protocol& several_modes;
     const protocol::semaphore_protocol& semaphores;
     link_timing link;
     metrics::measurements measured;

@@ -20,6 +20,10 @@ enum class hold_kind : unsigned char {
     permits,  ///< some of a semaphore's permits
 };
 
+[[nodiscard]] inline hold_kind kind_of(const wanted_permits& wanted) noexcept {
+    return wanted.is_part() ? hold_kind::permits : hold_kind::lease;
+}
+
 /// What a client expects of a grant that it releases. A wrong hint costs a round trip or two.
 struct release_hint {
     bool contended = false;    ///< waiters are to be expected

@@ -47,6 +47,7 @@ struct wanted_permits {
     /// queue, or waits at its head, and needs that hold to be alive.
     rowlock::grant_id upgrades{};
 
+    [[nodiscard]] bool is_part() const noexcept { return count > 0; }
     [[nodiscard]] bool is_upgrade() const noexcept { return upgrades != rowlock::grant_id{}; }
     /// How much room it needs.
     [[nodiscard]] std::int64_t weight() const noexcept { return count > 0 ? count : all_of_a_lock; }

@@ -5,23 +5,18 @@
 
 #include <algorithm>
 
-/// The implementations of multi_protocol. For them alone: others call make_multi_protocol() or
-/// make_multi_mode_protocol().
+/// The implementations of multi_protocol. For them alone: others call make_multi_protocol().
 namespace rowlock::protocol {
 
 [[nodiscard]] std::unique_ptr<const multi_protocol> make_postgresql_multi(
     const sql::statement_set& statements);
-[[nodiscard]] std::unique_ptr<const multi_protocol> make_postgresql_multi_modes(
-    const sql::statement_set& statements);
 /// MySQL and SQLite.
 [[nodiscard]] std::unique_ptr<const multi_protocol> make_two_step_multi(
-    const sql::statement_set& statements);
-[[nodiscard]] std::unique_ptr<const multi_protocol> make_two_step_multi_modes(
     const sql::statement_set& statements);
 
 /// The place of a name in the request.
 [[nodiscard]] inline std::size_t place_of(const multi_request& request, std::string_view name) {
-    const auto found = std::ranges::find(request.names, name, &granted_name::name);
+    const auto found = std::ranges::find(request.names, name, &wanted_name::name);
     return static_cast<std::size_t>(found - request.names.begin());
 }
 

@@ -1,5 +1,6 @@
 #include "coordination/protocol/multi/multi_dialects.hpp"
 #include "coordination/protocol/semaphore/flush_commits.hpp"
+#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "sql/array_text.hpp"
 #include "sql/run_statement.hpp"
 
@@ -8,81 +9,103 @@
 namespace rowlock::protocol {
 namespace {
 
-/// Names, grant ids and permits, as arrays.
-struct entry_arrays {
-    explicit entry_arrays(std::span<const granted_name> of,
-                          std::span<const std::int64_t> counts = {}) {
+/// As arrays.
+struct wanted_arrays {
+    explicit wanted_arrays(std::span<const wanted_name> of) {
         for (const auto& each : of) {
             names.add(each.name);
             ids.add(each.grant_id);
+            weights.add(weight_of(each.what));
+            kinds.add(each.what.is_part() ? static_cast<std::int64_t>(each.what.of) : 1);
         }
-        for (const auto each : counts) permits.add(each);
     }
-    sql::array_text names{}, ids{}, permits{};
+    /// NULL: all of the lock.
+    static std::optional<std::int64_t> weight_of(const wanted_permits& what) {
+        return what.is_part() ? std::optional{what.count} : std::nullopt;
+    }
+    sql::array_text names{}, ids{}, weights{}, kinds{};
 };
 
 /// One statement judges all names in one snapshot, locks the rows of those that can be taken, and
-/// writes all of them or none.
-class postgresql_multi : public multi_protocol {
+/// writes all of them or none. With a part among them the commit is asynchronous, as that of each
+/// counted grant, and a flush follows.
+class postgresql_multi final : public multi_protocol {
 public:
     explicit postgresql_multi(const sql::statement_set& statements)
-        : enqueue_{statements("multi_enqueue")} {}
+        : take_{statements("multi_take")},
+          restore_{statements("multi_restore")},
+          flush_{statements("flush_commits")},
+          enqueue_{statements("multi_enqueue")} {}
 
     multi_attempt take(sql::connection& db, const multi_request& request,
                        sql::deadline until) const override {
         auto rows = send(db, request, until);
-        if (rows.integer(0, 6) != 0 && needs_rows(rows)) {
-            entry_arrays all{request.names};
-            make_rows(db, all.names.close(), until);
+        if (rows.integer(0, 6) != 0 && needs_rows(rows, request)) {
+            wanted_arrays all{request.names};
+            run(db, restore_, until, all.names.close());
             rows = send(db, request, until);
         }
-        return judge(rows, request);
+        auto made = judge(rows, request);
+        if (made.what == attempt::outcome::granted && is_asynchronous(db, request)) {
+            flush_commits(db, flush_, until);
+        }
+        return made;
     }
 
     void enqueue(sql::connection& db, const multi_request& request,
                  sql::deadline until) const override {
         const auto& first = request.names.front();
-        entry_arrays others{request.names.subspan(1)};
-        std::optional<std::int64_t> weight;
-        if (!request.permits.empty()) {
-            weight = request.permits.front();
-            for (const auto each : request.permits.subspan(1)) others.permits.add(each);
-        }
+        wanted_arrays others{request.names.subspan(1)};
         run(db, enqueue_, until, request.session, first.name, first.grant_id, others.names.close(),
             others.ids.close(), sql::text_or_null(request.thread), sql::text_or_null(request.note),
             request.deadline_us, sql::text_or_null(request.blocks), request.names.size(),
-            request.limit_us, weight, others.permits.close());
-    }
-
-protected:
-    [[nodiscard]] virtual sql::result send(sql::connection& db, const multi_request& request,
-                                           sql::deadline until) const = 0;
-    virtual void make_rows(sql::connection& db, std::string_view names,
-                           sql::deadline until) const = 0;
-    /// Whether the rows of some names are missing, and are to be made.
-    [[nodiscard]] virtual bool needs_rows(const sql::result& rows) const = 0;
-    /// Reads what the columns say beyond those of multi_take.
-    virtual void read_further(const sql::result& /*rows*/, std::size_t /*row*/,
-                              multi_attempt& /*seen*/) const {}
-
-    [[nodiscard]] static bool is_missing(const sql::result& rows, std::size_t row) {
-        return rows.integer(row, 1) == 0;
+            request.limit_us, wanted_arrays::weight_of(first.what), others.weights.close());
     }
 
 private:
-    [[nodiscard]] multi_attempt judge(const sql::result& rows, const multi_request& request) const {
+    [[nodiscard]] static bool is_asynchronous(const sql::connection& db,
+                                              const multi_request& request) {
+        return request.has_parts() && db.keeps_session_state();
+    }
+
+    [[nodiscard]] sql::result send(sql::connection& db, const multi_request& request,
+                                   sql::deadline until) const {
+        wanted_arrays all{request.names};
+        return run(db, take_, until, request.session, all.names.close(), all.ids.close(),
+                   sql::text_or_null(request.thread), sql::text_or_null(request.note),
+                   request.deadline_us, request.queued ? 1 : 0, request.barging ? 1 : 0,
+                   all.weights.close(), all.kinds.close(), is_asynchronous(db, request) ? 1 : 0);
+    }
+
+    /// Whether the rows of some names are missing, and are to be made: of a part in any case, else
+    /// if nothing else is in the way.
+    [[nodiscard]] static bool needs_rows(const sql::result& rows, const multi_request& request) {
+        bool some = false;
+        bool others_held = false;
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            if (rows.integer(row, 1) == 0) {
+                some = true;
+                const auto& wanted = request.names[place_of(request, rows.text(row, 0))];
+                require_obtainable(wanted.name, wanted.what, std::nullopt);
+                if (wanted.what.is_part()) return true;
+            } else if (rows.integer(row, 2) == 0) {
+                others_held = true;
+            }
+        }
+        return some && !others_held;
+    }
+
+    [[nodiscard]] static multi_attempt judge(const sql::result& rows,
+                                             const multi_request& request) {
         if (rows.integer(0, 6) == 0) return {.what = attempt::outcome::session_dead};
         multi_attempt seen{.what = attempt::outcome::held};
         seen.tokens.resize(request.names.size());
         std::size_t granted = 0;
         bool could = true;
         for (std::size_t row = 0; row < rows.rows(); ++row) {
-            could = could && rows.integer(row, 2) != 0;
-            if (const auto expired = rows.maybe_integer<session_id>(row, 3)) {
-                seen.expired.push_back(*expired);
-            }
-            note_remaining(seen, rows.maybe_integer(row, 4));
-            read_further(rows, row, seen);
+            const bool can = rows.integer(row, 2) != 0;
+            could = could && can;
+            if (!can) note_in_the_way(rows, row, request, seen);
             const auto token = rows.maybe_integer(row, 5);
             if (!token) continue;
             seen.tokens.at(place_of(request, rows.text(row, 0))) = *token;
@@ -96,108 +119,29 @@ private:
         return seen;
     }
 
-    const sql::statement enqueue_;
-};
-
-class postgresql_multi_leases final : public postgresql_multi {
-public:
-    explicit postgresql_multi_leases(const sql::statement_set& statements)
-        : postgresql_multi{statements},
-          take_{statements("multi_take")},
-          restore_{statements("multi_restore")} {}
-
-private:
-    [[nodiscard]] sql::result send(sql::connection& db, const multi_request& request,
-                                   sql::deadline until) const override {
-        entry_arrays all{request.names};
-        return run(db, take_, until, request.session, all.names.close(), all.ids.close(),
-                   sql::text_or_null(request.thread), sql::text_or_null(request.note),
-                   request.deadline_us, request.queued ? 1 : 0, request.barging ? 1 : 0);
-    }
-    /// If nothing else is.
-    [[nodiscard]] bool needs_rows(const sql::result& rows) const override {
-        bool some = false;
-        for (std::size_t row = 0; row < rows.rows(); ++row) {
-            if (is_missing(rows, row)) {
-                some = true;
-            } else if (rows.integer(row, 2) == 0) {
-                return false;
-            }
+    static void note_in_the_way(const sql::result& rows, std::size_t row,
+                                const multi_request& request, multi_attempt& seen) {
+        if (rows.integer(row, 1) == 0) return;
+        const auto name = rows.text(row, 0);
+        const auto& wanted = request.names[place_of(request, name)];
+        require_obtainable(name, wanted.what, rows.maybe_integer(row, 9));
+        if (rows.integer(row, 10) != 0) seen.full.emplace_back(name);
+        if (wanted.what.is_part()) return;
+        if (const auto expired = rows.maybe_integer<session_id>(row, 3)) {
+            seen.expired.push_back(*expired);
         }
-        return some;
-    }
-    void make_rows(sql::connection& db, std::string_view names,
-                   sql::deadline until) const override {
-        run(db, restore_, until, names);
-    }
-    void read_further(const sql::result& rows, std::size_t row,
-                      multi_attempt& seen) const override {
-        if (is_missing(rows, row) || rows.integer(row, 2) != 0) return;
-        if (rows.integer(row, 9) == 2) throw name_of_semaphore(rows.text(row, 0));
-        if (rows.integer(row, 9) == 1) seen.full.emplace_back(rows.text(row, 0));
-        note_held(seen, rows.text(row, 0), rows.maybe_integer<session_id>(row, 7),
+        note_remaining(seen, rows.maybe_integer(row, 4));
+        note_held(seen, name, rows.maybe_integer<session_id>(row, 7),
                   rows.maybe_integer<grant_id>(row, 8));
     }
 
-    const sql::statement take_, restore_;
-};
-
-/// The commit is asynchronous, as that of each grant of permits, and a flush follows.
-class postgresql_multi_modes final : public postgresql_multi {
-public:
-    explicit postgresql_multi_modes(const sql::statement_set& statements)
-        : postgresql_multi{statements},
-          take_{statements("multi_take_permits")},
-          restore_{statements("multi_restore")},
-          flush_{statements("flush_commits")} {}
-
-    multi_attempt take(sql::connection& db, const multi_request& request,
-                       sql::deadline until) const override {
-        auto made = postgresql_multi::take(db, request, until);
-        if (made.what == attempt::outcome::granted && db.keeps_session_state()) {
-            flush_commits(db, flush_, until);
-        }
-        return made;
-    }
-
-private:
-    [[nodiscard]] sql::result send(sql::connection& db, const multi_request& request,
-                                   sql::deadline until) const override {
-        entry_arrays all{request.names, request.permits};
-        return run(db, take_, until, request.session, all.names.close(), all.ids.close(),
-                   sql::text_or_null(request.thread), sql::text_or_null(request.note),
-                   request.deadline_us, request.queued ? 1 : 0, all.permits.close(),
-                   db.keeps_session_state() ? 1 : 0);
-    }
-    /// Also if another is held.
-    [[nodiscard]] bool needs_rows(const sql::result& rows) const override {
-        bool some = false;
-        for (std::size_t row = 0; row < rows.rows(); ++row) some = some || is_missing(rows, row);
-        return some;
-    }
-    void make_rows(sql::connection& db, std::string_view names,
-                   sql::deadline until) const override {
-        run(db, restore_, until, names);
-    }
-    void read_further(const sql::result& rows, std::size_t row,
-                      multi_attempt& seen) const override {
-        const auto name = rows.text(row, 0);
-        if (rows.maybe_integer(row, 7) == 0) throw name_of_semaphore(name);
-        if (rows.maybe_integer(row, 8) == 1) seen.full.emplace_back(name);
-    }
-
-    const sql::statement take_, restore_, flush_;
+    const sql::statement take_, restore_, flush_, enqueue_;
 };
 
 }  // namespace
 
 std::unique_ptr<const multi_protocol> make_postgresql_multi(const sql::statement_set& statements) {
-    return std::make_unique<const postgresql_multi_leases>(statements);
-}
-
-std::unique_ptr<const multi_protocol> make_postgresql_multi_modes(
-    const sql::statement_set& statements) {
-    return std::make_unique<const postgresql_multi_modes>(statements);
+    return std::make_unique<const postgresql_multi>(statements);
 }
 
 }  // namespace rowlock::protocol

@@ -9,10 +9,4 @@ std::unique_ptr<const multi_protocol> make_multi_protocol(const sql::statement_s
                                                            : make_two_step_multi(statements);
 }
 
-std::unique_ptr<const multi_protocol> make_multi_mode_protocol(
-    const sql::statement_set& statements) {
-    return statements.speaks() == sql::dialect::postgresql ? make_postgresql_multi_modes(statements)
-                                                           : make_two_step_multi_modes(statements);
-}
-
 }  // namespace rowlock::protocol

@@ -51,6 +51,21 @@ milliseconds time_of(const sql::result& rows, std::size_t row, std::size_t colum
 
 }  // namespace
 
+void require_obtainable(std::string_view name, const wanted_permits& wanted,
+                        std::optional<std::int64_t> capacity) {
+    const bool of_semaphore = wanted.is_part() && wanted.of == counter_kind::semaphore;
+    if (!of_semaphore) {
+        if (capacity) throw name_of_semaphore(name);
+        return;
+    }
+    if (!capacity) throw invalid(name, "it has no capacity yet: set one first");
+    if (wanted.count > *capacity) {
+        throw invalid(name, std::to_string(wanted.count) +
+                                " permits were asked for, and it has " + std::to_string(*capacity) +
+                                " in all: this could never succeed");
+    }
+}
+
 void common_semaphore_protocol::check_time(sql::deadline until) {
     if (std::chrono::steady_clock::now() < until) return;
     throw error{errc::timed_out,
@@ -126,19 +141,10 @@ attempt common_semaphore_protocol::judge(sql::connection& db, const grant_reques
                                          sql::deadline until) const {
     const auto& wanted = request.permits;
     const auto seen = state_of(db, request.name, request.session, until);
-    if (wanted.of == counter_kind::shared_mutex) {
-        if (seen.capacity) throw name_of_semaphore(request.name);
-        if (!seen.present) {
-            restore_row(db, make_row_, request.name, until);
-            return {outcome::contested, 0, {.session_live = seen.session_live}};
-        }
-    } else if (!seen.capacity) {
-        throw invalid(request.name, "it has no capacity yet: set one first");
-    }
-    if (seen.capacity && wanted.count > *seen.capacity) {
-        throw invalid(request.name,
-                      std::to_string(wanted.count) + " permits were asked for, and it has " +
-                          std::to_string(*seen.capacity) + " in all: this could never succeed");
+    require_obtainable(request.name, wanted, seen.capacity);
+    if (!seen.present) {
+        restore_row(db, make_row_, request.name, until);
+        return {outcome::contested, 0, {.session_live = seen.session_live}};
     }
     const bool waited = seen.waited && !wanted.is_upgrade();
     attempt found{outcome::held, 0, seen.seen()};

@@ -60,6 +60,12 @@ inline constexpr std::int64_t largest_capacity = permits_for(lock_mode::upgradea
     return std::nullopt;
 }
 
+/// @param capacity of the name, if that is a semaphore's
+/// @throws error errc::invalid_options if the name can never give what is wanted: it is, or is not,
+/// a semaphore's, or of a smaller capacity
+void require_obtainable(std::string_view name, const wanted_permits& wanted,
+                        std::optional<std::int64_t> capacity);
+
 /// Whether what the holders of a lock have can be taken back. One snapshot.
 struct permit_holders {
     bool expired = false;   ///< a session has expired, and must be ended first (expired_holders)

@@ -1,12 +1,14 @@
 -- statement multi_look
--- Reads several leases and the first entry that can be served of each of their queues, in one snapshot; locks nothing. They
--- are taken by compare-and-set on the tokens read here (`take`), all in one transaction with the deletion of
--- the entries, or none.
+-- Reads several locks and the first entry that can be served of each of their queues, in one snapshot; locks nothing. A
+-- whole lock is taken by compare-and-set on the token read here (`take`), a part by take_permits, or use_permits with an
+-- entry, which judge the room again on the row that they have locked: all in one transaction with the deletion of the
+-- entries and the holds of the parts, or none.
 -- $1 my session  $2 … $17 names; may repeat
 -- → the floor, whether my session lives, name, token, whether it is free, the holder's session if that has
---   expired, what is left of the holder in µs, the ticket and grant id of the first entry, the holder's session
---   if its client may keep the lock after its release, and grant id; 1 = counted holds are in the
---   way, 2 = it is a semaphore. A name without a row does not come back; one row with NULLs if none has a row.
+--   expired, the remaining time of the holder in µs, the ticket and grant id of the first entry, the holder's session
+--   if its client may keep the lock after its release, and grant id; the capacity of a semaphore; whether counted holds are
+--   in the way; the room for a part (0: a sole holder is in the way). A name without a row does not come back; one row with
+--   NULLs if none has a row.
 select f.floor, (select count(*) from rowlock_session m where m.id = $1 and {live}),
        l.name, l.token, {free},
        case when s.expires_at <= {now} and not {free} then l.session end,
@@ -16,28 +18,10 @@ select f.floor, (select count(*) from rowlock_session m where m.id = $1 and {liv
        (select w.grant_id from rowlock_ticket w cross join rowlock_session m
          where w.name = l.name and m.id = w.session and {waits} order by w.ticket limit 1),
        case when l.grant_id in (l.retained, - l.retained) and not {free} then l.session end, l.grant_id,
-       case when l.capacity is not null then 2 else l.used > 0 end
+       l.capacity, l.used > 0, case when l.session is null then {room(l)} else 0 end
   from rowlock_token_floor f
        left join rowlock_lock l
               on l.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
        left join rowlock_session s on s.id = l.session
  where f.id = 1
  order by l.name
-
--- statement multi_look_permits
--- Reads several counters and the first entry that can be served of each of their queues, in one snapshot; locks nothing. The permits
--- are taken by take_permits, or use_permits with the deletion of the entries, all in one transaction with the holds, or
--- none: those judge what is free again, on the rows that they have locked.
--- $1 my session  $2 … $17 names; may repeat
--- → whether my session lives, name, 0 if it is a semaphore, room (0: a sole holder is in the way), the ticket and grant id of the first entry. A name
---   without a counter does not come back; one row with NULLs if none has one.
-select (select count(*) from rowlock_session m where m.id = $1 and {live}),
-       p.name, p.capacity is null, case when p.session is null then {room(p)} else 0 end,
-       (select w.ticket from rowlock_ticket w cross join rowlock_session m
-         where w.name = p.name and m.id = w.session and {waits} order by w.ticket limit 1),
-       (select w.grant_id from rowlock_ticket w cross join rowlock_session m
-         where w.name = p.name and m.id = w.session and {waits} order by w.ticket limit 1)
-  from (select 1 as one) as one
-       left join rowlock_lock p
-              on p.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
- order by p.name
