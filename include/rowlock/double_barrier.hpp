@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
-#include <string>
 #include <utility>
 
 namespace rowlock {
@@ -32,7 +31,7 @@ enum class barrier_state : unsigned char {
 /// The name of the enumerator.
 [[nodiscard]] const char* to_string(barrier_state state) noexcept;
 
-/// A snapshot of one generation, for people.
+/// A snapshot of one generation, for display.
 struct barrier_info {
     std::int64_t generation = 0;                   ///< its number
     barrier_state state = barrier_state::filling;  ///< how far it is
@@ -53,7 +52,7 @@ public:
     ~barrier_party() = default;
 
     /// The number of the generation that it belongs to.
-    [[nodiscard]] std::int64_t generation() const noexcept { return party_.generation; }
+    [[nodiscard]] std::int64_t generation() const noexcept;
 
     /// Departs, and waits until all parties of this generation have departed. To repeat it after an
     /// error is safe.
@@ -75,10 +74,11 @@ public:
 private:
     friend class double_barrier;
     using time_point = std::chrono::steady_clock::time_point;
-    explicit barrier_party(detail::party_handle party) noexcept : party_{std::move(party)} {}
+    explicit barrier_party(std::shared_ptr<detail::round_member> party) noexcept
+        : party_{std::move(party)} {}
     bool leave_until(time_point until, const std::stop_token& stop);
 
-    detail::party_handle party_;
+    std::shared_ptr<detail::round_member> party_;
 };
 
 /// Brings a number of parties together before a piece of work, and again after it:
@@ -98,8 +98,8 @@ public:
     double_barrier(client& locks, const lock_name& name, std::int64_t parties,
                    const barrier_options& options = {});
 
-    /// Enters, and waits until all parties have entered. Nine to fourteen round trips, and one a
-    /// poll.
+    /// Enters, and waits until all parties have entered. Seven to ten round trips, four more for
+    /// the first of a name, and one a poll.
     /// @throws error errc::broken if the barrier broke meanwhile: enter again;
     /// errc::invalid_options if parties of another number, or with other options, have entered and
     /// wait. After an error the entry is taken back, in the background if it must be
@@ -117,9 +117,9 @@ public:
         return enter_until(detail::after(timeout), stop);
     }
 
-    /// Breaks the latest generation if it still fills. Returns whether it did. Eight round trips.
+    /// Breaks the latest generation if it still fills. Returns whether it did. Seven round trips.
     bool reset();
-    /// The latest generation, or that one; empty if there is none. One or two round trips.
+    /// The latest generation, or that one; empty if there is none. One round trip.
     [[nodiscard]] std::optional<barrier_info> inspect(std::int64_t generation = 0);
 
 private:

@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
-#include <string>
 #include <utility>
 
 namespace rowlock {
@@ -38,7 +37,7 @@ struct latch_options {
     party_loss on_loss = party_loss::breaks;  ///< what the loss of a party means
 };
 
-/// A snapshot of one generation, for people.
+/// A snapshot of one generation, for display.
 struct latch_info {
     std::int64_t generation = 0;              ///< its number
     latch_state state = latch_state::closed;  ///< how far it is
@@ -48,30 +47,8 @@ struct latch_info {
 };
 
 namespace detail {
-
-/// The party behind a latch_party or a barrier_party. Its destructor gives the party up, unless it
-/// is done. Moved from, it has no engine.
-struct party_handle {
-    std::weak_ptr<detail::engine> engine{};
-    std::string name{};
-    std::int64_t generation = 0;
-    rowlock::grant_id id{};
-    bool of_latch = true;
-    bool done = false;  ///< arrived, or departed
-
-    party_handle(std::weak_ptr<detail::engine> engine_, std::string name_, std::int64_t generation_,
-                 rowlock::grant_id id_, bool of_latch_) noexcept
-        : engine{std::move(engine_)},
-          name{std::move(name_)},
-          generation{generation_},
-          id{id_},
-          of_latch{of_latch_} {}
-    party_handle(party_handle&&) noexcept = default;
-    party_handle& operator=(party_handle&&) noexcept;
-    ~party_handle();
-};
-
-}  // namespace detail
+struct round_member;
+}
 
 /// A party of a latch: has to arrive. If it is destroyed before, or its client is, or its process
 /// dies, it counts as lost. One thread at a time; in a forked child it is inert.
@@ -85,16 +62,17 @@ public:
     ~latch_party() = default;
 
     /// The number of the generation that it belongs to.
-    [[nodiscard]] std::int64_t generation() const noexcept { return party_.generation; }
-    /// Counts, once: to repeat it after an error is safe. Six to ten round trips.
+    [[nodiscard]] std::int64_t generation() const noexcept;
+    /// Counts, once: to repeat it after an error is safe. Six or seven round trips.
     /// @throws error errc::broken if the latch is broken
     void arrive();
 
 private:
     friend class latch;
-    explicit latch_party(detail::party_handle party) noexcept : party_{std::move(party)} {}
+    explicit latch_party(std::shared_ptr<detail::round_member> party) noexcept
+        : party_{std::move(party)} {}
 
-    detail::party_handle party_;
+    std::shared_ptr<detail::round_member> party_;
 };
 
 /// Holds back any number of threads, processes and machines until so many things are done:
@@ -122,16 +100,16 @@ public:
     latch(client& locks, const lock_name& name);
 
     /// Begins a generation that opens after `count` arrivals, 1 to 1 000 000, unless the latest one
-    /// is closed. Returns its number; nullopt if one is closed, begun by another call. Nine to
-    /// twelve round trips.
+    /// is closed. Returns its number; nullopt if one is closed, begun by another call: one round
+    /// trip then, else seven to ten, and four more for the first of a name.
     /// @throws error errc::invalid_options
     std::optional<std::int64_t> begin(std::int64_t count, const latch_options& options = {});
 
-    /// Registers a party of the latest generation, or of that one. Ten round trips.
+    /// Registers a party of the latest generation, or of that one. Six or seven round trips.
     /// @throws error errc::invalid_options if there is none; errc::broken
     [[nodiscard]] latch_party join(std::int64_t generation = 0);
     /// Counts an arrival without a party: a loss before it is not noticed. Does nothing if the
-    /// latch is open. Eleven round trips. After errc::outcome_unknown it may have counted.
+    /// latch is open. Seven to nine round trips. After errc::outcome_unknown it may have counted.
     /// @throws error as join()
     void count_down(std::int64_t generation = 0);
 
@@ -152,14 +130,13 @@ public:
     }
 
     /// Breaks the latest generation if it is closed: for one that will not be finished. Returns
-    /// whether it broke one. Eight round trips.
+    /// whether it broke one. Seven round trips.
     bool reset();
-    /// The latest generation, or that one; empty if there is none. One or two round trips.
+    /// The latest generation, or that one; empty if there is none. One round trip.
     [[nodiscard]] std::optional<latch_info> inspect(std::int64_t generation = 0);
 
 private:
     using time_point = std::chrono::steady_clock::time_point;
-    std::int64_t fixed(std::int64_t generation);
     bool wait_until(time_point until, const std::stop_token& stop, std::int64_t generation);
 
     client* locks_;

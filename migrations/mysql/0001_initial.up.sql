@@ -179,11 +179,12 @@ create table if not exists rowlock_run (
 ) engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;
 
 -- Latches and double barriers: points that several processes reach together. One row for each round, which is a
--- generation of a name; and one for the name itself, with generation 0. A client that changes a round has its row locked.
+-- generation of a name; and one for the name itself, with generation 0. A client that changes a round or its parties has
+-- that row locked.
 --   name         of the latch or barrier; a lease of that name has nothing to do with it
 --   generation   from 1 on; of one name each is greater than all before
 --   kind         0 a latch, 1 a double barrier
---   latest       of the row of a name: its latest generation. A client that begins a round has this row locked
+--   revision     of the row of a name: rises with each change of its rounds, which that row's lock orders
 --   size         how many arrivals open it
 --   loss_counts  what becomes of it if the session of a party ends too early. 0: it breaks, 1: that counts as an arrival
 --   arrived      how many parties have arrived, or entered
@@ -196,7 +197,7 @@ create table if not exists rowlock_barrier (
     name varbinary(255) not null,
     generation bigint not null,
     kind smallint not null,
-    latest bigint null,
+    revision bigint not null default 0,
     size bigint not null,
     loss_counts smallint not null default 0,
     arrived bigint not null default 0,

@@ -288,19 +288,20 @@ void reaper_round::delete_idle_leases() {
     if (greatest > 0) run_with(raise_floor_, greatest);
 }
 
-/// Of latches and double barriers that were over long ago.
+/// Of latches and double barriers that ended long ago.
 void reaper_round::delete_old_rounds() {
     const std::chrono::microseconds retention = options_.retention;
-    std::string after;
+    protocol::party_id after;
     for (;;) {
-        const auto names = barriers_.names_with_old(db_, after, options_.batch, retention, until());
-        for (const auto& name : names) {
+        const auto old = barriers_.old_rounds(db_, after, options_.batch, retention, until());
+        for (const auto& each : old) {
             if (stop_.stop_requested()) return;
-            after = name;
-            report_.rounds_deleted +=
-                unless_locked([&] { return barriers_.delete_old(db_, name, retention, until()); });
+            const auto deleted =
+                unless_locked([&] { return barriers_.retire(db_, each, retention, until()); });
+            if (deleted) ++report_.rounds_deleted;
         }
-        if (names.size() < static_cast<std::size_t>(options_.batch)) return;
+        if (old.size() < static_cast<std::size_t>(options_.batch)) return;
+        after = old.back();
     }
 }
 

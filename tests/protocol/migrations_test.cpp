@@ -401,19 +401,21 @@ void use_barriers(rowlock::sql::connection& db, const rowlock::sql::statement_se
     const rowlock::protocol::barrier_protocol meetings{statements};
     constexpr rowlock::session_id session{41};
     leases->open_session(db, {session, "o", "h", "p", 1, 1min}, soon());
-    using outcome = rowlock::protocol::joining::outcome;
-    need(meetings.begin(db, "latch", {}, rowlock::grant_id{410}, false, soon()).what ==
-         outcome::joined);
-    const rowlock::protocol::party_id party{
-        .name = "latch",
-        .generation = meetings.look(db, "latch", 0, soon())->generation,
-        .id = rowlock::grant_id{411}};
-    need(meetings.join(db, party, session, rowlock::protocol::party_stage::registered, soon())
-             .what == outcome::joined);
-    need(meetings.look(db, "latch", 0, soon())->registered == 1);
-    const auto round = meetings.arrive(db, party, soon());
+    using namespace rowlock::protocol;
+    admission what{.name = "latch", .id = rowlock::grant_id{410}};
+    need(meetings.admit(db, what, soon()).what == joining::outcome::joined);
+    what = {.name = "latch",
+            .generation = what.begun,
+            .id = rowlock::grant_id{411},
+            .by = session,
+            .stage = party_stage::registered};
+    need(meetings.admit(db, what, soon()).what == joining::outcome::joined);
+    const party_id party{.name = "latch", .generation = what.generation, .id = what.id};
+    need(meetings.look(db, party, soon())->registered == 1);
+    const auto round = meetings.change(db, party, barrier_event::arrive, soon());
     need(round && round->round.is_over());
-    need(meetings.delete_old(db, "latch", 0us, soon()) == 1);
+    need(!meetings.old_rounds(db, {}, 9, 0us, soon()).empty());
+    need(meetings.retire(db, party, 0us, soon()));
     leases->end_session(db, session, soon());
     leases->delete_session(db, session, soon());
 }

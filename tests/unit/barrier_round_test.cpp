@@ -29,73 +29,91 @@ void check_kept(const barrier_round& before, const barrier_round& after) {
 
 }  // namespace
 
+using stage = party_stage;
+using event = barrier_event;
+
 TEST_CASE("a latch opens with the last arrival, and not before") {
     auto round = latch_of(3, false);
     round.arrive();
-    round.arrive();
+    CHECK(round.apply(event::arrive, stage::registered) == stage::arrived);
+    CHECK(round.apply(event::arrive, stage::arrived) == stage::arrived);
     CHECK(round.opened == answer::pending);
+    CHECK(round.admits(latch_of(1, true), false, false) == admittance::none);
+    CHECK(round.admits(latch_of(1, true), true, true) == admittance::joins);
     round.arrive();
     CHECK(round.opened == answer::given);
     CHECK(round.is_over());
+    CHECK(round.admits(round, false, false) == admittance::begins);
+    CHECK(round.admits(round, true, true) == admittance::none);
     round.reset();
     CHECK(round.opened == answer::given);
 }
 
 TEST_CASE("a lost party of a latch breaks it or counts, if it had not arrived") {
-    auto breaks = latch_of(2, false);
-    CHECK(breaks.lose(party_stage::arrived) == party_stage::arrived);
-    CHECK(breaks.opened == answer::pending);
-    CHECK(breaks.lose(party_stage::registered) == party_stage::arrived);
-    CHECK(breaks.opened == answer::broken);
-    breaks.arrive();
-    breaks.arrive();
-    CHECK(breaks.opened == answer::broken);
+    for (const auto loss : {event::lose, event::abandon}) {
+        auto breaks = latch_of(2, false);
+        CHECK(breaks.apply(loss, stage::arrived) == stage::arrived);
+        CHECK(breaks.opened == answer::pending);
+        CHECK(breaks.apply(loss, stage::registered) == stage::arrived);
+        CHECK(breaks.opened == answer::broken);
+        breaks.arrive();
+        breaks.arrive();
+        CHECK(breaks.opened == answer::broken);
 
-    auto counts = latch_of(2, true);
-    counts.arrive();
-    counts.lose(party_stage::registered);
-    CHECK(counts.opened == answer::given);
+        auto counts = latch_of(2, true);
+        counts.arrive();
+        CHECK(counts.apply(event::withdraw, stage::registered) == stage::withdrawn);
+        CHECK(counts.opened == answer::pending);
+        CHECK(counts.apply(loss, stage::registered) == stage::arrived);
+        CHECK(counts.opened == answer::given);
+    }
 }
 
 TEST_CASE("a double barrier opens when all have entered, and closes when all have departed") {
-    auto round = barrier_of(2, false);
-    round.arrive();
-    CHECK(round.takes_parties());
-    CHECK(round.withdraw());
-    CHECK(round.arrived == 0);
-    round.arrive();
-    round.arrive();
-    CHECK(round.opened == answer::given);
-    CHECK_FALSE(round.takes_parties());
-    CHECK_FALSE(round.withdraw());
-    round.depart();
-    CHECK(round.closed == answer::pending);
-    round.depart();
-    CHECK(round.closed == answer::given);
+    for (const auto leave : {event::withdraw, event::abandon}) {
+        auto round = barrier_of(2, false);
+        round.arrive();
+        CHECK(round.admits(round, true, false) == admittance::joins);
+        CHECK(round.admits(barrier_of(3, false), true, false) == admittance::refused);
+        CHECK(round.apply(leave, stage::arrived) == stage::withdrawn);
+        CHECK(round.arrived == 0);
+        round.arrive();
+        round.arrive();
+        CHECK(round.opened == answer::given);
+        CHECK(round.admits(round, true, false) == admittance::begins);
+        CHECK(round.apply(event::withdraw, stage::arrived) == stage::arrived);
+        CHECK(round.apply(event::depart, stage::arrived) == stage::departed);
+        CHECK(round.apply(event::depart, stage::departed) == stage::departed);
+        CHECK(round.closed == answer::pending);
+        CHECK(round.apply(event::abandon, stage::arrived) == stage::departed);
+        CHECK(round.closed == answer::given);
+    }
 }
 
 TEST_CASE("a lost party of a double barrier breaks what is to come, and not what was answered") {
     auto fills = barrier_of(2, false);
     fills.arrive();
-    CHECK(fills.lose(party_stage::arrived) == party_stage::arrived);
+    CHECK(fills.apply(event::lose, stage::arrived) == stage::arrived);
     CHECK(fills.opened == answer::broken);
+    CHECK(fills.apply(event::abandon, stage::arrived) == stage::arrived);
+    CHECK(fills.departed == 0);
 
     auto open = barrier_of(2, false);
     open.arrive();
     open.arrive();
-    CHECK(open.lose(party_stage::arrived) == party_stage::departed);
+    CHECK(open.apply(event::lose, stage::arrived) == stage::departed);
     CHECK(open.opened == answer::given);
     CHECK(open.closed == answer::broken);
 
     auto counts = barrier_of(2, true);
     counts.arrive();
-    CHECK(counts.lose(party_stage::arrived) == party_stage::arrived);
+    CHECK(counts.apply(event::lose, stage::arrived) == stage::arrived);
     CHECK_FALSE(counts.suffers_from_losses());
     counts.arrive();
     CHECK(counts.opened == answer::given);
     CHECK(counts.suffers_from_losses());
-    CHECK(counts.lose(party_stage::arrived) == party_stage::departed);
-    counts.depart();
+    CHECK(counts.apply(event::lose, stage::arrived) == stage::departed);
+    CHECK(counts.apply(event::depart, stage::arrived) == stage::departed);
     CHECK(counts.closed == answer::given);
 }
 
@@ -114,28 +132,25 @@ TEST_CASE("whatever the order of events, an answer stays, and is given for a rea
             const auto before = round;
             const auto what = random() % 8;
             auto* const one = parties.empty() ? nullptr : &parties[random() % parties.size()];
-            if (what < 3 && round.takes_parties() && parties.size() < 8) {
+            if (what < 3 && round.opened == answer::pending && parties.size() < 8) {
                 parties.push_back(latch ? party_stage::registered : party_stage::arrived);
                 if (!latch) round.arrive();
             } else if (one == nullptr) {
                 continue;
             } else if (what < 5) {
-                if (latch && *one == party_stage::registered) {
-                    *one = party_stage::arrived;
-                    round.arrive();
-                } else if (!latch && *one == party_stage::arrived &&
-                           round.opened == answer::given) {
-                    *one = party_stage::departed;
-                    round.depart();
-                }
-            } else if (what == 5 && !latch && *one == party_stage::arrived) {
-                if (round.withdraw()) *one = party_stage::withdrawn;
+                const bool departs = round.opened == answer::given;
+                *one = round.apply(latch     ? event::arrive
+                                   : departs ? event::depart
+                                             : event::none,
+                                   *one);
+            } else if (what == 5 && !latch) {
+                *one = round.apply(event::withdraw, *one);
             } else if (what == 6) {
-                lost_early =
-                    lost_early || (*one < round.harmless() && round.opened == answer::pending);
-                lost_late = lost_late || (!latch && *one == party_stage::arrived &&
-                                          round.opened == answer::given);
-                *one = round.lose(*one);
+                const auto harmless = latch ? stage::arrived : stage::departed;
+                lost_early = lost_early || (*one < harmless && round.opened == answer::pending);
+                lost_late = lost_late ||
+                            (!latch && *one == stage::arrived && round.opened == answer::given);
+                *one = round.apply(event::lose, *one);
             } else if (what == 7 && random() % 16 == 0) {
                 was_reset = was_reset || round.opened == answer::pending;
                 round.reset();

@@ -1,6 +1,5 @@
 // Latches and double barriers: each answer is given once, and all that it concerns get the same.
 
-#include "support/blocked.hpp"
 #include "support/cut_off.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -137,29 +136,6 @@ TEST_CASE("a party whose client's session was ended joins, or enters, in a new o
         double_barrier both{locks, "both", 1};
         const auto inside = both.enter();
         CHECK(live_parties() == 1);  // of the barrier
-    }
-}
-
-// On SQLite the first of them has the file.
-TEST_CASE("of two arrivals at the same moment the second waits for the first, and both count") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        interception network;
-        client one{network.wrap(database.source()), database.options()};
-        client other{database.source(), database.options()};
-        latch here{one, "gate"};
-        latch there{other, "gate"};
-        REQUIRE(here.begin(2));
-        auto mine = here.join();
-        auto theirs = there.join();
-        std::jthread second;
-        network.before([&](std::string_view what) {
-            if (what != "write_round" || second.joinable()) return;
-            second = std::jthread{[&] { theirs.arrive(); }};
-            CHECK(support::somebody_waits_for_a_row(database));
-        });
-        mine.arrive();
-        second.join();
-        CHECK(here.wait_for(0ms));
     }
 }
 
@@ -391,8 +367,8 @@ ROWLOCK_SIMULATED_CASE(
     }
 }
 
-ROWLOCK_SIMULATED_CASE("an entry that may have been made is taken back by the heartbeat",
-                       database) {
+ROWLOCK_SIMULATED_CASE(
+    "a join or an entry that failed is taken back by the heartbeat, and is no loss", database) {
     interception network;
     client locks{
         network.wrap(database.source()),
@@ -402,25 +378,18 @@ ROWLOCK_SIMULATED_CASE("an entry that may have been made is taken back by the he
     static_cast<void>(locks.acquire("open a session"));
     double_barrier here{locks, "step", 2};
     double_barrier there{other, "step", 2};
-    REQUIRE(cut_off_after_commit(network, [&] { static_cast<void>(here.enter_for(1s)); }));
-    // Within a second or two, not with the next regular heartbeat.
-    const auto start = std::chrono::steady_clock::now();
-    CHECK(eventually([&] { return there.inspect()->entered == 0; }));
-    CHECK(std::chrono::steady_clock::now() - start < 10s);
-    CHECK_FALSE(there.enter_for(10ms));
-}
-
-ROWLOCK_SIMULATED_CASE("a join that failed has done nothing, whatever becomes of it", database) {
-    interception network;
-    client locks{
-        network.wrap(database.source()),
-        database.options(
-            {.ttl = 20s, .heartbeat = 5s, .statement_timeout = 10s, .retry = {.attempts = 2}})};
-    static_cast<void>(locks.acquire("open a session"));
     latch gate{locks, "gate"};
     REQUIRE(gate.begin(2, {.on_loss = party_loss::counts}));
+    // Within a second or two, not with the next regular heartbeat.
+    const auto soon_gone = [](const auto& gone) {
+        const auto start = std::chrono::steady_clock::now();
+        return eventually(gone) && std::chrono::steady_clock::now() - start < 10s;
+    };
+    REQUIRE(cut_off_after_commit(network, [&] { static_cast<void>(here.enter_for(1s)); }));
+    CHECK(soon_gone([&] { return there.inspect()->entered == 0; }));
+    CHECK_FALSE(there.enter_for(10ms));
     REQUIRE(cut_off_after_commit(network, [&] { static_cast<void>(gate.join()); }));
-    CHECK(eventually([&] { return gate.inspect()->registered == 0; }));
+    CHECK(soon_gone([&] { return gate.inspect()->registered == 0; }));
     CHECK(gate.inspect()->arrived == 0);
 }
 

@@ -6,15 +6,19 @@
 #include <rowlock/error.hpp>
 
 #include <algorithm>
-#include <iterator>
+#include <list>
 #include <utility>
 
 namespace rowlock::detail {
 
 using namespace std::chrono_literals;
+using protocol::answer;
+using protocol::barrier_event;
 using protocol::barrier_kind;
 using protocol::barrier_round;
 using protocol::joining;
+using protocol::party_id;
+using protocol::round_state;
 using steady = std::chrono::steady_clock;
 
 namespace {
@@ -27,113 +31,84 @@ constexpr nanoseconds between_tries = 1s;
 
 }  // namespace
 
-/// Runs an attempt in a live session of this client.
-template <typename Attempt>
-joining barriers::in_session(Attempt attempt, sql::connection& db, sql::deadline until) {
-    for (;;) {
-        const auto ours = sessions_.ensure(db, until);
-        auto done = attempt(ours->id());
-        if (done.what != joining::outcome::session_dead) return done;
-        sessions_.lose(*ours, sessions_.why_over(*ours, db, until));
-    }
+error no_such_generation() {
+    return {errc::broken, "this generation is there no more: it was over long ago"};
 }
 
-joining barriers::begin(const std::string& name, const protocol::round_terms& terms) {
+error of_the_other_kind(barrier_kind wanted) {
+    return {errc::invalid_options, wanted == barrier_kind::latch
+                                       ? "this name is that of a double_barrier: use another"
+                                       : "this name is that of a latch: use another"};
+}
+
+joining barriers::begin(protocol::admission what) {
     context_.fork.require_same_process();
-    const auto id = next_id();
-    bool again = false;
-    return retries_.change([&](sql::connection& db, sql::deadline until, auto& change) {
-        static_cast<void>(look_and_sweep(name, 0, db, until));
-        return change([&] {
-            return protocol_.begin(db, name, terms, id, std::exchange(again, true), until);
-        });
+    return retries_.change([&](sql::connection& db, sql::deadline until, auto& change) -> joining {
+        auto seen = look_and_sweep({.name = what.name}, db, until);
+        // A read answers those that come second.
+        const bool pending =
+            seen && seen->round.kind == what.terms.kind && seen->round.opened == answer::pending;
+        if (pending && what.begun == 0) return {.seen = *std::move(seen)};
+        return change([&] { return protocol_.admit(db, what, until); });
     });
 }
 
-joining barriers::join(const party& mine, protocol::party_stage stage) {
+joining barriers::join(protocol::admission what, time_point until, const std::stop_token& stop) {
     context_.fork.require_same_process();
-    return retries_.change([&](sql::connection& db, sql::deadline until, auto& change) {
-        static_cast<void>(look_and_sweep(mine.name, mine.generation, db, until));
-        return in_session(
-            [&](session_id ours) {
-                return change([&] { return protocol_.join(db, mine.view(), ours, stage, until); });
-            },
-            db, until);
+    const auto attempt = [&](sql::connection& db, sql::deadline end, auto& change) {
+        static_cast<void>(look_and_sweep({what.name, what.generation}, db, end));
+        for (;;) {
+            const auto ours = sessions_.ensure(db, end);
+            what.by = ours->id();
+            auto done = change([&] { return protocol_.admit(db, what, end); });
+            if (done.what != joining::outcome::session_dead) return done;
+            sessions_.lose(*ours, sessions_.why_over(*ours, db, end));
+        }
+    };
+    return retries_.change(retries_.failure_deadline(until), stop, attempt).value_or(joining{});
+}
+
+std::optional<round_state> barriers::change(const party_id& of, barrier_event what,
+                                            time_point until, const std::stop_token& stop) {
+    context_.fork.require_same_process();
+    const auto attempt = [&](sql::connection& db, sql::deadline end, auto& change) {
+        return change([&] { return protocol_.change(db, of, what, end); });
+    };
+    return retries_.change(retries_.failure_deadline(until), stop, attempt).value_or(std::nullopt);
+}
+
+/// The generation is fixed before the first attempt: one whose reply was lost does not break the
+/// next.
+bool barriers::reset(const std::string& name, barrier_kind kind) {
+    const auto seen = look(name, 0, kind);
+    if (!seen || seen->round.opened != answer::pending) return false;
+    const auto after = change({name, seen->generation}, barrier_event::reset);
+    return after && after->round.opened == answer::broken;
+}
+
+std::optional<round_state> barriers::look(const std::string& name, std::int64_t generation,
+                                          barrier_kind kind) {
+    context_.fork.require_same_process();
+    auto seen = retries_.on_connection([&](sql::connection& db, sql::deadline until) {
+        return protocol_.look(db, {name, generation}, until);
     });
-}
-
-joining barriers::enter(const party& mine, const protocol::round_terms& terms, time_point until,
-                        const std::stop_token& stop) {
-    context_.fork.require_same_process();
-    const auto entered = retries_.change(
-        retries_.failure_deadline(until), stop,
-        [&](sql::connection& db, sql::deadline end, auto& change) {
-            static_cast<void>(look_and_sweep(mine.name, 0, db, end));
-            return in_session(
-                [&](session_id ours) {
-                    return change(
-                        [&] { return protocol_.enter(db, mine.name, terms, mine.id, ours, end); });
-                },
-                db, end);
-        });
-    return entered.value_or(joining{});
-}
-
-std::optional<protocol::round_state> barriers::arrive(const party& mine) {
-    context_.fork.require_same_process();
-    return retries_.change([&](sql::connection& db, sql::deadline until, auto& change) {
-        return change([&] { return protocol_.arrive(db, mine.view(), until); });
-    });
-}
-
-std::optional<protocol::round_state> barriers::depart(const party& mine, time_point until,
-                                                      const std::stop_token& stop) {
-    context_.fork.require_same_process();
-    const auto done =
-        retries_.change(retries_.failure_deadline(until), stop,
-                        [&](sql::connection& db, sql::deadline end, auto& change) {
-                            return change([&] { return protocol_.depart(db, mine.view(), end); });
-                        });
-    return done.value_or(std::nullopt);
-}
-
-std::optional<protocol::round_state> barriers::withdraw(const party& mine, time_point until) {
-    return *retries_.change(
-        retries_.failure_deadline(until), {},
-        [&](sql::connection& db, sql::deadline end, auto& change) {
-            return change([&] { return protocol_.withdraw(db, mine.view(), end); });
-        });
-}
-
-bool barriers::reset(const std::string& name, std::int64_t generation) {
-    return retries_.change([&](sql::connection& db, sql::deadline until, auto& change) {
-        return change([&] { return protocol_.reset(db, name, generation, until); });
-    });
-}
-
-std::optional<protocol::round_state> barriers::look(const std::string& name,
-                                                    std::int64_t generation) {
-    context_.fork.require_same_process();
-    return retries_.on_connection([&](sql::connection& db, sql::deadline until) {
-        return protocol_.look(db, name, generation, until);
-    });
+    if (seen && seen->round.kind != kind) throw of_the_other_kind(kind);
+    return seen;
 }
 
 /// A session that has expired is ended first, in a commit of its own: only then is its loss final.
-std::optional<protocol::round_state> barriers::look_and_sweep(const std::string& name,
-                                                              std::int64_t generation,
-                                                              sql::connection& db,
-                                                              sql::deadline until) {
-    auto seen = protocol_.look(db, name, generation, until);
-    if (!seen || seen->absent == 0 || !seen->round.suffers_from_losses()) return seen;
-    for (const auto id :
-         protocol_.expired_parties(db, name, seen->generation, seen->round.harmless(), until)) {
-        if (context_.leases.end_expired_session(db, id, until)) waiting_.session_ended(id);
+std::optional<round_state> barriers::look_and_sweep(const party_id& of, sql::connection& db,
+                                                    sql::deadline until) {
+    auto seen = protocol_.look(db, of, until);
+    if (!seen || seen->parties.empty() || !seen->round.suffers_from_losses()) return seen;
+    for (const auto& each : seen->parties) {
+        if (each.holder != protocol::round_party::fate::expired) continue;
+        if (context_.leases.end_expired_session(db, each.session, until)) {
+            waiting_.session_ended(each.session);
+        }
     }
-    if (const auto after = protocol_.sweep(db, name, seen->generation, until)) {
-        seen->round = *after;
-    }
-    return seen;
+    auto after = protocol_.change(db, {of.name, seen->generation}, barrier_event::none, until);
+    return after ? std::move(after) : std::move(seen);
 }
 
 std::optional<barrier_round> barriers::wait(const std::string& name, std::int64_t generation,
@@ -144,16 +119,19 @@ std::optional<barrier_round> barriers::wait(const std::string& name, std::int64_
     for (;;) {
         const auto seen = retries_.on_connection(
             retries_.failure_deadline(until), stop, [&](sql::connection& db, sql::deadline end) {
-                return look_and_sweep(name, generation, db, end);
+                auto found = look_and_sweep({name, generation}, db, end);
+                if (!found && generation != 0 && protocol_.is_past(db, {name, generation}, end)) {
+                    throw no_such_generation();
+                }
+                return found;
             });
         if (!seen) return std::nullopt;  // a stop was requested
         if (*seen) {
             generation = (*seen)->generation;
-            if ((*seen)->round.*which != protocol::answer::pending) return (*seen)->round;
-            // Broken before it opened: it is never closed.
-            if ((*seen)->round.opened == protocol::answer::broken) return (*seen)->round;
-        } else if (generation != 0 && is_past(name, generation, until, stop)) {
-            throw error{errc::broken, "this generation is there no more: it was over long ago"};
+            const auto& round = (*seen)->round;
+            // One that broke before it opened is never closed.
+            const bool decided = round.*which != answer::pending || round.opened == answer::broken;
+            if (decided) return round;
         }
         const auto now = steady::now();
         if (now >= until) return std::nullopt;
@@ -164,36 +142,12 @@ std::optional<barrier_round> barriers::wait(const std::string& name, std::int64_
     }
 }
 
-bool barriers::is_past(const std::string& name, std::int64_t generation, time_point until,
-                       const std::stop_token& stop) {
-    const auto past = retries_.on_connection(
-        retries_.failure_deadline(until), stop, [&](sql::connection& db, sql::deadline end) {
-            return protocol_.is_past(db, name, generation, end);
-        });
-    return past && *past;
-}
-
-/// What it finds is final: the row that it locks first is one that an attempt has locked from
-/// before it adds the party until its commit is seen, however late that is.
-void barriers::end(const given_up& one, sql::connection& db, sql::deadline until) {
-    if (one.kind == barrier_kind::latch && !one.unsure) {
-        static_cast<void>(protocol_.lose(db, one.of.view(), until));
-        return;
-    }
-    // A party that its caller never had has done nothing, and is not lost.
-    const auto in = protocol_.withdraw(db, one.of.view(), until);
-    if (in && one.kind == barrier_kind::double_barrier && !in->round.is_over()) {
-        static_cast<void>(protocol_.depart(db, one.of.view(), until));
-    }
-}
-
-void barriers::give_up(party mine, barrier_kind kind, bool unsure) noexcept {
+void barriers::give_up(party_id mine, barrier_event what) noexcept {
     if (context_.fork.in_child()) return;
-    given_up one{std::move(mine), kind, unsure};
     try {
         const auto done = retries_.on_connection(context_.statement_deadline(), {},
                                                  [&](sql::connection& db, sql::deadline until) {
-                                                     end(one, db, until);
+                                                     protocol_.change(db, mine, what, until);
                                                      return true;
                                                  });
         if (done) return;
@@ -201,13 +155,17 @@ void barriers::give_up(party mine, barrier_kind kind, bool unsure) noexcept {
         // Later, then.
     }
     try {
-        const std::lock_guard lock{mutex_};
-        given_up_.push_back(std::move(one));
-        due_ = context_.now() + between_tries;
+        keep_for_later(std::list{given_up{std::move(mine), what}});
     } catch (...) {
         return;  // no memory: it ends with this session
     }
     on_work_();
+}
+
+void barriers::keep_for_later(std::list<given_up> all) noexcept {
+    const std::lock_guard lock{mutex_};
+    given_up_.splice(given_up_.end(), all);
+    due_ = context_.now() + between_tries;
 }
 
 nanoseconds barriers::due() const {
@@ -215,35 +173,23 @@ nanoseconds barriers::due() const {
     return given_up_.empty() ? base::alarm::never : due_;
 }
 
+/// A locked row ends this turn, so that the heartbeats are not late, and comes last the next time.
 void barriers::settle(sql::connection& db, sql::deadline until, bool at_once) noexcept {
-    std::vector<given_up> all;
+    std::list<given_up> rest;
     {
         const std::lock_guard lock{mutex_};
         if (given_up_.empty() || (!at_once && context_.now() < due_)) return;
-        all.swap(given_up_);
+        rest.swap(given_up_);
     }
-    // A locked row ends this turn, so that the heartbeats are not late; it comes last the next
-    // time.
-    const auto brief = sql::row_lock_deadline(db, until);
-    auto rest = all.begin();
     try {
-        while (rest != all.end() && db.alive()) {
-            end(*rest, db, brief);
-            ++rest;
+        const auto brief = sql::row_lock_deadline(db, until);
+        for (; !rest.empty() && db.alive(); rest.pop_front()) {
+            protocol_.change(db, rest.front().first, rest.front().second, brief);
         }
     } catch (...) {
-        // The next time.
+        rest.splice(rest.end(), rest, rest.begin());
     }
-    if (rest != all.end()) std::rotate(rest, std::next(rest), all.end());
-    all.erase(all.begin(), rest);
-    const std::lock_guard lock{mutex_};
-    due_ = context_.now() + between_tries;
-    try {
-        given_up_.insert(given_up_.end(), std::make_move_iterator(all.begin()),
-                         std::make_move_iterator(all.end()));
-    } catch (...) {
-        // No memory: they end with this session.
-    }
+    keep_for_later(std::move(rest));
 }
 
 }  // namespace rowlock::detail

@@ -5,35 +5,33 @@
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/retry_loop.hpp"
 #include "coordination/session/session_registry.hpp"
+#include <rowlock/error.hpp>
 #include <rowlock/ids.hpp>
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <vector>
+#include <utility>
 
 namespace rowlock::detail {
 
-/// What a client does in latches and double barriers. Thread-safe.
+/// errc::broken: for a round that there is no more.
+[[nodiscard]] error no_such_generation();
+/// errc::invalid_options.
+[[nodiscard]] error of_the_other_kind(protocol::barrier_kind wanted);
+
+/// What a client does in latches and double barriers, which differ in their protocol::barrier_kind.
+/// Thread-safe.
 class barriers {
 public:
     using time_point = std::chrono::steady_clock::time_point;
     using answer_of = protocol::answer protocol::barrier_round::*;
-
-    /// A party of this client. Its id is chosen before it joins.
-    struct party {
-        std::string name{};
-        std::int64_t generation = 0;
-        rowlock::grant_id id{};
-
-        [[nodiscard]] protocol::party_id view() const {
-            return {.name = name, .generation = generation, .id = id};
-        }
-    };
 
     /// @param on_work the heartbeat is to call settle() soon
     barriers(client_context& context, session_registry& sessions, retry_loop& retries,
@@ -45,20 +43,27 @@ public:
           on_work_{std::move(on_work)},
           protocol_{context.statements} {}
 
-    [[nodiscard]] protocol::joining begin(const std::string& name,
-                                          const protocol::round_terms& terms);
-    [[nodiscard]] protocol::joining join(const party& mine, protocol::party_stage stage);
-    [[nodiscard]] protocol::joining enter(const party& mine, const protocol::round_terms& terms,
-                                          time_point until, const std::stop_token& stop);
-    /// As protocol::barrier_protocol.
-    std::optional<protocol::round_state> arrive(const party& mine);
-    /// Nullopt also if a stop was requested while a failure was repeated.
-    std::optional<protocol::round_state> depart(const party& mine, time_point until,
-                                                const std::stop_token& stop);
-    std::optional<protocol::round_state> withdraw(const party& mine, time_point until);
-    bool reset(const std::string& name, std::int64_t generation);
+    /// As protocol::barrier_protocol: begins a round.
+    [[nodiscard]] protocol::joining begin(protocol::admission what);
+    /// Joins or enters one, in a live session of this client. Returns no_round of generation 0 as
+    /// well if a stop was requested while a failure was repeated.
+    [[nodiscard]] protocol::joining join(protocol::admission what,
+                                         time_point until = time_point::max(),
+                                         const std::stop_token& stop = {});
+    /// As protocol::barrier_protocol. Nullopt also if a stop was requested while a failure was
+    /// repeated.
+    std::optional<protocol::round_state> change(const protocol::party_id& of,
+                                                protocol::barrier_event what,
+                                                time_point until = time_point::max(),
+                                                const std::stop_token& stop = {});
+    /// Breaks the latest round if it is pending. Returns whether it did.
+    /// @throws error errc::invalid_options if the name is of another kind
+    bool reset(const std::string& name, protocol::barrier_kind kind);
+    /// A round, or the latest for 0.
+    /// @throws error as reset()
     [[nodiscard]] std::optional<protocol::round_state> look(const std::string& name,
-                                                            std::int64_t generation);
+                                                            std::int64_t generation,
+                                                            protocol::barrier_kind kind);
 
     /// Waits until the round has given that answer, and ends the parties that are lost. Returns
     /// nullopt if the time is up or a stop was requested; of generation 0, which is the latest one
@@ -69,31 +74,21 @@ public:
                                                               answer_of which, time_point until,
                                                               const std::stop_token& stop);
 
-    /// A party that will not be used any more: of a latch it counts as lost, of a double barrier it
-    /// departs, or takes its entry back. In this call, or later by the heartbeat.
-    /// @param unsure the reply to its joining was lost: it may be there, or come later
-    void give_up(party mine, protocol::barrier_kind kind, bool unsure) noexcept;
+    /// Applies the event with which a party ends that will not be used any more: in this call, or
+    /// later by the heartbeat.
+    void give_up(protocol::party_id mine, protocol::barrier_event what) noexcept;
     /// Ends the parties that give_up() could not end. A failure of one is for the next time.
     void settle(sql::connection& db, sql::deadline until, bool at_once = false) noexcept;
     /// When settle() is to be called; base::alarm::never if there is nothing.
     [[nodiscard]] nanoseconds due() const;
 
     [[nodiscard]] rowlock::grant_id next_id() { return rowlock::grant_id{context_.next_id()}; }
-    [[nodiscard]] client_context& context() noexcept { return context_; }
 
 private:
-    struct given_up {
-        party of;
-        protocol::barrier_kind kind;
-        bool unsure;  ///< no caller had it: it may be there, or not, once its row can be locked
-    };
-    template <typename Attempt>
-    protocol::joining in_session(Attempt attempt, sql::connection& db, sql::deadline until);
-    [[nodiscard]] bool is_past(const std::string& name, std::int64_t generation, time_point until,
-                               const std::stop_token& stop);
-    void end(const given_up& one, sql::connection& db, sql::deadline until);
-    [[nodiscard]] std::optional<protocol::round_state> look_and_sweep(const std::string& name,
-                                                                      std::int64_t generation,
+    using given_up = std::pair<protocol::party_id, protocol::barrier_event>;
+
+    void keep_for_later(std::list<given_up> all) noexcept;
+    [[nodiscard]] std::optional<protocol::round_state> look_and_sweep(const protocol::party_id& of,
                                                                       sql::connection& db,
                                                                       sql::deadline until);
 
@@ -104,8 +99,24 @@ private:
     const std::function<void()> on_work_;
     const protocol::barrier_protocol protocol_;
     mutable std::mutex mutex_;
-    std::vector<given_up> given_up_;
+    std::list<given_up> given_up_;
     nanoseconds due_{0};  ///< of those
+};
+
+/// The party of a latch_party or a barrier_party. Its destructor gives the party up, unless it is
+/// done: also while it joins, so that a call which fails leaves none.
+struct round_member {
+    round_member(std::weak_ptr<engine> engine_, protocol::party_id id_,
+                 protocol::barrier_event end_)
+        : of{std::move(engine_)}, id{std::move(id_)}, end{end_} {}
+    round_member(const round_member&) = delete;
+    round_member& operator=(const round_member&) = delete;
+    ~round_member();
+
+    const std::weak_ptr<engine> of;
+    protocol::party_id id;
+    protocol::barrier_event end;  ///< withdraw: a party that its caller never had is not lost
+    bool done = false;            ///< arrived, departed, or not in
 };
 
 }  // namespace rowlock::detail

@@ -66,7 +66,7 @@ public:
     [[nodiscard]] periodic_runs& runs() noexcept { return runs_; }
     [[nodiscard]] policies& demands() noexcept { return policies_; }
     [[nodiscard]] elections& offices() noexcept { return elections_; }
-    [[nodiscard]] barriers& meetings() noexcept { return barriers_; }
+    [[nodiscard]] detail::barriers& barriers() noexcept { return barriers_; }
     [[nodiscard]] caller_transactions& transactions() noexcept { return transactions_; }
 
     [[nodiscard]] client_stats stats() const;
@@ -117,7 +117,7 @@ private:
     periodic_runs runs_;
     policies policies_;
     elections elections_;
-    barriers barriers_;
+    detail::barriers barriers_;
     caller_transactions transactions_;
 
     std::mutex holds_mutex_;

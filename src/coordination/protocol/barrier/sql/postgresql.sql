@@ -1,133 +1,85 @@
--- statement barrier_name
--- Of which kind a name is, and its latest round. Reads only.
--- $1 name
--- → kind, latest generation (0: none yet)
-select kind, latest from rowlock_barrier where name = $1::text and generation = 0
+-- Latches and double barriers on PostgreSQL. The row of a name, with generation 0, is the lock of its rounds and
+-- their parties: a transaction that changes one of those runs lock_rounds first, then look_at_round, and decides on its
+-- answer. So the changes of a name have an order, and what a transaction has read stays until its commit.
 
--- statement make_barrier_name
--- Makes the row that orders the rounds of a name. If it exists by now: a unique violation.
--- $1 name  $2 kind
-insert into rowlock_barrier (name, generation, kind, latest, size, changed_at) values ($1::text, 0, $2::bigint, 0, 0, clock_timestamp())
+-- statement lock_rounds
+-- Locks the rounds of a name until the commit. Ordered by the row of the name: another client that runs this waits. No
+-- row: nothing has begun yet, or the reaper has deleted the name. It always changes the row: so the commit is confirmed
+-- after those of earlier attempts, whatever this one finds.
+-- $1 name
+update rowlock_barrier set revision = revision + 1, changed_at = clock_timestamp()
+ where name = $1::text and generation = 0
 
 -- statement look_at_round
--- The state of a round, and of its parties. Reads only.
--- $1 name  $2 generation
--- → generation, kind, size, whether losses count, arrived, departed, opened, closed, how many parties are needed alive and
---   have no live session, how many are registered and have not arrived
-select b.generation, b.kind, b.size, b.loss_counts, b.arrived, b.departed, b.opened, b.closed,
-       (select count(*) from rowlock_party p
-         where p.name = $1::text and p.generation = $2::bigint and p.stage < b.kind + 1
-           and not exists (select from rowlock_session m
-                            where m.id = p.session and not m.ended and m.expires_at > clock_timestamp())),
-       (select count(*) from rowlock_party p where p.name = $1::text and p.generation = $2::bigint and p.stage = 0)
-  from rowlock_barrier b where b.name = $1::text and b.generation = $2::bigint
+-- A round, and of its parties the one that is asked for and those that are needed alive and have no live session. Of a
+-- generation, or for 0 of the round of that party, or of the latest; 0 again if the name has a row and no round.
+-- Alone it is a read of one moment, on which no change may rest. After lock_rounds nobody changes what it reads: but a
+-- session may expire or end later, and is lost for the next to look. One that has ended stays ended.
+-- $1 name  $2 generation, or 0  $3 id of a party, or 0
+-- → generation, kind, size, whether losses count, arrived, departed, opened, closed, the call that began it, how many
+--   parties have not arrived; a party, its session, its stage, that session: 0 lives, 1 has expired, 2 has ended
+select b.generation, b.kind, b.size, b.loss_counts, b.arrived, b.departed, b.opened, b.closed, b.begun_by,
+       (select count(*) from rowlock_party r where r.name = b.name and r.generation = b.generation and r.stage = 0),
+       p.grant_id, p.session, p.stage,
+       case when m.id is null or m.ended then 2 when m.expires_at <= clock_timestamp() then 1 else 0 end
+  from rowlock_barrier b
+       left join (rowlock_party p left join rowlock_session m on m.id = p.session)
+              on p.name = b.name and p.generation = b.generation
+             and (p.grant_id = $3::bigint
+                  or p.stage <= b.kind and (m.id is null or m.ended or m.expires_at <= clock_timestamp()))
+ where b.name = $1::text
+   and b.generation = coalesce(nullif($2::bigint, 0),
+                               (select q.generation from rowlock_party q
+                                 where q.name = $1::text and q.grant_id = $3::bigint),
+                               (select max(x.generation) from rowlock_barrier x where x.name = $1::text))
 
 -- statement insert_round
--- Begins a round. The transaction has locked the row of the name.
--- $1 name  $2 generation  $3 kind  $4 size  $5 whether losses count  $6 by which id
-insert into rowlock_barrier (name, generation, kind, size, loss_counts, begun_by, changed_at)
-values ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint, clock_timestamp())
-
--- statement set_latest_round
--- The latest round of a name. The transaction has locked this row.
--- $1 name  $2 generation
-update rowlock_barrier set latest = $2::bigint, changed_at = clock_timestamp() where name = $1::text and generation = 0
+-- Begins a round. Ordered by lock_rounds, so that nobody begins another of its number. Of generation 0: makes the row
+-- of the name, in a commit before its first lock_rounds; if another client has made it: a unique violation.
+-- $1 name  $2 generation  $3 kind  $4 size  $5 whether losses count  $6 arrived  $7 opened  $8 by which call
+insert into rowlock_barrier (name, generation, kind, size, loss_counts, arrived, opened, begun_by, changed_at)
+values ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, clock_timestamp())
 
 -- statement write_round
--- Writes the state of a round. The transaction has locked this row, and read it since.
+-- The state of a round. Ordered by lock_rounds.
 -- $1 name  $2 generation  $3 arrived  $4 departed  $5 opened  $6 closed  $7 size  $8 whether losses count
 update rowlock_barrier set arrived = $3::bigint, departed = $4::bigint, opened = $5::bigint, closed = $6::bigint,
        size = $7::bigint, loss_counts = $8::bigint, changed_at = clock_timestamp()
  where name = $1::text and generation = $2::bigint
 
--- statement find_party
--- In which round a party is, and its stage.
--- $1 name  $2 its id
-select generation, stage from rowlock_party where name = $1::text and grant_id = $2::bigint
-
 -- statement insert_party
--- Adds a party to a round, if its session lives. The transaction has locked the round: a later transaction that finds the
--- session over finds this party as well.
+-- Adds a party to a round, if its session lives. Ordered by lock_rounds: if the session ends later, a later transaction
+-- finds this party. Who has run lock_rounds and does not find it knows that no earlier attempt will still add it.
 -- $1 name  $2 generation  $3 its id  $4 session  $5 stage
 insert into rowlock_party (name, generation, grant_id, session, stage, joined_at)
-select $1::text, $2::bigint, $3::bigint, m.id, $5::bigint, clock_timestamp() from rowlock_session m where m.id = $4::bigint and {live}
+select $1::text, $2::bigint, $3::bigint, m.id, $5::bigint, clock_timestamp()
+  from rowlock_session m where m.id = $4::bigint and {live}
 
 -- statement set_party_stage
--- The transaction has locked the round.
+-- Ordered by lock_rounds.
 -- $1 name  $2 its id  $3 stage
 update rowlock_party set stage = $3::bigint where name = $1::text and grant_id = $2::bigint
 
--- statement delete_parties
--- The round is over: its parties read what they want to know there. But those that have withdrawn stay, so that one whose
--- reply was lost finds that it has. The transaction has locked the round.
--- $1 name  $2 generation
-delete from rowlock_party where name = $1::text and generation = $2::bigint and stage <> 3
-
--- statement forget_withdrawn
--- Parties that withdrew so long ago that no call still asks whether they did. The transaction has locked the round.
--- $1 name  $2 generation
+-- statement forget_parties
+-- The parties of a round that needs them no more. Those that have withdrawn stay for a time, so that a call whose reply
+-- was lost finds that it has withdrawn. Ordered by lock_rounds.
+-- $1 name  $2 generation  $3 for how long, in µs; below 0: none stays
 delete from rowlock_party
- where name = $1::text and generation = $2::bigint and stage = 3
-   and joined_at <= clock_timestamp() - interval '10 minutes'
-
--- statement delete_all_parties
--- The transaction has locked the round, and deletes it.
--- $1 name  $2 generation
-delete from rowlock_party where name = $1::text and generation = $2::bigint
-
--- statement lost_parties
--- The parties whose sessions have ended, or are gone: for good. Sessions that have expired are ended before. The
--- transaction has locked the round.
--- $1 name  $2 generation  $3 the first stage that needs no live session
--- → id, stage
-select p.grant_id, p.stage from rowlock_party p
- where p.name = $1::text and p.generation = $2::bigint and p.stage < $3::bigint
-   and not exists (select from rowlock_session m where m.id = p.session and not m.ended)
-
--- statement expired_parties
--- The sessions of parties that have expired and are not ended. Reads only.
--- $1 name  $2 generation  $3 the first stage that needs no live session
-select distinct p.session from rowlock_party p join rowlock_session m on m.id = p.session
- where p.name = $1::text and p.generation = $2::bigint and p.stage < $3::bigint
-   and not m.ended and m.expires_at <= clock_timestamp()
-
--- statement lock_barrier_name
--- As barrier_name, and locks the row for the transaction.
--- $1 name
-select kind, latest from rowlock_barrier where name = $1::text and generation = 0 for update
-
--- statement lock_round
--- Locks a round for the transaction, and reads it.
--- $1 name  $2 generation
--- → generation, kind, size, whether losses count, arrived, departed, opened, closed
-select generation, kind, size, loss_counts, arrived, departed, opened, closed
-  from rowlock_barrier where name = $1::text and generation = $2::bigint for update
-
--- statement find_begun_round
--- The round that a call began whose reply was lost.
--- $1 name  $2 by which id
-select generation from rowlock_barrier where name = $1::text and begun_by = $2::bigint
-
--- statement names_with_old_rounds
--- Names with rows that have not changed for so long. Reads only.
--- $1 after which name  $2 how long, in µs  $3 how many names
-select distinct name from rowlock_barrier
- where name > $1::text and changed_at <= clock_timestamp() - $2::bigint::float8 * interval '1 microsecond'
- order by name limit $3::bigint
+ where name = $1::text and generation = $2::bigint
+   and (stage <> 3 or joined_at <= clock_timestamp() - $3::bigint::float8 * interval '1 microsecond')
 
 -- statement old_rounds
--- The rounds of a name that have not changed for so long. The transaction has locked the row of the name.
--- $1 name  $2 how long, in µs
-select generation from rowlock_barrier
- where name = $1::text and generation > 0 and changed_at <= clock_timestamp() - $2::bigint::float8 * interval '1 microsecond'
- order by generation
+-- Rounds, and rows of names, that have not changed for so long. Only reads: whoever deletes one compares again.
+-- $1 after which name  $2 and generation  $3 how long, in µs  $4 how many
+select name, generation from rowlock_barrier
+ where name >= $1::text and (name > $1::text or generation > $2::bigint)
+   and changed_at <= clock_timestamp() - $3::bigint::float8 * interval '1 microsecond'
+ order by name, generation limit $4::bigint
 
 -- statement delete_round
--- A round that is over, or the row of a name without rounds. The transaction has locked it.
--- $1 name  $2 generation
-delete from rowlock_barrier where name = $1::text and generation = $2::bigint
-
--- statement any_round
--- Whether a name has a round. The transaction has locked the row of the name: none is begun.
--- $1 name
-select 1 from rowlock_barrier where name = $1::text and generation > 0 limit 1
+-- A round, or the row of a name without rounds, that has not changed for so long. Ordered by lock_rounds. That a round
+-- has ended is final: the caller may have read it before.
+-- $1 name  $2 generation  $3 how long, in µs
+delete from rowlock_barrier
+ where name = $1::text and generation = $2::bigint
+   and changed_at <= clock_timestamp() - $3::bigint::float8 * interval '1 microsecond'
