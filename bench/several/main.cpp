@@ -3,6 +3,8 @@
 #include "common/ours.hpp"
 #include "shared/contestants.hpp"
 #include "throughput/contestants.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/shared_mutex.hpp>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

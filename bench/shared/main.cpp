@@ -36,6 +36,18 @@ private:
     const std::string name_;
 };
 
+/// A thread that writes under the shared_mutex of its own name.
+class writer final : public worker {
+public:
+    writer(std::shared_ptr<rowlock::client> locks, const std::string& name)
+        : locks_{std::move(locks)}, lock_{*locks_, name} {}
+    void turn() override { const auto taken = lock_.acquire(rowlock::lock_mode::exclusive); }
+
+private:
+    const std::shared_ptr<rowlock::client> locks_;
+    rowlock::shared_mutex lock_;
+};
+
 /// Compares with leases that do not meet.
 void by_own_names(findings& found, const std::string& database, const std::string& url, int threads,
                   const throughput_options& options, const round_options& rounds) {
@@ -68,9 +80,14 @@ void by_clients(findings& found, const std::string& database, const std::string&
     }));
     all.push_back(
         line_up("semaphore", clients, [&](int) { return taker_of(client_for(where, options)); }));
+    all.push_back(line_up("exclusive", clients, [&](int i) {
+        return std::make_unique<writer>(client_for(where, options), "page " + name_of(i));
+    }));
     const auto id = fmt::format("T11/clients-{}-{}", database, clients);
     const auto seen = measured(found, id, all, rounds);
     found.add(compared(id, seen[1], seen[0], "turns/s", 0.5));
+    found.add(compared(fmt::format("T11/exclusive-{}-{}", database, clients), seen[2], seen[0],
+                       "turns/s", 0.9));
 }
 
 /// Nine readers, each for a millisecond, and one writer in turns with a pause; 95 % of the grants

@@ -193,7 +193,8 @@ public:
     /// idle while its first waiter waits for another. Otherwise as acquire().
     /// @throws error errc::would_deadlock if this thread holds one of the locks already;
     /// errc::invalid_options for no name, a name given twice, or more than 16; for the name of a
-    /// semaphore without permits, and for permits that none has, or not as many
+    /// semaphore without permits, and for permits that none has, or not as many; for a part with
+    /// queueing::barging, which stands in no queue
     [[nodiscard]] multi_lease acquire_all(const std::vector<lock_request>& wanted,
                                           const acquire_options& options = {});
     /// The same; empty if and only if `stop` was requested first.
@@ -204,8 +205,8 @@ public:
         return acquire_all_until(wanted, time_point::max(), std::move(stop), options);
     }
     /// One attempt, as try_acquire(); empty if another holds or waits for one of the locks.
-    [[nodiscard]] std::optional<multi_lease> try_acquire_all(const std::vector<lock_request>& wanted,
-                                                             const acquire_options& options = {});
+    [[nodiscard]] std::optional<multi_lease> try_acquire_all(
+        const std::vector<lock_request>& wanted, const acquire_options& options = {});
     /// As try_acquire_for(): waits up to `timeout`, or until `stop` is requested.
     template <typename Rep, typename Period>
     [[nodiscard]] std::optional<multi_lease> try_acquire_all_for(

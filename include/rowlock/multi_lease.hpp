@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string_view>
@@ -34,9 +35,9 @@ struct lock_request {
         return made;
     }
 
-    lock_name name;            ///< of the lock
-    lock_mode mode;            ///< in which to hold it
-    std::int64_t permits = 0;  ///< of a semaphore, which has no mode; 0: it is none
+    lock_name name;                         ///< of the lock
+    lock_mode mode;                         ///< in which to hold it
+    std::optional<std::int64_t> permits{};  ///< of a semaphore, which has no mode
 };
 
 /// Ownership of several locks that were granted together (client::acquire_all). Releases all of

@@ -41,17 +41,17 @@ struct mode_options {
 };
 
 /// A hold of a shared_mutex, until it is destroyed. It behaves as a lease: see there, also for
-/// threads, loss and a forked child. upgrade(), downgrade() and release() may be called from one
-/// thread at a time.
+/// threads, loss and a forked child. upgrade(), downgrade(), extend() and release() may be called
+/// from one thread at a time.
 class [[nodiscard]] mode_lease {
 public:
     mode_lease() noexcept;  ///< holds nothing, as if released
     /// To change the mode of what was acquired with other locks (client::acquire_all), as a lease,
-    /// or reclaimed. No round trip.
+    /// or reclaimed. No round trip. If it throws, the lease holds what it held.
     /// @throws error errc::not_owner if it holds nothing; errc::invalid_options for permits of a
     /// semaphore, and for a lease that its client may retain (client_options::retain): acquire that
     /// in a mode
-    explicit mode_lease(lease hold);
+    explicit mode_lease(lease&& hold);
     /// `other` holds nothing then.
     mode_lease(mode_lease&& other) noexcept;
     /// Releases what it held before, as the destructor does.
@@ -83,6 +83,10 @@ public:
     /// Releases it. One round trip (two on MySQL/MariaDB), after an upgrade twice as many, and some
     /// to serve waiters if there were any lately. Errors as lease::release().
     void release();
+
+    /// As lease::extend(), of a hold with a max_duration. Five round trips, after an upgrade twice
+    /// as many.
+    void extend(std::chrono::milliseconds duration);
 
     /// Makes an upgradeable hold exclusive: waits until the readers have left, before all waiters;
     /// no reader enters meanwhile. Until it returns, and if it throws, the hold is upgradeable as

@@ -19,8 +19,8 @@ namespace rowlock::cli {
 /// How the lock is held. None of them, or `exclusive`: all of it, as a lease.
 struct lock_kind_options {
     bool shared = false, exclusive = false;
-    std::optional<std::int64_t> limit;       ///< it is a semaphore of this capacity
-    std::optional<std::int64_t> weight;      ///< how many of its permits [1]
+    std::optional<std::int64_t> limit;   ///< it is a semaphore of this capacity
+    std::optional<std::int64_t> weight;  ///< how many of its permits [1]
 
     [[nodiscard]] bool is_lease() const noexcept { return !shared && !limit; }
 };

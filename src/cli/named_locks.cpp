@@ -30,8 +30,15 @@ std::vector<breakable> named_locks::holds(std::optional<kind> of) {
         if (row && row->holder) all.push_back({kind::lease, row->token, *row->holder});
     }
     if (of && *of == kind::lease) return all;
-    const auto others = if_allowed([&] { return of_counters(of); });
-    if (others) all.insert(all.end(), others->begin(), others->end());
+    auto others = if_allowed([&] { return of_counters(of); });
+    if (!others) return all;
+    // A holder of the whole lock is one of its shared_mutex, too.
+    for (auto& each : *others) {
+        const auto same = [&](const breakable& one) {
+            return one.who.grant_id == each.who.grant_id;
+        };
+        if (std::ranges::none_of(all, same)) all.push_back(std::move(each));
+    }
     return all;
 }
 

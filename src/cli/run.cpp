@@ -109,8 +109,7 @@ void require_one_kind(const run_options& options) {
                       "several locks at once are leases: without --shared, --limit or --reclaim"};
     }
     if (options.reclaim && !options.kind.is_lease()) {
-        throw failure{usage,
-                      "--reclaim goes with leases alone, not with --shared or --limit"};
+        throw failure{usage, "--reclaim goes with leases alone, not with --shared or --limit"};
     }
 }
 
@@ -207,7 +206,7 @@ std::optional<command_hold> take_several(client& locks, const run_options& optio
 }
 
 std::optional<command_hold> take_shared(client& locks, const run_options& options,
-                                      std::stop_token stop) {
+                                        std::stop_token stop) {
     refuse_holds_above_us(locks, options);
     shared_mutex lock{locks, options.name};
     const mode_options how{.note = options.note, .max_duration = options.at_most};

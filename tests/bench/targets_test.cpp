@@ -114,6 +114,9 @@ const ids every_row{"T1/postgresql",
                     "T11/clients-postgresql-16",
                     "T11/clients-mariadb-16",
                     "T11/clients-sqlite-16",
+                    "T11/exclusive-postgresql-16",
+                    "T11/exclusive-mariadb-16",
+                    "T11/exclusive-sqlite-16",
                     "T11/writer-postgresql",
                     "T11/writer-mariadb",
                     "T11/writer-sqlite",
@@ -224,7 +227,7 @@ TEST_CASE("shared locks are measured by leases that do not meet") {
         "shared", {"--quick", "--database", "sqlite", "--rounds", "1", "--milliseconds", "50"});
     CHECK(ids_of(found["rows"]) == ids{"T11/readers-sqlite-16", "T11/sharing-sqlite-16",
                                        "T11/semaphore-sqlite-16", "T11/clients-sqlite-16",
-                                       "T11/writer-sqlite"});
+                                       "T11/exclusive-sqlite-16", "T11/writer-sqlite"});
 }
 
 TEST_CASE("heartbeats are one statement for any number of leases") {

@@ -126,9 +126,9 @@ ROWLOCK_SIMULATED_CASE(
         shared_mutex page{locks, "page"};
         api.set_capacity(1);
         api.acquire().release();
-        page.acquire(lock_mode::exclusive).release();
+        page.acquire(lock_mode::shared).release();
         const auto permit = api.acquire();
-        const auto mode = page.acquire(lock_mode::exclusive);
+        const auto mode = page.acquire(lock_mode::shared);
         database.run("update rowlock_hold set token = " + std::string{lowered});
         CHECK(eventually([&] { return permit.lost().stop_requested(); }));
         CHECK(eventually([&] { return mode.lost().stop_requested(); }));

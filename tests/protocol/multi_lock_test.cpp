@@ -24,8 +24,8 @@
 using namespace rowlock;
 using namespace std::chrono_literals;
 using protocol::attempt;
-using protocol::wanted_name;
 using protocol::multi_attempt;
+using protocol::wanted_name;
 using support::grant_id_of;
 using support::soon;
 using outcome = attempt::outcome;
@@ -42,7 +42,7 @@ struct several {
     }
 
     static std::vector<wanted_name> entries(std::int64_t request,
-                                             const std::vector<std::string_view>& names) {
+                                            const std::vector<std::string_view>& names) {
         std::vector<wanted_name> all;
         for (const auto name : names) {
             all.push_back({name, grant_id{request * 10 + static_cast<std::int64_t>(all.size())}});

@@ -345,7 +345,8 @@ TEST_CASE("all of a lock becomes a part of it: the same grant, with its token an
         CHECK_FALSE(lower(two, shared));  // another session's
         CHECK(page.take(two, 21, shared) == outcome::held);
         const auto asked = page.hand().leases().request_release(
-            page.db(), "page", token, {.within = 1h, .asked_by = "ops", .reason = "a test"}, soon());
+            page.db(), "page", token, {.within = 1h, .asked_by = "ops", .reason = "a test"},
+            soon());
         REQUIRE(asked);
         CHECK(lower(one, upgradeable));
         CHECK(database.number("select used from rowlock_lock") == permits_for(upgradeable));
@@ -372,7 +373,8 @@ TEST_CASE("all of a lock becomes a part of it: the same grant, with its token an
     }
 }
 
-TEST_CASE("a grant past its deadline, or of a session that has ended, becomes no part of the lock") {
+TEST_CASE(
+    "a grant past its deadline, or of a session that has ended, becomes no part of the lock") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const page_lock page{database};
         page.open();

@@ -85,9 +85,10 @@ public:
     struct forced {
         std::string name{};
         i64 token = 0;    ///< leases: this one, and those before it that share its row
-        i64 session = 0;  ///< of permits and modes
+        i64 session = 0;  ///< of permits and modes; a mutex does not say its own
         [[nodiscard]] bool is(const belief& one) const {
-            return one.name == name && (session != 0 ? one.session == session : one.token <= token);
+            if (one.name != name) return false;
+            return session != 0 && one.session != 0 ? one.session == session : one.token <= token;
         }
     };
     [[nodiscard]] bool is_forced(const belief& of) const;

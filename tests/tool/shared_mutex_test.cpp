@@ -50,7 +50,9 @@ TEST_CASE("run --shared runs beside readers and not beside a writer, run --exclu
         {
             const auto writing = page.acquire(lock_mode::exclusive);
             CHECK(run({"run", "-n", "--shared", "page", "--", "true"}).code == 75);
-            CHECK(contains(run({"shared", "ls"}).out, "exclusive"));
+            CHECK(contains(run({"shared", "show", "page"}).out, "state      exclusive\n"));
+            CHECK(contains(run({"ls", "pa"}).out, "held"));
+            CHECK(contains(run({"shared", "ls", "pa"}).out, "no shared_mutexes"));
         }
         const auto tokens =
             run({"run", "--exclusive", "page", "--", "sh", "-c", "echo $ROWLOCK_TOKEN"});
@@ -175,7 +177,7 @@ TEST_CASE("run refuses modes and limits that do not go together") {
     for (const tool::arguments& command :
          {tool::arguments{"run", "--shared", "--exclusive", "page", "--", "true"},
           {"run", "--shared", "--limit", "2", "page", "--", "true"},
-          {"run", "--exclusive", "--owner", "me", "--reclaim", "page", "--", "true"},
+          {"run", "--shared", "--owner", "me", "--reclaim", "page", "--", "true"},
           {"run", "--limit", "0", "page", "--", "true"},
           {"run", "--limit", "many", "page", "--", "true"},
           {"run", "--weight", "2", "page", "--", "true"},

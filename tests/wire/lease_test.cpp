@@ -475,6 +475,41 @@ TEST_CASE("a forced release raises the token, and the old holder learns with its
     }
 }
 
+TEST_CASE("a grant that another client ended while its answer was under way is not believed") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        for (const bool several : {false, true}) {
+            CAPTURE(several);
+            interception network;
+            client locks{network.wrap(database.source()), database.watchful()};
+            client breaker{database.source(), database.options()};
+            locks.acquire("warm").release();  // opens the session
+            std::atomic<bool> granted{false};
+            std::atomic<int> beats{0};
+            std::promise<void> go;
+            const auto gone = go.get_future().share();
+            network.after([&, gone](std::string_view what) {
+                if (what == "heartbeat" && granted) ++beats;
+                const bool takes = what == "acquire" || what == "insert_lease" ||
+                                   what == "multi_take" || (several && what == "commit");
+                if (takes && breaker.is_locked("job") && !granted.exchange(true)) gone.wait();
+            });
+            auto calling = std::async(std::launch::async, [&] {
+                if (!several) return locks.acquire("job").token();
+                return locks.acquire_all({"job", "other"})["job"].token();
+            });
+            REQUIRE(eventually([&] { return granted.load(); }));
+            const auto token = breaker.inspect("job").value().token;
+            REQUIRE(breaker.force_release("job"));
+            // One is refused; the next confirms what was read then.
+            beats = 0;
+            CHECK(eventually([&] { return beats >= 3; }));
+            go.set_value();
+            CHECK(calling.get() > token);
+            network.after({});
+        }
+    }
+}
+
 TEST_CASE("a release before the holder has learnt of a forced release fails with lock_lost") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client holder{database.source(), database.options()};

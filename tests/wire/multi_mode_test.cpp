@@ -233,7 +233,12 @@ ROWLOCK_SIMULATED_CASE("a request for several is refused for what a name cannot 
     CHECK(refused({"api"}) == errc::invalid_options);
     CHECK(refused({"api", shared}) == errc::invalid_options);
     CHECK(refused(lock_request::of_semaphore("api", 4)) == errc::invalid_options);
-    CHECK(refused(lock_request::of_semaphore("api", -1)) == errc::invalid_options);
+    CHECK(refused(lock_request::of_semaphore("api", 0)) == errc::invalid_options);
+    CHECK(refused(lock_request::of_semaphore("unknown", 0)) == errc::invalid_options);
+    CHECK(kind_of([&] {
+              static_cast<void>(
+                  locks.try_acquire_all({"b", {"c", shared}}, {.queueing = queueing::barging}));
+          }) == errc::invalid_options);
     CHECK(refused(lock_request::of_semaphore("none", 1)) == errc::invalid_options);
     static_cast<void>(locks.acquire("lease"));
     CHECK(refused(lock_request::of_semaphore("lease", 1)) == errc::invalid_options);
@@ -256,8 +261,10 @@ ROWLOCK_SIMULATED_CASE("a lease becomes a mode_lease, unless it is of permits, o
     CHECK(kind_of([] { static_cast<void>(mode_lease{lease{}}); }) == errc::not_owner);
     semaphore{locks, "api"}.set_capacity(3);
     auto permits = locks.acquire_all({lock_request::of_semaphore("api", 1)}).split();
+    CHECK(kind_of([&] { static_cast<void>(permits.front().offer()); }) == errc::invalid_options);
     CHECK(kind_of([&] { static_cast<void>(mode_lease{std::move(permits.front())}); }) ==
           errc::invalid_options);
+    CHECK(permits.front().held());  // a refused conversion leaves it
 }
 
 ROWLOCK_SIMULATED_CASE(
@@ -613,6 +620,11 @@ TEST_CASE("a transaction commits only while all of several modes are held") {
             return failed;
         };
         CHECK(fenced() == errc{});
+        auto reads = std::move(locks.acquire_all({{"c", shared}}).split().front());
+        db->query("begin", soon());
+        CHECK(kind_of([&] { release_on_commit(*db, reads); }) == errc::invalid_options);
+        CHECK(reads.held());
+        db->query("commit", soon());
         REQUIRE(shared_mutex{other, "b"}.force_release(all["b"].token()));
         CHECK(fenced() == errc::lock_lost);
         CHECK(kind_of([&] { fence(*db, multi_lease{}); }) == errc::not_owner);

@@ -618,6 +618,34 @@ ROWLOCK_SIMULATED_CASE("a thread that reads by another thread's grant learns of 
     CHECK(waiting.get() == errc::lock_lost);
 }
 
+ROWLOCK_SIMULATED_CASE("a hold in any mode is extended, also between a downgrade and an upgrade",
+                       database) {
+    two_clients two{database};
+    // Each time it would have ended before the next.
+    const auto held_on = [&](mode_lease& held) {
+        std::this_thread::sleep_for(600ms);
+        held.extend(1s);
+        return held.held();
+    };
+    auto held = two.here.acquire(exclusive, {.max_duration = 1s});
+    CHECK(held_on(held));
+    const auto token = held.token();
+    held.downgrade(upgradeable);
+    CHECK(held.token() == token);
+    CHECK(held_on(held));
+    held.upgrade();
+    CHECK(held_on(held));
+    held.downgrade(shared);
+    CHECK(held_on(held));
+    CHECK(two.there.try_acquire(shared).has_value());
+    held.release();
+    auto unlimited = two.here.acquire(shared);
+    CHECK(kind_of([&] { unlimited.extend(1h); }) == errc::invalid_options);
+    mode_lease none;
+    CHECK(kind_of([&] { none.extend(1h); }) == errc::not_owner);
+    CHECK(counts(database));
+}
+
 ROWLOCK_SIMULATED_CASE("what an upgrade brings ends by itself, too", database) {
     two_clients two{database};
     std::optional<mode_lease> held;
@@ -648,7 +676,7 @@ ROWLOCK_SIMULATED_CASE(
         CAPTURE(to_string(next));
         here.lock();
         network.before([](std::string_view what) {
-            if (what.starts_with("shrink_permit")) {
+            if (what.starts_with("shrink_permit") || what == "lower_lock") {
                 throw error{errc::timed_out, "the row is locked"};
             }
         });
@@ -677,13 +705,110 @@ ROWLOCK_SIMULATED_CASE("a thread can unlock what it lost while it downgraded", d
     client locks{database.source(), database.watchful()};
     shared_mutex page{locks, "page"};
     page.lock();
-    database.run("delete from rowlock_hold");
+    database.run("delete from rowlock_lock");
     CHECK(kind_of([&] { page.downgrade(shared); }) == errc::lock_lost);
     page.mode() == shared ? page.unlock_shared() : page.unlock();
     CHECK_FALSE(page.mode().has_value());
     (void)reap(database.source());
     CHECK(eventually([&] { return page.try_lock(); }));
     page.unlock();
+}
+
+TEST_CASE("a downgrade that is faster than the check of its grant is not taken for a loss") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        interception network;
+        client holder{database.source(), database.options()};
+        client next{network.wrap(database.source()), database.options({.poll_interval = 1min})};
+        shared_mutex here{holder, "page"};
+        shared_mutex there{next, "page"};
+        auto first = here.acquire(exclusive);
+        auto waiting = waits(there, exclusive);
+        REQUIRE(entries(database, 1));
+        REQUIRE(eventually([&] { return next.stats().polls > 0; }));
+        // Its loop checks what it was told of, and is held up until the mode has changed: where the
+        // caller has the grant before that check.
+        std::atomic<bool> checks{false}, has_grant{false};
+        std::promise<void> go;
+        const auto gone = go.get_future().share();
+        network.before([&, gone](std::string_view what) {
+            if (what != "confirm_and_read_next" && what != "next_waiter") return;
+            if (checks.exchange(true)) return;
+            if (eventually([&] { return has_grant.load(); }, 1s)) gone.wait();
+        });
+        const support::at_end opens{[&] {
+            if (!checks.exchange(true)) go.set_value();
+            network.before({});
+        }};
+        first.release();
+        auto held = waiting.get();
+        has_grant = true;
+        const bool checked = eventually([&] { return checks.load(); }, 2s);
+        held.downgrade(shared);
+        if (checked) go.set_value();
+        // The control: where the database tells of the grant it is checked.
+        if (database.speaks() == sql::dialect::postgresql) CHECK(checked);
+        auto reads = here.try_acquire_for(shared, patience);
+        CHECK(reads);
+        CHECK_FALSE(eventually([&] { return !held.held(); }, 500ms));
+        held.release();
+        reads.reset();
+        CHECK(is_free(here));
+        CHECK(counts(database));
+    }
+}
+
+TEST_CASE("a downgrade whose replies are lost for good leaves a hold that is found as either") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        for (const std::string then : {"released", "destroyed", "extended", "downgraded"}) {
+            CAPTURE(then);
+            interception network;
+            client locks{network.wrap(database.source()),
+                         database.options({.ttl = 30s, .retry = {.attempts = 2}})};
+            client others{database.source(), database.options()};
+            shared_mutex there{others, "page"};
+            std::optional held{
+                shared_mutex{locks, "page"}.acquire(exclusive, {.max_duration = 10min})};
+            std::atomic<bool> done{false};
+            network.before([&](std::string_view what) {
+                const bool beats = what == "heartbeat" || what == "adopt_revision";
+                if (done && !beats) throw error{errc::timed_out, "the server does not answer"};
+            });
+            network.after([&](std::string_view what) {
+                const bool commits = database.speaks() == sql::dialect::postgresql
+                                         ? what == "lower_lock"
+                                         : what == "commit" || what == "lower_lock";
+                if (commits && database.number("select count(*) from rowlock_hold") > 0) {
+                    done = true;
+                    interception::lose_reply();
+                }
+            });
+            CHECK(kind_of([&] { held->downgrade(shared); }) != errc{});
+            REQUIRE(done);
+            network.before({});
+            network.after({});
+            CHECK(held->held());
+            CHECK(database.number("select count(*) from rowlock_hold") == 1);
+            const auto db = database.source().connect(support::soon());
+            db->query(database.speaks() == sql::dialect::sqlite ? "begin immediate" : "begin",
+                      support::soon());
+            CHECK(kind_of([&] { fence(*db, *held); }) == errc::conflict);
+            db->query("rollback", support::soon());
+            if (then == "extended") held->extend(30min);
+            if (then == "downgraded") held->downgrade(shared);
+            if (then == "extended" || then == "downgraded") {
+                CHECK(held->held());
+                CHECK(there.try_acquire(shared).has_value());
+                db->query("begin", support::soon());
+                CHECK(kind_of([&] { fence(*db, *held); }) == errc{});
+                db->query("rollback", support::soon());
+            }
+            if (then != "destroyed") held->release();
+            held.reset();
+            CHECK(is_free(there));
+            CHECK(there.try_acquire(exclusive).has_value());
+            CHECK(counts(database));
+        }
+    }
 }
 
 ROWLOCK_SIMULATED_CASE("a downgrade whose reply was lost is done once", database) {
@@ -696,9 +821,9 @@ ROWLOCK_SIMULATED_CASE("a downgrade whose reply was lost is done once", database
     std::atomic<bool> shrunk{false};
     std::atomic<bool> lost{false};
     network.after([&](std::string_view what) {
-        shrunk = shrunk || what == "shrink_permit" || what == "shrink_permits";
+        shrunk = shrunk || what == "lower_lock";
         const bool commits = database.speaks() == sql::dialect::postgresql
-                                 ? what == "shrink_permits"
+                                 ? what == "lower_lock"
                                  : shrunk && what == "commit";
         if (commits && !lost.exchange(true)) interception::lose_reply();
     });

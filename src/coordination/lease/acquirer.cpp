@@ -9,6 +9,7 @@
 #include <rowlock/error.hpp>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace rowlock::detail {
@@ -20,6 +21,7 @@ using std::chrono::microseconds;
 using steady = std::chrono::steady_clock;
 
 using outcome = protocol::attempt::outcome;
+using approach = acquisition::approach;
 using protocol::hold_kind;
 
 metrics::acquire_mode mode_of(const protocol::wanted_permits& permits) {
@@ -62,9 +64,12 @@ std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_poi
     // If the last release found a waiter, the queue most likely still exists.
     call.contended = call.kind() == hold_kind::lease && !call.barging() && call.has_time() &&
                      waiting_.contended().has(name.str());
-    call.straight_to_queue = call.contended;
-    call.alone = call.straight_to_queue || permits.is_upgrade() ||
-                 (call.kind() == hold_kind::permits && waiting_.contended().has(name.str()));
+    if (call.contended) {
+        call.next = approach::enqueue;
+    } else if (permits.is_upgrade() ||
+               (call.kind() == hold_kind::permits && waiting_.contended().has(name.str()))) {
+        call.next = approach::alone;
+    }
     return call.measured(mode_of(permits), [&] { return ask_until_over(call); });
 }
 
@@ -149,7 +154,8 @@ private:
 
 /// One round.
 acquirer::answer acquirer::ask(acquisition& call) {
-    if (std::exchange(call.straight_to_queue, false)) {
+    if (call.next == approach::enqueue) {
+        call.next = approach::alone;
         if (auto waited = wait_in_queue(call)) return waited;
         return go_on(call);
     }
@@ -161,7 +167,8 @@ acquirer::answer acquirer::ask(acquisition& call) {
 std::optional<protocol::attempt> acquirer::attempt(acquisition& call) {
     owed_check owed{waiting_, call};
     auto made = retries_.repeat(limits_of(call), call.stop, [&](sql::deadline end) {
-        if (!std::exchange(call.alone, true)) {
+        if (call.next == approach::together) {
+            call.next = approach::alone;
             if (const auto shared = attempt_together(call, end)) return *shared;
         }
         const auto db = connections_.take(end);
@@ -181,7 +188,7 @@ acquirer::answer acquirer::after_attempt(acquisition& call, const protocol::atte
             sessions_.lose(*call.ours, sessions_.why_over(*call.ours, connections_));
             break;
         case outcome::contested:
-            call.look_first = true;
+            call.next = approach::look_first;
             break;
         case outcome::held:
             if (call.is_ours(made.seen)) break;  // the next attempt finds it
@@ -271,7 +278,7 @@ bool acquirer::awaits_recalled(acquisition& call) {
 
 /// Called before the next round of a call; no round begins after the call's time limit.
 acquirer::answer acquirer::go_on(acquisition& call) {
-    if (!try_again_in_vain(call)) return std::shared_ptr<grant>{};
+    if (!pause_before_retry(call)) return std::shared_ptr<grant>{};
     if (!call.limited() || call.has_time()) return std::nullopt;
     if (call.seen_held) return std::shared_ptr<grant>{};
     throw error{errc::timed_out,
@@ -382,7 +389,8 @@ protocol::attempt acquirer::attempt_alone(acquisition& call, sql::connection& db
     keeper_.beat_if_late(*call.ours, db, until);
     if (const auto found = find_lost_attempt(call, db, until)) return *found;
     std::optional<protocol::attempt> found;
-    if (call.look_first && call.kind() == hold_kind::lease) found = probe(call, db, until);
+    if (call.next == approach::look_first && call.kind() == hold_kind::lease)
+        found = probe(call, db, until);
     if (!found) found = send(call, db, until);
     if (may_have_ended(call, *found)) take_back(call, db, *found, until);
     return *found;
@@ -391,6 +399,7 @@ protocol::attempt acquirer::attempt_alone(acquisition& call, sql::connection& db
 /// An earlier attempt whose reply was lost, if it was granted.
 std::optional<protocol::attempt> acquirer::find_lost_attempt(acquisition& call, sql::connection& db,
                                                              sql::deadline until) {
+    call.looks_before = call.ours->news().looks;
     for (const auto& lost : call.unknown) {
         const auto token =
             context_.holds(call.kind())
@@ -460,7 +469,7 @@ void acquirer::require_timely(acquisition& call) const {
 
 /// After an attempt that neither won nor found a holder: pauses, at first not at all, then longer
 /// each time. Returns false if a stop was requested.
-bool acquirer::try_again_in_vain(acquisition& call) {
+bool acquirer::pause_before_retry(acquisition& call) {
     const auto time = call.contention.count();
     return time == 0ms || retries_.pause(base::shortened(nanoseconds{time}), call.stop);
 }
@@ -482,6 +491,10 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const protocol::attem
         throw;
     }
     made->withheld = call.withheld;
+    if (was_ended(call)) {
+        grants_.give_back(*made);
+        return nullptr;
+    }
     if (grants_.hand_out({&made, 1})) {
         context_.count(counter::acquired);
         context_.report(event_kind::lease_acquired, *made, {}, call.waited());
@@ -499,6 +512,22 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const protocol::attem
     return nullptr;
 }
 
+/// A heartbeat that was refused has read the rows of our session. If it did so while the answer to
+/// the attempt was under way, it did not know this grant, which another client may have ended: then
+/// the row is read again. If that fails, it counts as ended. A look that begins from here on knows
+/// the grant.
+bool acquirer::was_ended(const acquisition& call) noexcept {
+    if (call.ours->news().looks == call.looks_before) return false;
+    try {
+        const auto until = context_.statement_deadline();
+        return !context_.holds(call.kind())
+                    .find_grant(*connections_.take(until), call.name.str(), call.ours->id(),
+                                call.grant_id, until);
+    } catch (const std::exception&) {
+        return true;
+    }
+}
+
 /// For a caller outside the queue: sleeps until the lock is worth another probe. Returns false if
 /// the caller's time is up or a stop was requested.
 bool acquirer::sleep_until_probe(acquisition& call, const protocol::lease_probe& seen) {
@@ -512,7 +541,7 @@ bool acquirer::sleep_until_probe(acquisition& call, const protocol::lease_probe&
         spin.longest > 0ms ? spin.longest : std::max(spin.first, context_.options.poll_interval);
     call.poll =
         std::min(longest, call.poll + std::max<std::chrono::milliseconds>(call.poll / 2, 1ms));
-    call.look_first = true;
+    call.next = approach::look_first;
     return retries_.pause(time, call.stop);
 }
 

@@ -122,9 +122,10 @@ private:
     static bool may_fit(acquisition& call, const waiters::taken_back& seen, std::int64_t permits);
     void end_expired(sql::connection& db, session_id session, sql::deadline until);
     std::shared_ptr<grant> accept(acquisition& call, const protocol::attempt& granted);
+    bool was_ended(const acquisition& call) noexcept;
     void require_timely(acquisition& call) const;
     bool sleep_until_probe(acquisition& call, const protocol::lease_probe& seen);
-    bool try_again_in_vain(acquisition& call);
+    bool pause_before_retry(acquisition& call);
 
     void recall(acquisition& call, sql::connection& db, sql::deadline until) const;
     bool recall_own(const acquisition& call, const protocol::retained_grant& which) const;
@@ -153,6 +154,7 @@ private:
                                      sql::deadline until);
     std::optional<protocol::multi_attempt> find_all(multi_acquisition& all, sql::connection& db,
                                                     sql::deadline until);
+    bool were_ended(multi_acquisition& all) noexcept;
     grants accept_all(multi_acquisition& all, const protocol::multi_attempt& made);
     std::optional<grants> wait_for_holders(multi_acquisition& all,
                                            const protocol::multi_attempt& seen);

@@ -55,9 +55,15 @@ struct acquisition {
     std::vector<lost_attempt> unknown{};
     rowlock::grant_id grant_id{};
     nanoseconds sent{0};
-    bool look_first = false;
-    bool straight_to_queue = false;
-    bool alone = false;      ///< makes its (further) attempts unbatched
+    std::int64_t looks_before = 0;  ///< change_news::looks, when the attempt was sent
+    /// How its next round asks.
+    enum class approach : unsigned char {
+        together,    ///< by one statement with the attempts of other threads
+        alone,       ///< by its own statement
+        look_first,  ///< likewise, if a look finds the lock free: another client was faster before
+        enqueue,     ///< it takes a place in the queue, which most likely still exists
+    };
+    approach next = approach::together;
     bool had_entry = false;  ///< had a queue entry, not yet reported as lost
     bool seen_held = false;  ///< the database has shown another holder: this is a waiter
     /// Its thread held other leases when it enqueued; or this call adds to a hold.
@@ -145,6 +151,7 @@ struct acquisition {
         std::optional<protocol::attempt> answer;
         try {
             sent = context.now();
+            looks_before = ours->news().looks;
             answer = send();
         } catch (const error& failure) {
             if (failure.kind() == errc::outcome_unknown) {
@@ -171,10 +178,10 @@ struct acquisition {
         }
     }
 
-    void use(std::shared_ptr<session> next) {
-        if (ours == next) return;
+    void use(std::shared_ptr<session> live) {
+        if (ours == live) return;
         hand_over();
-        ours = std::move(next);
+        ours = std::move(live);
     }
     /// Leaves the attempts that this call did not find to the heartbeat.
     void hand_over() noexcept {

@@ -70,6 +70,8 @@ void caller_transactions::fence(sql::connection& db, grant& held, const fence_op
 
 void caller_transactions::release_on_commit(sql::connection& db, grant& held,
                                             const fence_options& options) {
+    require(held.kind() == protocol::hold_kind::lease && !held.perhaps_lowered,
+            "a part of a lock cannot be released by a transaction: only a whole lock");
     run(db, held, options, &detail::fencing::release_on_commit);
     const std::lock_guard lock{held.mutex};
     ++held.releases_in;
@@ -117,6 +119,7 @@ void caller_transactions::run(sql::connection& db, grant& held, const fence_opti
         .two_phase = options.two_phase};
     auto seen = verdict::current;
     std::int64_t token = 0;
+    const bool part = held.kind() == protocol::hold_kind::permits;
     try {
         sql::require_transaction(db, "a fence", until);
         if (held.local && !context_.traits().one_writer) renew_row(held, until);
@@ -125,12 +128,19 @@ void caller_transactions::run(sql::connection& db, grant& held, const fence_opti
                           .session = held.session_id,
                           .token = token,
                           .grant_id = held.grant_id,
-                          .permits = held.kind() == protocol::hold_kind::permits};
+                          .permits = part};
         seen = ((*fencing_).*what)(db, lease, limits, until);
     } catch (const error& failure) {
         throw with_advice(failure);
     }
-    if (seen != verdict::current) refuse(db, held, token, seen, until);
+    if (seen == verdict::current) return;
+    // Set before the statement is sent that makes a part of the lock.
+    if (!part && held.perhaps_lowered) {
+        throw error{errc::conflict,
+                    "the hold goes to a weaker mode at this moment, or its downgrade has failed: "
+                    "downgrade it again if so, and run the whole transaction again"};
+    }
+    refuse(db, held, token, seen, until);
 }
 
 /// A local grant has changed no row: in a transaction whose snapshot is older than the grant the

@@ -8,10 +8,10 @@ namespace rowlock {
 namespace {
 
 protocol::wanted_permits wanted_by(const lock_request& request) {
-    if (request.permits == 0) return protocol::wanted_for(request.mode);
+    if (!request.permits) return protocol::wanted_for(request.mode);
     require(request.mode == lock_mode::exclusive, "permits of a semaphore have no mode");
-    require(request.permits > 0, "ask for one permit or more");
-    return {.count = request.permits};
+    require(*request.permits > 0, "ask for one permit or more");
+    return {.count = *request.permits};
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ public:
     [[nodiscard]] std::pair<session_id, grant_id> latest() const noexcept;
 
     void release();
+    void extend(std::chrono::milliseconds duration);
     bool upgrade(std::chrono::steady_clock::time_point until, const std::stop_token& stop);
     void downgrade(lock_mode to);
     /// All of them, from the oldest on.

@@ -129,6 +129,15 @@ void mode_grants::release() {
     if (failed) std::rethrow_exception(failed);
 }
 
+/// From the oldest on: what an upgrade brought ends no later than its hold.
+void mode_grants::extend(std::chrono::milliseconds duration) {
+    require_held();
+    const auto engine = parts_.front().hold.grant_->owner.lock();
+    if (!engine) throw client_destroyed();
+    finish_shrinking(*engine);
+    for (auto& each : parts_) each.hold.extend(duration);
+}
+
 /// Acquires the permits that the hold lacks, as a second grant. The hold keeps its own permits, so
 /// no other client is exclusive or upgradeable meanwhile; and new readers wait behind the entry of
 /// the upgrade, which is the first of the queue.
@@ -279,14 +288,15 @@ lock_mode mode_of(const detail::grant* hold) {
     if (hold == nullptr) throw mode_grants::not_held();
     require(!hold->may_be_kept, "this client may retain the lease: acquire it in a mode instead");
     const std::int64_t permits = hold->permits;
-    const auto mode = permits == 0 ? std::optional{lock_mode::exclusive} : protocol::mode_for(permits);
+    const auto mode =
+        permits == 0 ? std::optional{lock_mode::exclusive} : protocol::mode_for(permits);
     require(mode && (permits == 0 || hold->of_mode), "permits of a semaphore have no mode");
     return *mode;
 }
 
 }  // namespace
 
-mode_lease::mode_lease(lease hold) {
+mode_lease::mode_lease(lease&& hold) {
     const auto mode = mode_of(hold.grant_.get());
     grants_ = std::make_unique<mode_grants>(std::move(hold), mode);
 }
@@ -340,6 +350,11 @@ grant_id mode_lease::grant_id() const noexcept {
 
 void mode_lease::release() {
     if (grants_) grants_->release();
+}
+
+void mode_lease::extend(std::chrono::milliseconds duration) {
+    if (!grants_) throw mode_grants::not_held();
+    grants_->extend(duration);
 }
 
 void mode_lease::upgrade() {

@@ -11,6 +11,7 @@
 #include <rowlock/error.hpp>
 
 #include <algorithm>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -79,6 +80,10 @@ std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<wanted
                            .thread = thread_label(),
                            .permits = first.what},
                           locks};
+    require(
+        !all.has_parts() || options.queueing == queueing::fair,
+        "a part of a lock is not taken past its queue: acquire_all with queueing::barging takes "
+        "whole locks alone");
     refuse_reentry(all);
     if (locks.size() == 1) {
         auto granted = acquire(first.name, until, stop, options, first.what);
@@ -197,7 +202,10 @@ protocol::multi_attempt acquirer::take_all(multi_acquisition& all, bool queued, 
     protocol::multi_attempt made;
     try {
         // An earlier statement with these ids may have granted them: deadlines count from it.
-        if (!all.unknown) all.call.sent = context_.now();
+        if (!all.unknown) {
+            all.call.sent = context_.now();
+            all.call.looks_before = all.call.ours->news().looks;
+        }
         made = context_.several.take(db, parts.of(all), until);
     } catch (const error& failure) {
         if (failure.kind() == errc::outcome_unknown) {
@@ -279,6 +287,17 @@ std::optional<protocol::multi_attempt> acquirer::find_all(multi_acquisition& all
     return found;
 }
 
+/// As was_ended(), of one of them.
+bool acquirer::were_ended(multi_acquisition& all) noexcept {
+    if (all.call.ours->news().looks == all.call.looks_before) return false;
+    try {
+        const auto until = context_.statement_deadline();
+        return !find_all(all, *connections_.take(until), until);
+    } catch (const std::exception&) {
+        return true;
+    }
+}
+
 /// Returns the grants, or none if they came too late: then all are given back.
 acquirer::grants acquirer::accept_all(multi_acquisition& all, const protocol::multi_attempt& made) {
     auto& call = all.call;
@@ -295,6 +314,10 @@ acquirer::grants acquirer::accept_all(multi_acquisition& all, const protocol::mu
     } catch (...) {
         all.unknown = true;  // out of memory: the grants cannot be held
         throw;
+    }
+    if (were_ended(all)) {
+        for (const auto& each : held) grants_.give_back(*each);
+        return {};
     }
     if (grants_.hand_out(held)) {
         for (const auto& each : held) {

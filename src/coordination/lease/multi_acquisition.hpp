@@ -23,8 +23,7 @@ struct multi_acquisition {
 
     /// Whether it asks for a part of a lock, besides whole ones or alone.
     [[nodiscard]] bool has_parts() const {
-        return std::ranges::any_of(locks,
-                                   [](const auto& each) { return each.what.is_part(); });
+        return std::ranges::any_of(locks, [](const auto& each) { return each.what.is_part(); });
     }
     [[nodiscard]] std::vector<protocol::wanted_name> entries() const {
         std::vector<protocol::wanted_name> all;

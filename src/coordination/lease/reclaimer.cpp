@@ -106,8 +106,8 @@ std::shared_ptr<grant> reclaimer::adopt(session& ours, const protocol::session_l
     }
     std::optional<microseconds> left;
     if (row.deadline_us) left = microseconds{*row.deadline_us};
-    auto granted =
-        grants_.make(ours, row.name, row.grant_id, row.token, sent, left, {}, {.count = row.permits});
+    auto granted = grants_.make(ours, row.name, row.grant_id, row.token, sent, left, {},
+                                {.count = row.permits});
     granted->base = row.base;
     if (row.asked && left) grants_.end_by(granted, *row.asked, sent, *left, true);
     return granted;

@@ -296,32 +296,31 @@ protocol::extension releaser::send_extension(sql::connection& db, grant& held, m
 
 void releaser::shrink(grant& held, std::int64_t to) {
     require_held(held);
-    const auto change_row = held.kind() == protocol::hold_kind::lease
-                                ? &protocol::semaphore_protocol::lower
-                                : &protocol::semaphore_protocol::shrink;
     if (held.kind() == protocol::hold_kind::lease) {
         // The heartbeat reads the holds of a session that has any.
         if (const auto ours = sessions_.current(held.session_id)) ours->ask_for_permits();
         held.perhaps_lowered = true;
     }
-    const auto kept = retries_.change(
-        context_.statement_deadline(), {},
-        [&](sql::connection& db, sql::deadline until, auto& change) {
-            const bool shrunk = change([&] {
-                return (context_.semaphores.*change_row)(db, held.name, held.session_id,
-                                                         held.grant_id, to, until);
-            });
-            constexpr auto part = protocol::hold_kind::permits;
-            if (shrunk) waiting_.after_release(db, part, held.name, {true, {}}, until);
-            return shrunk;
-        });
-    if (kept && *kept) {
-        held.permits = to;
-        held.perhaps_lowered = false;
-        return;
-    }
+    const auto kept =
+        retries_.change(context_.statement_deadline(), {},
+                        [&](sql::connection& db, sql::deadline until, auto& change) {
+                            if (!change([&] { return send_shrink(db, held, to, until); }))
+                                return false;
+                            held.permits = to;
+                            waiting_.after_release(db, held.kind(), held.name, {true, {}}, until);
+                            return true;
+                        });
+    if (kept && *kept) return;
     static_cast<void>(grants_.deny(held));
     throw lost_error(held);
+}
+
+bool releaser::send_shrink(sql::connection& db, const grant& held, std::int64_t to,
+                           sql::deadline until) const {
+    const auto& counted = context_.semaphores;
+    const bool whole = held.kind() == protocol::hold_kind::lease;
+    return whole ? counted.lower(db, held.name, held.session_id, held.grant_id, to, until)
+                 : counted.shrink(db, held.name, held.session_id, held.grant_id, to, until);
 }
 
 void releaser::release_quietly(grant& held) noexcept {
@@ -401,8 +400,8 @@ protocol::release_outcome releaser::send_alone(grant& held, bool contended,
                                 {.contended = contended, .permits = held.permits}, until);
     }
     auto freed = held.kind();
-    if (!released.freed && held.perhaps_lowered && freed == protocol::hold_kind::lease) {
-        freed = protocol::hold_kind::permits;
+    if (!released.freed && held.perhaps_lowered) {
+        freed = protocol::other_than(freed);
         released = context_.holds(freed).release(*db, held.name, held.session_id, held.grant_id, {},
                                                  until);
     }

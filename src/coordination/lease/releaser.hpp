@@ -71,8 +71,8 @@ public:
     /// The same, but reports failures as events.
     void release_several_quietly(std::span<const std::shared_ptr<grant>> all) noexcept;
     /// Lowers the permits of a hold to this number, or makes a hold with so many of a grant of all
-    /// of the lock, and serves waiters. Two or three round trips, and some to serve waiters if there
-    /// were any lately. Idempotent.
+    /// of the lock, and serves waiters. Two or three round trips, and some to serve waiters if
+    /// there were any lately. Idempotent.
     /// @throws error errc::lock_lost if the hold was lost; errc::not_owner if it was released.
     /// After another error it has one of the two numbers.
     void shrink(grant& held, std::int64_t to);
@@ -96,6 +96,8 @@ private:
     protocol::extension send_extension(sql::connection& db, grant& held,
                                        std::chrono::milliseconds by, std::int64_t revision,
                                        sql::deadline until);
+    [[nodiscard]] bool send_shrink(sql::connection& db, const grant& held, std::int64_t to,
+                                   sql::deadline until) const;
     /// A release that has begun: its grant is `releasing`.
     struct begun {
         bool perhaps_freed = false;  ///< a transaction of the caller may have freed it

@@ -63,9 +63,8 @@ std::optional<mode_lease> shared_mutex::acquire_until(lock_mode mode, time_point
     // Until the call learns of the client's destruction.
     const auto alive = holds_->locks.engine_;
     const acquire_options how{.note = options.note, .max_duration = options.max_duration};
-    auto granted = alive->acquires().acquire(
-        holds_->name, until, stop, how,
-        protocol::wanted_for(mode), shared_label);
+    auto granted = alive->acquires().acquire(holds_->name, until, stop, how,
+                                             protocol::wanted_for(mode), shared_label);
     if (!granted) return std::nullopt;
     return mode_lease{lease{std::move(granted)}, mode};
 }

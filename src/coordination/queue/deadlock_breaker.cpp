@@ -68,7 +68,8 @@ void deadlock_breaker::give_way(const protocol::deadlock_found& cycle,
     const nanoseconds sure_at = which->cycle_since + cycle_stands;
     if (began < sure_at) return found.recheck_by(sure_at);
     std::vector<grant_id> ids;
-    which->for_each_place([&](const std::string&, grant_id entry, const auto&) { ids.push_back(entry); });
+    which->for_each_place(
+        [&](const std::string&, grant_id entry, const auto&) { ids.push_back(entry); });
     std::vector<grant_id> deleted;
     const bool done = link_.write(
         [&](sql::deadline until) { deleted = parts_.queues().cancel(*link_, ids, until); });
@@ -81,9 +82,9 @@ void deadlock_breaker::give_way(const protocol::deadlock_found& cycle,
         } else {
             parts_.grants.give_back(ours, protocol::kind_of(wanted), name, entry);
         }
-        parts_.tasks.serve(name, parts_.now(),
-                           wanted.is_part() ? protocol::queue_head::counted
-                                            : protocol::queue_head::sole);
+        parts_.tasks.serve(
+            name, parts_.now(),
+            wanted.is_part() ? protocol::queue_head::counted : protocol::queue_head::sole);
     });
     parts_.registry.fail(
         *which, error{errc::deadlock, "a cycle of waiters: " + cycle.description +

@@ -49,7 +49,8 @@ bool entry_canceller::cancel_one_by_one(std::vector<std::shared_ptr<waiter>> all
 bool entry_canceller::cancel(const std::vector<std::shared_ptr<waiter>>& all) {
     std::vector<grant_id> ids;
     for (const auto& each : all) {
-        each->for_each_place([&](const std::string&, grant_id entry, const auto&) { ids.push_back(entry); });
+        each->for_each_place(
+            [&](const std::string&, grant_id entry, const auto&) { ids.push_back(entry); });
     }
     if (ids.empty()) return true;
     std::vector<grant_id> deleted;

@@ -100,6 +100,9 @@ void grant_verifier::verify(const waiter_tasks::unverified& one) {
     // Its holder may have extended it by now.
     if (!found || found->granted.token < one.token ||
         found->granted.token > std::max<std::int64_t>(one.token, one.granted->last_row_token())) {
+        // Nor can its row tell once its holder goes to a weaker mode: the statement for that does,
+        // and the flag was set before it was sent.
+        if (one.granted->perhaps_lowered) return;
         return static_cast<void>(parts_.grants.deny(*one.granted));
     }
     if (!found->next || !uses(base::fast_path::prefetched_next)) return;

@@ -16,8 +16,9 @@ std::shared_ptr<waiter> waiter_registry::expect(
                                  max_duration, permits, std::move(blocks), std::move(also));
     const guard lock{mutex_};
     try {
-        made->for_each_place(
-            [&](const std::string&, rowlock::grant_id id, const auto&) { waiters_.emplace(id, made); });
+        made->for_each_place([&](const std::string&, rowlock::grant_id id, const auto&) {
+            waiters_.emplace(id, made);
+        });
     } catch (...) {
         erase_locked(*made);
         throw;
@@ -149,8 +150,9 @@ void waiter_registry::session_lost(session_id id, const error* why) noexcept {
         const auto next = std::ranges::find_if(waiters_, in_session);
         if (next == waiters_.end()) return;
         const auto which = next->second;
-        which->for_each_place(
-            [&](const std::string&, grant_id entry, const auto&) { which->ours->grants().forget(entry); });
+        which->for_each_place([&](const std::string&, grant_id entry, const auto&) {
+            which->ours->grants().forget(entry);
+        });
         end_locked(*which, waiter::state::failed, why);
     }
 }
@@ -294,7 +296,8 @@ void waiter_registry::end_locked(waiter& which, waiter::state how, const error* 
 
 /// With the mutex held.
 void waiter_registry::erase_locked(const waiter& which) noexcept {
-    which.for_each_place([&](const std::string&, grant_id entry, const auto&) { waiters_.erase(entry); });
+    which.for_each_place(
+        [&](const std::string&, grant_id entry, const auto&) { waiters_.erase(entry); });
 }
 
 }  // namespace rowlock::detail

@@ -46,8 +46,10 @@ struct grant {
     std::string name;
     std::string thread;                    ///< the acquiring thread's label, for deadlock detection
     std::atomic<std::int64_t> permits{0};  ///< as far as is known; 0: it is a lease
-    bool of_mode = false;      ///< its caller has asked for a mode of a shared_mutex
-    /// A statement was sent that makes a part of what was all of the lock (releaser::shrink).
+    bool of_mode = false;                  ///< its caller has asked for a mode of a shared_mutex
+    /// Set for ever before a statement is sent that makes a part of what was all of the lock
+    /// (releaser::shrink): from then on the table may have the grant as either, whatever kind()
+    /// says.
     std::atomic<bool> perhaps_lowered{false};
     rowlock::grant_id base{};  ///< of an upgrade that was reclaimed: the hold that it was added to
     std::string note{};        ///< of a lease that its client had kept; else only its row has it

@@ -346,10 +346,16 @@ void reconciler::resolve(session& ours, const unresolved_grant& unknown, sql::co
     // The queue entry first: once it is gone it cannot become a grant.
     const std::array<grant_id, 1> place{unknown.grant_id};
     const bool cancelled = unknown.queued && !context_.queues.cancel(db, place, until).empty();
-    const auto done = cancelled ? protocol::release_outcome{false, {}}
-                                : holds.release(db, unknown.name, ours.id(), unknown.grant_id,
-                                                {.contended = true}, until);
-    if (done.freed) waiting_.after_release(db, unknown.kind, unknown.name, done, until);
+    auto done = cancelled ? protocol::release_outcome{false, {}}
+                          : holds.release(db, unknown.name, ours.id(), unknown.grant_id,
+                                          {.contended = true}, until);
+    auto freed = unknown.kind;
+    if (!done.freed && unknown.holder && unknown.holder->perhaps_lowered) {
+        freed = protocol::other_than(unknown.kind);
+        done = context_.holds(freed).release(db, unknown.name, ours.id(), unknown.grant_id,
+                                             {.contended = true}, until);
+    }
+    if (done.freed) waiting_.after_release(db, freed, unknown.name, done, until);
     if (cancelled) waiting_.freed(unknown.kind, unknown.name);
     if (!done.freed && !cancelled && sent <= unknown.not_after) return;
     ours.grants().resolved(unknown.grant_id);

@@ -20,6 +20,9 @@ enum class hold_kind : unsigned char {
     permits,  ///< some of a semaphore's permits
 };
 
+[[nodiscard]] constexpr hold_kind other_than(hold_kind kind) noexcept {
+    return kind == hold_kind::lease ? hold_kind::permits : hold_kind::lease;
+}
 [[nodiscard]] inline hold_kind kind_of(const wanted_permits& wanted) noexcept {
     return wanted.is_part() ? hold_kind::permits : hold_kind::lease;
 }

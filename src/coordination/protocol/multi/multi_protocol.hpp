@@ -43,7 +43,7 @@ struct multi_request {
     std::string_view note{};
     std::optional<std::int64_t> deadline_us{};
     bool queued = false;        ///< it has entries, and takes them as their turn comes
-    bool barging = false;       ///< past waiters in the queues of the locks that it wants as a whole
+    bool barging = false;       ///< also past waiters in the queues: of whole locks alone
     std::string_view blocks{};  ///< of its entries: party_labels.hpp
     /// Of its entries: how long its caller waits from now on; nullopt: without a limit.
     std::optional<std::int64_t> limit_us{};

@@ -1,7 +1,6 @@
+#include "base/ablation.hpp"
 #include "coordination/protocol/multi/multi_dialects.hpp"
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
-
-#include "base/ablation.hpp"
 #include "sql/connection_memory.hpp"
 #include "sql/database_traits.hpp"
 #include "sql/run_statement.hpp"
@@ -66,8 +65,8 @@ private:
         std::int64_t token;  ///< as read
     };
     struct look {
-        multi_attempt answer;            ///< granted: all could be taken
-        std::vector<seen_lock> locks{};  ///< those that have a row, by name
+        multi_attempt answer;              ///< granted: all could be taken
+        std::vector<seen_lock> locks{};    ///< those that have a row, by name
         std::vector<ticket_no> tickets{};  ///< our entries, where each is the first of its queue
         /// Rows are to be made: of a part in any case, else if nothing else is in the way.
         bool lacks_rows = false;
@@ -99,8 +98,8 @@ private:
             if (found[i]) continue;
             const auto& [name, id, what] = request.names[i];
             require_obtainable(name, what, std::nullopt);
-            seen.lacks_rows = seen.lacks_rows || what.is_part() ||
-                              seen.answer.what != outcome::held;
+            seen.lacks_rows =
+                seen.lacks_rows || what.is_part() || seen.answer.what != outcome::held;
         }
         if (seen.lacks_rows && seen.answer.what == outcome::granted) {
             seen.answer.what = outcome::contested;
@@ -125,7 +124,7 @@ private:
             }
             note_remaining(seen.answer, rows.maybe_integer(row, 6));
         }
-        if (free && is_our_turn(request, !part, first)) return;
+        if (free && is_our_turn(request, first)) return;
         seen.answer.what = outcome::held;
         if (full) seen.answer.full.emplace_back(wanted.name);
         if (part) return;
@@ -135,9 +134,9 @@ private:
 
     /// Whether no other waiter comes before the request at a name.
     /// @param first the grant id of the first entry there, if there is one
-    [[nodiscard]] static bool is_our_turn(const multi_request& request, bool whole,
+    [[nodiscard]] static bool is_our_turn(const multi_request& request,
                                           std::optional<grant_id> first) {
-        if (request.barging && whole) return true;
+        if (request.barging) return true;
         if (!first) return !request.queued;
         return std::ranges::find(request.names, *first, &wanted_name::grant_id) !=
                request.names.end();
@@ -169,9 +168,9 @@ private:
         for (const auto& [place, token] : seen.locks) {
             const auto& [name, id, what] = request.names[place];
             if (!what.is_part()) {
-                add(take_, {value{name}, value{request.session}, value{id}, thread, note,
-                            value{request.deadline_us}, value{token},
-                            value{seen.answer.tokens[place]}});
+                add(take_,
+                    {value{name}, value{request.session}, value{id}, thread, note,
+                     value{request.deadline_us}, value{token}, value{seen.answer.tokens[place]}});
             } else if (request.queued) {
                 add(use_, {value{name}, value{what.count}});
             } else {

@@ -60,9 +60,8 @@ void require_obtainable(std::string_view name, const wanted_permits& wanted,
     }
     if (!capacity) throw invalid(name, "it has no capacity yet: set one first");
     if (wanted.count > *capacity) {
-        throw invalid(name, std::to_string(wanted.count) +
-                                " permits were asked for, and it has " + std::to_string(*capacity) +
-                                " in all: this could never succeed");
+        throw invalid(name, std::to_string(wanted.count) + " permits were asked for, and it has " +
+                                std::to_string(*capacity) + " in all: this could never succeed");
     }
 }
 
@@ -211,12 +210,13 @@ bool common_semaphore_protocol::shrink(sql::connection& db, std::string_view nam
     }
 }
 
-/// After a lost reply the hold is there already.
+/// After a lost reply the hold is there already, and may not be on disk yet.
 bool common_semaphore_protocol::lower(sql::connection& db, std::string_view name,
                                       session_id session, grant_id grant_id, std::int64_t to,
                                       sql::deadline until) const {
     return lower_now(db, name, session, grant_id, to, until) ||
-           shrink(db, name, session, grant_id, to, until);
+           (served(db, name, session, grant_id, until) &&
+            shrink(db, name, session, grant_id, to, until));
 }
 
 std::int64_t common_semaphore_protocol::sweep(sql::connection& db, std::string_view name,

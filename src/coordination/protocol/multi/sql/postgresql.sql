@@ -24,7 +24,7 @@
 -- after the entries.
 -- If the reply is lost, the grant ids find the rows and the holds again.
 -- $1 my session; arrays: $2 names, each once  $3 grant ids; $4 thread  $5 note  $6 own deadline in µs, or NULL
--- $7 1 = they have entries  $8 1 = whole locks also past waiters; arrays: $9 weights, NULL: the whole lock  $10 0: permits of
+-- $7 1 = they have entries  $8 1 = also past waiters, whole locks alone; arrays: $9 weights, NULL: the whole lock  $10 0: permits of
 -- a semaphore, 1: no semaphore  $11 1 = asynchronously
 -- → one row a name: name, whether it has a row, whether it can be taken; of a whole lock the holder's session if that has
 --   expired, and its remaining time in µs; the token if granted; whether my session lives; of a whole lock the
@@ -47,7 +47,7 @@ with r as materialized (
                 coalesce(case when r.weight is null then l.free
                               else l.session is null and r.weight <= l.room and (l.capacity is null)::int = r.kind end, false)
                 and coalesce(l.reserved_for, r.grant_id) = r.grant_id
-                and ($8::int = 1 and r.weight is null or coalesce(l.first = r.grant_id, $7::int = 0)) as can
+                and ($8::int = 1 or coalesce(l.first = r.grant_id, $7::int = 0)) as can
            from r left join lateral (
                 select true as present, l.token, l.served, l.session, l.used, l.capacity, {room(l)} as room, {free} as free,
                        {reserved_for} as reserved_for, l.grant_id,
