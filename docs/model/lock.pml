@@ -4,21 +4,23 @@
  *
  * A statement at READ COMMITTED is
  *   1. a snapshot: what it reads, into variables of its process (read_rows);
- *   2. for a statement that ends or upgrades a hold: it waits for the hold's lock, and re-reads that hold;
+ *   2. for a statement that ends a hold, or its upgrade: it waits for the hold's lock, and re-reads that hold;
  *   3. it waits for the row's lock, re-reads that row and nothing else, and commits.
  * The lock of the row and the commit are one step: what is between them no other statement can tell from before, except
  * in a request for several names, which takes its locks one by one.
  *
  * Weights: shared 1, upgradeable 4; room 7. In a queue a sole entry weighs SOLE, more than there is room.
  *
- * Clients, all with -D: C1 … C4 are SOLE, SHARED, UPGRADES (upgradeable, then sole on its hold) or, with SEVERAL,
+ * Clients, all with -D: C1 … C4 are SOLE, SHARED, UPGRADES (upgradeable, then exclusive by an upgrade) or, with SEVERAL,
  * BOTH (a request for two names). Sizes: ROUNDS (locks each takes), LAPSES (sessions that expire while their
  * client lives), DEATHS (clients that are killed), CANCELS (waiters that give up), BEATS (heartbeats).
- * Ways: LOWERS (a sole hold may become shared), DOWNGRADES (an upgraded one upgradeable again), SHRINKS (and then shared).
- * Initial states. HELD: client 1 has the lock, the others enqueue at once. CHAIN: three clients amid hand-overs that need
+ * Ways: LOWERS (a sole hold may become shared), DOWNGRADES (an upgraded one upgradeable again), AGAIN (and once more
+ * upgraded), SHRINKS (and then shared), RISES (and then upgradeable, by way of an upgrade).
+ * Initial states. HELD: client 1 has the lock, the others enqueue at once; QUEUED, too: the upgrade of 1 is in the queue, and
+ * 2 serves that, which has released its hold (RETURNS: and asks again). CHAIN: three clients amid hand-overs that need
  * not wait for the disk; BEFORE: the entry of 2 is before that of 1, to which the token is promised; SOON: the crash comes first;
  * LEFT: 3 was killed, and its session has expired.
- * Parts: REPLIES (of releases are lost), LATE (a statement whose reply was lost runs on beside the release), CRASH (the
+ * Parts: REPLIES (of releases are lost), LATE (so many statements run on after their reply was lost), CRASH (the
  * server loses what was not flushed), REAPER, FENCE, RETAKE, PROMISE, WATERMARK, FAIR (nobody is overtaken),
  * FORCE, REQUEST (an operator ends, or asks for, what client VICTIM has), SEMAPHORE (the name becomes a semaphore's),
  * BATCH (sole takes as acquire_all sends them for names that are free).
@@ -101,7 +103,8 @@ byte wants = SHARED;
 bit present[NAMES];     /* the row exists */
 byte token[NAMES];
 byte sole[NAMES];       /* session of the sole holder, numbered as its client */
-byte grant[NAMES];      /* its grant id: 8 times the client's number + the number of the attempt */
+byte grant[NAMES];      /* its grant id: 8 times the client's number + the number of the attempt. Without a sole holder: */
+                        /* that of an upgrade, whose hold is the only one */
 byte used[NAMES];
 byte promised[NAMES];   /* successor: the grant id for which the next token is reserved */
 byte served[NAMES];     /* the watermark: queues are read from here on */
@@ -129,9 +132,10 @@ byte more[CELLS];
 
 /* rowlock_ticket */
 byte ticket[CELLS];     /* 1: an upgrade's, before all others */
-byte place[CELLS];      /* its grant id; of an upgrade, that of its hold */
+byte place[CELLS];      /* its grant id */
+byte base[CELLS];       /* of an upgrade: the grant id of its hold */
 byte next_ticket = 2;
-#define UP(l, c) (ticket[AT(l, c)] == 1)
+#define UP(l, c) (base[AT(l, c)] != 0)
 
 /* rowlock_token_floor */
 byte floor, settled;
@@ -153,19 +157,25 @@ byte expires[CLIENTS + 1];
 #define MINE(l, c, g) (present[l] && sole[l] == (c) && grant[l] == (g))
 #define HOLDS(l, c, g) (hold[AT(l, c)] != 0 && hgrant[AT(l, c)] == (g))
 #define SOLE_DEAD(l) (sole[l] != 0 && (DEAD(sole[l]) || row_over[l]))
-/* The row names this hold as the sole holder, too. */
-#define NAMED(l, c) (sole[l] == (c) && grant[l] == hgrant[AT(l, c)])
+/* The row names an upgrade, or this one. */
+#define IS_UPGRADED(l) (present[l] && sole[l] == 0 && grant[l] != 0)
+#define UPGRADE(l, g) (IS_UPGRADED(l) && grant[l] == (g))
+#ifdef WRONG_UPGRADE_ROOM   /* there is room beside an upgraded hold */
+#define HAS_ROOM(l, w) (used[l] + (w) <= ROOM)
+#else
+#define HAS_ROOM(l, w) (!IS_UPGRADED(l) && used[l] + (w) <= ROOM)
+#endif
 #define FREE(l) (!present[l] || ((sole[l] == 0 || SOLE_DEAD(l)) && used[l] == 0 && !IS_SEMAPHORE))
 #define HOLD_DEAD(l, c) (hold[AT(l, c)] + MORE(l, c) != 0 && (DEAD(c) || over[AT(l, c)]))
 /* An entry that can be served; an upgrade's needs its hold. */
-#define STANDING(l, c) (ticket[AT(l, c)] != 0 && LIVE(c) && (!UP(l, c) || (HOLDS(l, c, place[AT(l, c)]) && !over[AT(l, c)])))
+#define STANDING(l, c) (ticket[AT(l, c)] != 0 && LIVE(c) && (!UP(l, c) || (HOLDS(l, c, base[AT(l, c)]) && !over[AT(l, c)])))
 
 /* --- locks, notifications, the disk ------------------------------------------------------------- */
 
 bit row_fenced[NAMES];      /* a transaction of the sole holder's caller */
 bit row_locked[NAMES];      /* by a request for several names */
 bit hold_locked[CELLS];     /* it is being ended, or asked for */
-byte hold_shared[CELLS];    /* by fences, and by upgrades under way */
+byte hold_shared[CELLS];    /* by fences */
 bit beating[CLIENTS + 1];   /* a heartbeat has locked the session's row */
 
 byte notified[CLIENTS + 1]; /* of a grant: its id and token */
@@ -177,7 +187,7 @@ byte epoch;                 /* crashes so far: a statement sent before the last 
 #ifdef CRASH
 bit d_present, d_deadline[CELLS], d_over[CELLS], d_row_deadline, d_row_over;
 byte d_token, d_sole, d_grant, d_used, d_promised, d_served, d_floor, d_settled;
-byte d_more[CELLS], d_hold[CELLS], d_hgrant[CELLS], d_htoken[CELLS], d_ticket[CELLS], d_place[CELLS];
+byte d_more[CELLS], d_hold[CELLS], d_hgrant[CELLS], d_htoken[CELLS], d_ticket[CELLS], d_place[CELLS], d_base[CELLS];
 bit d_there[CLIENTS + 1], d_ended[CLIENTS + 1];
 byte d_i;
 /* A commit that waits for the disk; it makes all earlier commits durable, too. */
@@ -190,7 +200,7 @@ byte d_i;
                          d_hold[d_i] = hold[d_i]; d_hgrant[d_i] = hgrant[d_i]; d_htoken[d_i] = htoken[d_i]; \
                          d_more[d_i] = more[d_i];                                                   \
                          d_deadline[d_i] = deadline[d_i]; d_over[d_i] = over[d_i];                  \
-                         d_ticket[d_i] = ticket[d_i]; d_place[d_i] = place[d_i]; d_i++              \
+                         d_ticket[d_i] = ticket[d_i]; d_place[d_i] = place[d_i]; d_base[d_i] = base[d_i]; d_i++ \
     :: else -> break                                                                                \
     od; d_i = 0
 #define INTACT (e == epoch)     /* the server has not crashed since the statement was sent */
@@ -221,6 +231,7 @@ byte d_i;
 bit dead[CLIENTS + 1];      /* killed */
 bit trust[CLIENTS + 1];     /* the trust window is open; once closed it stays closed */
 byte knows[CLIENTS + 1];    /* the grant id that it has requested and not yet released */
+byte knows_up[CLIENTS + 1]; /* and that of its upgrade */
 bit due[CELLS];             /* its waiter loop must check the queue */
 bit at_work[CELLS];         /* and is doing so */
 bit waiting[CLIENTS + 1];   /* queued, and neither notified nor lost */
@@ -229,6 +240,9 @@ bit older[CLIENTS + 1];     /* and was sent before the floor was raised */
 bit taken_away[CLIENTS + 1];/* its client knows that an operator has ended its grant, or asked for it */
 
 byte lapses = LAPSES, deaths = DEATHS, cancels = CANCELS, beats = BEATS;
+#ifdef LATE
+byte replies_lost = LATE;
+#endif
 
 /* --- what must hold ----------------------------------------------------------------------------- */
 
@@ -242,11 +256,10 @@ byte top[NAMES], top_grant[NAMES];  /* each grant's token is above all that a cl
 bit token_fell;             /* undone may be made again, with the same id and the same token. */
 bit robbed[CLIENTS + 1];    /* a dead session stays dead: a session that was taken from as from a dead one */
 bit revived;                /* is never alive again */
-bit miscounted;             /* in every committed state `used` is the sum of the holds; beside a sole holder there */
-                            /* is its own hold at most */
+bit miscounted;             /* in every committed state `used` is the sum of the holds, none beside a sole holder; and an */
+                            /* upgrade is that of the only hold */
 bit mixed;                  /* SEMAPHORE: nobody holds a semaphore's name as a mutex */
 bit part;                   /* SEVERAL: all or none */
-bit met_fence;              /* no sweep waits for a fence, with a hold locked */
 bit overtaken;              /* FAIR: nobody who asked after a live waiter's entry was there comes before it */
 /* No lost wake-up: no end state in which a waiter is queued. The wait in the queue is no end label,
  * and no process loops forever: every process that can take a step takes it. */
@@ -270,8 +283,10 @@ inline check_sum(x_l) {
     :: x_i <= CLIENTS -> x_sum = x_sum + hold[AT(x_l, x_i)] + MORE(x_l, x_i); x_i++
     :: else -> break
     od;
-    miscounted = used[x_l] != x_sum ||
-                 (sole[x_l] != 0 && used[x_l] != 0 && (hold[AT(x_l, sole[x_l])] != used[x_l] || !NAMED(x_l, sole[x_l])));
+    miscounted = used[x_l] != x_sum || (sole[x_l] != 0 && (used[x_l] != 0 || grant[x_l] == 0));
+#ifndef NOT_OF_UPGRADES
+    miscounted = miscounted || (IS_UPGRADED(x_l) && (used[x_l] == 0 || hold[AT(x_l, grant[x_l] / 8)] != used[x_l]));
+#endif
     assert(!miscounted);
     mixed = IS_SEMAPHORE && (sole[x_l] != 0 || used[x_l] != 0);
     assert(!mixed)
@@ -303,7 +318,7 @@ inline told(x_l, to_g, to_t) {
 #endif
 /* Variables of a process that sends statements. seen[i] is the ticket of a waiter i that can be served. */
 #define STATEMENT                                                                                   \
-    byte e, s_token, s_sole, s_floor, s_heir, s_row, pick, i, new, todo, whose, s_from;             \
+    byte e, s_token, s_sole, s_floor, s_heir, s_row, pick, i, new, todo, whose, s_from, lacks;      \
     bit s_free, s_dead, s_there, s_mine, s_waited, broken, ok;                                      \
     byte seen[CLIENTS + 1] ALSO
 
@@ -335,7 +350,7 @@ inline read_rows(x_l) {
 inline forget_rows() {
     broken = !INTACT;
     s_there = 0; s_free = 0; s_dead = 0; s_sole = 0; s_mine = 0; s_token = 0; s_floor = 0; s_row = 0; s_heir = 0;
-    s_waited = 0; pick = 0; new = 0; e = 0; whose = 0; s_from = 0;
+    s_waited = 0; pick = 0; new = 0; e = 0; whose = 0; s_from = 0; lacks = 0;
     i = 1;
     do
     :: i <= CLIENTS -> seen[i] = 0; i++
@@ -365,7 +380,7 @@ inline first_entry(x_l, from) {
     od;
     i = 0
 }
-/* An upgrade, and what a sole hold is lowered to, keep the deadline that an operator has set. */
+/* What a sole hold is lowered to keeps the deadline that an operator has set. */
 #ifdef WRONG_DEADLINE
 #define CARRIED(d) 0
 #else
@@ -416,10 +431,23 @@ inline write_hold(x_l, to_s, to_g, to_t, weight) {
     token[x_l] = to_t; used[x_l] = used[x_l] + weight
 }
 
+/* The row names an upgrade. */
+inline write_upgrade(x_l, to_g, to_t) {
+    check_token(x_l, to_g, to_t);
+    grant[x_l] = to_g; token[x_l] = to_t; promised[x_l] = 0;
+    check_sum(x_l)
+}
+
+/* A hold has been ended, and with it its upgrade. */
+#ifdef WRONG_UPGRADE_STAYS  /* without it */
+#define LESS(l, w) used[l] = used[l] - (w)
+#else
+#define LESS(l, w) used[l] = used[l] - (w); grant[l] = 0
+#endif
 /* The row has no sole holder any more. */
 #define FREED(l) sole[l] = 0; grant[l] = 0; row_deadline[l] = 0; row_over[l] = 0
 #define NO_HOLD(l, c) hold[AT(l, c)] = 0; hgrant[AT(l, c)] = 0; htoken[AT(l, c)] = 0; deadline[AT(l, c)] = 0; over[AT(l, c)] = 0
-#define NO_ENTRY(l, c) ticket[AT(l, c)] = 0; place[AT(l, c)] = 0
+#define NO_ENTRY(l, c) ticket[AT(l, c)] = 0; place[AT(l, c)] = 0; base[AT(l, c)] = 0
 
 /* Commits a sole grant to `pick`, and deletes its entry. */
 inline give_to_pick(x_l, giver) {
@@ -439,28 +467,21 @@ inline give_to_pick(x_l, giver) {
 
 /* --- serving the queue -------------------------------------------------------------------------- */
 
-/* What a sweep takes: holds of the dead. What another transaction has locked is left, and the hold that the row names (R6). */
+/* What a sweep takes: holds of the dead. What another transaction has locked is left. */
 #ifdef WRONG_SWEEP      /* a fence does not keep the hold */
 #define UNLOCKED(l, c) (!hold_locked[AT(l, c)])
 #else
 #define UNLOCKED(l, c) (!hold_locked[AT(l, c)] && hold_shared[AT(l, c)] == 0)
 #endif
-/* clear_sole comes first. */
-#ifdef WRONG_R6     /* the other way round */
 #define SWEEPABLE(l, c) (HOLD_DEAD(l, c) && UNLOCKED(l, c))
-#define TO_CLEAR(l) (s_dead && (used[l] != 0 || WEIGHT(l, pick) != SOLE) && whose == 0)
-#else
-#define SWEEPABLE(l, c) (HOLD_DEAD(l, c) && UNLOCKED(l, c) && !NAMED(l, c))
-#define TO_CLEAR(l) (s_dead && (used[l] != 0 || WEIGHT(l, pick) != SOLE))
-#endif
+#define TO_CLEAR(l) (s_dead && WEIGHT(l, pick) != SOLE)
 
 #define NOTHING 0
 #define LOOK 1          /* look at the row and its queue, */
 #define GRANT_SOLE 2    /* grant_next: a free row to the first, which is sole, */
-#define GRANT_COUNTED 3 /* grant_counted: the longest prefix that fits, */
-#define GRANT_UPGRADE 4 /* grant_upgrade, */
-#define CLEAR 5         /* clear_sole, */
-#define SWEEP 6
+#define GRANT_COUNTED 3 /* grant_counted: the longest prefix that fits, or an upgrade, */
+#define CLEAR 4         /* clear_sole, */
+#define SWEEP 5
 
 /* The look was old, and another kind is first. */
 #ifdef WRONG_CHOICE     /* then nothing is done */
@@ -500,9 +521,8 @@ inline look(x_l) {
             :: !TO_CLEAR(x_l) && whose != 0 -> todo = SWEEP
             :: else ->
                 if
-                :: UP(x_l, pick) && sole[x_l] == 0 -> todo = GRANT_UPGRADE
-                :: !UP(x_l, pick) && WEIGHT(x_l, pick) == SOLE && s_free -> todo = GRANT_SOLE
-                :: !UP(x_l, pick) && WEIGHT(x_l, pick) != SOLE && sole[x_l] == 0 -> todo = GRANT_COUNTED
+                :: WEIGHT(x_l, pick) == SOLE && s_free -> todo = GRANT_SOLE
+                :: WEIGHT(x_l, pick) != SOLE && sole[x_l] == 0 -> todo = GRANT_COUNTED
                 :: else
                 fi
             fi
@@ -539,11 +559,7 @@ inline sweep(x_l) {
     atomic {
         if
         :: INTACT && HOLD_DEAD(x_l, whose) && UNLOCKED(x_l, whose) ->
-            d_step {
-                hold_locked[AT(x_l, whose)] = 1; s_mine = 1;
-                met_fence = row_fenced[x_l];
-                assert(!met_fence)
-            }
+            d_step { hold_locked[AT(x_l, whose)] = 1; s_mine = 1 }
         :: else -> d_step { forget_rows() }
         fi
     }
@@ -555,7 +571,7 @@ inline sweep(x_l) {
                 if
                 :: INTACT ->
                     robbed[whose] = robbed[whose] || (!over[AT(x_l, whose)] && there[whose] && !ended[whose]);
-                    used[x_l] = used[x_l] - hold[AT(x_l, whose)] - MORE(x_l, whose);
+                    LESS(x_l, hold[AT(x_l, whose)] + MORE(x_l, whose));
 #ifdef CRASH
                     more[AT(x_l, whose)] = 0;
 #endif
@@ -638,19 +654,39 @@ inline grant_next(x_l) {
 #else
 #define RESERVED s_heir
 #endif
+/* An upgrade adds no hold: the row names it. What it lacks of the room is free if its hold is the only one; that this is
+ * the hold of the snapshot, the token says. */
+#define LACKS (ROOM - UPGRADES)
+#ifdef WRONG_UPGRADE_SERVED     /* the token is not compared */
+#define UNCHANGED(l) true
+#else
+#define UNCHANGED(l) (token[l] == s_token)
+#endif
+#ifdef WRONG_UPGRADE_FITS       /* more may be free: its hold may have ended */
+#define IS_ALONE(l) (used[l] + LACKS <= ROOM)
+#else
+#define IS_ALONE(l) (used[l] + LACKS == ROOM)
+#endif
 inline grant_counted(x_l) {
-    d_step { read_rows(x_l) }
+    d_step { read_rows(x_l); s_mine = HAS_ROOM(x_l, 1) }
     atomic {
         LOCKABLE(x_l);
         d_step {
             todo = (GONE(x_l) -> LOOK : NOTHING);
             if
-            :: INTACT && SAME_ROW(x_l) && sole[x_l] == 0 && !IS_SEMAPHORE && s_waited && RESERVED == 0 ->
+            :: INTACT && SAME_ROW(x_l) && sole[x_l] == 0 && !IS_SEMAPHORE && s_waited && RESERVED == 0 &&
+               s_mine && HAS_ROOM(x_l, 1) ->
                 s_heir = 0;
                 ok = 0;
                 do
                 :: true ->
                     first_entry(x_l, 0);
+                    if
+                    /* it is left out, and what it lacks is not given to those behind it */
+                    :: pick != 0 && UP(x_l, pick) && !(UNCHANGED(x_l) && IS_ALONE(x_l)) ->
+                        seen[pick] = 0; lacks = lacks + LACKS; first_entry(x_l, 0)
+                    :: else
+                    fi;
 #ifdef WRONG_PREFIX     /* serves past a sole waiter */
                     if
                     :: pick != 0 && WEIGHT(x_l, pick) == SOLE -> seen[pick] = 0; first_entry(x_l, 0); ok = 1
@@ -659,10 +695,17 @@ inline grant_counted(x_l) {
 #endif
                     if
                     /* served by its client alone, and so is nobody behind it */
-                    :: pick != 0 && MEMBERS(pick) && WEIGHT(x_l, pick) != SOLE && used[x_l] + WEIGHT(x_l, pick) <= ROOM ->
+                    :: pick != 0 && MEMBERS(pick) && WEIGHT(x_l, pick) != SOLE && HAS_ROOM(x_l, WEIGHT(x_l, pick) + lacks) ->
                         called[pick] = 1; ok = 1; break
+                    :: pick != 0 && UP(x_l, pick) && UNCHANGED(x_l) && IS_ALONE(x_l) && lacks == 0 ->
+                        new = ABOVE(token[x_l], s_floor) + 1 + LEFT_OUT_COUNTED(x_l);
+                        i = place[AT(x_l, pick)];
+                        write_upgrade(x_l, i, new);
+                        notified[pick] = i; notified_token[pick] = new;
+                        i = 0;
+                        NO_ENTRY(x_l, pick); seen[pick] = 0; ok = 1; break
                     :: pick != 0 && !MEMBERS(pick) && !UP(x_l, pick) && WEIGHT(x_l, pick) != SOLE &&
-                       used[x_l] + WEIGHT(x_l, pick) <= ROOM ->
+                       HAS_ROOM(x_l, WEIGHT(x_l, pick) + lacks) ->
                         x_i = 1;
                         do
                         :: x_i <= CLIENTS ->
@@ -689,48 +732,11 @@ inline grant_counted(x_l) {
                 od;
                 /* what is first now, and of another kind */
                 todo = ((!ok && pick != 0 && WEIGHT(x_l, pick) == SOLE) -> OTHER(GRANT_SOLE) : NOTHING);
-                todo = ((!ok && pick != 0 && UP(x_l, pick)) -> OTHER(GRANT_UPGRADE) : todo);
                 check_sum(x_l)
             :: INTACT && SAME_ROW(x_l) && sole[x_l] == 0 && s_waited && RESERVED != 0 -> todo = GRANT_SOLE
             :: else
             fi;
             ok = 0;
-            forget_rows()
-        }
-    }
-}
-
-/* The row is locked first: the hold is not waited for (R2). */
-inline grant_upgrade(x_l) {
-    d_step { read_rows(x_l) }
-    atomic {
-        LOCKABLE(x_l);
-        d_step {
-            todo = (GONE(x_l) -> LOOK : NOTHING);
-            first_entry(x_l, 0);
-            if
-            :: INTACT && SAME_ROW(x_l) && sole[x_l] == 0 && used[x_l] > 0 && pick != 0 && UP(x_l, pick) ->
-                if
-#ifdef WRONG_BASE   /* served by the number alone */
-                :: used[x_l] == UPGRADES ->
-#else
-                :: HOLDS(x_l, pick, place[AT(x_l, pick)]) && !hold_locked[AT(x_l, pick)] && !over[AT(x_l, pick)] &&
-                   used[x_l] == hold[AT(x_l, pick)] ->
-#endif
-                    new = ABOVE(token[x_l], s_floor) + 1 + LEFT_OUT(x_l, 0);
-                    i = place[AT(x_l, pick)];
-                    write_sole(x_l, pick, i, new, 0);
-                    i = 0;
-                    row_deadline[x_l] = CARRIED(deadline[AT(x_l, pick)]); row_over[x_l] = CARRIED(over[AT(x_l, pick)]);
-                    promised[x_l] = 0; NO_ENTRY(x_l, pick);
-                    check_sum(x_l);
-                    FLUSH_GRANT
-                :: else
-                fi
-            :: INTACT && SAME_ROW(x_l) && sole[x_l] == 0 && pick != 0 && !UP(x_l, pick) && used[x_l] > 0 ->
-                todo = (WEIGHT(x_l, pick) == SOLE -> NOTHING : OTHER(GRANT_COUNTED))
-            :: else
-            fi;
             forget_rows()
         }
     }
@@ -744,7 +750,6 @@ inline serve(x_l) {
     :: todo == SWEEP -> sweep(x_l); todo = LOOK
     :: todo == GRANT_SOLE -> grant_next(x_l)
     :: todo == GRANT_COUNTED -> grant_counted(x_l)
-    :: todo == GRANT_UPGRADE -> grant_upgrade(x_l)
     :: todo == NOTHING -> broken = 0; break
     od
 }
@@ -907,9 +912,9 @@ inline reacquire(x_l, me, id, with, gets) {
 #define NOT_SOLE(l) (sole[l] == 0)
 #endif
 #ifdef WRONG_COUNT  /* adds up the holds that it sees */
-#define FITS(l, w) (s_sum + (w) <= ROOM)
+#define FITS(l, w) (!IS_UPGRADED(l) && s_sum + (w) <= ROOM)
 #else
-#define FITS(l, w) (used[l] + (w) <= ROOM && !IS_SEMAPHORE)
+#define FITS(l, w) (HAS_ROOM(l, w) && !IS_SEMAPHORE)
 #endif
 #ifdef WRONG_R4_TAKE    /* the token is not raised */
 #define RAISED 0
@@ -1003,22 +1008,72 @@ inline take(x_l, me, id, weight, gets, held) {
 
 /* --- changes of what is held -------------------------------------------------------------------- */
 
-/* upgrade: the caller's hold FOR SHARE, then the row, which names the hold as the sole holder besides. */
-inline upgrade(x_l, me, id, gets) {
-    gets = 0;
-    atomic {
-#ifdef WRONG_LOCK   /* the snapshot's word for its own hold */
-        d_step { e = EPOCH; s_floor = floor; s_mine = LIVE(me) && HOLDS(x_l, me, id) && !over[AT(x_l, me)]; pick = hold[AT(x_l, me)] }
+/* An upgrade is a look, then a write that compares the token. It locks no hold. `as` is its grant id; `held`: others hold,
+ * too. */
+#ifdef WRONG_UPGRADE_TOKEN      /* the write compares no token */
+#define PROVED(l) (used[l] == pick)
+#elif defined(WRONG_UPGRADE_USED)       /* nor what is used */
+#define PROVED(l) (token[l] == s_token)
 #else
-        !hold_locked[AT(x_l, me)];
-        d_step {
-            e = EPOCH; s_floor = floor; s_mine = LIVE(me) && HOLDS(x_l, me, id) && !over[AT(x_l, me)]; pick = hold[AT(x_l, me)];
-#ifdef WRONG_R2     /* deletes it */
-            s_mine = s_mine && hold_shared[AT(x_l, me)] == 0;
-            hold_locked[AT(x_l, me)] = s_mine
-#else
-            hold_shared[AT(x_l, me)] = hold_shared[AT(x_l, me)] + s_mine
+#define PROVED(l) (token[l] == s_token && used[l] == pick)
 #endif
+#ifdef WRONG_UPGRADE_NULL       /* nor that the row names nobody */
+#define NAMES_NOBODY(l) true
+#else
+#define NAMES_NOBODY(l) (sole[l] == 0 && grant[l] == 0)
+#endif
+inline upgrade_look(x_l, me, id, alone, held) {
+    d_step {
+        e = EPOCH; s_token = token[x_l]; pick = hold[AT(x_l, me)];
+        alone = LIVE(me) && HOLDS(x_l, me, id) && !over[AT(x_l, me)];
+        held = alone && (used[x_l] != pick || sole[x_l] != 0 || IS_UPGRADED(x_l));
+        alone = alone && !held;
+#ifdef WRONG_R4_UPGRADE
+        new = s_token;
+#else
+        new = ABOVE(s_token, floor) + 1 + LEFT_OUT(x_l, 0);
+#endif
+        if
+        :: !alone -> forget_rows()
+        :: else
+        fi
+    }
+}
+inline upgrade_lock(x_l, as, gets) {
+    atomic {
+        LOCKABLE(x_l);
+        d_step {
+            gets = 0;
+            if
+            :: INTACT && present[x_l] && PROVED(x_l) && NAMES_NOBODY(x_l) ->
+                gets = new;
+                write_upgrade(x_l, as, new);
+                FLUSH_GRANT
+            :: else
+            fi;
+            forget_rows()
+        }
+    }
+}
+
+/* end_upgrade: the hold was there all the time, and is locked first; it may get a greater weight, `more`. drop_upgrade: nobody
+ * has believed in it, and the hold is not locked. R4. */
+#ifdef WRONG_UPGRADE_NAME       /* by the name alone */
+#define ITS_UPGRADE(l, g) IS_UPGRADED(l)
+#else
+#define ITS_UPGRADE(l, g) UPGRADE(l, g)
+#endif
+inline end_upgrade(x_l, me, as, believed, more_, did) {
+    did = 0;
+    atomic {
+#ifdef WRONG_UPGRADE_LOCK       /* the hold is not locked */
+        d_step { e = EPOCH; s_mine = ITS_UPGRADE(x_l, as) && (!believed || hold[AT(x_l, me)] != 0) }
+#else
+        !(believed && ITS_UPGRADE(x_l, as) && hold[AT(x_l, me)] != 0) ||
+        (!hold_locked[AT(x_l, me)] && hold_shared[AT(x_l, me)] == 0);
+        d_step {
+            e = EPOCH; s_mine = ITS_UPGRADE(x_l, as) && (!believed || hold[AT(x_l, me)] != 0);
+            hold_locked[AT(x_l, me)] = hold_locked[AT(x_l, me)] || (believed && s_mine)
         }
 #endif
         if
@@ -1032,64 +1087,33 @@ inline upgrade(x_l, me, id, gets) {
             LOCKABLE(x_l);
             d_step {
                 if
-                :: INTACT && present[x_l] && sole[x_l] == 0 && used[x_l] == pick ->
-                    gets = ABOVE(token[x_l], s_floor) + 1 + LEFT_OUT(x_l, 0);
-#ifdef WRONG_R4_UPGRADE
-                    gets = token[x_l];
+                :: INTACT && ITS_UPGRADE(x_l, as) ->
+                    did = 1;
+                    grant[x_l] = 0;
+#ifndef WRONG_R4_DOWNGRADE
+                    token[x_l] = token[x_l] + 1;
 #endif
-                    write_sole(x_l, me, id, gets, 0);
-                    notified[me] = 0; notified_token[me] = 0;
-                    row_deadline[x_l] = CARRIED(deadline[AT(x_l, me)]); row_over[x_l] = CARRIED(over[AT(x_l, me)]);
-                    promised[x_l] = 0;
-#ifdef WRONG_R2
-                    used[x_l] = 0; NO_HOLD(x_l, me);
-#endif
-                    FLUSH_GRANT
+                    if
+                    :: more_ != 0 ->
+                        used[x_l] = used[x_l] - hold[AT(x_l, me)] + more_;
+                        hold[AT(x_l, me)] = more_; htoken[AT(x_l, me)] = token[x_l]
+                    :: else
+                    fi;
+                    check_sum(x_l);
+                    FLUSH_CHANGE
                 :: else
                 fi;
+#ifndef WRONG_UPGRADE_LOCK
                 if
-                :: INTACT ->
-#ifdef WRONG_R2
-                    NO_HOLD(x_l, me); hold_locked[AT(x_l, me)] = 0;
-#elif !defined(WRONG_LOCK)
-                    hold_shared[AT(x_l, me)]--;
-#endif
-                    check_sum(x_l)
+                :: INTACT && believed -> hold_locked[AT(x_l, me)] = 0
                 :: else
                 fi;
+#endif
                 forget_rows()
             }
         }
     :: else
     fi
-}
-
-/* downgrade: the hold was there all the time. R4. */
-inline downgrade(x_l, me, id, did) {
-    did = 0;
-    d_step { e = EPOCH; s_mine = MINE(x_l, me, id) }
-    atomic {
-        LOCKABLE(x_l) || !s_mine;
-        d_step {
-            if
-            :: s_mine && INTACT && MINE(x_l, me, id) && used[x_l] > 0 ->
-                did = 1;
-                FREED(x_l);
-#ifndef WRONG_R4_DOWNGRADE
-                token[x_l] = token[x_l] + 1 + LEFT_OUT(x_l, 0);
-                promised[x_l] = 0;
-#endif
-#ifndef WRONG_OLD_TOKEN     /* the hold keeps the token that it had before the upgrade */
-                htoken[AT(x_l, me)] = token[x_l];
-#endif
-                told(x_l, id, token[x_l]);
-                check_sum(x_l);
-                FLUSH_CHANGE
-            :: else
-            fi;
-            forget_rows()
-        }
-    }
 }
 
 /* lower: a sole hold becomes a counted one. R4. */
@@ -1121,13 +1145,18 @@ inline lower(x_l, me, id, weight, did) {
     }
 }
 
-/* shrink: of a hold that is not upgraded; names the weight before. */
-inline shrink(x_l, me, id, from, to, did) {
+/* shrink: names the weight before, and the hold's token. */
+#ifdef WRONG_SHRINK     /* the weight alone */
+#define HAS_TOKEN(l, c, t) true
+#else
+#define HAS_TOKEN(l, c, t) (htoken[AT(l, c)] == (t))
+#endif
+inline shrink(x_l, me, id, from, with, to, did) {
     did = 0;
     atomic {
         !hold_locked[AT(x_l, me)] && hold_shared[AT(x_l, me)] == 0;
         d_step {
-            e = EPOCH; s_mine = HOLDS(x_l, me, id) && hold[AT(x_l, me)] == from;
+            e = EPOCH; s_mine = HOLDS(x_l, me, id) && hold[AT(x_l, me)] == from && HAS_TOKEN(x_l, me, with);
             hold_locked[AT(x_l, me)] = s_mine;
             if
             :: !s_mine -> forget_rows()
@@ -1200,7 +1229,7 @@ inline hand_over(x_l, my, id, did, whom) {
     fi
 }
 
-/* give, and give_upgraded, which ends a sole part of the same grant as well. Hold first, row second (R2). Asynchronous. */
+/* give: also of an upgraded hold. Hold first, row second (R2). Asynchronous. */
 inline give(x_l, me, id, did) {
     did = 0;
 #ifdef WRONG_STALE
@@ -1230,13 +1259,7 @@ inline give(x_l, me, id, did) {
                 if
                 :: INTACT ->
                     did = 1;
-                    used[x_l] = used[x_l] - pick;
-                    if
-#ifndef WRONG_PLAIN     /* an upgraded hold is ended as if it were counted alone */
-                    :: grant[x_l] == id && sole[x_l] == me -> FREED(x_l)
-#endif
-                    :: else
-                    fi;
+                    LESS(x_l, pick);
                     NO_HOLD(x_l, me); hold_locked[AT(x_l, me)] = 0;
                     check_sum(x_l)
                 :: else
@@ -1397,10 +1420,12 @@ inline fence_hold() {
             d_step {
                 if
                 :: INTACT && HOLDS(HOME, s, g) && !over[AT(HOME, s)] ->
-                    stale_write = t < written;
+                    stale_write = t < written || (has == UPGRADED && t < read_at);
                     assert(!stale_write);
-                    read_at = (t > read_at -> t : read_at);
-                    open = 1; opened = e; hold_shared[AT(HOME, s)]++; fmode[AT(HOME, s)] = has;
+                    written = (has == UPGRADED -> t : written);
+                    read_at = ((has != UPGRADED && t > read_at) -> t : read_at);
+                    open = 1; opened = e; hold_shared[AT(HOME, s)]++;
+                    fmode[AT(HOME, s)] = (has == UPGRADED -> ROOM : has);
                     check_overlap(HOME)
                 :: else
                 fi;
@@ -1410,6 +1435,7 @@ inline fence_hold() {
         if
         :: close_fence()
         :: has == UPGRADES      /* it stays open: an upgrade follows */
+        :: has == UPGRADED && open -> run transaction(s, opened); d_step { open = 0; opened = 0 }   /* in another thread */
         fi
     :: else -> e = 0
     fi
@@ -1463,17 +1489,53 @@ inline fence_sole() {
 }
 #endif
 
+#ifdef FENCE
+/* The rest of a transaction. */
+proctype transaction(byte s; byte opened) {
+    d_step {
+        if
+        :: opened == EPOCH -> hold_shared[AT(HOME, s)]--; fmode[AT(HOME, s)] = 0
+        :: else
+        fi
+    }
+}
+#endif
+
 #ifdef LATE
+byte unresolved[CLIENTS + 1];   /* what the heartbeat is to end: an upgrade that its client neither found nor looks for */
+#define FOUND 255
+#ifdef WRONG_UPGRADE_WAITS      /* that waits for the caller's fence */
+#define WAITS_FOR_FENCE 1
+#else
+#define WAITS_FOR_FENCE 0
+#endif
 /* A statement whose reply was lost, and which runs on. */
-proctype late(byte s; byte g; byte what) {
+proctype late(byte s; byte g; byte u; byte what; byte at; byte alone; byte with) {
     STATEMENT;
     byte got;
     if
-    :: what == 0 -> upgrade(HOME, s, g, got)
-    :: what == 1 -> shrink(HOME, s, g, UPGRADES, SHARED, got); due[s] = due[s] || got
+    :: what == 0 ->
+        d_step { e = EPOCH; s_token = at; pick = alone; new = with }
+        upgrade_lock(HOME, u, got);
+        unresolved[s] != 0;
+#ifndef WRONG_UPGRADE_LOST      /* the heartbeat does not end it */
+        if
+        :: unresolved[s] == u -> end_upgrade(HOME, s, u, WAITS_FOR_FENCE, 0, got); due[s] = due[s] || got
+        :: else
+        fi
+#endif
+    :: what == 1 -> shrink(HOME, s, g, UPGRADES, at, SHARED, got); due[s] = due[s] || got
     :: what == 2 -> lower(HOME, s, g, SHARED, got); due[s] = due[s] || got
-    fi
+    :: what == 3 -> end_upgrade(HOME, s, u, 1, alone, got); due[s] = due[s] || got
+    fi;
+    d_step { got = 0; broken = 0 }
 }
+#define LOST_REPLY(what, u, at, alone, with) atomic { replies_lost > 0 -> replies_lost--; run late(s, g, u, what, at, alone, with) }
+#define LEAVE(id) unresolved[s] = (unresolved[s] == 0 -> (id) : unresolved[s])
+#define LEAVE_LOST unresolved[s] = (lost_u != 0 -> lost_u : unresolved[s]); lost_u = 0
+#else
+#define LEAVE(id) skip
+#define LEAVE_LOST skip
 #endif
 
 /* The caller of a client whose grant was taken away may never release it. */
@@ -1491,8 +1553,22 @@ inline may_not_answer() {
 /* A client: the thread that locks, and what its waiter loop does while that thread waits. */
 proctype client(byte s) {
     STATEMENT;
-    byte g, t, got, whom, rounds, attempt, connected, has, w;
+    byte g, u, t, got, whom, rounds, attempt, connected, has, w;
     bit repeated, given_up;
+#ifdef AGAIN
+    bit again_upgraded;
+#endif
+#ifdef LATE
+    byte lost_u;
+#endif
+#ifdef RISES
+    bit risen;
+#define BEFORE_UPGRADE (risen -> SHARED : UPGRADES)
+#define MORE_AFTER (risen -> UPGRADES : 0)
+#else
+#define BEFORE_UPGRADE UPGRADES
+#define MORE_AFTER 0
+#endif
 #if defined(WRONG_1) || defined(WRONG_R1)
     bit alive[CLIENTS + 1];
 #endif
@@ -1528,8 +1604,18 @@ proctype client(byte s) {
 #elif defined(HELD)
     d_step { g = 8 * s + 1; attempt = 1; rounds = 1 }
     if
+#ifdef QUEUED
+    :: s == 1 -> t = 1; has = C1; u = 10; attempt = 2; goto look_at_upgrade
+#ifdef RETURNS
+    :: s == 2 -> rounds = 0; goto next_round
+#else
+    :: s == 2 -> goto finished
+#endif
+    :: s > 2 -> goto enqueue
+#else
     :: s == 1 -> t = 1; has = C1; goto holding
     :: else -> goto enqueue
+#endif
     fi;
 #else
     d_step { there[s] = 1; expires[s] = FAR; trust[s] = 1; connected = EPOCH; FLUSH }
@@ -1756,34 +1842,72 @@ holding:
     :: WANT(s) != UPGRADES || taken_away[s] -> goto release
     fi;
 
-/* The hold is upgradeable, and believed so, until it is upgraded. */
+/* The hold is upgradeable, and believed so, until it is upgraded. Each attempt has another grant id. */
 upgrading:
+    skip;
 #ifdef LATE
-    if
-    :: run late(s, g, 0) -> goto give_up_fence  /* the reply is lost: it gives all back */
-    :: true
-    fi;
-#endif
-    upgrade(HOME, s, g, got);
+    /* find: an attempt whose reply was lost, first. What it reads is durable. */
     atomic {
         if
-        :: broken -> d_step { broken = 0; got = (MINE(HOME, s, g) -> token[HOME] : 0); FLUSH }
+        :: trust[s] && lost_u != 0 && UPGRADE(HOME, lost_u) ->
+            d_step { u = lost_u; lost_u = 0; unresolved[s] = FOUND; t = token[HOME]; told(HOME, u, t) }
+            goto upgraded
+        :: else
+        fi
+    }
+#endif
+    d_step { attempt++; assert(attempt < 8); u = 8 * s + attempt; knows_up[s] = u; connected = EPOCH }
+    upgrade_look(HOME, s, g, got, whom);
+    if
+#ifdef LATE
+    :: atomic { got && lost_u == 0 && replies_lost > 0 ->
+                replies_lost--;
+                run late(s, g, u, 0, s_token, pick, new);
+                d_step { got = 0; lost_u = u; forget_rows() } }
+        if
+        :: goto upgrading
+        :: goto give_up_fence
+        fi
+#endif
+    :: got -> upgrade_lock(HOME, u, got)
+    :: !got -> skip
+    fi;
+    atomic {
+        if
+        :: broken ->            /* find, and what it reads made durable */
+            d_step { broken = 0; whom = 0; got = (UPGRADE(HOME, u) -> token[HOME] : 0); FLUSH }
+            if
+            :: trust[s] && got == 0 && HOLDS(HOME, s, g) -> goto upgrading
+            :: else
+            fi
         :: else
         fi;
         if
         :: !trust[s] -> goto lost
-        :: trust[s] && got != 0 -> d_step { t = got; got = 0 } goto upgraded
-        :: trust[s] && got == 0 && !HOLDS(HOME, s, g) -> goto give_up_fence
-        :: else
+        :: trust[s] && got != 0 -> d_step { told(HOME, u, got); t = got; got = 0; whom = 0; LEAVE_LOST } goto upgraded
+        :: trust[s] && got == 0 && (!HOLDS(HOME, s, g) || over[AT(HOME, s)]) -> whom = 0; goto give_up_fence
+        :: trust[s] && got == 0 && HOLDS(HOME, s, g) && !over[AT(HOME, s)] && whom == 0 -> goto upgrading
+        :: else -> whom = 0
         fi
     }
-    d_step {
-        if
-#ifdef WRONG_TAIL   /* the upgrade waits at the end of the queue */
-        :: HOLDS(HOME, s, g) -> ticket[AT(HOME, s)] = next_ticket; place[AT(HOME, s)] = g; next_ticket++
-#else
-        :: HOLDS(HOME, s, g) -> ticket[AT(HOME, s)] = 1; place[AT(HOME, s)] = g
+#ifdef RISES
+    if
+    :: risen -> goto give_up_fence      /* a shared hold does not wait for its upgrade */
+    :: else
+    fi;
 #endif
+    /* It waits in the queue, and the heartbeat ends what comes of a lost attempt. */
+    d_step {
+        LEAVE_LOST;
+        attempt++; assert(attempt < 8); u = 8 * s + attempt; knows_up[s] = u;
+        if
+        :: HOLDS(HOME, s, g) ->
+#ifdef WRONG_TAIL   /* the upgrade waits at the end of the queue */
+            ticket[AT(HOME, s)] = next_ticket; next_ticket++;
+#else
+            ticket[AT(HOME, s)] = 1;
+#endif
+            place[AT(HOME, s)] = u; base[AT(HOME, s)] = g
         :: else
         fi
     }
@@ -1794,31 +1918,40 @@ look_at_upgrade:
             waiting[s] = 1;
             connected = EPOCH;
             if
-            :: notified[s] == g
-            :: notified[s] != g && !LIVE(s) -> got = 1
-            :: notified[s] != g && LIVE(s) && ticket[AT(HOME, s)] == 0 && MINE(HOME, s, g) ->
-                notified[s] = g; notified_token[s] = token[HOME]
-            :: notified[s] != g && LIVE(s) && ticket[AT(HOME, s)] == 0 && !MINE(HOME, s, g) -> got = 2
-            :: notified[s] != g && LIVE(s) && ticket[AT(HOME, s)] != 0 && SERVABLE(HOME) -> due[s] = 1
+            :: notified[s] == u
+            :: notified[s] != u && !LIVE(s) -> got = 1
+            :: notified[s] != u && LIVE(s) && ticket[AT(HOME, s)] == 0 && UPGRADE(HOME, u) -> notified[s] = u
+            :: notified[s] != u && LIVE(s) && ticket[AT(HOME, s)] == 0 && !UPGRADE(HOME, u) -> got = 2
+            :: notified[s] != u && LIVE(s) && ticket[AT(HOME, s)] != 0 && SERVABLE(HOME) -> due[s] = 1
             :: else
             fi
         }
         if
         :: got == 1 -> goto lost
-        :: got == 2 && HOLDS(HOME, s, g) -> got = 0; waiting[s] = 0; goto upgrading
+        :: got == 2 && HOLDS(HOME, s, g) -> got = 0; waiting[s] = 0; goto upgrading     /* a crash has lost it */
         :: got == 2 && !HOLDS(HOME, s, g) -> got = 0; waiting[s] = 0; goto give_up_fence
         :: else
         fi
     }
 in_line_to_upgrade:
     if
-    :: atomic { notified[s] == g ->
-                d_step { waiting[s] = 0; t = notified_token[s]; notified[s] = 0; notified_token[s] = 0 } }; goto upgraded
+    :: atomic { notified[s] == u && trust[s] -> /* it reads its upgrade, and flushes, before anybody learns of it */
+                d_step {
+                    waiting[s] = 0; notified[s] = 0; notified_token[s] = 0;
+                    if
+                    :: UPGRADE(HOME, u) -> FLUSH_READ; t = token[HOME]; told(HOME, u, t); got = 1
+                    :: else
+                    fi
+                }
+                if
+                :: got -> got = 0; goto upgraded
+                :: else -> goto look_at_upgrade     /* its hold has ended, or a crash has undone it */
+                fi }
     :: !trust[s] -> goto lost
 #ifdef CRASH
     :: epoch != connected -> goto look_at_upgrade
 #endif
-    :: atomic { (cancels > 0 || taken_away[s]) && notified[s] != g ->
+    :: atomic { (cancels > 0 || taken_away[s]) && notified[s] != u ->
                 d_step {
                     cancels = (taken_away[s] -> cancels : cancels - 1);
                     waiting[s] = 0;
@@ -1847,7 +1980,7 @@ upgraded:
     }
 #ifdef FENCE
     close_fence();
-    fence_sole();
+    fence_hold();
 #endif
     may_not_answer();
     if
@@ -1856,29 +1989,62 @@ upgraded:
     :: trust[s] && !taken_away[s] ->
 downgrading:
         skip;
-        d_step { mode[AT(HOME, s)] = (mode[AT(HOME, s)] != 0 -> UPGRADES : 0) }
-        downgrade(HOME, s, g, got);
-        atomic {
-            if
-            :: broken -> broken = 0; goto downgrading
-            :: else
-            fi;
-            d_step { got = 0; has = UPGRADES; due[s] = 1; t = htoken[AT(HOME, s)] }
+#ifndef WRONG_UPGRADE_BELIEF    /* it believes in the upgrade until its end is confirmed */
+        d_step { mode[AT(HOME, s)] = (mode[AT(HOME, s)] != 0 -> BEFORE_UPGRADE : 0) }
+#endif
+#ifdef LATE
+        if  /* the reply is lost: it repeats that, or leaves it to the heartbeat */
+        :: LOST_REPLY(3, u, 0, MORE_AFTER, 0)
+        :: atomic { BEFORE_UPGRADE == UPGRADES && replies_lost > 0 -> replies_lost--; run late(s, g, u, 3, 0, 0, 0) }
+           goto downgraded
+        :: true
+        fi;
+#endif
+        end_upgrade(HOME, s, u, 1, MORE_AFTER, got);
+        if
+        :: broken -> broken = 0; goto downgrading
+        :: else
+        fi;
+downgraded:
+        skip;
+        d_step {
+            mode[AT(HOME, s)] = (mode[AT(HOME, s)] != 0 -> UPGRADES : 0);
+            check_overlap(HOME);
+            got = 0; has = UPGRADES; due[s] = 1; knows_up[s] = 0;
+#ifdef WRONG_OLD_TOKEN  /* the hold has the token from before the upgrade */
+            t = htoken[AT(HOME, s)]
+#endif
         }
 #ifdef FENCE
         fence_hold();
         close_fence();
 #endif
+#ifdef AGAIN
+        if
+        :: !again_upgraded && trust[s] && !taken_away[s] -> again_upgraded = 1; goto upgrading
+        :: true
+        fi;
+#endif
 #ifdef SHRINKS
         d_step { mode[AT(HOME, s)] = (mode[AT(HOME, s)] != 0 -> SHARED : 0) }
 #ifdef LATE
         if
-        :: run late(s, g, 1)
-        :: true -> shrink(HOME, s, g, UPGRADES, SHARED, got); d_step { got = 0; broken = 0; due[s] = 1 }
+        :: LOST_REPLY(1, 0, htoken[AT(HOME, s)], 0, 0)
+#ifdef RISES    /* and repeats it */
+                ; shrink(HOME, s, g, UPGRADES, htoken[AT(HOME, s)], SHARED, got); d_step { got = 0; broken = 0; due[s] = 1 }
+#endif
+        :: true -> shrink(HOME, s, g, UPGRADES, htoken[AT(HOME, s)], SHARED, got); d_step { got = 0; broken = 0; due[s] = 1 }
         fi
 #else
-        shrink(HOME, s, g, UPGRADES, SHARED, got);
+        shrink(HOME, s, g, UPGRADES, htoken[AT(HOME, s)], SHARED, got);
         d_step { got = 0; broken = 0; due[s] = 1 }
+#endif
+#ifdef RISES
+        ;
+        if
+        :: !risen && trust[s] && !taken_away[s] -> d_step { risen = 1; has = SHARED } goto upgrading
+        :: true
+        fi
 #endif
 #endif
 #endif
@@ -1892,9 +2058,9 @@ lowering:
 #ifdef LATE
     if
 #ifdef WRONG_ORDER  /* first what is counted */
-    :: run late(s, g, 2) -> has = SHARED; goto release
+    :: LOST_REPLY(2, 0, 0, 0, 0); has = SHARED; goto release
 #else
-    :: run late(s, g, 2) -> goto release
+    :: LOST_REPLY(2, 0, 0, 0, 0); goto release
 #endif
     :: true
     fi;
@@ -1916,11 +2082,8 @@ lowering:
 #endif
 
 give_up_fence:
-#ifdef FENCE
-    close_fence();
-#endif
-    has = UPGRADED;
-
+    skip;
+    d_step { LEAVE_LOST }
 release:
     skip;
     doubt(s);
@@ -1928,13 +2091,8 @@ release:
     close_fence();
 #endif
     if
-#ifdef WRONG_HAND   /* an upgraded hold is released as a sole one */
-    :: has == SOLE || has == UPGRADED -> hand_over(HOME, s, g, got, whom)
-    :: has != SOLE && has != UPGRADED -> give(HOME, s, g, got)
-#else
     :: has == SOLE -> hand_over(HOME, s, g, got, whom)
     :: has != SOLE -> give(HOME, s, g, got)
-#endif
     fi;
     if
     :: broken -> broken = 0; goto release
@@ -1968,10 +2126,9 @@ released:
         fi;
 #endif
 #ifdef LATE
-        /* What a late statement changes it looks for where that moves it: first what is sole, then what it was lowered to;
-         * first what is counted, then what was upgraded. */
+        /* After a lost reply to `lower` it looks for a sole hold, then for what that was lowered to. */
         if
-        :: !got && !given_up && has != UPGRADES -> given_up = 1; has = (has == SOLE -> SHARED : SOLE); goto release
+        :: WANT(s) == SOLE && !got && !given_up -> given_up = 1; has = (has == SOLE -> SHARED : SOLE); goto release
         :: else
         fi;
 #endif
@@ -1982,7 +2139,7 @@ released:
         :: true
         fi;
 #endif
-        d_step { knows[s] = 0; t = 0; given_up = 0; has = 0 }
+        d_step { knows[s] = 0; knows_up[s] = 0; u = 0; t = 0; given_up = 0; has = 0 }
         goto next_round
     }
 
@@ -1995,7 +2152,7 @@ give_up:
         if
         :: place[AT(HOME, s)] == g && !UP(HOME, s) ->
             d_step {
-                NO_ENTRY(HOME, s); due[s] = 1; knows[s] = 0; t = 0; given_up = 0; has = 0;
+                NO_ENTRY(HOME, s); due[s] = 1; knows[s] = 0; knows_up[s] = 0; u = 0; t = 0; given_up = 0; has = 0;
                 FLUSH
             }
             goto next_round
@@ -2012,7 +2169,8 @@ lost:
     atomic {
         !beating[s];
         d_step {
-            waiting[s] = 0; knows[s] = 0; notified[s] = 0; notified_token[s] = 0;
+            waiting[s] = 0; knows[s] = 0; knows_up[s] = 0; notified[s] = 0; notified_token[s] = 0;
+            LEAVE(FOUND);
             END_SESSION(s);
             due[s] = 1
         }
@@ -2025,12 +2183,13 @@ killed:
     close_fence();
 #endif
     d_step {
-        waiting[s] = 0; knows[s] = 0; notified[s] = 0; notified_token[s] = 0; trust[s] = 0; dead[s] = 1
+        waiting[s] = 0; knows[s] = 0; knows_up[s] = 0; notified[s] = 0; notified_token[s] = 0; trust[s] = 0; dead[s] = 1;
+        LEAVE(FOUND)
     }
 
 finished:
     skip;
-    d_step { g = 0; t = 0; got = 0; whom = 0; attempt = 0; rounds = 0; connected = 0; repeated = 0; has = 0;
+    d_step { g = 0; u = 0; t = 0; got = 0; whom = 0; attempt = 0; rounds = 0; connected = 0; repeated = 0; has = 0;
              given_up = 0; broken = 0 }
 }
 
@@ -2038,7 +2197,7 @@ finished:
 /* --- a request for two names of any kind: all or none -------------------------------------------- */
 
 /* One name of multi_take, in the snapshot. */
-#define FITS_SNAPSHOT(l) (WEIGHT(l, s) == SOLE -> FREE(l) : (sole[l] == 0 && used[l] + WEIGHT(l, s) <= ROOM))
+#define FITS_SNAPSHOT(l) (WEIGHT(l, s) == SOLE -> FREE(l) : (sole[l] == 0 && HAS_ROOM(l, WEIGHT(l, s))))
 #define BEFORE_MINE(l, c) (STANDING(l, c) && ticket[AT(l, c)] < ticket[AT(l, s)])
 #define IN_TURN(l) (queued -> (ticket[AT(l, s)] != 0 && !ANY(l, BEFORE_MINE)) : !ANY(l, STANDING))
 
@@ -2057,7 +2216,7 @@ inline lock_row(x_l) {
         atomic {
             LOCKABLE(x_l);
             if
-            :: sole[x_l] == 0 && used[x_l] + WEIGHT(x_l, s) <= ROOM -> row_locked[x_l] = 1; mine[x_l] = 1
+            :: sole[x_l] == 0 && HAS_ROOM(x_l, WEIGHT(x_l, s)) -> row_locked[x_l] = 1; mine[x_l] = 1
             :: else -> got = 0
             fi
         }
@@ -2327,7 +2486,7 @@ proctype crash() {
         i = 1;
         do
         :: i <= CLIENTS ->
-            there[i] = d_there[i]; ended[i] = d_ended[i]; ticket[i] = d_ticket[i]; place[i] = d_place[i];
+            there[i] = d_there[i]; ended[i] = d_ended[i]; ticket[i] = d_ticket[i]; place[i] = d_place[i]; base[i] = d_base[i];
             more[i] = d_more[i]; hold[i] = d_hold[i]; hgrant[i] = d_hgrant[i]; htoken[i] = d_htoken[i];
             deadline[i] = d_deadline[i]; over[i] = d_over[i];
             hold_locked[i] = 0; hold_shared[i] = 0; fmode[i] = 0;
@@ -2344,7 +2503,7 @@ proctype crash() {
  * first. */
 proctype upkeep(byte s) {
     STATEMENT;
-    byte held, row;
+    byte held, row, up;
     bit freed, stray, doubtful;
     byte whom;
 end:
@@ -2354,7 +2513,7 @@ compare:
     d_step {
         held = (mode[AT(HOME, s)] != 0 -> knows[s] : 0);
         if
-        :: trust[s] && ticket[AT(HOME, s)] != 0 && place[AT(HOME, s)] != knows[s] ->
+        :: trust[s] && ticket[AT(HOME, s)] != 0 && place[AT(HOME, s)] != (UP(HOME, s) -> knows_up[s] : knows[s]) ->
             NO_ENTRY(HOME, s); due[s] = 1;
             FLUSH
         :: else
@@ -2362,10 +2521,12 @@ compare:
     }
     d_step {
         row = ((trust[s] && present[HOME] && sole[HOME] == s) -> grant[HOME] : 0);
-        row = ((trust[s] && row == 0 && hold[AT(HOME, s)] != 0) -> hgrant[AT(HOME, s)] : row)
+        row = ((trust[s] && row == 0 && hold[AT(HOME, s)] != 0) -> hgrant[AT(HOME, s)] : row);
+        up = ((trust[s] && hold[AT(HOME, s)] != 0 && IS_UPGRADED(HOME)) -> grant[HOME] : 0)
     }
     d_step {
         stray = trust[s] && row != 0 && row != knows[s];
+        up = ((trust[s] && up != knows_up[s]) -> up : 0);
         doubtful = trust[s] && row != 0 && row == knows[s] && row != held
     }
 #ifndef WRONG_7     /* the rows are not compared, and the lost release is not repeated */
@@ -2382,13 +2543,21 @@ compare:
         fi
     :: else
     fi;
+    if
+    :: up != 0 -> end_upgrade(HOME, s, up, 0, 0, freed); due[s] = due[s] || freed
+    :: else
+    fi;
     atomic {
         LOCKABLE(HOME);
         d_step {
-            used[HOME] = used[HOME] - more[AT(HOME, s)];
-            due[s] = due[s] || more[AT(HOME, s)] != 0;
-            more[AT(HOME, s)] = 0;
-            check_sum(HOME)
+            if
+            :: more[AT(HOME, s)] != 0 ->
+                LESS(HOME, more[AT(HOME, s)]);
+                due[s] = 1;
+                more[AT(HOME, s)] = 0;
+                check_sum(HOME)
+            :: else
+            fi
         }
     }
 #endif
@@ -2397,7 +2566,7 @@ compare:
         :: held != 0 && row != held && mode[AT(HOME, s)] != 0 && knows[s] == held -> mode[AT(HOME, s)] = 0
         :: else
         fi;
-        held = 0; freed = 0; whom = 0
+        held = 0; freed = 0; whom = 0; up = 0
     }
 #ifndef WRONG_COMPARE_ONCE  /* known, but not held: a release may have been in flight */
     if
@@ -2451,7 +2620,7 @@ proctype reaper() {
             do
             :: s <= CLIENTS ->
                 if
-                :: SWEEPABLE(HOME, s) && LOCKABLE(HOME) -> used[HOME] = used[HOME] - hold[AT(HOME, s)]; NO_HOLD(HOME, s)
+                :: SWEEPABLE(HOME, s) && LOCKABLE(HOME) -> LESS(HOME, hold[AT(HOME, s)]); NO_HOLD(HOME, s)
                 :: else
                 fi;
                 if
@@ -2549,15 +2718,15 @@ proctype reaper() {
 #ifndef VICTIM
 #define VICTIM 1
 #endif
-/* An operator ends what VICTIM has, or asks for it: hold first, then the row if it names that grant, then the session, in
- * one transaction. Belief in it ends with a forced end as well (its one exception); one that is asked for is given up before
- * its deadline passes. */
+/* An operator ends what VICTIM has, or asks for it: its hold alone, also if that is upgraded, or the sole holder in the row;
+ * then the session, in one transaction. Belief in it ends with a forced end as well (its one exception); a client gives up
+ * what is asked for before its deadline passes. */
 proctype operator_() {
     STATEMENT;
-    bit base;
+    bit counted;
     if
     :: atomic { hold[AT(HOME, VICTIM)] != 0 && !hold_locked[AT(HOME, VICTIM)] && hold_shared[AT(HOME, VICTIM)] == 0 ->
-                hold_locked[AT(HOME, VICTIM)] = 1; base = 1 }
+                hold_locked[AT(HOME, VICTIM)] = 1; counted = 1 }
     :: hold[AT(HOME, VICTIM)] == 0 && sole[HOME] == VICTIM
     :: true -> goto away
     fi;
@@ -2565,19 +2734,19 @@ proctype operator_() {
         LOCKABLE(HOME) || !(sole[HOME] == VICTIM);
         d_step {
 #ifdef FORCE
-            over[AT(HOME, VICTIM)] = base;
+            over[AT(HOME, VICTIM)] = counted;
             row_over[HOME] = sole[HOME] == VICTIM;
             if
-            :: base || sole[HOME] == VICTIM -> taken_away[VICTIM] = 1; mode[AT(HOME, VICTIM)] = 0
+            :: counted || sole[HOME] == VICTIM -> taken_away[VICTIM] = 1; mode[AT(HOME, VICTIM)] = 0
             :: else
             fi;
 #else
-            deadline[AT(HOME, VICTIM)] = base;
+            deadline[AT(HOME, VICTIM)] = counted;
             row_deadline[HOME] = sole[HOME] == VICTIM;
 #endif
             hold_locked[AT(HOME, VICTIM)] = 0;
-            ok = base || sole[HOME] == VICTIM;
-            base = 0;
+            ok = counted || sole[HOME] == VICTIM;
+            counted = 0;
             FLUSH
         }
     }
@@ -2690,7 +2859,10 @@ init {
             do
             :: s <= CLIENTS -> there[s] = 1; expires[s] = FAR; trust[s] = 1; knows[s] = 8 * s + 1; s++
             :: else -> break
-            od
+            od;
+#ifdef QUEUED
+            ticket[1] = 1; place[1] = 10; base[1] = 9; knows_up[1] = 10; knows[2] = 0; due[2] = 1
+#endif
         }
 #endif
 #ifdef SEVERAL

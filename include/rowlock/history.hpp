@@ -40,8 +40,9 @@ enum class history_kind : unsigned char {
     session_opened,   ///< a client opened it
     session_ended,    ///< by its client, or by the client that reclaimed its leases
     session_expired,  ///< it was not renewed in time
-    renewed,  ///< the hold goes on with a greater token: `rowlock renew`, or a retained lease
-    asked,    ///< its release was asked for: a request that changed who, why or until when
+    renewed,   ///< the hold goes on with a greater token: `rowlock renew`, or a retained lease
+    asked,     ///< its release was asked for: a request that changed who, why or until when
+    upgraded,  ///< a hold of a shared_mutex is exclusive from now on, with this token
 };
 /// The name of the enumerator, such as "granted".
 [[nodiscard]] const char* to_string(history_kind kind) noexcept;
@@ -93,13 +94,12 @@ struct history_record {
     /// Of a hold of a semaphore or shared_mutex after the change, of a queue entry, or the
     /// capacity.
     std::int64_t permits = 0;
-    rowlock::grant_id base{};  ///< of what an upgrade added: the grant id of its hold
     /// What the tables said of the hold when the record was read.
     hold_now now = hold_now::gone;
     /// Since when it has been over, if its session or its deadline passed.
     std::optional<std::chrono::sys_time<std::chrono::microseconds>> over_since;
-    /// The mode that a hold or a queue entry of a shared_mutex has by its permits. An upgrade adds
-    /// a hold that counts as exclusive.
+    /// The mode that a hold or a queue entry of a shared_mutex has by its permits. The entry of an
+    /// upgrade counts as exclusive.
     [[nodiscard]] std::optional<lock_mode> mode() const noexcept;
 };
 

@@ -21,7 +21,6 @@ struct reclaimed_holds;
 namespace detail {
 struct grant;
 struct grant_of;
-class mode_grants;
 }  // namespace detail
 
 /// Another client's request for a release, for people. Text comes from other programs: escape it
@@ -135,7 +134,6 @@ private:
     friend class semaphore;
     friend class shared_mutex;
     friend reclaimed_holds reclaim_all(client& locks);
-    friend class detail::mode_grants;
     friend struct detail::grant_of;
     friend class mode_lease;
     friend class multi_lease;

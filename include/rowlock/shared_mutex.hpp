@@ -24,7 +24,6 @@ namespace rowlock {
 
 namespace detail {
 class mode_holds;
-class mode_grants;
 }  // namespace detail
 
 /// Options of a hold of a shared_mutex.
@@ -71,21 +70,18 @@ public:
     explicit operator bool() const noexcept { return held(); }  ///< held()
     /// As lease::remaining().
     [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
-    /// As lease::lost(). Take the token again after an upgrade: the earlier one does not report
-    /// that what the upgrade brought was lost alone, by an operator.
+    /// As lease::lost().
     [[nodiscard]] std::stop_token lost() const;
     /// As lease::release_requested() and lease::release_request(). Threads of a client that share a
-    /// grant (mode_options::reader_linger) share its requests. An upgrade of a hold whose release
-    /// was requested fails, and the hold is lost.
+    /// grant (mode_options::reader_linger) share its requests. They stand if the hold is upgraded.
     [[nodiscard]] std::stop_token release_requested() const;
     /// As lease::release_request().
     [[nodiscard]] std::optional<rowlock::release_request> release_request() const;
-    /// Releases it. One round trip (two on MySQL/MariaDB), after an upgrade twice as many, and some
-    /// to serve waiters if there were any lately. Errors as lease::release().
+    /// Releases it, upgraded or not. One round trip (two on MySQL/MariaDB), and some to serve
+    /// waiters if there were any lately. Errors as lease::release().
     void release();
 
-    /// As lease::extend(), of a hold with a max_duration. Five round trips, after an upgrade twice
-    /// as many.
+    /// As lease::extend(), of a hold with a max_duration. Five round trips.
     void extend(std::chrono::milliseconds duration);
 
     /// Makes an upgradeable hold exclusive: waits until the readers have left, before all waiters;
@@ -115,12 +111,13 @@ public:
     }
 
     /// Goes to a weaker mode without a moment in which the lock is free, and lets waiters in that
-    /// fit now. Does nothing if this is the mode. Two or three round trips, and some to serve
-    /// waiters if there were any lately. Not while a transaction of yours has it fenced: it would
-    /// wait for that.
-    /// @throws error errc::invalid_options for a stronger mode; errc::lock_lost, errc::not_owner as
-    /// above. After any other error this hold is one of the weaker mode, which the database learns
-    /// of with the next upgrade, downgrade or release.
+    /// fit now. Does nothing if this is the mode. Up to five round trips, and some to serve waiters
+    /// if there were any lately. Not while a transaction of yours has it fenced: it would wait for
+    /// that.
+    /// @throws error errc::invalid_options for a stronger mode; errc::lock_lost,
+    /// errc::not_owner as above. After any other error this hold is one of the weaker mode, or of
+    /// the mode from before its upgrade if that is weaker still: see mode(). The database learns of
+    /// that with the next upgrade, downgrade or release.
     void downgrade(lock_mode to);
 
     /// The session that holds it.
@@ -130,14 +127,15 @@ public:
 
 private:
     friend class shared_mutex;
-    friend reclaimed_holds reclaim_all(client& locks);
     friend struct detail::grant_of;
 
-    mode_lease(lease hold, lock_mode mode);
-    explicit mode_lease(std::unique_ptr<detail::mode_grants> grants) noexcept;
+    explicit mode_lease(std::shared_ptr<detail::grant> granted) noexcept;
     bool upgrade_until(std::chrono::steady_clock::time_point until, const std::stop_token& stop);
+    [[nodiscard]] detail::grant& require_grant() const;
+    void require_held() const;
+    [[nodiscard]] std::shared_ptr<detail::engine> tell_weaker_mode() const;
 
-    std::unique_ptr<detail::mode_grants> grants_{};
+    lease hold_{};
 };
 
 /// Snapshot of a shared_mutex.
@@ -152,10 +150,12 @@ struct shared_mutex_info {
 /// A holder of a shared_mutex, for people. Text comes from other programs: escape it for a
 /// terminal.
 struct mode_holder {
-    holder_info who{};            ///< the holder of the hold
-    fencing_token token{};        ///< of its latest grant
-    lock_mode mode{};             ///< of the hold
-    fencing_token first_token{};  ///< of its first grant: another one if it was upgraded since
+    holder_info who{};      ///< the holder of the hold
+    fencing_token token{};  ///< of its latest grant
+    lock_mode mode{};       ///< of the hold
+    /// From before its upgrade: another one if it is upgraded. A hold that went from `shared` to
+    /// `upgradeable` by an upgrade has none from before that.
+    fencing_token first_token{};
 };
 
 /// A waiter for a shared_mutex, for people.

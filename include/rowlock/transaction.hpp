@@ -115,8 +115,7 @@ void fence(sql::connection& db, const multi_lease& held, const fence_options& op
 void fence(sql::connection& db, const permits& held, const fence_options& options = {});
 
 /// A shared_mutex, in any mode: until the end of the transaction no other client holds it in a mode
-/// that this one excludes. Any number of shared holders may be fenced at a time. One round trip for
-/// the hold, and one for an upgrade.
+/// that this one excludes. Any number of shared holders may be fenced at a time.
 void fence(sql::connection& db, const mode_lease& held, const fence_options& options = {});
 /// The calling thread's hold.
 /// @throws error errc::not_owner if the thread has not locked it

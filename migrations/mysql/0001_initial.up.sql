@@ -55,6 +55,8 @@ create table if not exists rowlock_session (
 --                 capacity` is null, a queue that stops
 --   capacity      how many permits a semaphore has; null: the lock is none, and its counted holds are modes
 --   grant_id      random, made by the client: identifies one grant
+--                 without a sole holder: of an upgrade. The one counted hold has all of the lock then; a client that
+--                 reclaims that hold adds 1
 --   thread, note  of the holder, for display
 --   acquired_at   when it was granted, for display and for policies
 --   changed_at    latest grant or release; the reaper judges idleness by it
@@ -137,7 +139,6 @@ create table if not exists rowlock_ticket (
 --   thread, note    of the holder, for display
 --   acquired_at     when it was granted, for display and for policies
 --   deadline        the hold ends then, heartbeats or not; null = never
---   base            of an upgrade: the grant_id of the hold that it makes exclusive; it is nothing without it
 --   requested       1: another client has asked for the release of this hold; its deadline is no later than its
 --                   session's end
 --   asked_by, reason  who asks, and why, for display
@@ -151,7 +152,6 @@ create table if not exists rowlock_hold (
     note varchar(1000) null,
     acquired_at bigint not null,
     deadline bigint null,
-    base bigint null,
     requested smallint not null default 0,
     asked_by varchar(1000) null,
     reason varchar(1000) null,

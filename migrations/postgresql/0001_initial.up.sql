@@ -65,6 +65,8 @@ create table rowlock_session (
 --                 capacity` is null, a queue that stops
 --   capacity      how many permits a semaphore has; null: the lock is none, and its counted holds are modes
 --   grant_id      random, made by the client: identifies one grant
+--                 without a sole holder: of an upgrade. The one counted hold has all of the lock then; a client that
+--                 reclaims that hold adds 1
 --   thread, note  of the holder, for display
 --   acquired_at   when it was granted, for display and for policies
 --   changed_at    latest grant or release; the reaper judges idleness by it
@@ -158,7 +160,6 @@ create index on rowlock_ticket (session, thread);
 --   thread, note    of the holder, for display
 --   acquired_at     when it was granted, for display and for policies
 --   deadline        the hold ends then, heartbeats or not; null = never
---   base            of an upgrade: the grant_id of the hold that it makes exclusive; it is nothing without it
 --   requested       1: another client has asked for the release of this hold; its deadline is no later than its
 --                   session's end
 --   asked_by, reason  who asks, and why, for display
@@ -172,7 +173,6 @@ create table rowlock_hold (
     note text,
     acquired_at timestamptz not null,
     deadline timestamptz,
-    base bigint,
     requested smallint not null default 0,
     asked_by text,
     reason text,

@@ -59,7 +59,6 @@ json to_json(const history_record& one) {
     add_id(object, "grant_id", one.grant_id);
     add_id(object, "ticket", one.ticket);
     add_id(object, "previous_session", one.previous_session);
-    add_id(object, "base", one.base);
     if (one.ends_at) object["ends_at"] = utc(*one.ends_at);
     add_text(object, "owner", one.owner);
     add_text(object, "host", one.host);

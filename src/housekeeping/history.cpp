@@ -19,10 +19,11 @@ constexpr std::chrono::seconds whole_reading{60};
 
 using micros_time = std::chrono::sys_time<std::chrono::microseconds>;
 
-constexpr std::array names{
-    "granted", "handed_over",    "taken_over",    "reclaimed",       "released", "expired",
-    "forced",  "downgraded",     "capacity_set",  "deleted",         "altered",  "queued",
-    "left",    "session_opened", "session_ended", "session_expired", "renewed",  "asked"};
+constexpr std::array names{"granted",      "handed_over",    "taken_over",    "reclaimed",
+                           "released",     "expired",        "forced",        "downgraded",
+                           "capacity_set", "deleted",        "altered",       "queued",
+                           "left",         "session_opened", "session_ended", "session_expired",
+                           "renewed",      "asked",          "upgraded"};
 
 /// A kind that a later rowlock recorded reads as `altered`.
 history_kind kind_named(std::string_view text) {
@@ -69,9 +70,8 @@ history_record read_row(const sql::result& rows, std::size_t row) {
                                                                : history_of::semaphore;
     }
     one.permits = number(18);
-    one.base = grant_id{number(19)};
-    one.reason = text(20);
-    read_state(one, rows.maybe_integer(row, 21));
+    one.reason = text(19);
+    read_state(one, rows.maybe_integer(row, 20));
     return one;
 }
 

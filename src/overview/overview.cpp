@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <tuple>
 #include <utility>
 
 namespace rowlock::overview {
@@ -94,7 +93,6 @@ private:
     void read_holds(const char* statement) {
         const auto rows = rows_of(statement);
         const bool counted = rows.columns() > columns_of_lease;
-        std::vector<std::tuple<lock*, grant_id, fencing_token>> upgrades;
         for (std::size_t row = 0; row < rows.rows(); ++row) {
             const kind of = counted ? kind_at(rows, row, 15) : kind::lease;
             auto one = party_at<holder>(rows, row);
@@ -104,19 +102,7 @@ private:
             one.reason = text_at(rows, row, 13);
             one.token = fencing_token{sql::shown_integer(rows, row, 14)};
             if (counted) set_permits(one, of, sql::shown_integer(rows, row, 16));
-            auto& in = lock_of(of, text_at(rows, row, 0));
-            if (counted && !rows.is_null(row, 17)) {
-                upgrades.emplace_back(&in, grant_id{sql::shown_integer(rows, row, 17)}, one.token);
-            } else {
-                in.holds.push_back(std::move(one));
-            }
-        }
-        // An upgrade is a row of its own, and no hold of its own.
-        for (const auto& [in, base, token] : upgrades) {
-            const auto at = std::ranges::find(in->holds, base, &holder::grant_id);
-            if (at == in->holds.end()) continue;
-            at->mode = rowlock::to_string(lock_mode::exclusive);
-            at->token = token;
+            lock_of(of, text_at(rows, row, 0)).holds.push_back(std::move(one));
         }
     }
 

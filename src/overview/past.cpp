@@ -78,19 +78,8 @@ private:
             default:
                 break;
         }
-        if (one.base != grant_id{}) return take_upgrade(one);
         if (one.of == history_of::lease) return take_lease(one);
         if (one.kind != deleted) take_permits(one);
-    }
-
-    /// What an upgrade adds is no hold of its own; its hold ends with records of its own.
-    void take_upgrade(const history_record& one) {
-        if (one.kind != granted) return;
-        const auto index = found_or_cut(one, one.base);
-        if (last_[index] == nullptr) last_[index] = &one;
-        auto& hold = holds_[index];
-        hold.token = one.token;
-        hold.mode = lock_mode::exclusive;
     }
 
     void take_lease(const history_record& one) {

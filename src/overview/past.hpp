@@ -41,7 +41,7 @@ struct asked_release {
     std::string db_user{};
 };
 
-/// One hold. What an upgrade adds to it belongs to it.
+/// One hold, upgraded or not.
 struct past_hold {
     history_of of = history_of::lease;
     std::string name{};

@@ -189,7 +189,6 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
     if (speaks == sql::dialect::postgresql) {
         auto take = permit;
         for (const int each : {1, 0}) add(take, each);
-        add(take, none);
         all.insert({"take_permits", {before::counted, same(take)}});
         all.insert({"take_permits_together",
                     {before::counted,
@@ -197,7 +196,6 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
         all.insert({"grant_counted", {before::permits_waited, same({"job"})}});
     } else {
         auto insert = permit;
-        add(insert, none);
         add(insert, 0);
         all.insert({"insert_permit", {before::counted, same(insert)}});
     }

@@ -435,13 +435,23 @@ TEST_CASE("modes are recorded: upgrades, downgrades, and holds of dead sessions"
         held.upgrade();
         held.downgrade(lock_mode::shared);
         held.release();
-        CHECK(kinds(database, "page") == "granted granted released downgraded released");
+        CHECK(kinds(database, "page") == "granted upgraded downgraded downgraded released");
         const auto all = past(database, "page");
         CHECK(all[0].of == history_of::shared_mutex);
         CHECK(all[0].mode() == lock_mode::upgradeable);
         CHECK(all[1].mode() == lock_mode::exclusive);
+        CHECK(all[1].grant_id == all[0].grant_id);
+        CHECK(all[1].token > all[0].token);
+        CHECK(all[2].mode() == lock_mode::upgradeable);
         CHECK(all[3].mode() == lock_mode::shared);
         CHECK(all[4].mode() == lock_mode::shared);
+        {
+            auto grown = shared_mutex{locks, "grown"}.acquire(lock_mode::shared);
+            REQUIRE(grown.try_upgrade());
+            grown.downgrade(lock_mode::upgradeable);
+        }
+        CHECK(kinds(database, "grown") == "granted upgraded downgraded released");
+        CHECK(past(database, "grown")[2].mode() == lock_mode::upgradeable);
         {
             client vanishing{database.source(), database.options()};
             shared_mutex theirs{vanishing, "page"};

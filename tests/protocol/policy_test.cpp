@@ -115,7 +115,7 @@ TEST_CASE("a lease is overdue past its policy, while it is held and nobody asked
     }
 }
 
-TEST_CASE("a hold of permits is overdue likewise, and what an upgrade added to it is not") {
+TEST_CASE("a hold of permits is overdue likewise") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const policy_protocol policies{database.statements()};
         const auto semaphores = protocol::make_semaphore_protocol(database.statements());
@@ -147,7 +147,6 @@ TEST_CASE("a hold of permits is overdue likewise, and what an upgrade added to i
         hold("api", 1, 13);  // past its deadline
         hold("api", 2, 14);  // of an expired session
         hold("api", 3, 15);  // of one that has ended
-        hold("api", 1, 16);  // of an upgrade
         hold("api", 1, 17);  // asked for within a time
         hold("free of it", 1, 20);
         hold("patient", 1, 21);
@@ -157,7 +156,6 @@ TEST_CASE("a hold of permits is overdue likewise, and what an upgrade added to i
         database.run("update rowlock_hold set asked_by = 'a client' where grant_id = 17");
         database.run("update rowlock_hold set deadline = " + now_of(database) +
                      " where grant_id = 13");
-        database.run("update rowlock_hold set base = 10 where grant_id = 16");
         database.run("update rowlock_session set expires_at = opened_at where id = 2");
         hand.end(session_id{3});
         age(database, "hold");

@@ -6,6 +6,7 @@
 #include "coordination/protocol/semaphore/semaphore_protocol.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
+#include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
 #include <rowlock/rowlock.hpp>
@@ -18,6 +19,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 using namespace rowlock;
@@ -25,6 +28,7 @@ using namespace std::chrono_literals;
 using outcome = protocol::attempt::outcome;
 using protocol::counter_kind;
 using protocol::permits_for;
+using support::interception;
 using support::kind_of;
 using support::lock_database;
 using support::protocol_connection;
@@ -614,5 +618,281 @@ TEST_CASE("a cycle through a mode and a lease needs callers whose limits have no
             CHECK(cycles() == 0);
             set("null");
         }
+    }
+}
+
+// --- upgrades: the row names them, and they end with their hold ---
+
+namespace {
+
+std::int64_t upgrades_of(lock_database& database) {
+    return database.number(
+        "select count(*) from rowlock_lock where session is null and grant_id is not null");
+}
+
+std::string lock_in_share(const lock_database& database, std::int64_t grant) {
+    const bool postgresql = database.speaks() == sql::dialect::postgresql;
+    return "select 1 from rowlock_hold where name = 'page' and grant_id = " +
+           std::to_string(grant) + (postgresql ? " for share" : " lock in share mode");
+}
+
+}  // namespace
+
+TEST_CASE("beside an upgraded hold there is room for nobody, in the queue and past it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.took(one, 11, upgradeable));
+        REQUIRE(page.upgraded(one, 12, upgradeable, 11));
+        CHECK(upgrades_of(database) == 1);
+        for (const auto mode : {shared, upgradeable, exclusive}) {
+            CHECK(page.take(two, 21, mode) == outcome::held);
+        }
+        CHECK(page.hand().acquire("page", two, grant_id{22}, {}).what == outcome::held);
+        page.wait(two, 23, shared);
+        CHECK(page.grant_next().empty());
+        CHECK(page.give(one, 12));  // the upgrade alone
+        CHECK(upgrades_of(database) == 0);
+        CHECK(page.grant_next() == ids{23});
+        CHECK(page.counts());
+    }
+}
+
+TEST_CASE("whatever ends a hold ends its upgrade") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.took(one, 11, upgradeable));
+        REQUIRE(page.upgraded(one, 12, upgradeable, 11));
+        SUBCASE("a release") {
+            CHECK(page.give(one, 11));
+        }
+        SUBCASE("a release by the batch") {
+            const std::vector<protocol::own_hold> holds{{grant_id{11}, permits_for(upgradeable)}};
+            CHECK(page.protocol().release_together(page.db(), "page", one, holds, soon()) ==
+                  std::vector{true});
+        }
+        SUBCASE("the end of its session") {
+            page.hand().end(one);
+            CHECK(page.protocol().sweep(page.db(), "page", soon()) == permits_for(upgradeable));
+        }
+        SUBCASE("an operator, by the token of the upgrade") {
+            const auto upgrade =
+                page.protocol().served(page.db(), "page", one, grant_id{12}, soon());
+            std::optional<protocol::hold_id> whom;
+            CHECK(page.protocol().force_release(page.db(), "page", upgrade.value().token, "", whom,
+                                                soon()));
+            CHECK(page.protocol().sweep(page.db(), "page", soon()) == permits_for(upgradeable));
+        }
+        CHECK_FALSE(page.protocol().served(page.db(), "page", one, grant_id{12}, soon()));
+        CHECK(upgrades_of(database) == 0);
+        CHECK(page.took(two, 21, shared));
+        CHECK(page.took(two, 22, upgradeable));
+        CHECK(page.counts());
+    }
+}
+
+// The control is the number that is used: it is the same again.
+TEST_CASE(
+    "an upgrade whose hold gave way to another of that weight after the look is not granted") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.took(one, 11, upgradeable));
+        interception network;
+        const auto db = network.wrap(database.source()).connect(soon());
+        bool done = false;
+        const auto change_hands = [&] {
+            CHECK(page.give(one, 11));
+            CHECK(page.took(two, 21, upgradeable));
+        };
+        // SQLite: before the transaction, which is the only writer.
+        const bool sqlite = database.speaks() == sql::dialect::sqlite;
+        bool looked = false;
+        network.before([&](std::string_view what) {
+            if (what == "next_waiter") looked = true;
+            const bool writes = what == "upgrade_lock" || (sqlite && what.starts_with("begin"));
+            if (writes && (looked || what == "upgrade_lock") && !std::exchange(done, true)) {
+                change_hands();
+            }
+        });
+        SUBCASE("by an attempt, and nobody takes its place") {
+            network.before([&](std::string_view what) {
+                if (what == "upgrade_lock") CHECK(page.give(one, 11));
+            });
+            const auto tried =
+                page.protocol().acquire(*db, page_lock::upgrade(one, 12, upgradeable, 11), soon());
+            CHECK(tried.what == outcome::contested);
+            CHECK(upgrades_of(database) == 0);
+            REQUIRE(page.took(two, 21, upgradeable));
+        }
+        SUBCASE("by an attempt") {
+            const auto tried =
+                page.protocol().acquire(*db, page_lock::upgrade(one, 12, upgradeable, 11), soon());
+            CHECK(tried.what == outcome::contested);
+        }
+        SUBCASE("from the queue") {
+            page.wait_for_upgrade(one, 12, 11);
+            if (database.speaks() != sql::dialect::postgresql) {
+                CHECK(support::serve_all(page.queue(), *db, "page", soon()).empty());
+            } else {
+                // One statement looks and grants: it waits for the row with its old snapshot.
+                const page_lock other{database};
+                const auto serve_around = [&](const std::vector<std::string>& changes) {
+                    database.run("begin");
+                    database.run("delete from rowlock_hold where grant_id = 11");
+                    database.run("update rowlock_lock set used = 0 where name = 'page'");
+                    auto serves =
+                        std::async(std::launch::async, [&] { return other.grant_next(); });
+                    CHECK(support::waiting_for_rows(page.db(), database.prefix()));
+                    for (const auto& each : changes) database.run(each);
+                    database.run("commit");
+                    CHECK(serves.get().empty());
+                    CHECK(upgrades_of(database) == 0);
+                };
+                SUBCASE("and nobody takes its place") {
+                    serve_around({});
+                    CHECK(page.took(two, 21, upgradeable));
+                }
+                SUBCASE("and another takes its place") {
+                    serve_around(
+                        {"update rowlock_lock set used = 1000000000, token = token + 1 "
+                         "where name = 'page'",
+                         "insert into rowlock_hold (name, grant_id, session, weight, token, "
+                         "acquired_at) values ('page', 21, 2, 1000000000, 2, "
+                         "clock_timestamp())"});
+                }
+            }
+        }
+        CHECK(database.number("select used from rowlock_lock") == permits_for(upgradeable));
+        CHECK(upgrades_of(database) == 0);
+        CHECK(page.took(two, 22, shared));
+        CHECK(page.counts());
+    }
+}
+
+TEST_CASE("the reaper ends an upgrade without a hold, which should never be") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        page.make();
+        database.run("update rowlock_lock set grant_id = 12 where name = 'page'");
+        CHECK(page.take(two, 21, shared) == outcome::held);
+        (void)reap(database.source());
+        CHECK(upgrades_of(database) == 0);
+        CHECK(page.took(two, 22, shared));
+    }
+}
+
+TEST_CASE("an upgrade that comes late, behind its end and another, changes nothing") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.took(one, 11, upgradeable));
+        interception network;
+        const auto db = network.wrap(database.source()).connect(soon());
+        network.before([&](std::string_view what) {
+            if (what != "upgrade_lock") return;
+            CHECK(page.upgraded(one, 13, upgradeable, 11));
+            CHECK(page.give(one, 13));
+        });
+        CHECK(page.protocol()
+                  .acquire(*db, page_lock::upgrade(one, 12, upgradeable, 11), soon())
+                  .what == outcome::contested);
+        CHECK(upgrades_of(database) == 0);
+    }
+}
+
+TEST_CASE("the end of an upgrade that comes late ends no later one, nor one that was reclaimed") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        const auto ends = [&](std::int64_t upgrade) {
+            return page.protocol().end_upgrade(page.db(), "page", grant_id{upgrade}, std::nullopt,
+                                               soon());
+        };
+        REQUIRE(page.took(one, 11, upgradeable));
+        REQUIRE(page.upgraded(one, 12, upgradeable, 11));
+        CHECK(ends(12));
+        REQUIRE(page.upgraded(one, 13, upgradeable, 11));
+        CHECK_FALSE(ends(12));
+        CHECK(upgrades_of(database) == 1);
+        page.hand().end(one);
+        page.protocol().reclaim(page.db(), one, two, soon());
+        CHECK_FALSE(ends(13));
+        const auto held = page.protocol().permits_of(page.db(), two, soon());
+        REQUIRE(held.size() == 1);
+        CHECK(held[0].upgrade == grant_id{14});
+        CHECK(held[0].upgrade_token == held[0].token);
+        CHECK(page.take(two, 21, shared) == outcome::held);
+        CHECK(ends(14));
+        CHECK(page.took(two, 21, shared));
+        CHECK(page.counts());
+    }
+}
+
+TEST_CASE(
+    "an upgrade does not wait for a transaction that is fenced with its hold, the end of one that "
+    "was believed does") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const page_lock page{database};
+        const page_lock other{database};
+        page.open();
+        REQUIRE(page.took(one, 11, upgradeable));
+        database.run("begin");
+        database.run(lock_in_share(database, 11));
+        REQUIRE(page.upgraded(one, 12, upgradeable, 11));
+        CHECK(page.give(one, 12));  // nobody has believed in it: nor does this
+        REQUIRE(page.upgraded(one, 13, upgradeable, 11));
+        auto ends = std::async(std::launch::async, [&] {
+            return other.protocol().end_upgrade(other.db(), "page", grant_id{13}, std::nullopt,
+                                                soon());
+        });
+        CHECK(support::waiting_for_rows(page.db(), database.prefix()));
+        CHECK(upgrades_of(database) == 1);
+        // Hold first: it waits without the row.
+        CHECK_NOTHROW(page.hand().run("update " + database.prefix() +
+                                      "lock set thread = 'x' where name = 'page'"));
+        CHECK(page.take(two, 21, shared) == outcome::held);
+        database.run("commit");
+        CHECK(ends.get());
+        CHECK(page.took(two, 22, shared));
+    }
+}
+
+TEST_CASE(
+    "a hold that ends its upgrade has the weight that is wanted, and no late shrink lowers that") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const page_lock page{database};
+        page.open();
+        REQUIRE(page.took(one, 11, upgradeable));
+        const auto end_with = [&](std::int64_t upgrade, lock_mode to) {
+            return page.protocol().end_upgrade(page.db(), "page", grant_id{upgrade},
+                                               permits_for(to), soon());
+        };
+        interception network;
+        const auto db = network.wrap(database.source()).connect(soon());
+        int reads = 0;
+        bool late = false;
+        network.before([&](std::string_view what) {
+            if (what == "find_permits" && ++reads == 2) {  // that call begins anew
+                CHECK(database.number("select used from rowlock_lock") == permits_for(upgradeable));
+                CHECK(page.counts());
+                CHECK(page.take(two, 21, upgradeable) == outcome::held);
+            }
+            const bool writes = what.starts_with("shrink_permit") || what.starts_with("begin") ||
+                                what.starts_with("start transaction");
+            if (reads != 1 || !writes || std::exchange(late, true)) return;
+            CHECK(page.downgrade(one, 11, shared));
+            CHECK(page.upgraded(one, 12, shared, 11));
+            CHECK(end_with(12, upgradeable));
+        });
+        CHECK(page.protocol().shrink(*db, "page", one, grant_id{11}, 1, soon()));
+        CHECK(reads >= 2);
+        CHECK(page.used() == 1);
+        REQUIRE(page.upgraded(one, 13, shared, 11));
+        CHECK(end_with(13, shared));
+        CHECK(page.used() == 1);
+        CHECK(page.counts());
     }
 }

@@ -53,10 +53,9 @@ history_record of_session(int second, history_kind kind, int session, int expiry
     return one;
 }
 
-history_record with_mode(history_record one, std::int64_t permits, int base = 0) {
+history_record with_mode(history_record one, std::int64_t permits) {
     one.of = history_of::shared_mutex;
     one.permits = permits;
-    one.base = grant_id{base};
     return one;
 }
 
@@ -219,10 +218,9 @@ TEST_CASE("permits and shared modes of one name are held at once") {
 
 TEST_CASE("an upgrade belongs to its hold, which keeps the strongest mode that it had") {
     constexpr std::int64_t shared_permits = 1, upgradeable_permits = 1'000'000'000;
-    constexpr std::int64_t rest = 999'999'999;
+    constexpr std::int64_t exclusive_permits = 1'999'999'999;
     const auto all = holds({with_mode(begun(1, granted, 1, 11, 1), upgradeable_permits),
-                            with_mode(begun(2, granted, 1, 12, 2), rest, 11),
-                            with_mode(of_lease(3, released, 1, 12, 2), rest, 11),
+                            with_mode(of_lease(2, upgraded, 1, 11, 2), exclusive_permits),
                             with_mode(of_lease(3, downgraded, 1, 11, 1), shared_permits),
                             with_mode(of_lease(4, released, 1, 11, 1), shared_permits)});
     REQUIRE(all.size() == 1);
@@ -251,7 +249,7 @@ TEST_CASE("a hold whose beginning was cut off says so") {
     CHECK_FALSE(renewed_only[0].from.has_value());
 
     const auto upgrade =
-        holds({seen(with_mode(begun(2, granted, 1, 12, 2), 999'999'999, 11), hold_now::held)});
+        holds({seen(with_mode(of_lease(2, upgraded, 1, 11, 2), 1'999'999'999), hold_now::held)});
     REQUIRE(upgrade.size() == 1);
     CHECK(upgrade[0].grant_id == grant_id{11});
     CHECK(upgrade[0].is_held());

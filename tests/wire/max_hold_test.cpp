@@ -365,7 +365,7 @@ TEST_CASE("all that is overdue is asked for, however small the batches") {
         }
         age(database, "'a', 'b', 'c'", 2h);
         auto upgraded = index.acquire(upgradeable);
-        upgraded.upgrade();  // one hold, although it has two rows
+        upgraded.upgrade();
         age(database, "'api', 'page', 'index'", 2h, "hold");
         auto options = database.reaping(1h, 10min);
         SUBCASE("one at a time") {

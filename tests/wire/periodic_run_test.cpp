@@ -294,6 +294,22 @@ ROWLOCK_SIMULATED_CASE(
     CHECK(early == 0);
 }
 
+ROWLOCK_SIMULATED_CASE("a run whose lease is lost while its record is written does not begin",
+                       database) {
+    interception network;
+    client locks{network.wrap(database.source()), database.watchful()};
+    bool recorded = false;
+    network.after([&](std::string_view what) {
+        if (what == "begin_run") recorded = true;
+        if (what != "commit" || !std::exchange(recorded, false)) return;
+        database.run("update rowlock_session set ended = " +
+                     std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"});
+        REQUIRE(eventually([&] { return locks.stats().lost == 1; }));
+    });
+    CHECK(kind_of([&] { (void)periodic_run::begin(locks, "job", {.period = "a"}); }) ==
+          errc::lock_lost);
+}
+
 TEST_CASE("a run whose lease was broken does not begin, and does not end another") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;

@@ -77,9 +77,9 @@ TEST_CASE("PostgreSQL: a take without a flush behind it is lost in a crash (cont
         hand->open(session);
         const auto semaphores = protocol::make_semaphore_protocol(hand->statements());
         semaphores->set_capacity(hand->db(), "api", 100, soon());
-        const auto taken = sql::run(hand->db(), hand->statements()("take_permits"), soon(), "api",
-                                    session, grant_id{round}, 1, sql::value{}, sql::value{},
-                                    sql::value{}, 1, 0, sql::value{});
+        const auto taken =
+            sql::run(hand->db(), hand->statements()("take_permits"), soon(), "api", session,
+                     grant_id{round}, 1, sql::value{}, sql::value{}, sql::value{}, 1, 0);
         REQUIRE(taken.rows() == 1);
         server->kill();
         hand.reset();

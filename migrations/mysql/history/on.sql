@@ -32,6 +32,7 @@
 --                     expired       the reaper freed what had ended with its session or by its deadline
 --                     forced        the hold was ended by force; a lease's token was used up by that
 --                     asked         somebody asks for the release: a request that changes who, why or until when
+--                     upgraded      a hold of a shared_mutex is exclusive from now on, with this token
 --                     downgraded    a shared_mutex is held in a weaker mode from now on, with fewer permits
 --                     capacity_set  a semaphore has so many permits from now on
 --                     deleted       the reaper deleted the row; later tokens are greater
@@ -49,8 +50,7 @@
 --   note              of the hold; of one that was forced, who did it; of a request, who asks; of one at once also why
 --   reason            of a request, why
 --   permits           of a counted hold, after the change; waited for; or the capacity. Null: all of the lock. Of a
---                     shared_mutex they say the mode, as in rowlock_hold; an upgrade adds a hold that has the rest
---   base              of what an upgrade added, the grant_id of its hold
+--                     shared_mutex they say the mode, as in rowlock_hold
 --   db_user           who was logged in to the database
 create table if not exists rowlock_history (
     id bigint not null auto_increment primary key,
@@ -70,7 +70,6 @@ create table if not exists rowlock_history (
     note varchar(1000) null,
     db_user varchar(255) not null,
     permits bigint null,
-    base bigint null,
     reason varchar(1000) null,
     key rowlock_history_name (name, id)
 ) engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;
@@ -90,7 +89,8 @@ if new.session is not null then
             new.note, user())
 ; end if;
 
--- Counted holds, which have records of their own, raise the token of a row without a sole holder.
+-- Counted holds, which have records of their own, raise the token of a row without a sole holder. An upgrade of one sets
+-- grant_id; the end of its hold, or a change of its weight, is recorded with that.
 drop trigger if exists rowlock_history_lease;
 create trigger rowlock_history_lease after update on rowlock_lock for each row
 if new.session is null and (old.session is not null or new.token <> old.token
@@ -108,6 +108,13 @@ if new.session is null and (old.session is not null or new.token <> old.token
                 when new.acquired_at is not null then 'expired'
                 else 'released' end,
             new.name, new.token, old.session, old.grant_id, new.note, user())
+; elseif new.session is null and old.session is null and (new.grant_id is null) <> (old.grant_id is null) then
+    insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, db_user, permits)
+    select timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+               + timestampdiff(microsecond, now(6), sysdate(6)),
+           if(new.grant_id is null, 'downgraded', 'upgraded'), new.name, if(new.grant_id is null, h.token, new.token),
+           h.session, h.grant_id, h.deadline, h.note, user(), if(new.grant_id is null, h.weight, 1999999999)
+      from rowlock_hold h where h.name = new.name and not (new.grant_id is null and h.token = new.token)
 ; elseif new.session is not null and (not (new.session <=> old.session) or new.token <> old.token
      or not (new.grant_id <=> old.grant_id) or new.name <> old.name) then
     insert into rowlock_history (kind, at, name, token, session, grant_id, previous_session, ends_at,
@@ -202,7 +209,7 @@ if old.ended = 0 then
 drop trigger if exists rowlock_history_permit_granted;
 create trigger rowlock_history_permit_granted after insert on rowlock_hold for each row
 insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, owner, host, pid, program, note,
-                             db_user, permits, base)
+                             db_user, permits)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             'granted', new.name, new.token, new.session, new.grant_id, new.deadline,
@@ -210,20 +217,20 @@ insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, 
             (select s.host from rowlock_session s where s.id = new.session),
             (select s.pid from rowlock_session s where s.id = new.session),
             (select s.program from rowlock_session s where s.id = new.session),
-            new.note, user(), new.weight, new.base);
+            new.note, user(), new.weight);
 
 drop trigger if exists rowlock_history_permit;
 create trigger rowlock_history_permit after update on rowlock_hold for each row
 if new.session <> old.session or new.weight <> old.weight or new.token <> old.token or new.name <> old.name
    or new.grant_id <> old.grant_id or (new.deadline = 0 and not (old.deadline <=> 0)) then
     insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
-                                 owner, host, pid, program, note, db_user, permits, base)
+                                 owner, host, pid, program, note, db_user, permits)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             case
                 when new.session <> old.session then 'reclaimed'
                 when new.deadline = 0 then 'forced'
-                when new.weight < old.weight then 'downgraded'
+                when new.weight < old.weight or new.weight > old.weight and new.token > old.token then 'downgraded'
                 else 'altered' end,
             new.name, new.token, new.session, new.grant_id,
             case when new.session <> old.session then old.session end, new.deadline,
@@ -231,14 +238,14 @@ if new.session <> old.session or new.weight <> old.weight or new.token <> old.to
             (select s.host from rowlock_session s where s.id = new.session),
             (select s.pid from rowlock_session s where s.id = new.session),
             (select s.program from rowlock_session s where s.id = new.session),
-            new.note, user(), new.weight, new.base)
+            new.note, user(), new.weight)
 ; end if;
 
 drop trigger if exists rowlock_history_permit_ended;
 create trigger rowlock_history_permit_ended after delete on rowlock_hold for each row
 if not (old.deadline <=> 0) then
     insert into rowlock_history (kind, at, name, token, session, grant_id, ends_at, note, db_user,
-                                 permits, base)
+                                 permits)
     values (case
                 when old.deadline <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6))
@@ -247,7 +254,7 @@ if not (old.deadline <=> 0) then
             timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             old.name, old.token, old.session, old.grant_id, old.deadline, old.note, user(),
-            old.weight, old.base)
+            old.weight)
 ; end if;
 
 drop trigger if exists rowlock_history_capacity_made;
@@ -270,8 +277,7 @@ if new.capacity is not null and not (new.capacity <=> old.capacity) then
 
 -- Who asks for a release, why and until when. A request changes the row of the hold, under its lock: who asks, why, or
 -- the deadline. So each is recorded once, a repetition after a lost reply, which changes nothing, not again. Asked at
--- once: asked_by is NULL, and reason says who and why. What an upgrade added to a hold is asked for with it, and is not
--- recorded apart.
+-- once: asked_by is NULL, and reason says who and why.
 drop trigger if exists rowlock_history_asked;
 create trigger rowlock_history_asked after update on rowlock_lock for each row
 if new.asked_for = new.grant_id and new.grant_id = old.grant_id and new.session = old.session and new.token = old.token
@@ -287,7 +293,7 @@ if new.asked_for = new.grant_id and new.grant_id = old.grant_id and new.session 
 -- A deadline of 1 is set by who sweeps the hold of a session that has ended.
 drop trigger if exists rowlock_history_permit_asked;
 create trigger rowlock_history_permit_asked after update on rowlock_hold for each row
-if new.requested = 1 and new.base is null and new.grant_id = old.grant_id and new.session = old.session
+if new.requested = 1 and new.grant_id = old.grant_id and new.session = old.session
    and new.deadline > 1
    and not (old.requested = 1 and old.asked_by <=> new.asked_by and old.reason <=> new.reason
             and old.deadline <=> new.deadline) then

@@ -21,6 +21,7 @@
 --                     expired       the reaper freed what had ended with its session or by its deadline
 --                     forced        the hold was ended by force; a lease's token was used up by that
 --                     asked         somebody asks for the release: a request that changes who, why or until when
+--                     upgraded      a hold of a shared_mutex is exclusive from now on, with this token
 --                     downgraded    a shared_mutex is held in a weaker mode from now on, with fewer permits
 --                     capacity_set  a semaphore has so many permits from now on
 --                     deleted       the reaper deleted the row; later tokens are greater
@@ -38,8 +39,7 @@
 --   note              of the hold; of one that was forced, who did it; of a request, who asks; of one at once also why
 --   reason            of a request, why
 --   permits           of a counted hold, after the change; waited for; or the capacity. Null: all of the lock. Of a
---                     shared_mutex they say the mode, as in rowlock_hold; an upgrade adds a hold that has the rest
---   base              of what an upgrade added, the grant_id of its hold
+--                     shared_mutex they say the mode, as in rowlock_hold
 --   db_user           who was logged in to the database
 create table if not exists rowlock_history (
     id bigint generated always as identity primary key,
@@ -59,7 +59,6 @@ create table if not exists rowlock_history (
     note text,
     db_user text not null,
     permits bigint,
-    base bigint,
     reason text,
     unique (name, id)
 ) with (vacuum_truncate = off, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.05);
@@ -137,13 +136,15 @@ end $$;
 drop trigger if exists history_insert on rowlock_lock;
 create trigger history_insert after insert on rowlock_lock
 for each row when (new.session is not null) execute function rowlock_history_lease();
--- Counted holds, which have records of their own, raise the token of a row without a sole holder.
+-- Counted holds, which have records of their own, raise the token of a row without a sole holder, and their upgrades set
+-- its grant_id.
 drop trigger if exists history_update on rowlock_lock;
 create trigger history_update after update on rowlock_lock
 for each row when ((new.session is distinct from old.session or new.token <> old.token
                     or new.grant_id is distinct from old.grant_id or new.name <> old.name)
-                   and not (new.session is null and old.session is null and new.name = old.name and new.token > old.token
-                            and (old.used <> 0 or new.used <> 0 or new.capacity is not null)))
+                   and not (new.session is null and old.session is null and new.name = old.name
+                            and (new.token > old.token and (old.used <> 0 or new.used <> 0 or new.capacity is not null)
+                                 or new.token = old.token and new.grant_id is null)))
 execute function rowlock_history_lease();
 drop trigger if exists history_delete on rowlock_lock;
 create trigger history_delete after delete on rowlock_lock
@@ -171,12 +172,13 @@ begin
     if tg_op = 'DELETE' then hold = old; else hold = new; end if;
     -- The kind first, as above.
     insert into rowlock_history (kind, at, name, token, session, grant_id, previous_session, ends_at,
-                                 owner, host, pid, program, note, db_user, permits, base)
+                                 owner, host, pid, program, note, db_user, permits)
     select case
                when tg_op = 'INSERT' then 'granted'
                when tg_op = 'UPDATE' and begins then 'reclaimed'
                when tg_op = 'UPDATE' and new.deadline = 'epoch' then 'forced'
-               when tg_op = 'UPDATE' and new.weight < old.weight then 'downgraded'
+               when tg_op = 'UPDATE' and (new.weight < old.weight or new.weight > old.weight and new.token > old.token)
+                    then 'downgraded'
                when tg_op = 'UPDATE' then 'altered'
                when old.deadline <= clock_timestamp()
                     or not exists (select from rowlock_session m
@@ -185,8 +187,20 @@ begin
            clock_timestamp(), hold.name, hold.token, hold.session, hold.grant_id,
            case when begins and tg_op = 'UPDATE' then old.session end, hold.deadline,
            s.owner, s.host, s.pid, s.program, hold.note, session_user,
-           hold.weight, hold.base
+           hold.weight
       from (values (1)) as one left join rowlock_session s on begins and s.id = hold.session;
+    return null;
+end $$;
+
+-- An upgrade, or its end; the end of its hold, or a change of its weight, is recorded with that.
+create or replace function rowlock_history_upgrade() returns trigger language plpgsql
+set search_path from current as $$
+begin
+    insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, db_user, permits)
+    select clock_timestamp(), case when new.grant_id is null then 'downgraded' else 'upgraded' end, new.name,
+           case when new.grant_id is null then h.token else new.token end, h.session, h.grant_id, h.deadline, h.note,
+           session_user, case when new.grant_id is null then h.weight else 1999999999 end
+      from rowlock_hold h where h.name = new.name and not (new.grant_id is null and h.token = new.token);
     return null;
 end $$;
 
@@ -210,6 +224,10 @@ execute function rowlock_history_permit();
 drop trigger if exists history_delete on rowlock_hold;
 create trigger history_delete after delete on rowlock_hold
 for each row when (old.deadline is distinct from 'epoch') execute function rowlock_history_permit();
+drop trigger if exists history_upgrade on rowlock_lock;
+create trigger history_upgrade after update on rowlock_lock
+for each row when (new.session is null and old.session is null and (new.grant_id is null) <> (old.grant_id is null))
+execute function rowlock_history_upgrade();
 drop trigger if exists history_capacity_insert on rowlock_lock;
 create trigger history_capacity_insert after insert on rowlock_lock
 for each row when (new.capacity is not null) execute function rowlock_history_capacity();
@@ -220,8 +238,7 @@ execute function rowlock_history_capacity();
 
 -- Who asks for a release, why and until when. A request changes the row of the hold, under its lock: who asks, why, or
 -- the deadline. So each is recorded once, a repetition after a lost reply, which changes nothing, not again. Asked at
--- once: asked_by is NULL, and reason says who and why. What an upgrade added to a hold is asked for with it, and is not
--- recorded apart.
+-- once: asked_by is NULL, and reason says who and why.
 create or replace function rowlock_history_asked() returns trigger language plpgsql
 set search_path from current as $$
 begin
@@ -251,7 +268,7 @@ for each row when (new.asked_for = new.grant_id and new.grant_id = old.grant_id 
 execute function rowlock_history_asked();
 drop trigger if exists history_asked on rowlock_hold;
 create trigger history_asked after update on rowlock_hold
-for each row when (new.requested = 1 and new.base is null and new.grant_id = old.grant_id and new.session = old.session
+for each row when (new.requested = 1 and new.grant_id = old.grant_id and new.session = old.session
                    and new.deadline > 'epoch'
                    and (old.requested <> 1 or old.asked_by is distinct from new.asked_by
                         or old.reason is distinct from new.reason or old.deadline is distinct from new.deadline))

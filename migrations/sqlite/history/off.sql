@@ -10,6 +10,7 @@ drop trigger if exists rowlock_history_left_session;
 drop trigger if exists rowlock_history_permit_granted;
 drop trigger if exists rowlock_history_permit;
 drop trigger if exists rowlock_history_permit_ended;
+drop trigger if exists rowlock_history_upgrade;
 drop trigger if exists rowlock_history_capacity_made;
 drop trigger if exists rowlock_history_capacity;
 drop trigger if exists rowlock_history_asked;

@@ -19,6 +19,7 @@
 --                     expired       the reaper freed what had ended with its session or by its deadline
 --                     forced        the hold was ended by force; a lease's token was used up by that
 --                     asked         somebody asks for the release: a request that changes who, why or until when
+--                     upgraded      a hold of a shared_mutex is exclusive from now on, with this token
 --                     downgraded    a shared_mutex is held in a weaker mode from now on, with fewer permits
 --                     capacity_set  a semaphore has so many permits from now on
 --                     deleted       the reaper deleted the row; later tokens are greater
@@ -36,8 +37,7 @@
 --   note              of the hold; of one that was forced, who did it; of a request, who asks; of one at once also why
 --   reason            of a request, why
 --   permits           of a counted hold, after the change; waited for; or the capacity. Null: all of the lock. Of a
---                     shared_mutex they say the mode, as in rowlock_hold; an upgrade adds a hold that has the rest
---   base              of what an upgrade added, the grant_id of its hold
+--                     shared_mutex they say the mode, as in rowlock_hold
 create table if not exists rowlock_history (
     id integer primary key autoincrement,
     at integer not null,
@@ -55,7 +55,6 @@ create table if not exists rowlock_history (
     program text,
     note text,
     permits integer,
-    base integer,
     reason text
 );
 create index if not exists rowlock_history_name on rowlock_history (name, id);
@@ -75,13 +74,15 @@ begin
             new.note)
 ; end;
 
--- Counted holds, which have records of their own, raise the token of a row without a sole holder.
+-- Counted holds, which have records of their own, raise the token of a row without a sole holder, and their upgrades set
+-- its grant_id.
 drop trigger if exists rowlock_history_lease;
 create trigger rowlock_history_lease after update on rowlock_lock for each row
 when (new.session is not old.session or new.token <> old.token
       or new.grant_id is not old.grant_id or new.name <> old.name)
-     and not (new.session is null and old.session is null and new.name = old.name and new.token > old.token
-              and (old.used <> 0 or new.used <> 0 or new.capacity is not null))
+     and not (new.session is null and old.session is null and new.name = old.name
+              and (new.token > old.token and (old.used <> 0 or new.used <> 0 or new.capacity is not null)
+                   or new.token = old.token and new.grant_id is null))
 begin
     insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
                                  owner, host, pid, program, note)
@@ -183,14 +184,14 @@ drop trigger if exists rowlock_history_permit_granted;
 create trigger rowlock_history_permit_granted after insert on rowlock_hold for each row
 begin
     insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, owner, host, pid, program, note,
-                                 permits, base)
+                                 permits)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             'granted', new.name, new.token, new.session, new.grant_id, new.deadline,
             (select s.owner from rowlock_session s where s.id = new.session),
             (select s.host from rowlock_session s where s.id = new.session),
             (select s.pid from rowlock_session s where s.id = new.session),
             (select s.program from rowlock_session s where s.id = new.session),
-            new.note, new.weight, new.base)
+            new.note, new.weight)
 ; end;
 
 drop trigger if exists rowlock_history_permit;
@@ -199,12 +200,12 @@ when new.session <> old.session or new.weight <> old.weight or new.token <> old.
      or new.grant_id <> old.grant_id or (new.deadline = 0 and old.deadline is not 0)
 begin
     insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
-                                 owner, host, pid, program, note, permits, base)
+                                 owner, host, pid, program, note, permits)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             case
                 when new.session <> old.session then 'reclaimed'
                 when new.deadline = 0 then 'forced'
-                when new.weight < old.weight then 'downgraded'
+                when new.weight < old.weight or new.weight > old.weight and new.token > old.token then 'downgraded'
                 else 'altered' end,
             new.name, new.token, new.session, new.grant_id,
             case when new.session <> old.session then old.session end, new.deadline,
@@ -212,14 +213,14 @@ begin
             (select s.host from rowlock_session s where s.id = new.session),
             (select s.pid from rowlock_session s where s.id = new.session),
             (select s.program from rowlock_session s where s.id = new.session),
-            new.note, new.weight, new.base)
+            new.note, new.weight)
 ; end;
 
 drop trigger if exists rowlock_history_permit_ended;
 create trigger rowlock_history_permit_ended after delete on rowlock_hold for each row
 when old.deadline is not 0
 begin
-    insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, permits, base)
+    insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, permits)
     values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             case
                 when old.deadline <= cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000
@@ -227,7 +228,20 @@ begin
                                   where m.id = old.session and m.ended = 0) then 'expired'
                 else 'released' end,
             old.name, old.token, old.session, old.grant_id, old.deadline, old.note,
-            old.weight, old.base)
+            old.weight)
+; end;
+
+-- An upgrade, or its end; the end of its hold, or a change of its weight, is recorded with that.
+drop trigger if exists rowlock_history_upgrade;
+create trigger rowlock_history_upgrade after update on rowlock_lock for each row
+when new.session is null and old.session is null and (new.grant_id is null) <> (old.grant_id is null)
+begin
+    insert into rowlock_history (at, kind, name, token, session, grant_id, ends_at, note, permits)
+    select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
+           case when new.grant_id is null then 'downgraded' else 'upgraded' end, new.name,
+           case when new.grant_id is null then h.token else new.token end, h.session, h.grant_id, h.deadline, h.note,
+           case when new.grant_id is null then h.weight else 1999999999 end
+      from rowlock_hold h where h.name = new.name and not (new.grant_id is null and h.token = new.token)
 ; end;
 
 drop trigger if exists rowlock_history_capacity_made;
@@ -250,8 +264,7 @@ begin
 
 -- Who asks for a release, why and until when. A request changes the row of the hold, under its lock: who asks, why, or
 -- the deadline. So each is recorded once, a repetition after a lost reply, which changes nothing, not again. Asked at
--- once: asked_by is NULL, and reason says who and why. What an upgrade added to a hold is asked for with it, and is not
--- recorded apart.
+-- once: asked_by is NULL, and reason says who and why.
 drop trigger if exists rowlock_history_asked;
 create trigger rowlock_history_asked after update on rowlock_lock for each row
 when new.asked_for = new.grant_id and new.grant_id = old.grant_id and new.session = old.session
@@ -267,7 +280,7 @@ begin
 
 drop trigger if exists rowlock_history_permit_asked;
 create trigger rowlock_history_permit_asked after update on rowlock_hold for each row
-when new.requested = 1 and new.base is null and new.grant_id = old.grant_id and new.session = old.session
+when new.requested = 1 and new.grant_id = old.grant_id and new.session = old.session
      and new.deadline > 1
      and (old.requested <> 1 or old.asked_by is not new.asked_by or old.reason is not new.reason
           or old.deadline is not new.deadline)

@@ -491,13 +491,17 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const protocol::attem
         throw;
     }
     made->withheld = call.withheld;
-    if (was_ended(call)) {
+    const auto find = [&](sql::connection& db, sql::deadline until) {
+        return context_.holds(call.kind())
+            .find_grant(db, call.name.str(), call.ours->id(), call.grant_id, until)
+            .has_value();
+    };
+    if (was_ended(call, find)) {
         grants_.give_back(*made);
         return nullptr;
     }
     if (grants_.hand_out({&made, 1})) {
-        context_.count(counter::acquired);
-        context_.report(event_kind::lease_acquired, *made, {}, call.waited());
+        report_acquired(call, *made);
         return made;
     }
     made->now = grant::state::lost;
@@ -512,20 +516,11 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const protocol::attem
     return nullptr;
 }
 
-/// A heartbeat that was refused has read the rows of our session. If it did so while the answer to
-/// the attempt was under way, it did not know this grant, which another client may have ended: then
-/// the row is read again. If that fails, it counts as ended. A look that begins from here on knows
-/// the grant.
-bool acquirer::was_ended(const acquisition& call) noexcept {
-    if (call.ours->news().looks == call.looks_before) return false;
-    try {
-        const auto until = context_.statement_deadline();
-        return !context_.holds(call.kind())
-                    .find_grant(*connections_.take(until), call.name.str(), call.ours->id(),
-                                call.grant_id, until);
-    } catch (const std::exception&) {
-        return true;
-    }
+/// An upgrade is no grant of its own: its hold goes on, with another token.
+void acquirer::report_acquired(const acquisition& call, const grant& made) {
+    if (call.permits.is_upgrade()) return;
+    context_.count(counter::acquired);
+    context_.report(event_kind::lease_acquired, made, {}, call.waited());
 }
 
 /// For a caller outside the queue: sleeps until the lock is worth another probe. Returns false if

@@ -17,6 +17,7 @@
 #include <rowlock/options.hpp>
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -122,7 +123,11 @@ private:
     static bool may_fit(acquisition& call, const waiters::taken_back& seen, std::int64_t permits);
     void end_expired(sql::connection& db, session_id session, sql::deadline until);
     std::shared_ptr<grant> accept(acquisition& call, const protocol::attempt& granted);
-    bool was_ended(const acquisition& call) noexcept;
+    /// Whether the grants of the call's attempt were ended while its answer was under way.
+    /// @param find reads them again, on a connection; whether they are there
+    template <typename Find>
+    bool was_ended(const acquisition& call, Find find) noexcept;
+    void report_acquired(const acquisition& call, const grant& made);
     void require_timely(acquisition& call) const;
     bool sleep_until_probe(acquisition& call, const protocol::lease_probe& seen);
     bool pause_before_retry(acquisition& call);
@@ -154,7 +159,6 @@ private:
                                      sql::deadline until);
     std::optional<protocol::multi_attempt> find_all(multi_acquisition& all, sql::connection& db,
                                                     sql::deadline until);
-    bool were_ended(multi_acquisition& all) noexcept;
     grants accept_all(multi_acquisition& all, const protocol::multi_attempt& made);
     std::optional<grants> wait_for_holders(multi_acquisition& all,
                                            const protocol::multi_attempt& seen);
@@ -188,5 +192,20 @@ private:
     token_cache& tokens_;
     retention& retention_;
 };
+
+/// A heartbeat that was refused has read the rows of our session. If it did so while the answer to
+/// the attempt was under way, it did not know these grants, which another client may have ended:
+/// then the rows are read again. If that fails, they count as ended. A look that begins from here
+/// on knows the grants.
+template <typename Find>
+bool acquirer::was_ended(const acquisition& call, Find find) noexcept {
+    if (call.ours->news().looks == call.looks_before) return false;
+    try {
+        const auto until = context_.statement_deadline();
+        return !find(*connections_.take(until), until);
+    } catch (const std::exception&) {
+        return true;
+    }
+}
 
 }  // namespace rowlock::detail

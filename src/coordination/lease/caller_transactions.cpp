@@ -5,7 +5,6 @@
 #include "base/require.hpp"
 #include "coordination/lease/engine.hpp"
 #include "coordination/lease/hold.hpp"
-#include "coordination/lease/mode_grants.hpp"
 #include "coordination/lease/mode_holds.hpp"
 #include "sql/in_transaction.hpp"
 #include <rowlock/error.hpp>
@@ -305,11 +304,7 @@ void caller_transactions::hold_again(grant& fenced, unsigned releases_before) {
 struct grant_of {
     static std::shared_ptr<grant> object(const lease& held) { return held.grant_; }
     static std::shared_ptr<grant> object(const permits& held) { return held.hold_.grant_; }
-    /// All of them, from the oldest on.
-    static std::vector<std::shared_ptr<grant>> objects(const mode_lease& held) {
-        return held.grants_ ? held.grants_->all() : std::vector<std::shared_ptr<grant>>{};
-    }
-    static std::shared_ptr<grant> object(const std::shared_ptr<grant>& held) { return held; }
+    static std::shared_ptr<grant> object(const mode_lease& held) { return held.hold_.grant_; }
     static const mode_holds& holds(const shared_mutex& locked) { return *locked.holds_; }
 
     template <typename Mutex>
@@ -369,12 +364,8 @@ void fence(sql::connection& db, const permits& held, const fence_options& option
 }
 
 void fence(sql::connection& db, const mode_lease& held, const fence_options& options) {
-    const auto parts = detail::grant_of::objects(held);
-    if (parts.empty()) throw error{errc::not_owner, detail::no_mode};
-    for (const auto& part : parts) {
-        detail::in_transaction_of(db, part, options, &detail::caller_transactions::fence,
-                                  detail::no_mode);
-    }
+    detail::in_transaction_of(db, held, options, &detail::caller_transactions::fence,
+                              detail::no_mode);
 }
 
 void fence(sql::connection& db, const shared_mutex& locked, const fence_options& options) {

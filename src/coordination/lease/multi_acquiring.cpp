@@ -287,17 +287,6 @@ std::optional<protocol::multi_attempt> acquirer::find_all(multi_acquisition& all
     return found;
 }
 
-/// As was_ended(), of one of them.
-bool acquirer::were_ended(multi_acquisition& all) noexcept {
-    if (all.call.ours->news().looks == all.call.looks_before) return false;
-    try {
-        const auto until = context_.statement_deadline();
-        return !find_all(all, *connections_.take(until), until);
-    } catch (const std::exception&) {
-        return true;
-    }
-}
-
 /// Returns the grants, or none if they came too late: then all are given back.
 acquirer::grants acquirer::accept_all(multi_acquisition& all, const protocol::multi_attempt& made) {
     auto& call = all.call;
@@ -315,7 +304,10 @@ acquirer::grants acquirer::accept_all(multi_acquisition& all, const protocol::mu
         all.unknown = true;  // out of memory: the grants cannot be held
         throw;
     }
-    if (were_ended(all)) {
+    const auto find = [&](sql::connection& db, sql::deadline until) {
+        return find_all(all, db, until).has_value();
+    };
+    if (was_ended(call, find)) {
         for (const auto& each : held) grants_.give_back(*each);
         return {};
     }

@@ -72,6 +72,7 @@ periodic_attempt periodic_run::begin(client& locks, const lock_name& name,
         if (!answer) return {.outcome = periodic_outcome::busy};  // a stop was requested
         if (answer->what == run_outcome::begun) {
             held.grant_->withheld = false;
+            if (!held.held()) held.release();  // throws: it was lost
             return {.outcome = periodic_outcome::begun,
                     .run = periodic_run{std::move(held), options.period}};
         }

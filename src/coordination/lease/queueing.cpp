@@ -141,9 +141,8 @@ std::shared_ptr<grant> acquirer::accept_served(const acquisition& call, const wa
     const auto& granted = served.granted;
     granted->withheld = call.withheld;
     if (grants_.hand_out({&granted, 1})) {
-        context_.count(counter::acquired);
-        context_.count(counter::handed_over);
-        context_.report(event_kind::lease_acquired, *granted, {}, call.waited());
+        report_acquired(call, *granted);
+        if (!call.permits.is_upgrade()) context_.count(counter::handed_over);
         return granted;
     }
     grants_.give_back(*granted);

@@ -108,7 +108,11 @@ std::shared_ptr<grant> reclaimer::adopt(session& ours, const protocol::session_l
     if (row.deadline_us) left = microseconds{*row.deadline_us};
     auto granted = grants_.make(ours, row.name, row.grant_id, row.token, sent, left, {},
                                 {.count = row.permits});
-    granted->base = row.base;
+    if (row.upgrade != grant_id{}) {
+        granted->upgrade_token = row.upgrade_token;
+        granted->upgrade = row.upgrade;
+        granted->mode = lock_mode::exclusive;
+    }
     if (row.asked && left) grants_.end_by(granted, *row.asked, sent, *left, true);
     return granted;
 }

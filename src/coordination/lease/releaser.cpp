@@ -211,17 +211,54 @@ protocol::hold_state releaser::recheck(const grant& held) {
     });
 }
 
-void releaser::confirm(grant& held) {
-    require_held(held);
-    const auto seen = recheck(held);
-    if (seen == protocol::hold_state::alive) return;
-    if (seen == protocol::hold_state::over) {
-        static_cast<void>(grants_.deny(held));
-    } else {
-        context_.lose(held, loss_reason::release_requested);
+/// The hold first: a heartbeat that has read the upgrade asks the ledger, then the hold.
+void releaser::take_in(grant& hold, grant& upgrade) noexcept {
+    raise(hold.upgrade_token, upgrade.token.value());
+    hold.upgrade = upgrade.grant_id;
+    hold.mode = lock_mode::exclusive;
+    grants_.forget(upgrade);
+    upgrade.now = grant::state::released;
+}
+
+/// It is not believed from before the statement is sent. Until its end is confirmed the ledger
+/// knows its id; if it cannot be, the heartbeat ends it.
+void releaser::end_upgrade(grant& hold, std::optional<std::int64_t> more) {
+    require_held(hold);
+    const auto ours = sessions_.current(hold.session_id);
+    if (!ours) throw lost_error(hold);
+    const auto upgrade = hold.upgrade.load();
+    ours->grants().expect(upgrade);
+    hold.upgrade = grant_id{};
+    const auto token = hold.upgrade_token + 1;
+    if (more) raise(hold.next_row_token, token);
+    bool ended = false;
+    try {
+        ended = *retries_.change(
+            context_.statement_deadline(), {},
+            [&](sql::connection& db, sql::deadline until, auto& change) {
+                const bool done = change([&] {
+                    return context_.semaphores.end_upgrade(db, hold.name, upgrade, more, until);
+                });
+                const bool over = done || change.possible();
+                if (over) waiting_.after_release(db, hold.kind(), hold.name, {true, {}}, until);
+                return over;
+            });
+    } catch (...) {
+        hold.ending = upgrade;
+        if (more) hold.permits = *more;
+        grants_.leave_unresolved(*ours, hold.name,
+                                 {.grant_id = upgrade,
+                                  .kind = hold.kind(),
+                                  .not_after = context_.now() + context_.statement_bound(),
+                                  .believed_upgrade = true});
+        waiting_.freed(hold.kind(), hold.name, true);
+        throw;
     }
-    keeper_.reconcile_now();
-    throw lost_error(held);
+    ours->grants().forget(upgrade);
+    if (more) hold.permits = *more;
+    if (ended) return;
+    static_cast<void>(grants_.deny(hold));
+    throw lost_error(hold);
 }
 
 /// A change of our rows that the heartbeat has not read yet may be a request for this release: then
@@ -292,6 +329,22 @@ protocol::extension releaser::send_extension(sql::connection& db, grant& held, m
     using protocol::extension;
     if (done == extension::done || done == extension::done_before) raise(held.row_token, token + 2);
     return done;
+}
+
+void releaser::finish_ending(grant& hold) {
+    const auto upgrade = hold.ending.load();
+    if (upgrade == grant_id{}) return;
+    retries_.change(context_.statement_deadline(), {},
+                    [&](sql::connection& db, sql::deadline until, auto& change) {
+                        if (change([&] {
+                                return context_.semaphores.end_upgrade(db, hold.name, upgrade,
+                                                                       std::nullopt, until);
+                            })) {
+                            waiting_.after_release(db, hold.kind(), hold.name, {true, {}}, until);
+                        }
+                        return true;
+                    });
+    hold.ending = grant_id{};
 }
 
 void releaser::shrink(grant& held, std::int64_t to) {

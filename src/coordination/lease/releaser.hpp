@@ -76,10 +76,17 @@ public:
     /// @throws error errc::lock_lost if the hold was lost; errc::not_owner if it was released.
     /// After another error it has one of the two numbers.
     void shrink(grant& held, std::int64_t to);
-    /// Reads what the table says of a hold. One round trip.
-    /// @throws error errc::lock_lost if it is over, or another client has asked for its release;
-    /// errc::not_owner if it was released
-    void confirm(grant& held);
+    /// The hold has all of its lock from now on, by this grant of an upgrade, which ends with it.
+    /// No round trip.
+    void take_in(grant& hold, grant& upgrade) noexcept;
+    /// Ends the upgrade of a hold. After an error the heartbeat ends it.
+    /// @param more how many permits the hold has then, if that is more than before; after an error
+    /// it has these, or not
+    /// @throws error errc::lock_lost if the hold is over
+    void end_upgrade(grant& hold, std::optional<std::int64_t> more);
+    /// Ends what end_upgrade() could not confirm, if there is anything: no statement of it comes
+    /// later.
+    void finish_ending(grant& hold);
     /// @throws error errc::lock_lost if it was lost; errc::not_owner if it was released
     void require_held(grant& held);
     /// For a lease whose row was found to be another grant, or free: declares it lost.

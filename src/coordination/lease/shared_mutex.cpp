@@ -66,7 +66,7 @@ std::optional<mode_lease> shared_mutex::acquire_until(lock_mode mode, time_point
     auto granted = alive->acquires().acquire(holds_->name, until, stop, how,
                                              protocol::wanted_for(mode), shared_label);
     if (!granted) return std::nullopt;
-    return mode_lease{lease{std::move(granted)}, mode};
+    return mode_lease{std::move(granted)};
 }
 
 bool shared_mutex::lock_until(lock_mode mode, time_point until, const std::stop_token& stop) {
@@ -175,29 +175,13 @@ std::optional<shared_mutex_info> shared_mutex::inspect() {
     return detail::modes_of(*seen);
 }
 
-/// What an upgrade brought is shown with its hold; alone if that has ended.
 std::vector<mode_holder> shared_mutex::holders(int limit) {
     if (!exists()) return {};
-    std::vector<permit_holder> whole;
-    std::vector<fencing_token> first;
-    for (auto& each : holds_->locks.engine_->semaphores().holders(holds_->name, limit)) {
-        auto& shown = each.shown;
-        const auto base = each.base;
-        const auto its = std::ranges::find_if(whole, [&](const auto& other) {
-            return base != grant_id{} && other.who.grant_id == base;
-        });
-        if (its == whole.end()) {
-            first.push_back(shown.token);
-            whole.push_back(std::move(shown));
-            continue;
-        }
-        its->permits += shown.permits;
-        its->token = std::max(its->token, shown.token);
-    }
     std::vector<mode_holder> all;
-    for (std::size_t i = 0; i < whole.size(); ++i) {
-        all.push_back({std::move(whole[i].who), whole[i].token,
-                       mode_for(whole[i].permits).value_or(lock_mode::exclusive), first[i]});
+    for (auto& [shown, first_token] :
+         holds_->locks.engine_->semaphores().holders(holds_->name, limit)) {
+        const auto mode = mode_for(shown.permits).value_or(lock_mode::exclusive);
+        all.push_back({std::move(shown.who), shown.token, mode, first_token});
     }
     return all;
 }

@@ -68,8 +68,7 @@ void deadlock_breaker::give_way(const protocol::deadlock_found& cycle,
     const nanoseconds sure_at = which->cycle_since + cycle_stands;
     if (began < sure_at) return found.recheck_by(sure_at);
     std::vector<grant_id> ids;
-    which->for_each_place(
-        [&](const std::string&, grant_id entry, const auto&) { ids.push_back(entry); });
+    which->append_entries_to(ids);
     std::vector<grant_id> deleted;
     const bool done = link_.write(
         [&](sql::deadline until) { deleted = parts_.queues().cancel(*link_, ids, until); });

@@ -48,10 +48,7 @@ bool entry_canceller::cancel_one_by_one(std::vector<std::shared_ptr<waiter>> all
 /// Returns false if one of them is locked.
 bool entry_canceller::cancel(const std::vector<std::shared_ptr<waiter>>& all) {
     std::vector<grant_id> ids;
-    for (const auto& each : all) {
-        each->for_each_place(
-            [&](const std::string&, grant_id entry, const auto&) { ids.push_back(entry); });
-    }
+    for (const auto& each : all) each->append_entries_to(ids);
     if (ids.empty()) return true;
     std::vector<grant_id> deleted;
     const bool done = link_.write(

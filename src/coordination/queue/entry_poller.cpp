@@ -69,10 +69,7 @@ void entry_poller::poll(const std::shared_ptr<session>& ours,
 bool entry_poller::poll_entries(const std::shared_ptr<session>& ours,
                                 const std::vector<std::shared_ptr<waiter>>& queued) {
     std::vector<grant_id> ids;
-    for (const auto& each : queued) {
-        each->for_each_place(
-            [&](const std::string&, grant_id entry, const auto&) { ids.push_back(entry); });
-    }
+    for (const auto& each : queued) each->append_entries_to(ids);
     const auto seen = round_.whole
                           ? parts_.queues().entries_of(*link_, ours->id(), link_.soon())
                           : parts_.queues().entries_at(*link_, ours->id(), ids, link_.soon());

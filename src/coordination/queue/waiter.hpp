@@ -106,6 +106,9 @@ struct waiter {
         use(name, grant_id, permits);
         for (const auto& each : also) use(each.name, each.grant_id, each.permits);
     }
+    void append_entries_to(std::vector<rowlock::grant_id>& ids) const {
+        for_each_place([&](const auto&, rowlock::grant_id id, const auto&) { ids.push_back(id); });
+    }
 };
 
 /// Gives back what its entries are or were granted, and the entries.

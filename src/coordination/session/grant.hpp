@@ -11,6 +11,7 @@
 #include <rowlock/fencing_token.hpp>
 #include <rowlock/ids.hpp>
 #include <rowlock/lease.hpp>
+#include <rowlock/lock_mode.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -51,8 +52,17 @@ struct grant {
     /// (releaser::shrink): from then on the table may have the grant as either, whatever kind()
     /// says.
     std::atomic<bool> perhaps_lowered{false};
-    rowlock::grant_id base{};  ///< of an upgrade that was reclaimed: the hold that it was added to
-    std::string note{};        ///< of a lease that its client had kept; else only its row has it
+    /// Of a shared_mutex: as its holder has it. The table may have a stronger one, until it has
+    /// learnt of a downgrade.
+    std::atomic<lock_mode> mode{lock_mode::exclusive};
+    /// Of a counted hold: the grant by which it has all of the lock, or none. The table names that
+    /// beside the hold, and ends it with the hold.
+    std::atomic<rowlock::grant_id> upgrade{};
+    std::atomic<std::int64_t> upgrade_token{0};  ///< of the latest
+    /// An upgrade whose end was not confirmed, or none: it may be in force, and what it leaves
+    /// behind may come late.
+    std::atomic<rowlock::grant_id> ending{};
+    std::string note{};  ///< of a lease that its client had kept; else only its row has it
     fencing_token token;
     /// Of its row: the last token that is reserved for this grant. `token`, unless the lease was
     /// extended, or the client may keep it after its release.

@@ -11,6 +11,7 @@ namespace {
 void amend(unresolved_grant& record, const unresolved_grant& again) noexcept {
     record.not_after = std::min(record.not_after, again.not_after);
     record.queued = record.queued || again.queued;
+    record.believed_upgrade = record.believed_upgrade || again.believed_upgrade;
 }
 
 }  // namespace

@@ -24,6 +24,9 @@ struct unresolved_grant {
     nanoseconds not_after{0};   ///< on our clock
     bool surely_ended = false;  ///< known to have ended: its row is cleared, nothing is reported
     bool queued = false;        ///< it may have a ticket
+    /// An upgrade in which its caller has believed: a transaction of his may still be fenced with
+    /// it.
+    bool believed_upgrade = false;
     /// For a lost grant: its holder may work until then (the margin), on our clock.
     nanoseconds not_before{0};
     std::shared_ptr<const grant> holder{};  ///< set by remember()

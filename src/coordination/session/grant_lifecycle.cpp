@@ -20,6 +20,9 @@ std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, gr
     made->thread = std::move(thread);
     made->permits = permits.count;
     made->of_mode = permits.of == protocol::counter_kind::shared_mutex;
+    if (permits.is_part()) {
+        made->mode = protocol::mode_for(permits.count).value_or(lock_mode::exclusive);
+    }
     made->token = fencing_token{token};
     made->row_token = token;
     made->grant_id = grant_id;

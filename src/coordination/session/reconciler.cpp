@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -43,7 +44,12 @@ using row_tokens = std::unordered_map<grant_id, std::int64_t>;
 /// token meanwhile.
 row_tokens tokens_of(const std::vector<std::shared_ptr<grant>>& held) {
     row_tokens all;
-    for (const auto& each : held) all.emplace(each->grant_id, each->row_token);
+    for (const auto& each : held) {
+        all.emplace(each->grant_id, each->row_token);
+        if (const auto upgrade = each->upgrade.load(); upgrade != grant_id{}) {
+            all.emplace(upgrade, each->upgrade_token);
+        }
+    }
     return all;
 }
 
@@ -54,8 +60,12 @@ bool is_there(const row_tokens& rows, const row_tokens& known, const grant& one)
     // No row of a grant has a smaller token than the grant.
     if (found == rows.end() || found->second < one.token.value()) return false;
     const auto before = known.find(one.grant_id);
-    return before != known.end() && found->second >= before->second &&
-           found->second <= one.last_row_token();
+    if (before == known.end() || found->second < before->second ||
+        found->second > one.last_row_token()) {
+        return false;
+    }
+    const auto upgrade = one.upgrade.load();
+    return upgrade == grant_id{} || !known.contains(upgrade) || rows.contains(upgrade);
 }
 
 }  // namespace
@@ -165,7 +175,9 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
     }
     if (names.size() < held.size()) {
         for (const auto& row : context_.semaphores.permits_of(db, ours.id(), until)) {
-            if (!row.forced) tokens.emplace(row.grant_id, row.token);
+            if (row.forced) continue;
+            tokens.emplace(row.grant_id, row.token);
+            if (row.upgrade != grant_id{}) tokens.emplace(row.upgrade, row.upgrade_token);
         }
     }
     ours.next_read = context_.now() + held.size() * time_of_a_row;
@@ -215,14 +227,15 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
     raise_floor_past_lost(db, until);
     for (const auto& row : rows) {
         const auto id = row.hold.grant_id;
-        if (ours.grants().knows(id)) {
+        if (is_known(ours, row)) {
             // The release of this grant may have been committed and answered, then lost in the
             // crash that caused this comparison, before its thread called forget(): compare once
             // more.
             if (is_ending(held, id)) want();
             continue;
         }
-        if (ours.grants().is_unresolved(id)) continue;
+        // The upgrade of a hold whose end its holder may not know yet ends with that.
+        if (ours.grants().is_unresolved(id) || ours.grants().is_unresolved(row.upgrades)) continue;
         try {
             release_orphan(ours, row, db, sql::row_lock_deadline(db, until, row_patience_));
         } catch (const error& failure) {
@@ -264,9 +277,25 @@ std::vector<reconciler::held_row> reconciler::rows_of(const session& ours, sql::
     }
     if (!ours.asked_for_permits()) return all;
     for (auto& each : context_.semaphores.permits_of(db, ours.id(), until)) {
+        if (each.upgrade != grant_id{}) {
+            all.push_back({hold_kind::permits,
+                           {.name = each.name,
+                            .grant_id = each.upgrade,
+                            .token = each.upgrade_token,
+                            .deadline_us = {}},
+                           each.grant_id});
+        }
         all.push_back({hold_kind::permits, std::move(each)});
     }
     return all;
+}
+
+/// The ledger first: it knows an upgrade until the hold does.
+bool reconciler::is_known(const session& ours, const held_row& row) {
+    if (ours.grants().knows(row.hold.grant_id)) return true;
+    if (row.upgrades == grant_id{}) return false;
+    const auto hold = ours.grants().find(row.upgrades);
+    return hold && hold->upgrade == row.hold.grant_id;
 }
 
 /// Releases a row of our session whose grant id is unknown here.
@@ -346,9 +375,14 @@ void reconciler::resolve(session& ours, const unresolved_grant& unknown, sql::co
     // The queue entry first: once it is gone it cannot become a grant.
     const std::array<grant_id, 1> place{unknown.grant_id};
     const bool cancelled = unknown.queued && !context_.queues.cancel(db, place, until).empty();
-    auto done = cancelled ? protocol::release_outcome{false, {}}
-                          : holds.release(db, unknown.name, ours.id(), unknown.grant_id,
-                                          {.contended = true}, until);
+    protocol::release_outcome done{false, {}};
+    if (unknown.believed_upgrade) {
+        done.freed = context_.semaphores.end_upgrade(db, unknown.name, unknown.grant_id,
+                                                     std::nullopt, until);
+    } else if (!cancelled) {
+        done = holds.release(db, unknown.name, ours.id(), unknown.grant_id, {.contended = true},
+                             until);
+    }
     auto freed = unknown.kind;
     if (!done.freed && unknown.holder && unknown.holder->perhaps_lowered) {
         freed = protocol::other_than(unknown.kind);

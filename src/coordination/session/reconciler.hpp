@@ -59,7 +59,10 @@ private:
     struct held_row {
         protocol::hold_kind kind = protocol::hold_kind::lease;
         protocol::session_lease hold{};
+        grant_id upgrades{};  ///< it is the upgrade of this hold
     };
+    /// Whether a part of this client stands for the row, or is about to.
+    [[nodiscard]] static bool is_known(const session& ours, const held_row& row);
     [[nodiscard]] std::vector<held_row> rows_of(const session& ours, sql::connection& db,
                                                 sql::deadline until) const;
     /// The tokens of rows, by grant id.

@@ -25,7 +25,7 @@ select e.kind, count(case when e.live then 1 end), count(*) - count(case when e.
 
 -- statement permit_totals
 -- The semaphores and shared_mutexes, and their holds: those that are alive, and those that are over (their session
--- or their own deadline) and still keep others out. What an upgrade adds to a hold is no hold of its own.
+-- or their own deadline) and still keep others out.
 -- → for each kind (0 semaphores, 1 shared_mutexes): kind, held, expired, names, capacity, permits of live holders
 select 0, count(case when not {hold_over} and m.expires_at > {now} then 1 end),
        count(*) - count(case when not {hold_over} and m.expires_at > {now} then 1 end),
@@ -39,7 +39,7 @@ select 1, count(case when not {hold_over} and m.expires_at > {now} then 1 end),
        count(*) - count(case when not {hold_over} and m.expires_at > {now} then 1 end),
        (select count(*) from rowlock_lock p where p.capacity is null and p.used <> 0), 0, 0
   from rowlock_hold s left join rowlock_session m on m.id = s.session
- where {is_mode(s)} = 1 and s.base is null
+ where {is_mode(s)} = 1
 
 -- statement reaper_age
 -- How long ago a reaper last ended a round, in µs.

@@ -26,15 +26,15 @@ select k.kind, count(*) filter (where e.live), count(*) filter (where not e.live
 
 -- statement permit_totals
 -- The semaphores and shared_mutexes, and their holds: those that are alive, and those that are over (their session
--- or their own deadline) and still keep others out. What an upgrade adds to a hold is no hold of its own.
+-- or their own deadline) and still keep others out.
 -- → for each kind (0 semaphores, 1 shared_mutexes): kind, held, expired, names, capacity, permits of live holders
 with hold as materialized (
-         select {is_mode(s)} as kind, s.weight, s.base,
+         select {is_mode(s)} as kind, s.weight,
                 coalesce(not {hold_over} and m.expires_at > clock_timestamp(), false) as alive
            from rowlock_hold s left join rowlock_session m on m.id = s.session)
 select k.kind,
-       (select count(*) from hold h where h.kind = k.kind and h.alive and h.base is null),
-       (select count(*) from hold h where h.kind = k.kind and not h.alive and h.base is null),
+       (select count(*) from hold h where h.kind = k.kind and h.alive),
+       (select count(*) from hold h where h.kind = k.kind and not h.alive),
        (select count(*) from rowlock_lock p
          where case k.kind when 0 then p.capacity is not null else p.capacity is null and p.used <> 0 end),
        (select coalesce(sum(p.capacity), 0)::bigint from rowlock_lock p where k.kind = 0),

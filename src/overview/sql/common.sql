@@ -19,10 +19,10 @@ select l.name, l.session, l.grant_id, s.owner, s.host, s.program, s.pid, l.threa
 
 -- statement overview_permits
 -- The holds of semaphores and shared_mutexes that are not over.
--- → as overview_leases; then the kind (0 semaphores, 1 shared_mutexes), permits, of an upgrade the grant id of its hold
+-- → as overview_leases; then the kind (0 semaphores, 1 shared_mutexes), permits
 select s.name, s.session, s.grant_id, m.owner, m.host, m.program, m.pid, s.thread, s.note,
        {micros(s.acquired_at)}, {micros(s.deadline)},
-       case when m.expires_at > {now} then 0 else 1 end, s.asked_by, s.reason, s.token, {is_mode(s)}, s.weight, s.base
+       case when m.expires_at > {now} then 0 else 1 end, s.asked_by, s.reason, {token_of(s)}, {is_mode(s)}, {weight_of(s)}
   from rowlock_hold s {join} rowlock_session m
  where m.id = s.session and not {hold_over}
  order by s.name, s.token limit $1
@@ -72,7 +72,7 @@ select l.name, null, l.grant_id, l.session, l.thread, l.note, s.host, s.program,
   from rowlock_lock l {join} rowlock_session s
  where l.name in (select q.name from rowlock_ticket q) and s.id = l.session and l.thread is not null and not {holder_gone}
 union all
-select s.name, null, s.grant_id, s.session, s.thread, s.note, m.host, m.program, m.pid, s.weight, 0, null, null
+select s.name, null, s.grant_id, s.session, s.thread, s.note, m.host, m.program, m.pid, {weight_of(s)}, 0, null, null
   from rowlock_hold s {join} rowlock_session m
  where {is_mode(s)} = 1 and s.name in (select q.name from rowlock_ticket q) and s.thread is not null
    and m.id = s.session and not {hold_over}

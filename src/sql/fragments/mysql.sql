@@ -105,7 +105,7 @@ update rowlock_lock l force index (primary)
 -- fragment history
 -- The columns that read_history reads of record h: times in µs since 1970, and the age of each record.
 h.id, {micros(h.at)}, {now_in_any_zone} - {micros(h.at)}, h.kind, h.name, h.token, h.session, h.grant_id, h.ticket, h.previous_session,
-{micros(h.ends_at)}, h.owner, h.host, h.pid, h.program, h.note, h.db_user, case when h.permits is not null then {is_mode(h)} end, h.permits, h.base, h.reason, {held_now}
+{micros(h.ends_at)}, h.owner, h.host, h.pid, h.program, h.note, h.db_user, case when h.permits is not null then {is_mode(h)} end, h.permits, h.reason, {held_now}
 
 -- fragment bounded_select
 -- The first word of a statement that may run on the caller's handle, which need not have a limit on a

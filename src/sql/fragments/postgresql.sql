@@ -40,8 +40,22 @@ case when {x} operator(pg_catalog.>) '2200-01-01 00:00:00+00'::pg_catalog.timest
 ({holder_gone} and coalesce(l.used = 0 and l.capacity is null, true))
 
 -- fragment room(x)
--- How much weight of counted holds lock x has room for. Modes: 2·10^9 - 1, the weight of an exclusive hold.
-(coalesce({x}.capacity, 1999999999) - {x}.used)
+-- How much weight of counted holds lock x has room for. Modes: 2·10^9 - 1, the weight of an exclusive hold. None beside a
+-- hold that is upgraded.
+(case when {upgraded({x})} then 0 else coalesce({x}.capacity, 1999999999) - {x}.used end)
+
+-- fragment upgraded(x)
+-- Whether the hold of lock x is upgraded: its row has no sole holder, and names a grant. Then x has that hold alone, and
+-- nobody is granted anything besides; the end of the hold ends the upgrade.
+({x}.session is null and {x}.grant_id is not null)
+
+-- fragment weight_of(x)
+-- How much of its lock hold x keeps from others: all, if it is upgraded.
+(case when exists (select from rowlock_lock k where k.name = {x}.name and {upgraded(k)}) then 1999999999 else {x}.weight end)
+
+-- fragment token_of(x)
+-- The token of hold x: that of its upgrade, if it is upgraded.
+coalesce((select k.token from rowlock_lock k where k.name = {x}.name and {upgraded(k)}), {x}.token)
 
 -- fragment here
 -- Whether session m was opened on this server and its timeline: each promotion begins a timeline, and a
@@ -78,8 +92,7 @@ t.words || ' '
 -- A later waiter is served before a ticket whose limit has passed, and a newcomer passes it: its caller has left,
 -- or is about to. The promise of a token (reserved_for) outlasts the limit: until that ticket is deleted no other is
 -- served. So none whose limit is near is promised one.
--- An upgrade can be served while the hold that it upgrades is alive, not released, nor ended by force. A hold that ends
--- afterwards leaves a grant that its client does not believe (recheck_permit).
+-- An upgrade can be served while the hold that it upgrades is alive, not released, nor ended by force.
 ({live} and coalesce(w.waits_until > clock_timestamp(), true)
  and (w.base is null
       or exists (select from rowlock_hold b
@@ -341,7 +354,7 @@ h.id, {micros(h.at)}, {since(h.at)},
 h.kind, h.name, h.token, h.session, h.grant_id, h.ticket, h.previous_session,
 {micros(h.ends_at)},
 h.owner, h.host, h.pid, h.program, h.note, h.db_user, case when h.permits is not null then {is_mode(h)} end,
-h.permits, h.base, h.reason,
+h.permits, h.reason,
 {held_now}
 
 -- fragment held_now
@@ -410,11 +423,11 @@ case when {x}.weight is not null then {is_mode({x})} end
  or exists (select from rowlock_ticket c where c.name = {x}.name and c.weight is not null))
 
 -- fragment semaphore_info
--- The columns that read_semaphore reads, of lock p: name, capacity, used (all, if it has a sole holder), its live waiters,
+-- The columns that read_semaphore reads, of lock p: name, capacity, used (all, if one holder has that), its live waiters,
 -- and how much those wait for; while somebody has all of it, or nobody any of it, the counted ones alone.
 p.name, coalesce(p.capacity, 1999999999),
 case when exists (select from rowlock_lock l join rowlock_session s on s.id = l.session
-                   where l.name = p.name and not {holder_gone}) then 1999999999 else p.used end,
+                   where l.name = p.name and not {holder_gone}) or {upgraded(p)} then 1999999999 else p.used end,
 (select count(*) from rowlock_ticket w join rowlock_session m on m.id = w.session
   where w.name = p.name and (w.weight is not null or p.used <> 0) and {live}),
 (select coalesce(sum(w.weight), 0)::bigint

@@ -18,7 +18,7 @@ cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000
 -- fragment history
 -- The columns that read_history reads of record h: times in µs since 1970, and the age of each record.
 h.id, {micros(h.at)}, {since(h.at)}, h.kind, h.name, h.token, h.session, h.grant_id, h.ticket, h.previous_session,
-{micros(h.ends_at)}, h.owner, h.host, h.pid, h.program, h.note, '', case when h.permits is not null then {is_mode(h)} end, h.permits, h.base, h.reason, {held_now}
+{micros(h.ends_at)}, h.owner, h.host, h.pid, h.program, h.note, '', case when h.permits is not null then {is_mode(h)} end, h.permits, h.reason, {held_now}
 
 -- fragment now_in_any_zone
 -- There is one zone.

@@ -161,10 +161,11 @@ struct session_lease {
     std::optional<std::int64_t> deadline_us;  ///< time left until then
     bool forced = false;                      ///< it was ended by force, and is not swept yet
     std::int64_t permits = 0;                 ///< 0: it is a lease
-    rowlock::grant_id base{};                 ///< of an upgrade: the hold that it was added to
     bool requested = false;                   ///< another client asked for the release
     /// Another client asked for the release by the deadline above; else at once.
     std::optional<rowlock::release_request> asked{};
+    rowlock::grant_id upgrade{};     ///< of a counted hold: it has all of the lock by this grant
+    std::int64_t upgrade_token = 0;  ///< of that
 };
 
 struct session_state {

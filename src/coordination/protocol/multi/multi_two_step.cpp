@@ -175,7 +175,7 @@ private:
                 add(use_, {value{name}, value{what.count}});
             } else {
                 add(take_part_, {value{name}, value{request.session}, value{what.count},
-                                 value{static_cast<int>(what.of)}, value{}, value{1}});
+                                 value{static_cast<int>(what.of)}, value{1}});
             }
         }
         std::ranges::sort(seen.tickets);
@@ -183,7 +183,7 @@ private:
         for (const auto& [name, id, what] : request.names) {
             if (!what.is_part()) continue;
             add(insert_hold_, {value{name}, value{request.session}, value{id}, value{what.count},
-                               thread, note, value{request.deadline_us}, value{}, value{0}});
+                               thread, note, value{request.deadline_us}, value{0}});
         }
         const bool locks_first = request.queued && lock_all_.has_value();
         if (base::uses(base::fast_path::single_text) && !locks_first) {

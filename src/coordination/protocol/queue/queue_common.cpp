@@ -228,7 +228,8 @@ two_step_queue_protocol::two_step_queue_protocol(const queue_parts& of)
       next_waiter_{of.statements("next_waiter")},
       take_{of.statements("take")},
       use_{of.statements("use_permits")},
-      insert_hold_{of.statements("insert_permit")} {}
+      insert_hold_{of.statements("insert_permit")},
+      upgrade_{of.statements("upgrade_lock")} {}
 
 two_step_queue_protocol::queue_look::queue_look(sql::result row) : row_{std::move(row)} {
     if (row_.empty()) throw no_token_floor();
@@ -325,12 +326,19 @@ bool two_step_queue_protocol::serve_first(sql::connection& db, std::string_view 
     return false;
 }
 
-/// The row first, then the ticket: a client that cancels a ticket waits for nothing more.
+/// The row first, then the ticket: a client that cancels a ticket waits for nothing more. An
+/// upgrade is in the row alone, and compares the token that was read.
 bool two_step_queue_protocol::grant_part(sql::connection& db, std::string_view name,
                                          const queue_look& seen, sql::deadline until) const {
     const auto next = seen.next();
-    const std::array row{value{name}, value{seen.weight()}};
     const std::array ticket{value{next.ticket}};
+    if (seen.is_upgrade()) {
+        const std::array row{value{name}, value{next.grant_id}, value{next.seen}, value{next.token},
+                             value{all_of_a_lock - seen.weight()}};
+        return sql::run_all(
+            db, std::array{sql::step{upgrade_, row}, sql::step{delete_served_, ticket}}, until);
+    }
+    const std::array row{value{name}, value{seen.weight()}};
     const std::array hold{value{name},
                           value{next.session},
                           value{next.grant_id},
@@ -338,7 +346,6 @@ bool two_step_queue_protocol::grant_part(sql::connection& db, std::string_view n
                           sql::text_or_null(next.thread),
                           sql::text_or_null(next.note),
                           value{next.deadline_us},
-                          value{seen.base()},
                           value{0}};
     const std::array steps{sql::step{use_, row}, sql::step{delete_served_, ticket},
                            sql::step{insert_hold_, hold}};

@@ -142,9 +142,7 @@ protected:
         }
         [[nodiscard]] std::int64_t room() const { return row_.maybe_integer(0, 17).value_or(0); }
         [[nodiscard]] std::int64_t weight() const { return row_.integer(0, 19); }
-        [[nodiscard]] std::optional<rowlock::grant_id> base() const {
-            return row_.maybe_integer<rowlock::grant_id>(0, 20);
-        }
+        [[nodiscard]] bool is_upgrade() const { return !row_.is_null(0, 20); }
         [[nodiscard]] std::int64_t token() const { return row_.integer(0, 2); }
         [[nodiscard]] next_waiter next() const;
 
@@ -185,7 +183,7 @@ private:
     [[nodiscard]] bool serve_first(sql::connection& db, std::string_view name,
                                    std::vector<handed_over>& served, sql::deadline until) const;
 
-    const sql::statement delete_served_, next_waiter_, take_, use_, insert_hold_;
+    const sql::statement delete_served_, next_waiter_, take_, use_, insert_hold_, upgrade_;
 };
 
 /// No parameters before the list.

@@ -107,7 +107,7 @@ void wait_graph::name_bases() {
     }
 }
 
-/// What an upgrade wants, or has brought, stands for the exclusive mode.
+/// What an upgrade wants stands for the exclusive mode.
 bool wait_graph::fits(const vertex& holder, const vertex& entry) {
     if (!holder.weight || !entry.weight) return false;
     constexpr auto all = permits_for(lock_mode::exclusive);

@@ -98,11 +98,15 @@ common_semaphore_protocol::common_semaphore_protocol(const sql::statement_set& s
       session_{statements("session_state")},
       raise_token_{statements("raise_counter_token")},
       reclaim_{statements("reclaim_permit")},
-      recheck_{statements("recheck_permit")} {}
+      recheck_{statements("recheck_permit")},
+      upgrade_look_{statements("upgrade_look")},
+      upgrade_lock_{statements("upgrade_lock")},
+      drop_upgrade_{statements("drop_upgrade")} {}
 
 attempt common_semaphore_protocol::acquire(sql::connection& db, const grant_request& request,
                                            sql::deadline until) const {
     require_permits(request);
+    if (request.permits.is_upgrade()) return upgrade(db, request, until);
     if (const auto token = take(db, request, until)) return {outcome::granted, *token, {}};
     return judge(db, request, until);
 }
@@ -145,19 +149,33 @@ attempt common_semaphore_protocol::judge(sql::connection& db, const grant_reques
         restore_row(db, make_row_, request.name, until);
         return {outcome::contested, 0, {.session_live = seen.session_live}};
     }
-    const bool waited = seen.waited && !wanted.is_upgrade();
     attempt found{outcome::held, 0, seen.seen()};
-    found.seen.waited = waited;
     if (!seen.session_live) {
         found.what = outcome::session_dead;
-    } else if (!waited && seen.has(wanted.count)) {
+    } else if (!seen.waited && seen.has(wanted.count)) {
         found.what = outcome::contested;  // given back meanwhile
-        if (wanted.is_upgrade() && recheck(db, request.name, request.session, wanted.upgrades,
-                                           until) == hold_state::over) {
-            throw error{errc::lock_lost, "the hold that was to be upgraded is over"};
-        }
     }
     return found;
+}
+
+/// A look, then a write that compares the token it found. So an attempt that comes late changes
+/// nothing: by then its client may have gone back to the weaker mode.
+attempt common_semaphore_protocol::upgrade(sql::connection& db, const grant_request& request,
+                                           sql::deadline until) const {
+    const auto seen =
+        sql::run(db, upgrade_look_, until, request.name, request.session, request.permits.upgrades);
+    if (seen.empty()) {
+        if (!state_of(db, request.name, request.session, until).session_live) {
+            return {outcome::session_dead, 0, {}};
+        }
+        throw error{errc::lock_lost, "the hold that was to be upgraded is over"};
+    }
+    if (seen.integer(0, 3) == 0) return {outcome::held, 0, {.session_live = true}};
+    const auto token = seen.integer(0, 1);
+    const auto done = sql::run(db, upgrade_lock_, until, request.name, request.grant_id,
+                               seen.integer(0, 0), token, seen.integer(0, 2));
+    if (done.affected() == 1) return {outcome::granted, token, {}};
+    return {outcome::contested, 0, {.session_live = true}};
 }
 
 std::optional<std::int64_t> common_semaphore_protocol::find_grant(sql::connection& db,
@@ -172,7 +190,9 @@ std::optional<std::int64_t> common_semaphore_protocol::find_grant(sql::connectio
 release_outcome common_semaphore_protocol::release(sql::connection& db, std::string_view name,
                                                    session_id session, grant_id grant_id,
                                                    release_hint hint, sql::deadline until) const {
-    return {give(db, name, session, grant_id, hint.permits, until), std::nullopt};
+    return {give(db, name, session, grant_id, hint.permits, until) ||
+                sql::run(db, drop_upgrade_, until, name, grant_id).affected() == 1,
+            std::nullopt};
 }
 
 void common_semaphore_protocol::set_capacity(sql::connection& db, std::string_view name,
@@ -205,7 +225,7 @@ bool common_semaphore_protocol::shrink(sql::connection& db, std::string_view nam
         const auto seen = read(db, name, session, grant_id, until);
         if (!seen || seen->granted.deadline_us.value_or(1) <= 0) return false;
         if (seen->permits <= to) return true;
-        if (shrink_now(db, name, session, grant_id, seen->permits, to, until)) return true;
+        if (shrink_now(db, name, session, grant_id, *seen, to, until)) return true;
         check_time(until);
     }
 }
@@ -291,9 +311,10 @@ std::vector<session_lease> common_semaphore_protocol::permits_of(sql::connection
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         found.push_back({std::string{rows.text(row, 0)}, rows.integer<grant_id>(row, 1),
                          rows.integer(row, 2), rows.maybe_integer(row, 3),
-                         rows.integer(row, 4) != 0, rows.integer(row, 5),
-                         rows.maybe_integer<grant_id>(row, 6).value_or(grant_id{}),
-                         rows.integer(row, 7) != 0, read_request(rows, row, 8)});
+                         rows.integer(row, 4) != 0, rows.integer(row, 5), rows.integer(row, 6) != 0,
+                         read_request(rows, row, 7),
+                         rows.maybe_integer<grant_id>(row, 9).value_or(grant_id{}),
+                         rows.maybe_integer(row, 10).value_or(0)});
     }
     return found;
 }
@@ -387,7 +408,6 @@ std::optional<requested_release> common_semaphore_protocol::request_release(
                  sql::text_or_null(terms.asked_by), sql::text_or_null(terms.reason));
         transaction.commit(until);
     }
-    // What an upgrade added ends no later.
     const auto seen = read(db, name, hold->session, hold->grant_id, until);
     const auto left = seen ? seen->granted.deadline_us.value_or(0) : 0;
     return requested_release{.session = hold->session,
@@ -395,8 +415,7 @@ std::optional<requested_release> common_semaphore_protocol::request_release(
 }
 
 /// After a lost reply the same hold is ended again, even if it is over by then: this commit is
-/// durable, and with it those before it. The lock makes an upgrade whose client has confirmed it
-/// visible to the statement that ends the hold.
+/// durable, and with it those before it.
 bool common_semaphore_protocol::force_release(sql::connection& db, std::string_view name,
                                               std::int64_t token, std::string_view by,
                                               std::optional<hold_id>& whom,
@@ -462,7 +481,7 @@ std::vector<held_permits> common_semaphore_protocol::holders(sql::connection& db
                                        .remaining = time_of(rows, row, 9)},
                                .token = fencing_token{sql::shown_integer(rows, row, 11)},
                                .permits = sql::shown_integer(rows, row, 10)};
-        all.push_back({std::move(shown), grant_id{sql::shown_integer(rows, row, 12)}});
+        all.push_back({std::move(shown), fencing_token{sql::shown_integer(rows, row, 12)}});
     }
     return all;
 }

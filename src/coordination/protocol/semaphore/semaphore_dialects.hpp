@@ -14,12 +14,6 @@ namespace rowlock::protocol {
 [[nodiscard]] std::unique_ptr<const semaphore_protocol> make_sqlite_semaphores(
     const sql::statement_set& statements);
 
-/// The hold that an upgrade belongs to; NULL if it is none.
-[[nodiscard]] inline std::optional<std::int64_t> base_of(const grant_request& request) {
-    if (!request.permits.is_upgrade()) return std::nullopt;
-    return static_cast<std::int64_t>(request.permits.upgrades);
-}
-
 /// The operations that are the same on every database.
 class common_semaphore_protocol : public semaphore_protocol {
 public:
@@ -93,13 +87,18 @@ protected:
     [[nodiscard]] virtual std::vector<std::int64_t> take_together(
         sql::connection& db, std::span<const grant_request> requests,
         sql::deadline until) const = 0;
-    /// Returns false if this hold is over already.
+    /// Returns false if this hold is over already, or the grant is no hold.
     /// @param permits what it has most likely; 0: unknown
     virtual bool give(sql::connection& db, std::string_view name, session_id session,
                       grant_id grant_id, std::int64_t permits, sql::deadline until) const = 0;
-    /// Returns false, and changes nothing, if this hold does not have `from` permits.
+    struct found_hold {
+        queue_grant granted;
+        std::int64_t permits;
+        [[nodiscard]] bool is_upgrade() const noexcept { return permits == 0; }
+    };
+    /// Returns false, and changes nothing, if this hold is not as it was read.
     virtual bool shrink_now(sql::connection& db, std::string_view name, session_id session,
-                            grant_id grant_id, std::int64_t from, std::int64_t to,
+                            grant_id grant_id, const found_hold& read, std::int64_t to,
                             sql::deadline until) const = 0;
     /// Returns false, and changes nothing, if the session does not have all of the lock by this
     /// grant.
@@ -132,26 +131,28 @@ protected:
                     .waited = waited,
                     .retained = retained};
         }
+        /// Whether one counted hold has all of the lock.
+        [[nodiscard]] bool is_upgraded() const {
+            return !sole && holders_grant != rowlock::grant_id{};
+        }
         [[nodiscard]] counter_kind kind() const {
             return capacity ? counter_kind::semaphore : counter_kind::shared_mutex;
         }
         [[nodiscard]] bool has(std::int64_t permits) const {
             const auto all = capacity.value_or(permits_for(lock_mode::exclusive));
-            return present && !sole && permits <= all - used;
+            return present && !sole && !is_upgraded() && permits <= all - used;
         }
     };
     [[nodiscard]] state state_of(sql::connection& db, std::string_view name, session_id session,
                                  sql::deadline until) const;
-    struct found_hold {
-        queue_grant granted;
-        std::int64_t permits;
-    };
     /// As read: it may not be durable.
     [[nodiscard]] std::optional<found_hold> read(sql::connection& db, std::string_view name,
                                                  session_id session, grant_id grant_id,
                                                  sql::deadline until) const;
 
 private:
+    [[nodiscard]] attempt upgrade(sql::connection& db, const grant_request& request,
+                                  sql::deadline until) const;
     [[nodiscard]] attempt judge(sql::connection& db, const grant_request& request,
                                 sql::deadline until) const;
     [[nodiscard]] std::optional<hold_id> hold_to_end(sql::connection& db, std::string_view name,
@@ -160,7 +161,7 @@ private:
     const sql::statement set_capacity_, create_, make_row_, state_, find_, holders_, expired_,
         permits_of_, neglected_, lock_, correct_, exists_, inspect_, list_, holders_for_people_,
         queue_, to_end_, lock_hold_, shorten_, end_, bump_revision_, extend_, session_,
-        raise_token_, reclaim_, recheck_;
+        raise_token_, reclaim_, recheck_, upgrade_look_, upgrade_lock_, drop_upgrade_;
 };
 
 }  // namespace rowlock::protocol

@@ -11,16 +11,18 @@ public:
     explicit mysql_semaphore_protocol(const sql::statement_set& statements)
         : two_step_semaphore_protocol{statements},
           confirm_{statements("confirm_permit")},
+          confirm_upgrade_{statements("confirm_upgrade")},
           mark_expired_{statements("mark_expired")} {}
 
     std::optional<queue_grant> served(sql::connection& db, std::string_view name,
                                       session_id session, grant_id grant_id,
                                       sql::deadline until) const override {
         const auto found = read(db, name, session, grant_id, until);
-        if (!found || sql::run(db, confirm_, until, name, session, grant_id).affected() == 0) {
-            return std::nullopt;
-        }
-        return found->granted;
+        if (!found) return std::nullopt;
+        const auto confirmed = found->is_upgrade()
+                                   ? sql::run(db, confirm_upgrade_, until, name, grant_id)
+                                   : sql::run(db, confirm_, until, name, session, grant_id);
+        return confirmed.affected() == 0 ? std::nullopt : std::optional{found->granted};
     }
 
 private:
@@ -29,7 +31,7 @@ private:
         sql::run(db, mark_expired_, until, name, grant_id, session);
     }
 
-    const sql::statement confirm_, mark_expired_;
+    const sql::statement confirm_, confirm_upgrade_, mark_expired_;
 };
 
 }  // namespace

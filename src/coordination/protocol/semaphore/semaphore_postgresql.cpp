@@ -32,6 +32,7 @@ public:
           give_together_{statements("give_permits_together")},
           shrink_{statements("shrink_permits")},
           lower_{statements("lower_lock")},
+          end_upgrade_{statements("end_upgrade")},
           sweep_{statements("sweep_permits")} {}
 
     /// What this reads is committed; the flush makes it durable, if the server did not crash in
@@ -62,6 +63,11 @@ public:
         return ended;
     }
 
+    bool end_upgrade(sql::connection& db, std::string_view name, grant_id upgrade,
+                     std::optional<std::int64_t> to, sql::deadline until) const override {
+        return sql::run(db, end_upgrade_, until, name, upgrade, to).integer(0, 0) == 1;
+    }
+
 private:
     std::optional<std::int64_t> take(sql::connection& db, const grant_request& request,
                                      sql::deadline until) const override {
@@ -73,8 +79,7 @@ private:
                                     sql::text_or_null(request.note),
                                     sql::value{request.deadline_us},
                                     sql::value{db.keeps_session_state() ? 1 : 0},
-                                    sql::value{static_cast<int>(request.permits.of)},
-                                    sql::value{base_of(request)}};
+                                    sql::value{static_cast<int>(request.permits.of)}};
         sql::array_text ids;
         ids.add(request.grant_id);
         const auto taken = take_durably(db, take_, parameters, request, ids.close(), until);
@@ -186,9 +191,11 @@ private:
     }
 
     bool shrink_now(sql::connection& db, std::string_view name, session_id session,
-                    grant_id grant_id, std::int64_t from, std::int64_t to,
+                    grant_id grant_id, const found_hold& read, std::int64_t to,
                     sql::deadline until) const override {
-        return sql::run(db, shrink_, until, name, session, grant_id, from, to).integer(0, 0) == 1;
+        return sql::run(db, shrink_, until, name, session, grant_id, read.permits, to,
+                        read.granted.token)
+                   .integer(0, 0) == 1;
     }
 
     bool lower_now(sql::connection& db, std::string_view name, session_id session,
@@ -204,7 +211,7 @@ private:
     }
 
     const sql::statement take_, take_together_, flush_, flush_taken_, give_, give_together_,
-        shrink_, lower_, sweep_;
+        shrink_, lower_, end_upgrade_, sweep_;
 };
 
 }  // namespace

@@ -52,7 +52,7 @@ namespace rowlock::protocol {
 /// its name's change into a semaphore is granted nothing that others have not.
 inline constexpr std::int64_t largest_capacity = permits_for(lock_mode::upgradeable) - 1;
 
-/// The mode that so many permits stand for; nullopt if they are part of a hold, as of an upgrade.
+/// The mode that so many permits stand for; nullopt if they are what an upgrade lacks.
 [[nodiscard]] constexpr std::optional<lock_mode> mode_for(std::int64_t permits) noexcept {
     for (const auto each : {lock_mode::shared, lock_mode::upgradeable, lock_mode::exclusive}) {
         if (permits == permits_for(each)) return each;
@@ -109,10 +109,10 @@ struct hold_id {
     rowlock::grant_id grant_id{};
 };
 
-/// A hold, for people.
+/// A hold, for display.
 struct held_permits {
     permit_holder shown;
-    rowlock::grant_id base{};  ///< of an upgrade: the hold that it was added to
+    fencing_token first_token{};  ///< another one than `shown` has, if it is upgraded
 };
 
 /// A hold of the client's, with the permits that it has most likely.
@@ -121,7 +121,8 @@ struct own_hold {
     std::int64_t permits = 0;
 };
 
-/// As hold_protocol, where acquire() writes nothing if it takes nothing. One implementation a
+/// As hold_protocol, where acquire() writes nothing if it takes nothing, and the upgrade of a hold
+/// is a grant with an id of its own: until it is released, or the hold ends. One implementation a
 /// dialect (make_semaphore_protocol). Thread-safe.
 ///
 /// @throws error of acquire(): errc::invalid_options for less than one permit, more
@@ -160,6 +161,12 @@ public:
                                                              sql::deadline until) const = 0;
     static constexpr std::size_t most_together = 32;
 
+    /// Ends an upgrade of a hold in which a caller has believed; release() ends another one. The
+    /// hold stays, with so many permits and another token, or as it was. Returns false if the
+    /// upgrade is over. Waits for a transaction that is fenced with the hold. Then check the queue.
+    /// Idempotent. One round trip on PostgreSQL, elsewhere four or five.
+    virtual bool end_upgrade(sql::connection& db, std::string_view name, grant_id upgrade,
+                             std::optional<std::int64_t> to, sql::deadline until) const = 0;
     /// Lowers the permits of a hold to this number, if it has more. Returns false if it is over.
     /// Then check the queue. Idempotent.
     virtual bool shrink(sql::connection& db, std::string_view name, session_id session,
@@ -211,8 +218,7 @@ public:
                                              session_id session, grant_id grant_id,
                                              sql::deadline until) const = 0;
 
-    // For an operator. A token of a shared_mutex stands for the whole hold: with what an upgrade
-    // added to it.
+    // For an operator. The token of an upgrade stands for its hold.
     /// As lease_protocol::request_release.
     [[nodiscard]] virtual std::optional<requested_release> request_release(
         sql::connection& db, std::string_view name, std::int64_t token, const release_terms& terms,

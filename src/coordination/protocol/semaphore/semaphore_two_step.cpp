@@ -19,7 +19,7 @@ using sql::value;
 
 /// Parameters of insert_permit.
 /// @param behind how many holds follow in the transaction
-std::array<value, 9> hold_of(const grant_request& of, std::size_t behind = 0) {
+std::array<value, 8> hold_of(const grant_request& of, std::size_t behind = 0) {
     return {value{of.name},
             value{of.session},
             value{of.grant_id},
@@ -27,15 +27,13 @@ std::array<value, 9> hold_of(const grant_request& of, std::size_t behind = 0) {
             sql::text_or_null(of.thread),
             sql::text_or_null(of.note),
             value{of.deadline_us},
-            value{base_of(of)},
             value{static_cast<std::int64_t>(behind)}};
 }
 
 /// Parameters of take_permits, for the permits of `holds` requests like this one.
-std::array<value, 6> counter_of(const grant_request& of, std::int64_t permits, std::size_t holds) {
-    return {value{of.name},     value{of.session},
-            value{permits},     value{static_cast<int>(of.permits.of)},
-            value{base_of(of)}, value{static_cast<std::int64_t>(holds)}};
+std::array<value, 5> counter_of(const grant_request& of, std::int64_t permits, std::size_t holds) {
+    return {value{of.name}, value{of.session}, value{permits},
+            value{static_cast<int>(of.permits.of)}, value{static_cast<std::int64_t>(holds)}};
 }
 
 }  // namespace
@@ -52,7 +50,10 @@ two_step_semaphore_protocol::two_step_semaphore_protocol(const sql::statement_se
       lock_now_{statements("lock_permit_now")},
       lock_grant_{statements("confirm_grant")},
       insert_lowered_{statements("insert_lowered")},
-      lower_{statements("lower_lock")} {}
+      lower_{statements("lower_lock")},
+      lock_upgraded_{statements("lock_upgraded")},
+      end_upgrade_{statements("end_upgrade")},
+      weigh_{statements("weigh_upgraded")} {}
 
 /// Reads first: an attempt that fails writes nothing and locks nothing. The token is read
 /// afterwards: between the read and the update other clients may have raised it.
@@ -64,7 +65,7 @@ std::optional<std::int64_t> two_step_semaphore_protocol::take(sql::connection& d
     if (!seen.has(wanted.count) || seen.kind() != wanted.of || !seen.session_live) {
         return std::nullopt;
     }
-    if (seen.waited && !wanted.is_upgrade()) return std::nullopt;
+    if (seen.waited) return std::nullopt;
     const auto counter = counter_of(request, wanted.count, 1);
     const auto hold = hold_of(request);
     const std::array steps{sql::step{take_, counter}, sql::step{insert_, hold}};
@@ -109,7 +110,7 @@ std::vector<std::int64_t> two_step_semaphore_protocol::take_together(
     if (count == 0) return {};
     requests = requests.first(count);
     const auto counter = counter_of(first, seen.used - before, count);
-    std::vector<std::array<value, 9>> holds;
+    std::vector<std::array<value, 8>> holds;
     std::vector<grant_id> grants;
     for (const auto& each : requests) {
         holds.push_back(hold_of(each, --count));
@@ -182,19 +183,33 @@ bool two_step_semaphore_protocol::give(sql::connection& db, std::string_view nam
     if (permits > 0 && end_holds(db, name, session, {&hold, 1}, until)) return true;
     for (;; check_time(until)) {
         const auto held = read(db, name, session, grant_id, until);
-        if (!held) return false;
+        if (!held || held->is_upgrade()) return false;
         hold.permits = held->permits;
         if (end_holds(db, name, session, {&hold, 1}, until)) return true;
     }
 }
 
+bool two_step_semaphore_protocol::end_upgrade(sql::connection& db, std::string_view name,
+                                              grant_id upgrade, std::optional<std::int64_t> to,
+                                              sql::deadline until) const {
+    sql::transaction_scope transaction{db, until};
+    const auto hold = sql::run(db, lock_upgraded_, until, name, upgrade);
+    if (hold.empty()) return false;
+    const auto more = to.value_or(hold.integer(0, 1)) - hold.integer(0, 1);
+    if (more != 0) sql::run(db, weigh_, until, name, hold.integer(0, 0), *to);
+    if (sql::run(db, end_upgrade_, until, name, upgrade, more).affected() != 1) return false;
+    transaction.commit(until);
+    return true;
+}
+
 /// Hold first, counter second, as in give().
 bool two_step_semaphore_protocol::shrink_now(sql::connection& db, std::string_view name,
                                              session_id session, grant_id grant_id,
-                                             std::int64_t from, std::int64_t to,
+                                             const found_hold& read, std::int64_t to,
                                              sql::deadline until) const {
-    const std::array hold{value{name}, value{session}, value{grant_id}, value{from}, value{to}};
-    const std::array counter{value{name}, value{from - to}};
+    const std::array hold{value{name},         value{session}, value{grant_id},
+                          value{read.permits}, value{to},      value{read.granted.token}};
+    const std::array counter{value{name}, value{read.permits - to}};
     return sql::run_all(
         db, std::array{sql::step{shrink_permit_, hold}, sql::step{return_, counter}}, until);
 }

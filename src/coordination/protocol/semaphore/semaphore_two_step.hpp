@@ -17,6 +17,8 @@ public:
                                                      session_id session,
                                                      std::span<const own_hold> holds,
                                                      sql::deadline until) const override;
+    bool end_upgrade(sql::connection& db, std::string_view name, grant_id upgrade,
+                     std::optional<std::int64_t> to, sql::deadline until) const override;
 
 protected:
     explicit two_step_semaphore_protocol(const sql::statement_set& statements);
@@ -29,7 +31,7 @@ protected:
     bool give(sql::connection& db, std::string_view name, session_id session, grant_id grant_id,
               std::int64_t permits, sql::deadline until) const override;
     bool shrink_now(sql::connection& db, std::string_view name, session_id session,
-                    grant_id grant_id, std::int64_t from, std::int64_t to,
+                    grant_id grant_id, const found_hold& read, std::int64_t to,
                     sql::deadline until) const override;
     bool lower_now(sql::connection& db, std::string_view name, session_id session,
                    grant_id grant_id, std::int64_t to, sql::deadline until) const override;
@@ -55,7 +57,8 @@ private:
                    std::span<const own_hold> holds, sql::deadline until) const;
 
     const sql::statement take_, find_several_, insert_, return_, delete_permit_, shrink_permit_,
-        over_, lock_now_, lock_grant_, insert_lowered_, lower_;
+        over_, lock_now_, lock_grant_, insert_lowered_, lower_, lock_upgraded_, end_upgrade_,
+        weigh_;
 };
 
 }  // namespace rowlock::protocol

@@ -36,7 +36,6 @@ select p.name, l.token
 
 -- statement overdue_permits
 -- The same of holds of semaphores and shared_mutexes, by the name of the policy: the first columns of their primary key.
--- What an upgrade added to a hold (base) ends with it, and its time counts from the beginning of that hold.
 -- A hold that ends after this is not found by its token (hold_to_end), and a later hold has another.
 -- $1 from which name  $2 up to which  $3 after which grant id of the first name  $4 batch
 -- → name, token, grant id
@@ -44,7 +43,7 @@ select p.name, s.token, s.grant_id
   from rowlock_policy p {join} rowlock_hold s {join} rowlock_session m
  where p.name >= $1 and p.name <= $2 and p.max_hold_us > 0
    and s.name = p.name and (p.name > $1 or s.grant_id > $3)
-   and s.base is null and {since(s.acquired_at)} >= p.max_hold_us
+   and {since(s.acquired_at)} >= p.max_hold_us
    and not (s.requested = 1 and s.asked_by is null)
    and not coalesce(s.deadline <= {now}, 0)
    and m.id = s.session and m.ended = 0 and m.expires_at > {now}

@@ -45,7 +45,6 @@ select p.name, l.token
 
 -- statement overdue_permits
 -- The same of holds of semaphores and shared_mutexes, by the name of the policy: the first columns of their primary key.
--- What an upgrade added to a hold (base) ends with it, and its time counts from the beginning of that hold.
 -- A hold that ends after this is not found by its token (hold_to_end), and a later hold has another.
 -- OFFSET 0 makes the planner look each of them up by its key: it has no statistics of a table that is small and new.
 -- $1 from which name  $2 up to which  $3 after which grant id of the first name  $4 batch
@@ -56,7 +55,6 @@ select p.name, s.token, s.grant_id
        cross join lateral (select from rowlock_session m where m.id = s.session and {unexpired} offset 0) holder
  where p.name >= $1::text and p.name <= $2::text and (p.name > $1::text or s.grant_id > $3::bigint)
    and p.max_hold_us > 0
-   and s.base is null
    and {since(s.acquired_at)} >= p.max_hold_us
    and not (s.requested = 1 and s.asked_by is null)
    and not coalesce(s.deadline <= clock_timestamp(), false)

@@ -115,7 +115,7 @@ select l.name, null, l.grant_id, l.session, l.thread, l.note, s.host, s.program,
   from reach r {join} rowlock_lock l {join} rowlock_session s
  where l.name = r.name and s.id = l.session and l.thread is not null and not {holder_gone}
 union all
-select s.name, null, s.grant_id, s.session, s.thread, s.note, m.host, m.program, m.pid, s.weight, 0, null, null
+select s.name, null, s.grant_id, s.session, s.thread, s.note, m.host, m.program, m.pid, {weight_of(s)}, 0, null, null
   from reach r {join} rowlock_hold s {join} rowlock_session m
  where s.name = r.name and s.thread is not null and m.id = s.session and not {hold_over}
 union all

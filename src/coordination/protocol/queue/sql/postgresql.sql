@@ -163,7 +163,7 @@ union all
 select h.name, null, h.grant_id, h.session, h.thread, h.note, h.host, h.program, h.pid, h.weight, 0, null, null
   from reach r
        cross join lateral (
-           select s.name, s.grant_id, s.session, s.thread, s.note, s.weight, m.host, m.program, m.pid
+           select s.name, s.grant_id, s.session, s.thread, s.note, {weight_of(s)} as weight, m.host, m.program, m.pid
              from rowlock_hold s join rowlock_session m on m.id = s.session
             where s.name = r.name and s.thread is not null and not {hold_over} offset 0) h
 union all
@@ -306,13 +306,18 @@ select case when h.counted is null then 0 when h.counted = 1 or c.weight is not 
 --
 -- An entry of a request for several is not served alone, and no entry behind it is served: if it is the first that
 -- fits, it is returned with the token 0, and its client takes all of them itself (multi_take_permits).
+--
+-- An upgrade adds no hold: the row names it, for the proof of upgrade_lock. It is granted if what its ticket lacks and `used` are
+-- all of the lock: its hold alone is counted. That this is the hold of the snapshot, the token says, which is compared. If
+-- another client was granted anything since, that holds it, and looks at the queue when it gives it back; so does whoever
+-- has ended the hold.
 -- $1 name
 -- → 1 = the first waiter wants all of the lock and may be granted it, or a sole holder is in the way, which may have
 --   ended: grant_next finds out; of each that was served: session, grant id, token (0: it was not, and is to be
 --   notified); its session's wake-up address, secret and mailbox. One row with NULLs if nobody was.
 with f as materialized (
          select greatest(p.token, (select o.floor from rowlock_token_floor o)) + (p.successor is not null)::int as token,
-                {room(p)} as room, p.used
+                {room(p)} as room, p.used, p.token = (select b.token from rowlock_lock b where b.name = $1::text) as unchanged
            from rowlock_lock p
           where p.name = $1::text and p.session is null and {room(p)} > 0 and {waited_at(p)}
             and not {promised_at(p)}
@@ -334,22 +339,23 @@ with f as materialized (
                         bool_or(k.weight is null) over (order by k.ticket) as behind_sole,
                         count(*) filter (where k.members > 1) over (order by k.ticket) as several from k) q
           where q.until_here <= (select f.room from f) and not q.behind_sole
-            and q.several <= (q.members > 1)::int),
+            and q.several <= (q.members > 1)::int and (q.base is null or (select f.unchanged and f.used + q.weight = 1999999999 from f))),
      c as materialized (
          select s.* from s where s.members = 1),
      d as (
          delete from rowlock_ticket w using c where w.name = $1::text and w.ticket = c.ticket),
      i as (
          insert into rowlock_hold (name, grant_id, session, weight, token, thread, note,
-                                   acquired_at, deadline, base)
+                                   acquired_at, deadline)
          select $1::text, c.grant_id, c.session, c.weight, f.token + c.place, c.thread, c.note,
                 clock_timestamp(),
-                clock_timestamp() + c.deadline_us::float8 * interval '1 microsecond', c.base
-           from c, f),
+                clock_timestamp() + c.deadline_us::float8 * interval '1 microsecond'
+           from c, f where c.base is null),
      u as (
          update rowlock_lock p
-            set used = p.used + b.weight, token = b.token, successor = null, changed_at = clock_timestamp()
-           from (select sum(c.weight)::bigint as weight, max(f.token + c.place) as token
+            set used = p.used + b.weight, grant_id = b.upgrade, token = b.token, successor = null, changed_at = clock_timestamp()
+           from (select coalesce(sum(c.weight) filter (where c.base is null), 0)::bigint as weight,
+                        max(c.grant_id) filter (where c.base is not null) as upgrade, max(f.token + c.place) as token
                    from c, f having count(*) > 0) b
           where p.name = $1::text)
 select case when s.session is not null then 0

@@ -15,12 +15,36 @@ select l.capacity, l.used,
   from (select 1 as one) as one left join rowlock_lock l on l.name = $1
 
 -- statement find_permits
--- Finds a hold by its grant id: of a take whose reply was lost, or of an entry that may have been served.
+-- Finds a hold, or the upgrade of a hold, by its grant id: of a take whose reply was lost, or of an entry that may have
+-- been served.
 -- $1 name  $2 my session  $3 grant id
--- → token, what is left of its own deadline in µs, or NULL; permits
+-- → token, what is left of its own deadline in µs, or NULL; permits, 0 of an upgrade
 select s.token, {until(s.deadline)}, s.weight
   from rowlock_hold s
  where s.name = $1 and s.grant_id = $3 and s.session = $2
+union all
+select l.token, null, 0 from rowlock_lock l where l.name = $1 and l.grant_id = $3 and l.session is null
+
+-- statement upgrade_look
+-- Whether a hold could be upgraded: it lives, and is the only one. Reads only; upgrade_lock decides.
+-- $1 name  $2 my session  $3 grant id of the hold
+-- → the lock's token, the token of the upgrade, the weight of the hold, whether that is all that is used, and nobody is
+--   upgraded; no row if the hold has ended
+select l.token, {greatest}(l.token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1, s.weight,
+       l.used = s.weight and l.session is null and not {upgraded(l)}
+  from rowlock_hold s {join} rowlock_lock l {join} rowlock_session m
+ where s.name = $1 and s.grant_id = $3 and s.session = $2 and l.name = s.name and m.id = s.session
+   and not {hold_over} and {live}
+
+-- statement upgrade_lock
+-- Upgrades a hold: the lock's row names the upgrade, and has no room from then on. By compare-and-set on the token of the
+-- look: since then nobody was granted anything, nor was anybody upgraded, so whoever is counted in `used` now was there at
+-- the look; and there the hold was alone. Were it over, its weight would be missing; if it is being ended at this moment,
+-- whoever ends it waits for this row, and ends the upgrade with it. No lock of the hold is needed, so a transaction that
+-- has fenced it, most likely the caller's, is not waited for. Durable. A repetition changes nothing.
+-- $1 name  $2 grant id of the upgrade  $3 the lock's token  $4 the token of the upgrade  $5 the weight of the hold
+update rowlock_lock set grant_id = $2, token = $4, changed_at = {now}
+ where name = $1 and token = $3 and used = $5 and session is null and grant_id is null
 
 -- statement find_several_permits
 -- find_permits for several holds of one semaphore.
@@ -64,26 +88,27 @@ select distinct m.id
 -- The holds of a session, to compare a holder's belief with the table. By the index on session, reads only.
 -- $1 session
 -- → name, grant id, token, what is left of its own deadline in µs, or NULL, whether it was ended by force, permits,
---   of an upgrade the grant id of its hold, whether another client has asked for its release; who did so within a time,
---   or NULL, and why
-select s.name, s.grant_id, s.token, {until(s.deadline)}, coalesce(s.deadline = 0, 0), s.weight, s.base, s.requested,
-       s.asked_by, s.reason
-  from rowlock_hold s where s.session = $1
+--   whether another client has asked for its release; who did so within a time, or NULL, and why; if it is upgraded, the
+--   grant id and the token of that
+select s.name, s.grant_id, s.token, {until(s.deadline)}, coalesce(s.deadline = 0, 0), s.weight, s.requested,
+       s.asked_by, s.reason, l.grant_id, l.token
+  from rowlock_hold s left join rowlock_lock l on l.name = s.name and {upgraded(l)}
+ where s.session = $1
  order by s.name, s.token
 
 -- statement holds_to_tend
 -- A batch of locks for the reaper: those with counted holds that have ended, or whose `used` is not the sum of its holds,
 -- which should never be. One snapshot, reads only.
 -- $1 after which name  $2 batch
--- → name, used less the sum
+-- → name, used less the sum; 1 for an upgrade without a hold
 select s.name, coalesce(max(p.used), 0) - sum(s.weight)
   from rowlock_hold s left join rowlock_session m on m.id = s.session left join rowlock_lock p on p.name = s.name
  where s.name > $1
  group by s.name
 having coalesce(max(p.used), 0) <> sum(s.weight) or max({hold_over}) = 1
 union all
-select p.name, p.used from rowlock_lock p
- where p.name > $1 and p.used <> 0 and not exists (select 1 from rowlock_hold s where s.name = p.name)
+select p.name, case when p.used = 0 then 1 else p.used end from rowlock_lock p
+ where p.name > $1 and (p.used <> 0 or {upgraded(p)}) and not exists (select 1 from rowlock_hold s where s.name = p.name)
  order by 1 limit $2
 
 -- statement correct_counter
@@ -91,9 +116,11 @@ select p.name, p.used from rowlock_lock p
 -- is younger than the lock.
 -- $1 name
 update rowlock_lock
-   set used = (select coalesce(sum(s.weight), 0) from rowlock_hold s where s.name = $1)
+   set used = (select coalesce(sum(s.weight), 0) from rowlock_hold s where s.name = $1),
+       grant_id = case when session is not null or exists (select 1 from rowlock_hold s where s.name = $1) then grant_id end
  where name = $1
-   and used <> (select coalesce(sum(s.weight), 0) from rowlock_hold s where s.name = $1)
+   and (used <> (select coalesce(sum(s.weight), 0) from rowlock_hold s where s.name = $1)
+        or {upgraded(rowlock_lock)} and not exists (select 1 from rowlock_hold s where s.name = $1))
 
 -- statement counter_exists
 -- Whether there is a semaphore of this name, or a lock that is none. Reads only.
@@ -117,53 +144,51 @@ select {semaphore_info} from rowlock_lock p
 -- statement holders_of_permits
 -- The holders of a lock, of parts or of all of it, for display, the oldest first. Reads only.
 -- $1 name  $2 how many at most
--- → session, grant id, owner, host, program, thread, note, pid, µs held, its remaining time in µs, permits, token,
---   of an upgrade the grant id of its hold
+-- → session, grant id, owner, host, program, thread, note, pid, µs held, its remaining time in µs, permits, token, which
+--   is that of its upgrade, if it has one, and its first token
 select h.session, h.grant_id, m.owner, m.host, m.program, h.thread, h.note, m.pid,
        {since(h.acquired_at)},
        {until(coalesce({least}(m.expires_at, h.deadline), m.expires_at))},
-       h.weight, h.token, h.base
-  from (select s.session, s.grant_id, s.thread, s.note, s.acquired_at, s.deadline, s.weight, s.token, s.base
+       h.weight, h.token, h.first_token
+  from (select s.session, s.grant_id, s.thread, s.note, s.acquired_at, s.deadline, {weight_of(s)} as weight,
+               {token_of(s)} as token, s.token as first_token
           from rowlock_hold s join rowlock_session m on m.id = s.session
          where s.name = $1 and not {hold_over}
          union all
-        select l.session, l.grant_id, l.thread, l.note, l.acquired_at, l.deadline, 1999999999, l.token, null
+        select l.session, l.grant_id, l.thread, l.note, l.acquired_at, l.deadline, 1999999999, l.token, l.token
           from rowlock_lock l join rowlock_session s on s.id = l.session
          where l.name = $1 and not {holder_gone}) h
        join rowlock_session m on m.id = h.session
- order by h.token limit $2
+ order by h.first_token limit $2
 
 -- statement hold_to_end
--- The hold that a token names, for an operator who ends it: that of an upgrade names the hold that it was added to.
--- Reads only.
+-- The hold that a token names, its own or that of its upgrade, for an operator who ends it. Reads only.
 -- $1 name  $2 token
 -- → session, grant id
-select s.session, coalesce(s.base, s.grant_id)
-  from rowlock_hold s left join rowlock_session m on m.id = s.session
- where s.name = $1 and s.token = $2 and not {hold_over}
+select s.session, s.grant_id
+  from rowlock_hold s left join rowlock_lock l on l.name = s.name left join rowlock_session m on m.id = s.session
+ where s.name = $1 and (s.token = $2 or l.token = $2 and {upgraded(l)}) and not {hold_over}
 
 -- statement shorten_permit
--- Sets the deadline of a hold, and of what an upgrade added to it, to the time at which its session would expire
--- without another heartbeat, or to so long from now, whichever is later, unless that ends before, and marks it. Never
--- later than it was. The transaction has locked the hold, and then the session by bump_revision: as shorten_lease. An
--- upgrade that is committed later is not believed: its client reads the hold afterwards (recheck_permit).
+-- Sets the deadline of a hold to the time at which its session would expire without another heartbeat, or to so long from
+-- now, whichever is later, unless that ends before, and marks it. Never later than it was. The transaction has locked the
+-- hold, and then the session by bump_revision: as shorten_lease. An upgrade, also one that is committed later, ends with it.
 -- $1 name  $2 grant id  $3 session  $4 how long from now, in µs  $5 who asks, or NULL: the holder gives it up at once
 -- $6 why
 update rowlock_hold
    set deadline = (select {least}(coalesce(deadline, {greatest}(m.expires_at, {now} + $4)), {greatest}(m.expires_at, {now} + $4))
                      from rowlock_session m where m.id = $3),
        requested = 1, asked_by = $5, reason = $6
- where name = $1 and (grant_id = $2 or base = $2) and session = $3
+ where name = $1 and grant_id = $2 and session = $3
 
 -- statement end_permit
--- Ends a hold from outside, with what an upgrade added to it: from the commit on every fence of it fails and every
--- judgement finds it over (hold_over), and any client may sweep it. A fence has the row locked: then this waits for that
--- transaction. The hold is locked before (lock_permit), and bump_revision follows. 0 says that it was ended by force.
--- An upgrade that is committed later is not believed: its client reads the hold afterwards (recheck_permit).
--- The note becomes who did it: a history records it.
+-- Ends a hold from outside: from the commit on every fence of it fails and every judgement finds it over (hold_over), and
+-- any client may sweep it. A fence has the row locked: then this waits for that transaction. The hold is locked before
+-- (lock_permit), and bump_revision follows. 0 says that it was ended by force. An upgrade, also one that is committed later,
+-- ends with its hold. The note becomes who did it: a history records it.
 -- $1 name  $2 grant id  $3 session  $4 by whom, or NULL
 update rowlock_hold set deadline = 0, note = coalesce($4, note)
- where name = $1 and (grant_id = $2 or base = $2) and session = $3
+ where name = $1 and grant_id = $2 and session = $3
 
 -- statement extend_permit
 -- Sets a hold's own deadline to so long from now, unless that has passed. The transaction has locked the hold
@@ -176,10 +201,12 @@ update rowlock_hold set deadline = {greatest}(deadline + 1, {now} + $4)
  where name = $1 and grant_id = $2 and session = $3 and deadline > {now} and requested = 0
 
 -- statement raise_counter_token
--- Draws a token for a hold that is reclaimed. Locks the counter, behind the hold, as a release does.
+-- Draws a token for a hold that is reclaimed. Locks the counter, behind the hold, as a release does. An upgrade gets another
+-- grant id: one that the predecessor's client ends late is not ours.
 -- $1 name
 update rowlock_lock
-   set token = {greatest}(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1, changed_at = {now}
+   set token = {greatest}(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1, grant_id = grant_id + 1,
+       changed_at = {now}
  where name = $1
 
 -- statement reclaim_permit
@@ -206,3 +233,10 @@ with counted as (
           where c.used <> (select coalesce(sum(s.weight), 0) from rowlock_hold s where s.name = c.name))
 select (select count(*) from counted), (select count(*) from wrong),
        (select w.name from wrong w order by w.name limit 1)
+
+-- statement drop_upgrade
+-- As end_upgrade, of an upgrade in which no caller has ever believed: nobody works under it, so the hold is not locked, and a
+-- transaction that is fenced with it, perhaps of the caller who asks for the upgrade again, is not waited for.
+-- $1 name  $2 grant id of the upgrade
+update rowlock_lock set grant_id = null, token = token + 1, changed_at = {now}
+ where name = $1 and grant_id = $2 and session is null

@@ -25,6 +25,14 @@ select 1 from rowlock_hold where name = $1 and grant_id = $2 and session = $3 fo
 select 1 from rowlock_hold
  where name = $1 and grant_id = $2 and session = $3 and ($4 = 1 or deadline <= {now}) for update skip locked
 
+-- statement lock_upgraded
+-- Locks the hold that an upgrade is of, which is the only one.
+-- $1 name  $2 grant id of the upgrade
+-- → grant id, weight of the hold
+select grant_id, weight from rowlock_hold
+ where name = $1 and exists (select 1 from rowlock_lock l where l.name = $1 and l.grant_id = $2 and l.session is null)
+   for update
+
 -- statement confirm_permit
 -- Makes a hold that was read durable by a later commit of our own. Changes the row, so that there is something
 -- to commit.
@@ -32,9 +40,13 @@ select 1 from rowlock_hold
 update rowlock_hold set acquired_at = acquired_at + 1
  where name = $1 and grant_id = $3 and session = $2
 
+-- statement confirm_upgrade
+-- The same of an upgrade. Its hold may be in a fence of the caller's; no fence has this row.
+-- $1 name  $2 grant id of the upgrade
+update rowlock_lock set changed_at = changed_at + 1 where name = $1 and grant_id = $2 and session is null
+
 -- statement recheck_permit
--- Reads a hold after an upgrade of it was granted: behind an operator who ends it, or asks for it, and has it locked.
--- An operator who locks it later finds the upgrade.
+-- Reads a hold behind an operator who ends it, or asks for it, and has it locked.
 -- $1 name  $2 my session  $3 grant id
 -- → what is left of its own deadline in µs, or NULL; whether another client has asked for its release
 select {until(s.deadline)}, s.requested

@@ -1,6 +1,6 @@
 -- statement take_permits
--- Takes permits, or a mode, if there is room, nobody holds all of the lock and no live session waits; an upgrade passes
--- those that wait. The lock's row decides: the update locks it, and after a wait for that lock `session is null` and the
+-- Takes permits, or a mode, if there is room, nobody holds all of the lock and no live session waits.
+-- The lock's row decides: the update locks it, and after a wait for that lock `session is null` and the
 -- room are judged again on the row as it is. A sole holder that has ended is taken out before, by clear_sole; nothing
 -- here judges a session. A promised token is passed over, so nobody may believe it twice. The hold is
 -- inserted in the same statement, so `used` is the sum of the holds in every committed state. Waiters and our
@@ -10,7 +10,7 @@
 -- of the grant before flush_commits has returned. Behind a pooler the connection may outlive a crash of the server
 -- between the two, so there the commit is durable.
 -- $1 name  $2 my session  $3 grant id  $4 permits  $5 thread  $6 note  $7 own deadline in µs, or NULL
--- $8 1 = asynchronously  $9 0: permits, 1: a mode  $10 of an upgrade, the grant id of its hold, which must be alive; NULL
+-- $8 1 = asynchronously  $9 0: permits, 1: a mode
 -- → grant id, token; no row if nothing was taken
 with u as (
          update rowlock_lock p
@@ -19,23 +19,19 @@ with u as (
                         + (p.successor is not null)::int,
                 successor = null, changed_at = clock_timestamp()
           where p.name = $1::text and (p.capacity is null)::int = $9::int and p.session is null
-            and $4::bigint <= {room(p)}
-            and case when $10::bigint is null then not {waited_at(p)}
-                     else exists (select from rowlock_hold b
-                                   where b.name = $1::text and b.grant_id = $10::bigint and b.session = $2::bigint
-                                     and not coalesce(b.deadline <= clock_timestamp(), false)) end
+            and $4::bigint <= {room(p)} and not {waited_at(p)}
             and exists (select from rowlock_session m where m.id = $2::bigint and {live})
             and ($8::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')
          returning p.token)
-insert into rowlock_hold (name, grant_id, session, weight, token, thread, note, acquired_at, deadline, base)
+insert into rowlock_hold (name, grant_id, session, weight, token, thread, note, acquired_at, deadline)
 select $1::text, $3::bigint, $2::bigint, $4::bigint, u.token, $5::text, $6::text, clock_timestamp(),
-       clock_timestamp() + $7::bigint::float8 * interval '1 microsecond', $10::bigint
+       clock_timestamp() + $7::bigint::float8 * interval '1 microsecond'
   from u
 returning grant_id, token
 
 -- statement take_permits_together
 -- `take_permits` for several requests of one session, by one commit: for as many, from the first on, as fit together.
--- None of them is an upgrade. The counter's row is locked first, and what is free is read under the lock; the lock judges
+-- The counter's row is locked first, and what is free is read under the lock; the lock judges
 -- the row as it is then.
 -- $1 name  $2 my session  $3 1 = asynchronously  $4 0: permits, 1: modes
 -- arrays: $5 grant ids  $6 permits  $7 threads  $8 notes  $9 own deadlines in µs
@@ -83,7 +79,7 @@ select pg_catalog.pg_logical_emit_message(true, 'rowlock'::text, ''::text)
 
 -- statement give_permits
 -- Ends one hold: deletes it and lowers the counter in one statement. It names the grant, so a second release
--- changes nothing. Hold first, counter second, as in sweep_permits: no grant waits for a hold, so no circle
+-- changes nothing. An upgrade ends with its hold, which is the only one. Hold first, counter second, as in sweep_permits: no grant waits for a hold, so no circle
 -- closes. The commit is asynchronous ($4), for the reason of take_permits. If a crash loses it the hold is back, and
 -- its client, whose connection broke, compares and ends it again: the next grant that a client learns of lies
 -- behind it in the log. Behind a pooler the client may not notice the crash, so there the commit is durable.
@@ -95,7 +91,7 @@ with d as (
           where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint
          returning s.weight),
      u as (
-         update rowlock_lock p set used = p.used - d.weight, changed_at = clock_timestamp()
+         update rowlock_lock p set used = p.used - d.weight, grant_id = null, changed_at = clock_timestamp()
            from d
           where p.name = $1::text
             and ($4::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')
@@ -124,7 +120,7 @@ with k as materialized (
          returning s.grant_id, s.weight),
      u as (
          update rowlock_lock p
-            set used = p.used - (select sum(d.weight)::bigint from d), changed_at = clock_timestamp()
+            set used = p.used - (select sum(d.weight)::bigint from d), grant_id = null, changed_at = clock_timestamp()
           where p.name = $1::text and exists (select from d)
             and ($4::int = 0 or set_config('synchronous_commit', 'off', true) = 'off'))
 select d.grant_id from d
@@ -147,22 +143,76 @@ with k as materialized (
          returning s.weight),
      u as (
          update rowlock_lock p
-            set used = p.used - (select sum(d.weight)::bigint from d), changed_at = clock_timestamp()
+            set used = p.used - (select sum(d.weight)::bigint from d), grant_id = null, changed_at = clock_timestamp()
           where p.name = $1::text and exists (select from d)
             and set_config('synchronous_commit', 'off', true) = 'off'
          returning 1)
 select (select count(*) from d), (select coalesce(sum(d.weight), 0)::bigint from d), (select count(*) from u)
 
+-- statement upgrade_look
+-- Whether a hold could be upgraded: it lives, and is the only one. Reads only; upgrade_lock decides.
+-- $1 name  $2 my session  $3 grant id of the hold
+-- → the lock's token, the token of the upgrade, the weight of the hold, whether that is all that is used, and nobody is
+--   upgraded; no row if the hold has ended
+select l.token, greatest(l.token, (select f.floor from rowlock_token_floor f)) + 1 + (l.successor is not null)::int,
+       s.weight, (l.used = s.weight and l.session is null and not {upgraded(l)})::int
+  from rowlock_hold s join rowlock_lock l on l.name = s.name join rowlock_session m on m.id = s.session
+ where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint and not {hold_over} and {live}
+
+-- statement upgrade_lock
+-- Upgrades a hold: the lock's row names the upgrade, and has no room from then on. By compare-and-set on the token of the
+-- look: since then nobody was granted anything, nor was anybody upgraded, so whoever is counted in `used` now was there at
+-- the look; and there the hold was alone. Were it over, its weight would be missing; if it is being ended at this moment,
+-- whoever ends it waits for this row, and ends the upgrade with it. No lock of the hold is needed, so a transaction that
+-- has fenced it, most likely the caller's, is not waited for. Durable. A repetition changes nothing.
+-- $1 name  $2 grant id of the upgrade  $3 the lock's token  $4 the token of the upgrade  $5 the weight of the hold
+update rowlock_lock
+   set grant_id = $2::bigint, token = $4::bigint, successor = null, changed_at = clock_timestamp()
+ where name = $1::text and token = $3::bigint and used = $5::bigint and session is null and grant_id is null
+
+-- statement end_upgrade
+-- Ends an upgrade; its hold stays, with another weight if that is wanted. Nobody else has anything of the lock before the
+-- commit, so there is room. Durable. Hold first, row second, so this waits while a transaction of the caller's that is fenced with
+-- the hold works under the upgrade. The token rises, as with every change of what is held but its end, and is the hold's
+-- if its weight changes: a shrink that comes late names an older one. A repetition of this changes nothing, nor one that
+-- comes late: every upgrade has another id, also one that was reclaimed. Then check the queue.
+-- $1 name  $2 grant id of the upgrade  $3 weight of its hold from now on, or NULL
+-- → how many were ended, 1 or 0
+with h as materialized (
+         select s.grant_id, s.weight, coalesce($3::bigint, s.weight) as wanted
+           from rowlock_hold s
+          where s.name = $1::text
+            and exists (select from rowlock_lock l
+                         where l.name = $1::text and l.grant_id = $2::bigint and l.session is null)
+            for no key update),
+     u as (
+         update rowlock_lock l
+            set used = l.used - h.weight + h.wanted, grant_id = null, token = l.token + 1, changed_at = clock_timestamp()
+           from h where l.name = $1::text and l.grant_id = $2::bigint and l.session is null
+         returning l.token),
+     c as (
+         update rowlock_hold s set weight = h.wanted, token = u.token
+           from h, u where s.name = $1::text and s.grant_id = h.grant_id and h.weight <> h.wanted)
+select count(*) from u
+
+-- statement drop_upgrade
+-- As end_upgrade, of an upgrade in which no caller has ever believed: nobody works under it, so the hold is not locked, and a
+-- transaction that is fenced with it, perhaps of the caller who asks for the upgrade again, is not waited for.
+-- $1 name  $2 grant id of the upgrade
+update rowlock_lock set grant_id = null, token = token + 1, changed_at = clock_timestamp()
+ where name = $1::text and grant_id = $2::bigint and session is null
+
 -- statement shrink_permits
 -- Lowers how many permits a hold has, and the counter, in one statement, hold first, as give_permits. Durable: a
 -- downgrade is rare, and a crash that lost it would leave the larger hold to a client that does not know of it. It
--- names the number before, so a second one changes nothing. Then check the queue (grant_counted).
--- $1 name  $2 my session  $3 grant id  $4 permits before  $5 permits from now on
+-- names the number before and the token, which is another if the number was ever raised (end_upgrade), so a second one
+-- changes nothing. Then check the queue (grant_counted).
+-- $1 name  $2 my session  $3 grant id  $4 permits before  $5 permits from now on  $6 token
 -- → how many holds were changed, 1 or 0
 with s as (
          update rowlock_hold s set weight = $5::bigint
           where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint
-            and s.weight = $4::bigint
+            and s.weight = $4::bigint and s.token = $6::bigint
          returning 1),
      u as (
          update rowlock_lock p
@@ -203,13 +253,12 @@ with o as materialized (
 select count(*) from o
 
 -- statement hold_to_end
--- The hold that a token names, for an operator who ends it: that of an upgrade names the hold that it was added to.
--- Reads only.
+-- The hold that a token names, its own or that of its upgrade, for an operator who ends it. Reads only.
 -- $1 name  $2 token
 -- → session, grant id
-select s.session, coalesce(s.base, s.grant_id)
-  from rowlock_hold s left join rowlock_session m on m.id = s.session
- where s.name = $1::text and s.token = $2::bigint and not {hold_over}
+select s.session, s.grant_id
+  from rowlock_hold s left join rowlock_lock l on l.name = s.name left join rowlock_session m on m.id = s.session
+ where s.name = $1::text and (s.token = $2::bigint or l.token = $2::bigint and {upgraded(l)}) and not {hold_over}
 
 -- statement lock_permit
 -- Locks a hold, by primary key. Hold first, then session, as with leases (docs/adr/0010).
@@ -219,31 +268,28 @@ select 1 from rowlock_hold s
    for update
 
 -- statement shorten_permit
--- Sets the deadline of a hold, and of what an upgrade added to it, to the time at which its session would expire
--- without another heartbeat, or to so long from now, whichever is later, unless that ends before, and marks it. Never
--- later than it was. The transaction has locked the hold, and then the session by bump_revision: as shorten_lease. An
--- upgrade that is committed later is not believed: its client reads the hold afterwards (recheck_permit).
+-- Sets the deadline of a hold to the time at which its session would expire without another heartbeat, or to so long from
+-- now, whichever is later, unless that ends before, and marks it. Never later than it was. The transaction has locked the
+-- hold, and then the session by bump_revision: as shorten_lease. An upgrade, also one that is committed later, ends with it.
 -- $1 name  $2 grant id  $3 session  $4 how long from now, in µs  $5 who asks, or NULL: the holder gives it up at once
 -- $6 why
 update rowlock_hold s
    set deadline = least(s.deadline, greatest(m.expires_at, clock_timestamp() + $4::bigint::float8 * interval '1 microsecond')),
        requested = 1, asked_by = $5::text, reason = $6::text
   from rowlock_session m
- where s.name = $1::text and $2::bigint in (s.grant_id, s.base) and s.session = $3::bigint and m.id = $3::bigint
+ where s.name = $1::text and s.grant_id = $2::bigint and s.session = $3::bigint and m.id = $3::bigint
 
 -- statement end_permit
--- Ends a hold from outside, with what an upgrade added to it: from the commit on every fence of it fails and every
--- judgement finds it over (hold_over), and any client may sweep it. A fence has the row locked: then this waits for that
--- transaction. The hold is locked before (lock_permit), and bump_revision follows. 'epoch' says that it was ended by
--- force. An upgrade that is committed later is not believed: its client reads the hold afterwards (recheck_permit).
--- The note becomes who did it: a history records it.
+-- Ends a hold from outside: from the commit on every fence of it fails and every judgement finds it over (hold_over), and
+-- any client may sweep it. A fence has the row locked: then this waits for that transaction. The hold is locked before
+-- (lock_permit), and bump_revision follows. 'epoch' says that it was ended by force. An upgrade, also one that is committed
+-- later, ends with its hold. The note becomes who did it: a history records it.
 -- $1 name  $2 grant id  $3 session  $4 by whom, or NULL
 update rowlock_hold s set deadline = 'epoch', note = coalesce($4::text, s.note)
- where s.name = $1::text and $2::bigint in (s.grant_id, s.base) and s.session = $3::bigint
+ where s.name = $1::text and s.grant_id = $2::bigint and s.session = $3::bigint
 
 -- statement recheck_permit
--- Reads a hold after an upgrade of it was granted: behind an operator who ends it, or asks for it, and has it locked.
--- An operator who locks it later finds the upgrade.
+-- Reads a hold behind an operator who ends it, or asks for it, and has it locked.
 -- $1 name  $2 my session  $3 grant id
 -- → what is left of its own deadline in µs, or NULL; whether another client has asked for its release
 select {until(s.deadline)}, s.requested
@@ -281,14 +327,19 @@ select l.capacity, l.used,
   from (values (1)) as one left join rowlock_lock l on l.name = $1::text
 
 -- statement find_permits
--- Finds a hold by its grant id: of a take whose reply was lost, or of an entry that may have been served.
+-- Finds a hold, or the upgrade of a hold, by its grant id: of a take whose reply was lost, or of an entry that may have
+-- been served.
 -- $1 name  $2 my session  $3 grant id
--- → token, what is left of its own deadline in µs, or NULL; permits
+-- → token, what is left of its own deadline in µs, or NULL; permits, 0 of an upgrade
 select s.token,
        {until(s.deadline)},
        s.weight
   from rowlock_hold s
  where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint
+union all
+select l.token, null, 0
+  from rowlock_lock l
+ where l.name = $1::text and l.grant_id = $3::bigint and l.session is null
 
 -- statement permit_holders
 -- Whether what the holders of a lock have is to be taken back, or when; reads only.
@@ -324,28 +375,29 @@ select distinct m.id
 -- The holds of a session, to compare a holder's belief with the table. By the index on session, reads only.
 -- $1 session
 -- → name, grant id, token, what is left of its own deadline in µs, or NULL, whether it was ended by force, permits,
---   of an upgrade the grant id of its hold, whether another client has asked for its release; who did so within a time,
---   or NULL, and why
+--   whether another client has asked for its release; who did so within a time, or NULL, and why; if it is upgraded, the
+--   grant id and the token of that
 select s.name, s.grant_id, s.token,
        {until(s.deadline)},
-       coalesce(s.deadline = 'epoch', false)::int, s.weight, s.base, s.requested,
-       s.asked_by, s.reason
-  from rowlock_hold s where s.session = $1::bigint
+       coalesce(s.deadline = 'epoch', false)::int, s.weight, s.requested,
+       s.asked_by, s.reason, l.grant_id, l.token
+  from rowlock_hold s left join rowlock_lock l on l.name = s.name and {upgraded(l)}
+ where s.session = $1::bigint
  order by s.name, s.token
 
 -- statement holds_to_tend
 -- A batch of locks for the reaper: those with counted holds that have ended, or whose `used` is not the sum of its holds,
 -- which should never be. One snapshot, reads only.
 -- $1 after which name  $2 batch
--- → name, used less the sum
+-- → name, used less the sum; 1 for an upgrade without a hold
 select s.name, coalesce(max(p.used), 0) - sum(s.weight)::bigint
   from rowlock_hold s left join rowlock_session m on m.id = s.session left join rowlock_lock p on p.name = s.name
  where s.name > $1::text
  group by s.name
 having coalesce(max(p.used), 0) <> sum(s.weight)::bigint or bool_or({hold_over})
 union all
-select p.name, p.used from rowlock_lock p
- where p.name > $1::text and p.used <> 0 and not exists (select from rowlock_hold s where s.name = p.name)
+select p.name, case when p.used = 0 then 1 else p.used end from rowlock_lock p
+ where p.name > $1::text and (p.used <> 0 or {upgraded(p)}) and not exists (select from rowlock_hold s where s.name = p.name)
  order by 1 limit $2::bigint
 
 -- statement lock_semaphore
@@ -359,9 +411,11 @@ select p.used from rowlock_lock p where p.name = $1::text for update
 -- this statement is younger than the lock.
 -- $1 name
 update rowlock_lock p
-   set used = (select coalesce(sum(s.weight), 0)::bigint from rowlock_hold s where s.name = $1::text)
+   set used = (select coalesce(sum(s.weight), 0)::bigint from rowlock_hold s where s.name = $1::text),
+       grant_id = case when p.session is not null or exists (select from rowlock_hold s where s.name = $1::text) then p.grant_id end
  where p.name = $1::text
-   and p.used <> (select coalesce(sum(s.weight), 0)::bigint from rowlock_hold s where s.name = $1::text)
+   and (p.used <> (select coalesce(sum(s.weight), 0)::bigint from rowlock_hold s where s.name = $1::text)
+        or {upgraded(p)} and not exists (select from rowlock_hold s where s.name = $1::text))
 
 -- statement counter_exists
 -- Whether there is a semaphore of this name, or a lock that is none. Reads only.
@@ -387,23 +441,24 @@ select {semaphore_info} from rowlock_lock p
 -- statement holders_of_permits
 -- The holders of a lock, of parts or of all of it, for display, the oldest first. Reads only.
 -- $1 name  $2 how many at most
--- → session, grant id, owner, host, program, thread, note, pid, µs held, its remaining time in µs, permits, token,
---   of an upgrade the grant id of its hold
+-- → session, grant id, owner, host, program, thread, note, pid, µs held, its remaining time in µs, permits, token, which
+--   is that of its upgrade, if it has one, and its first token
 with h as materialized (
-         (select s.session, s.grant_id, s.thread, s.note, s.acquired_at, s.deadline, s.weight, s.token, s.base
+         (select s.session, s.grant_id, s.thread, s.note, s.acquired_at, s.deadline, {weight_of(s)} as weight,
+                 {token_of(s)} as token, s.token as first_token
             from rowlock_hold s join rowlock_session m on m.id = s.session
            where s.name = $1::text and not {hold_over}
            order by s.token limit $2::bigint)
          union all
-         select l.session, l.grant_id, l.thread, l.note, l.acquired_at, l.deadline, 1999999999, l.token, null
+         select l.session, l.grant_id, l.thread, l.note, l.acquired_at, l.deadline, 1999999999, l.token, l.token
            from rowlock_lock l join rowlock_session s on s.id = l.session
           where l.name = $1::text and not {holder_gone})
 select h.session, h.grant_id, m.owner, m.host, m.program, h.thread, h.note, m.pid,
        {since(h.acquired_at)},
        {until(least(m.expires_at, h.deadline))},
-       h.weight, h.token, h.base
+       h.weight, h.token, h.first_token
   from h join rowlock_session m on m.id = h.session
- order by h.token limit $2::bigint
+ order by h.first_token limit $2::bigint
 
 -- statement extend_permit
 -- Sets a hold's own deadline to so long from now, unless that has passed. The transaction has locked the hold
@@ -419,11 +474,12 @@ update rowlock_hold s
    and s.deadline > clock_timestamp() and s.requested = 0
 
 -- statement raise_counter_token
--- Draws a token for a hold that is reclaimed. Locks the counter, behind the hold, as a release does.
+-- Draws a token for a hold that is reclaimed. Locks the counter, behind the hold, as a release does. An upgrade gets another
+-- grant id: one that the predecessor's client ends late is not ours.
 -- $1 name
 update rowlock_lock p
    set token = greatest(p.token, (select f.floor from rowlock_token_floor f)) + 1 + (p.successor is not null)::int,
-       successor = null, changed_at = clock_timestamp()
+       grant_id = p.grant_id + 1, successor = null, changed_at = clock_timestamp()
  where p.name = $1::text
 
 -- statement reclaim_permit
