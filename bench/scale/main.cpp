@@ -6,8 +6,8 @@
 #include "common/postgresql.hpp"
 #include "common/program.hpp"
 #include "common/tables.hpp"
-#include "coordination/protocol/lease/lease_protocol.hpp"
-#include "coordination/protocol/queue/queue_protocol.hpp"
+#include "lock/protocol/lease/lease_protocol.hpp"
+#include "lock/protocol/queue/queue_protocol.hpp"
 #include "sql/statements.hpp"
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
 /* One lease, its queue and its holders' sessions, as PostgreSQL's statements (sql/postgresql.sql in the folders
- * of src/coordination and src/housekeeping) and the threads of src/coordination do it. x.sql below means
+ * of src/lock and src/upkeep) and the threads of src/lock do it. x.sql below means
  * the statement x there. README.md beside this file says how to read it, what is left out, and what each
  * run showed.
  *
@@ -253,7 +253,7 @@ inline give_to_pick(giver) {
 
 /* --- statements --------------------------------------------------------------------------------- */
 
-/* grant_next.sql, and the loop around it in src/coordination/protocol/queue/queue_postgresql.cpp. */
+/* grant_next.sql, and the loop around it in src/lock/protocol/queue/queue_postgresql.cpp. */
 inline grant_next() {
     do
     :: atomic {
@@ -848,7 +848,7 @@ released:
 
 #ifdef CRASH
 /* No longer this grant's. If a crash lost the hand-over, the queue entry may be back, or about to be
- * served: the client deletes it first and then releases the lease (src/coordination/session/upkeep.cpp,
+ * served: the client deletes it first and then releases the lease (src/lock/session/upkeep.cpp,
  * give_up and resolve_unknown). */
 give_up:
     atomic {
@@ -997,7 +997,7 @@ proctype crash() {
 }
 
 /* A client's heartbeat thread after a reconnect:
- * src/coordination/session/upkeep.cpp, compare_with_database. Queue entries first. */
+ * src/lock/session/upkeep.cpp, compare_with_database. Queue entries first. */
 proctype upkeep(byte s) {
     STATEMENT;
     byte held, row;
@@ -1060,7 +1060,7 @@ compare:
 #else
 #define UNDER_FLOOR (token + LEFT_OUT(0) <= settled)
 #endif
-/* src/housekeeping/reaping.cpp */
+/* src/upkeep/reaping.cpp */
 proctype reaper() {
     STATEMENT;
     byte round, s;

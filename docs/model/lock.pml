@@ -2145,7 +2145,7 @@ released:
 
 #ifdef CRASH
 /* No longer this grant's. If a crash lost the hand-over, the queue entry may be back, or about to be served: the client
- * deletes it first and then releases again (src/coordination/session/upkeep.cpp, give_up and resolve_unknown). */
+ * deletes it first and then releases again (src/lock/session/upkeep.cpp, give_up and resolve_unknown). */
 give_up:
     atomic {
         given_up = 1;
@@ -2499,7 +2499,7 @@ proctype crash() {
     }
 }
 
-/* A client's heartbeat thread after a reconnect: src/coordination/session/upkeep.cpp, compare_with_database. Queue entries
+/* A client's heartbeat thread after a reconnect: src/lock/session/upkeep.cpp, compare_with_database. Queue entries
  * first. */
 proctype upkeep(byte s) {
     STATEMENT;
@@ -2588,7 +2588,7 @@ compare:
 #define UNDER_FLOOR (token[HOME] + LEFT_OUT(HOME, 0) <= settled)
 #endif
 #define IDLE (sole[HOME] == 0 && used[HOME] == 0)
-/* src/housekeeping/reaping.cpp */
+/* src/upkeep/reaping.cpp */
 proctype reaper() {
     STATEMENT;
     byte round, s;

@@ -1,4 +1,4 @@
-/* A shared_mutex, as PostgreSQL's statements do it (src/coordination/protocol/semaphore/sql/postgresql.sql; take and so
+/* A shared_mutex, as PostgreSQL's statements do it (src/lock/protocol/semaphore/sql/postgresql.sql; take and so
  * on below are take_permits and so on there). README.md says how to read it and what each run showed.
  *
  * A statement is a snapshot, then waits for row locks, each of which re-reads its row and nothing else, then a

@@ -7,7 +7,7 @@
 namespace rowlock::embedded {
 
 struct file {
-    std::string_view path;  ///< "coordination/protocol/lease/sql/postgresql.sql"
+    std::string_view path;  ///< "lock/protocol/lease/sql/postgresql.sql"
     std::string_view text;
 };
 

@@ -2,7 +2,7 @@
 
 #include "cli/database.hpp"
 #include "cli/json.hpp"
-#include "housekeeping/blocking_transactions.hpp"
+#include "upkeep/blocking_transactions.hpp"
 
 #include <chrono>
 #include <exception>

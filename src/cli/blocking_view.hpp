@@ -1,6 +1,6 @@
 #pragma once
 
-#include "housekeeping/blocking_transactions.hpp"
+#include "upkeep/blocking_transactions.hpp"
 
 #include <string>
 

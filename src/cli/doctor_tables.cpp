@@ -4,8 +4,8 @@
 #include "cli/blocking_view.hpp"
 #include "cli/doctor.hpp"
 #include "cli/rights.hpp"
-#include "housekeeping/blocking_transactions.hpp"
 #include "sql/table_names.hpp"
+#include "upkeep/blocking_transactions.hpp"
 
 #include <fmt/format.h>
 #include <linux/magic.h>

@@ -13,10 +13,10 @@
 #include "cli/queue_waiter.hpp"
 #include "cli/script_lock.hpp"
 #include "cli/signals.hpp"
-#include "coordination/lease/recalls.hpp"
-#include "coordination/lease/retry_limits.hpp"
-#include "coordination/lease/validation.hpp"
-#include "coordination/protocol/lease/lease_protocol.hpp"
+#include "lock/client/recalls.hpp"
+#include "lock/client/retry_limits.hpp"
+#include "lock/client/validation.hpp"
+#include "lock/protocol/lease/lease_protocol.hpp"
 #include "sql/too_many_connections.hpp"
 #include <rowlock/lock_name.hpp>
 

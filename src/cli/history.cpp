@@ -3,7 +3,7 @@
 #include "cli/history_json.hpp"
 #include "cli/near_names.hpp"
 #include "cli/table.hpp"
-#include "overview/past.hpp"
+#include "view/past.hpp"
 #include <rowlock/history.hpp>
 
 #include <fmt/chrono.h>
@@ -18,16 +18,16 @@ namespace rowlock::cli {
 
 namespace {
 
-using overview::past_hold;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using view::past_hold;
 
 std::int64_t whole_milliseconds(microseconds time) {
     return std::chrono::floor<milliseconds>(time).count();
 }
 
 /// How long it lasted, or has lasted by now; nullopt if its beginning or its end is not recorded.
-std::optional<microseconds> length_of(const past_hold& hold, overview::history_time now) {
+std::optional<microseconds> length_of(const past_hold& hold, view::history_time now) {
     if (!hold.from || (!hold.to && !hold.is_held())) return std::nullopt;
     return hold.to.value_or(now) - *hold.from;
 }
@@ -41,7 +41,7 @@ void add_text(json& object, const char* key, const std::string& text) {
     if (!text.empty()) object[key] = text;
 }
 
-json request_to_json(const overview::asked_release& one) {
+json request_to_json(const view::asked_release& one) {
     json object{{"at", utc(one.at)}, {"by", one.by}};
     add_text(object, "reason", one.reason);
     if (one.until) object["until"] = utc(*one.until);
@@ -78,7 +78,7 @@ json to_json(const history_record& one) {
     return object;
 }
 
-json to_json(const past_hold& hold, overview::history_time now) {
+json to_json(const past_hold& hold, view::history_time now) {
     json object{{"name", hold.name}, {"of", to_string(hold.of)}};
     if (hold.from) object["from"] = utc(*hold.from);
     if (!hold.from) object["before"] = utc(hold.seen);
@@ -107,7 +107,7 @@ json to_json(const past_hold& hold, overview::history_time now) {
     return object;
 }
 
-json to_json(const overview::past& all) {
+json to_json(const view::past& all) {
     json records = json::array();
     for (const auto& each : all.records) records.push_back(to_json(each));
     json holds = json::array();
@@ -123,7 +123,7 @@ std::string share_of(history_of of, std::optional<lock_mode> mode, std::int64_t 
     return of == history_of::semaphore ? std::to_string(permits) : "-";
 }
 
-std::string local_time(overview::history_time at, const char* format = "{:%F %T}") {
+std::string local_time(view::history_time at, const char* format = "{:%F %T}") {
     const auto seconds = std::chrono::floor<std::chrono::seconds>(at);
     const auto time = std::chrono::system_clock::to_time_t(seconds);
     return fmt::format("{}.{:03}", fmt::format(fmt::runtime(format), fmt::localtime(time)),
@@ -147,7 +147,7 @@ std::string token_text(fencing_token token) {
     return token.value() == 0 ? "-" : as_text(token.value());
 }
 
-std::string text_of(const overview::past& all) {
+std::string text_of(const view::past& all) {
     std::vector<std::vector<std::string>> cells;
     for (const auto& hold : all.holds) {
         const auto lasted = length_of(hold, all.now);
@@ -175,7 +175,7 @@ std::string text_of(const std::vector<history_record>& records) {
 
 int history(const history_options& options) {
     const database in = find_database(options.database);
-    const auto found = overview::read_past(
+    const auto found = view::read_past(
         in.source, {.name = options.name, .since = options.since, .limit = options.limit});
     if (found.records.empty() && !options.name.empty()) require_known(in, options.name);
     if (options.json) {

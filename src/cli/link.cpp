@@ -1,7 +1,7 @@
 #include "cli/link.hpp"
 
-#include "coordination/wakeup/before_listen.hpp"
-#include "coordination/wakeup/hint.hpp"
+#include "lock/wakeup/before_listen.hpp"
+#include "lock/wakeup/hint.hpp"
 #include "sql/brief_wait.hpp"
 #include "sql/database_traits.hpp"
 #include "sql/listening.hpp"

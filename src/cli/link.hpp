@@ -2,9 +2,9 @@
 
 #include "cli/database.hpp"
 #include "cli/signals.hpp"
-#include "coordination/protocol/lease/lease_protocol.hpp"
-#include "coordination/protocol/queue/queue_protocol.hpp"
-#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "lock/protocol/lease/lease_protocol.hpp"
+#include "lock/protocol/queue/queue_protocol.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include <rowlock/retry.hpp>
 #include <rowlock/sql/connection.hpp>
 #include <rowlock/sql/notifications.hpp>

@@ -1,6 +1,6 @@
 #include "cli/commands.hpp"
 #include "cli/exit_code.hpp"
-#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 
 #include <fmt/format.h>
 

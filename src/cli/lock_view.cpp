@@ -7,8 +7,8 @@
 #include "cli/signals.hpp"
 #include "cli/table.hpp"
 #include "cli/text.hpp"
-#include "coordination/lease/validation.hpp"
-#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "lock/client/validation.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include "sql/statements.hpp"
 
 #include <fmt/format.h>
@@ -197,7 +197,7 @@ std::string queue_table(std::vector<std::string> first,
 }
 
 live_semaphore expired_holds::without(semaphore_info row) const {
-    const auto found = permits_.find({overview::kind::semaphore, row.name});
+    const auto found = permits_.find({view::kind::semaphore, row.name});
     // The row was read before: one that was taken back since is no longer among them.
     const auto dead = found == permits_.end() ? 0 : std::min(found->second, row.used);
     row.used -= dead;
@@ -205,7 +205,7 @@ live_semaphore expired_holds::without(semaphore_info row) const {
 }
 
 live_shared_mutex expired_holds::without(shared_mutex_info row) const {
-    const auto found = permits_.find({overview::kind::shared_mutex, row.name});
+    const auto found = permits_.find({view::kind::shared_mutex, row.name});
     if (found == permits_.end()) return {std::move(row), 0};
     const auto all = permits_of(row);
     const auto dead = std::min(found->second, all);
@@ -221,7 +221,7 @@ void expired_holds::read(const database& in) {
     blocked_signals none{{}};
     link to{in, none};
     permits_ = to.run([&](sql::connection& db, sql::deadline until) {
-        return overview::read_expired_permits(db, statements, most, until);
+        return view::read_expired_permits(db, statements, most, until);
     });
 }
 

@@ -4,7 +4,7 @@
 #include "cli/exit_code.hpp"
 #include "cli/json.hpp"
 #include "cli/text.hpp"
-#include "overview/overview.hpp"
+#include "view/overview.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/semaphore.hpp>
@@ -93,7 +93,7 @@ private:
     }
     void read(const database& in);
 
-    overview::expired_permits permits_{};
+    view::expired_permits permits_{};
 };
 
 [[nodiscard]] json to_json(const live_semaphore& one);

@@ -4,7 +4,7 @@
 #include "base/identity.hpp"
 #include "cli/link.hpp"
 #include "cli/script_lock.hpp"
-#include "coordination/lease/retry_limits.hpp"
+#include "lock/client/retry_limits.hpp"
 #include <rowlock/ids.hpp>
 
 #include <chrono>

@@ -12,7 +12,7 @@
 #include "cli/supervisor.hpp"
 #include "cli/text.hpp"
 #include "cli/waiting_report.hpp"
-#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/election.hpp>
 #include <rowlock/semaphore.hpp>

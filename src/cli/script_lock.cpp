@@ -3,8 +3,8 @@
 #include "cli/nesting.hpp"
 #include "cli/queue_waiter.hpp"
 #include "cli/text.hpp"
-#include "coordination/lease/retry_limits.hpp"
-#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "lock/client/retry_limits.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include "sql/server_identity.hpp"
 #include <rowlock/error.hpp>
 

@@ -7,8 +7,8 @@
 #include "cli/lock_view.hpp"
 #include "cli/signals.hpp"
 #include "cli/table.hpp"
-#include "overview/overview.hpp"
 #include "sql/statements.hpp"
+#include "view/overview.hpp"
 #include <rowlock/ids.hpp>
 
 #include <fmt/format.h>
@@ -30,22 +30,22 @@ using std::chrono::milliseconds;
 /// Rows of one table that are read.
 constexpr std::int64_t most = 50'000;
 
-overview::snapshot read_overview(const database& in) {
+view::snapshot read_overview(const database& in) {
     const sql::statement_set statements{in.source.speaks(), {.tables = in.source.tables()}};
     blocked_signals none{{}};
     link to{in, none};
     return to.run([&](sql::connection& db, sql::deadline until) {
-        return overview::read(db, statements, most, until);
+        return view::read(db, statements, most, until);
     });
 }
 
 /// The deadlock cycles with an entry that is shown, and the number of each entry's, from 1.
 struct numbered_cycles {
-    std::vector<overview::cycle> all{};
+    std::vector<view::cycle> all{};
     std::map<grant_id, std::size_t> number_of{};
 };
 
-numbered_cycles cycles_shown(const overview::snapshot& seen, const std::string& prefix) {
+numbered_cycles cycles_shown(const view::snapshot& seen, const std::string& prefix) {
     std::map<grant_id, bool> shown;
     for (const auto& lock : seen.locks) {
         for (const auto& each : lock.queue) shown[each.grant_id] = lock.name.starts_with(prefix);
@@ -60,15 +60,15 @@ numbered_cycles cycles_shown(const overview::snapshot& seen, const std::string& 
     return found;
 }
 
-milliseconds since(const overview::snapshot& seen, overview::time_point then) {
+milliseconds since(const view::snapshot& seen, view::time_point then) {
     return std::max(std::chrono::floor<milliseconds>(seen.at - then), milliseconds{0});
 }
 
-std::string text_of(const overview::party& one) {
+std::string text_of(const view::party& one) {
     return fmt::format("{}[{}]@{}", one.program, one.pid, one.host);
 }
 
-std::string holders_text(const std::vector<overview::holder>& holds) {
+std::string holders_text(const std::vector<view::holder>& holds) {
     if (holds.empty()) return "-";  // it is being served, or kept for a request for several
     const auto& first = holds.front();
     std::string text = text_of(first) + (first.expired ? " (expired)" : "");
@@ -76,12 +76,12 @@ std::string holders_text(const std::vector<overview::holder>& holds) {
     return text;
 }
 
-std::string share_of(const overview::party& one, overview::kind of) {
+std::string share_of(const view::party& one, view::kind of) {
     if (one.mode != nullptr) return one.mode;
-    return of == overview::kind::semaphore ? std::to_string(one.permits) : "-";
+    return of == view::kind::semaphore ? std::to_string(one.permits) : "-";
 }
 
-json to_json(const overview::party& one) {
+json to_json(const view::party& one) {
     json object{{"session", as_text(one.session)},
                 {"grant_id", as_text(one.grant_id)},
                 {"owner", one.owner},
@@ -98,7 +98,7 @@ json to_json(const overview::party& one) {
     return object;
 }
 
-json holders_to_json(const overview::snapshot& seen, const overview::lock& lock) {
+json holders_to_json(const view::snapshot& seen, const view::lock& lock) {
     json array = json::array();
     for (const auto& each : lock.holds) {
         json holder = to_json(each);
@@ -110,7 +110,7 @@ json holders_to_json(const overview::snapshot& seen, const overview::lock& lock)
     return array;
 }
 
-json waits_to_json(const overview::snapshot& seen, const overview::lock& lock,
+json waits_to_json(const view::snapshot& seen, const view::lock& lock,
                    const numbered_cycles& cycles) {
     json waiters = json::array();
     for (std::size_t i = 0; i < lock.queue.size(); ++i) {
@@ -125,17 +125,17 @@ json waits_to_json(const overview::snapshot& seen, const overview::lock& lock,
         waiters.push_back(std::move(waiter));
     }
     return {{"name", lock.name},
-            {"kind", overview::to_string(lock.of)},
+            {"kind", view::to_string(lock.of)},
             {"holders", holders_to_json(seen, lock)},
             {"queue", std::move(waiters)}};
 }
 
-std::vector<std::string> to_cells(const overview::snapshot& seen, const overview::lock& lock,
+std::vector<std::string> to_cells(const view::snapshot& seen, const view::lock& lock,
                                   std::size_t index, const numbered_cycles& cycles) {
     const auto& waiter = lock.queue[index];
     const auto cycle = cycles.number_of.find(waiter.grant_id);
     return {lock.name,
-            overview::to_string(lock.of),
+            view::to_string(lock.of),
             std::to_string(index + 1),
             to_text(since(seen, waiter.since)),
             text_of(waiter),
@@ -146,7 +146,7 @@ std::vector<std::string> to_cells(const overview::snapshot& seen, const overview
             note_of(waiter.owner, waiter.note)};
 }
 
-void print_as_json(const database& in, const overview::snapshot& seen, const std::string& prefix,
+void print_as_json(const database& in, const view::snapshot& seen, const std::string& prefix,
                    const numbered_cycles& cycles) {
     json locks = json::array();
     for (const auto& lock : seen.locks) {
@@ -166,7 +166,7 @@ void print_as_json(const database& in, const overview::snapshot& seen, const std
                     {"more", seen.more}});
 }
 
-void print_as_text(const database& in, const overview::snapshot& seen, const std::string& prefix,
+void print_as_text(const database& in, const view::snapshot& seen, const std::string& prefix,
                    const numbered_cycles& cycles) {
     std::vector<std::vector<std::string>> cells;
     for (const auto& lock : seen.locks) {

@@ -1,5 +1,5 @@
 // Wake-ups through a server without notifications: MariaDB, through each of its drivers.
-#include "coordination/wakeup/mysql_wait.hpp"
+#include "lock/wakeup/mysql_wait.hpp"
 
 #include "driver/driver_fixtures.hpp"
 #include "sql/server_facts.hpp"

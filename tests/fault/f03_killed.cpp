@@ -1,7 +1,7 @@
 // F3, F4 and F6: holders and waiters that are killed, and waiters whose session has ended.
 
-#include "coordination/protocol/queue/queue_protocol.hpp"
 #include "fault/holders.hpp"
+#include "lock/protocol/queue/queue_protocol.hpp"
 #include "support/queues.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/reaper.hpp>

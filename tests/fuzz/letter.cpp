@@ -1,8 +1,8 @@
 // A wake-up by datagram or NOTIFY is decoded as it was encoded, and proved only by the session's
 // secret. Every program on the machine, and every role of the database, may send other texts.
 
-#include "coordination/wakeup/hint.hpp"
 #include "fuzz/target.hpp"
+#include "lock/wakeup/hint.hpp"
 
 #include <algorithm>
 

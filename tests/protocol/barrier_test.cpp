@@ -1,7 +1,7 @@
 // The rows of rounds and parties: what becomes of those that nobody needs any more, and that the
 // row of a name orders all changes. The answers that rounds give: tests/wire/barrier_test.cpp.
 
-#include "coordination/protocol/barrier/barrier_protocol.hpp"
+#include "lock/protocol/barrier/barrier_protocol.hpp"
 #include "support/blocked.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"

@@ -2,11 +2,11 @@
 // shows: promise-5
 
 #include "metrics/database_totals.hpp"
-#include "overview/overview.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/queues.hpp"
+#include "view/overview.hpp"
 #include <rowlock/history.hpp>
 #include <rowlock/migrations.hpp>
 #include <rowlock/periodic_run.hpp>
@@ -260,9 +260,9 @@ void read_everything(support::lock_database& in, client& viewer, sql::connection
     CHECK(pool.waiters().size() <= 1);
     CHECK_NOTHROW((void)shared_mutex(viewer, "shared").holders(10));
     CHECK_NOTHROW((void)periodic_run::inspect(viewer, lock_name{"c"}));
-    const auto all = overview::read(db, in.statements(), 100, soon());
+    const auto all = view::read(db, in.statements(), 100, soon());
     CHECK_FALSE(all.only_leases);
-    CHECK_NOTHROW((void)overview::read_sessions(db, in.statements(), 100, soon()));
+    CHECK_NOTHROW((void)view::read_sessions(db, in.statements(), 100, soon()));
     CHECK_NOTHROW((void)metrics::read_totals(db, in.statements(), soon()));
     CHECK_FALSE(read_history(in.source(), {}).empty());
     CHECK_NOTHROW((void)reap(in.source(), in.reaping(24h, 1h)));

@@ -1,7 +1,7 @@
 // Which candidate leads next, and what a leader writes into its lease. When a client steps down:
 // tests/wire/election_test.cpp.
 
-#include "coordination/protocol/election/election_protocol.hpp"
+#include "lock/protocol/election/election_protocol.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
 

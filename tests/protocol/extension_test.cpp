@@ -3,8 +3,8 @@
 // write of each statement that takes a lease. Each case has a control: a deadline that is moved
 // without the row's token.
 
-#include "coordination/protocol/multi/multi_protocol.hpp"
-#include "housekeeping/reaping.hpp"
+#include "lock/client/reap_round.hpp"
+#include "lock/protocol/multi/multi_protocol.hpp"
 #include "support/blocked.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"

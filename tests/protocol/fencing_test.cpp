@@ -3,7 +3,7 @@
 
 #include "transaction/fencing/fencing.hpp"
 
-#include "housekeeping/reaping.hpp"
+#include "lock/client/reap_round.hpp"
 #include "sql/server_facts.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"

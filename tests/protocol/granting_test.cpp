@@ -3,7 +3,7 @@
 // how to run each.
 
 #include "base/ascii.hpp"
-#include "coordination/protocol/queue/queue_protocol.hpp"
+#include "lock/protocol/queue/queue_protocol.hpp"
 #include "sql/statements.hpp"
 #include "support/lock_database.hpp"
 #include "support/servers.hpp"

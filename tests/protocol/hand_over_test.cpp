@@ -1,9 +1,9 @@
 // On MySQL and MariaDB a transaction that is sent as one text hands a lease over. These tests
 // interrupt it at each point, and compare it with the same transaction sent statement by statement.
 
-#include "coordination/protocol/queue/queue_protocol.hpp"
-#include "coordination/wakeup/mailbox.hpp"
-#include "coordination/wakeup/mysql_wait.hpp"
+#include "lock/protocol/queue/queue_protocol.hpp"
+#include "lock/wakeup/mailbox.hpp"
+#include "lock/wakeup/mysql_wait.hpp"
 #include "sql/in_transaction.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"

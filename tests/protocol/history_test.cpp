@@ -1,14 +1,14 @@
 // The history: what the database records of leases, queue entries and sessions, and what the
 // recording must not affect.
 
-#include "coordination/protocol/lease/lease_protocol.hpp"
-#include "coordination/protocol/queue/queue_protocol.hpp"
-#include "overview/past.hpp"
+#include "lock/protocol/lease/lease_protocol.hpp"
+#include "lock/protocol/queue/queue_protocol.hpp"
 #include "sql/table_names.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include "support/processlist.hpp"
+#include "view/past.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -237,7 +237,7 @@ TEST_CASE(
 }
 
 TEST_CASE("the history says who held a lock from when to when, and which hold is held now") {
-    using overview::ending;
+    using view::ending;
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record(database);
         const strangers some{database};
@@ -248,14 +248,14 @@ TEST_CASE("the history says who held a lock from when to when, and which hold is
         REQUIRE(some.queue.release(*some.db, "a", session_id{1}, grant_id{11}, true, soon())
                     .next.has_value());
         let_expire(database, session_id{2});
-        const auto expired = overview::read_past(database.source(), {.name = "a"}).holds;
+        const auto expired = view::read_past(database.source(), {.name = "a"}).holds;
         REQUIRE(expired.size() == 2);
         CHECK(expired[1].how == ending::session_expired);
         REQUIRE(some.leases.end_expired_session(*some.db, session_id{2}, soon()));
         REQUIRE(some.acquire("a", session_id{3}, grant_id{33}) > 0);
         for (const std::string name : {"a", ""}) {
             CAPTURE(name);
-            const auto holds = overview::read_past(database.source(), {.name = name}).holds;
+            const auto holds = view::read_past(database.source(), {.name = name}).holds;
             REQUIRE(holds.size() == 3);
             CHECK(holds[0].how == ending::handed_over);
             CHECK(holds[0].to == holds[1].from);
@@ -269,13 +269,13 @@ TEST_CASE("the history says who held a lock from when to when, and which hold is
         record_history(database.source(), false);
         REQUIRE(
             some.queue.release(*some.db, "a", session_id{3}, grant_id{33}, false, soon()).freed);
-        CHECK(overview::read_past(database.source(), {.name = "a"}).holds.back().how ==
+        CHECK(view::read_past(database.source(), {.name = "a"}).holds.back().how ==
               ending::unknown);
     }
 }
 
 TEST_CASE("holds of permits and modes are held as long as the tables say so") {
-    using overview::ending;
+    using view::ending;
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record(database);
         client locks{database.source(), database.options({.ttl = 20s})};
@@ -288,7 +288,7 @@ TEST_CASE("holds of permits and modes are held as long as the tables say so") {
         auto written = page.acquire(lock_mode::upgradeable);
         written.upgrade();
         const auto holds_of = [&](const std::string& name) {
-            return overview::read_past(database.source(), {.name = name}).holds;
+            return view::read_past(database.source(), {.name = name}).holds;
         };
         const auto both = holds_of("api");
         REQUIRE(both.size() == 2);
@@ -378,7 +378,7 @@ TEST_CASE("a request for permits, or for a mode with an upgrade, is recorded onc
             const auto& one = *std::ranges::find(all, asked, &history_record::kind);
             CHECK(one.note.starts_with("operation, pid "));
             CHECK(one.reason == "a deploy");
-            const auto holds = overview::read_past(database.source(), {.name = name}).holds;
+            const auto holds = view::read_past(database.source(), {.name = name}).holds;
             REQUIRE(holds.size() == 1);
             CHECK(holds[0].is_held());
             CHECK(holds[0].asked.size() == 1);

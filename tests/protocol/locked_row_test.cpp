@@ -1,6 +1,5 @@
 // A client's background work while the row of one lease is locked.
 
-#include "housekeeping/blocking_transactions.hpp"
 #include "support/at_end.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -8,6 +7,7 @@
 #include "support/own_server.hpp"
 #include "support/processlist.hpp"
 #include "support/queues.hpp"
+#include "upkeep/blocking_transactions.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 

@@ -1,7 +1,7 @@
 // Several leases at once, on every database through every driver: all of them or none, one order
 // for all queues, and no queue that passes such a request over. shows: promise-13
 
-#include "coordination/protocol/multi/multi_protocol.hpp"
+#include "lock/protocol/multi/multi_protocol.hpp"
 #include "support/blocked.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"

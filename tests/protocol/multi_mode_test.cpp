@@ -2,8 +2,8 @@
 // none, one order for all queues, and no queue that passes such a request over.
 // shows: promise-13
 
-#include "coordination/protocol/multi/multi_protocol.hpp"
-#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "lock/protocol/multi/multi_protocol.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"

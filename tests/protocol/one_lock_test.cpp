@@ -3,8 +3,8 @@
 // interleaving is forced.
 // shows: promise-13
 
-#include "coordination/protocol/multi/multi_protocol.hpp"
-#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "lock/protocol/multi/multi_protocol.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include "sql/run_statement.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"

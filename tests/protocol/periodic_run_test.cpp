@@ -1,7 +1,7 @@
 // The record of periodic runs: what begins, what counts as finished, what delays the next. When a
 // client asks: tests/wire/periodic_run_test.cpp.
 
-#include "coordination/protocol/run/run_protocol.hpp"
+#include "lock/protocol/run/run_protocol.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
 

@@ -1,8 +1,8 @@
 // Policies, and which holds last longer than they allow. When the reaper looks and what a holder
 // does then: tests/wire/max_hold_test.cpp.
 
-#include "coordination/protocol/policy/policy_protocol.hpp"
-#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "lock/protocol/policy/policy_protocol.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
 

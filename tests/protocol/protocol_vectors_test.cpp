@@ -2,8 +2,8 @@
 // against the databases.
 
 #include "base/sha256.hpp"
-#include "coordination/wakeup/hint.hpp"
-#include "coordination/wakeup/mailbox.hpp"
+#include "lock/wakeup/hint.hpp"
+#include "lock/wakeup/mailbox.hpp"
 #include "schema/catalog.hpp"
 #include "support/failure.hpp"
 #include "support/foreign_client.hpp"

@@ -1,7 +1,7 @@
 // Races between waiters, releases and cancellations. Open transactions force the order of each.
 // Each case has a control: a statement that looks equally correct and fails.
 
-#include "housekeeping/reaping.hpp"
+#include "lock/client/reap_round.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"

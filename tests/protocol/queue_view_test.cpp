@@ -1,6 +1,6 @@
 // The views of queues: client::waiters, inspect and list.
 
-#include "coordination/protocol/queue/queue_protocol.hpp"
+#include "lock/protocol/queue/queue_protocol.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>
 

@@ -1,6 +1,6 @@
 // The reaper: what it removes, what it must keep, and that no token repeats.
 
-#include "housekeeping/reaping.hpp"
+#include "lock/client/reap_round.hpp"
 #include "support/at_end.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"

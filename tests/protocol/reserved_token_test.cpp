@@ -2,7 +2,7 @@
 // a crash of the server leaves of it. PostgreSQL only. Open transactions and hooks force the
 // orders. The crashes are real: the tests start a server that writes its log late.
 
-#include "housekeeping/reaping.hpp"
+#include "lock/client/reap_round.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"

@@ -1,6 +1,6 @@
 // Hostile text and hostile programs, on every database through every driver.
 
-#include "coordination/protocol/queue/queue_protocol.hpp"
+#include "lock/protocol/queue/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include "support/server_address.hpp"

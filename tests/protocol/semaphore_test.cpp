@@ -2,13 +2,13 @@
 // semaphore_protocol, one by one, and pairs of them whose interleaving is forced.
 // shows: promise-12
 
-#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
-#include "overview/overview.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
+#include "view/overview.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -268,20 +268,20 @@ TEST_CASE("the permits that dead holders keep are counted for people, name by na
         take("api", two, 13, 7);
         take("other", one, 14, 1);
         const auto dead = [&](std::int64_t most) {
-            return overview::read_expired_permits(api.db(), database.statements(), most, soon());
+            return view::read_expired_permits(api.db(), database.statements(), most, soon());
         };
         CHECK(dead(10).empty());
         database.run("update rowlock_hold set deadline = " + now_of(database) +
                      " where grant_id = 12");
         database.run("update rowlock_session set expires_at = opened_at where id = 1");
-        using overview::kind;
-        CHECK(dead(10) == overview::expired_permits{{{kind::semaphore, "api"}, 2 + 3 + 5},
-                                                    {{kind::semaphore, "other"}, 1}});
-        CHECK(dead(1) == overview::expired_permits{{{kind::semaphore, "api"}, 2 + 3 + 5}});
+        using view::kind;
+        CHECK(dead(10) == view::expired_permits{{{kind::semaphore, "api"}, 2 + 3 + 5},
+                                                {{kind::semaphore, "other"}, 1}});
+        CHECK(dead(1) == view::expired_permits{{{kind::semaphore, "api"}, 2 + 3 + 5}});
         api.hand().end(one);
         CHECK(dead(10).size() == 2);  // until somebody takes them back
         static_cast<void>(api.sweep());
-        CHECK(dead(10) == overview::expired_permits{{{kind::semaphore, "other"}, 1}});
+        CHECK(dead(10) == view::expired_permits{{{kind::semaphore, "other"}, 1}});
     }
 }
 

@@ -1,8 +1,8 @@
 // Reacquired leases and batches on MySQL and SQLite:
-// coordination/protocol/batch/batch_dialects.hpp. Open transactions and hooks force the races.
+// lock/protocol/batch/batch_dialects.hpp. Open transactions and hooks force the races.
 // shows: batches
 
-#include "coordination/protocol/batch/batch_dialects.hpp"
+#include "lock/protocol/batch/batch_dialects.hpp"
 #include "sql/connection_memory.hpp"
 #include "sql/in_transaction.hpp"
 #include "support/blocked.hpp"

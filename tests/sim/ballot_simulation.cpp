@@ -1,6 +1,6 @@
 #include "sim/ballot_simulation.hpp"
 
-#include "coordination/protocol/quorum/quorum_ballot.hpp"
+#include "quorum/quorum_ballot.hpp"
 
 #include <algorithm>
 #include <array>

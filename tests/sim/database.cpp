@@ -1,7 +1,7 @@
 #include "database.hpp"
 
-#include "coordination/wakeup/hint.hpp"
 #include "link.hpp"
+#include "lock/wakeup/hint.hpp"
 #include "pollable.hpp"
 #include "scheduler.hpp"
 #include "test_dialect.hpp"

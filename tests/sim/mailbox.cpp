@@ -1,9 +1,9 @@
-// Stands for src/coordination/wakeup/mailbox.cpp: mailboxes without sockets. A datagram may be
+// Stands for src/lock/wakeup/mailbox.cpp: mailboxes without sockets. A datagram may be
 // lost, late and overtaken; a full mailbox refuses it; nodes of another host are out of reach.
 
 #include "mailbox.hpp"
 
-#include "coordination/wakeup/mailbox.hpp"
+#include "lock/wakeup/mailbox.hpp"
 #include "pollable.hpp"
 #include "scheduler.hpp"
 #include <rowlock/error.hpp>

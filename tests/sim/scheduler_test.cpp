@@ -5,7 +5,7 @@
 #include "scheduler.hpp"
 
 #include "base/clock.hpp"
-#include "coordination/wakeup/mailbox.hpp"
+#include "lock/wakeup/mailbox.hpp"
 #include "mailbox.hpp"
 #include "plan.hpp"
 #include "shrink.hpp"

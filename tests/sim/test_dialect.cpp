@@ -6,8 +6,8 @@
 #include "test_dialect.hpp"
 
 #include "base/embedded.hpp"
-#include "coordination/protocol/lease/lease_dialects.hpp"
-#include "coordination/wakeup/wakeup_source.hpp"
+#include "lock/protocol/lease/lease_dialects.hpp"
+#include "lock/wakeup/wakeup_source.hpp"
 #include "scheduler.hpp"
 #include "sql/connection_memory.hpp"
 #include "sql/run_statement.hpp"
@@ -26,7 +26,7 @@
 namespace rowlock::sim {
 namespace {
 
-/// As src/coordination/protocol/quorum/sql/postgresql.sql and so on, where they are explained: one
+/// As src/quorum/sql/postgresql.sql and so on, where they are explained: one
 /// writer needs no locks of rows.
 constexpr std::string_view statements = R"(
 -- statement raise_quorum_token

@@ -1,6 +1,6 @@
 #include "stress/board.hpp"
 
-#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include "stress/history.hpp"
 
 #include <fcntl.h>

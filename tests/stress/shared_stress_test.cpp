@@ -12,7 +12,7 @@
 
 #include "stress/shared_stress.hpp"
 
-#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include "stress/board.hpp"
 #include "stress/crew.hpp"
 #include "support/own_server.hpp"

@@ -17,7 +17,7 @@
 //
 // is a command for `rowlock run`: it believes, for some milliseconds, that its lock is held.
 
-#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include "stress/board.hpp"
 #include "stress/history.hpp"
 #include "stress/requests.hpp"

@@ -4,7 +4,7 @@
 //   tool_stress_test [--seconds=N] [--seed=N] [doctest's options]
 // shows: promise-12, promise-13
 
-#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include "stress/board.hpp"
 #include "stress/run_length.hpp"
 #include "tool/tool.hpp"

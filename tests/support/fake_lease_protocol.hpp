@@ -1,6 +1,6 @@
 #pragma once
 
-#include "coordination/protocol/lease/lease_protocol.hpp"
+#include "lock/protocol/lease/lease_protocol.hpp"
 #include "support/fake_tables.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "coordination/protocol/queue/queue_protocol.hpp"
+#include "lock/protocol/queue/queue_protocol.hpp"
 #include "support/fake_tables.hpp"
 
 #include <algorithm>

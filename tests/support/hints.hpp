@@ -1,7 +1,7 @@
 #pragma once
 
-#include "coordination/wakeup/hint.hpp"
-#include "coordination/wakeup/mailbox.hpp"
+#include "lock/wakeup/hint.hpp"
+#include "lock/wakeup/mailbox.hpp"
 #include "support/lock_database.hpp"
 
 #include <cstdint>

@@ -12,10 +12,14 @@ constexpr const char* flag = "held";
 
 // The server itself writes statistics of tables, and locks the table while it waits. With a binary
 // log and sync_binlog = 1 MySQL shows a commit only when that log is on the disk, so that there
-// would be nothing to hold back.
+// would be nothing to hold back. When it is idle, MySQL writes pages that have changed: first the log
+// up to the change, for which it waits with the page locked, and with it whoever changes that.
 std::vector<std::string> arguments() {
     std::vector<std::string> words{"--innodb-stats-persistent=0"};
-    if (mysql_alone()) words.emplace_back("--skip-log-bin");
+    if (mysql_alone()) {
+        words.emplace_back("--skip-log-bin");
+        words.emplace_back("--innodb-idle-flush-pct=0");
+    }
     return words;
 }
 

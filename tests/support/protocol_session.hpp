@@ -1,8 +1,8 @@
 #pragma once
 
-#include "coordination/protocol/batch/batch_protocol.hpp"
-#include "coordination/protocol/lease/lease_protocol.hpp"
-#include "coordination/protocol/queue/queue_protocol.hpp"
+#include "lock/protocol/batch/batch_protocol.hpp"
+#include "lock/protocol/lease/lease_protocol.hpp"
+#include "lock/protocol/queue/queue_protocol.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocols.hpp"
 #include "support/serving.hpp"

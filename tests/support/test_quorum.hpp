@@ -1,6 +1,6 @@
 #pragma once
 
-#include "coordination/protocol/quorum/quorum_protocol.hpp"
+#include "quorum/quorum_protocol.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/servers.hpp"

@@ -1,7 +1,6 @@
 // Nothing rests on a default of the server: each setting is made hostile where an administrator may
 // change it, and everything works as before, with names of any script.
 
-#include "overview/past.hpp"
 #include "support/at_end.hpp"
 #include "support/event_log.hpp"
 #include "support/failure.hpp"
@@ -11,6 +10,7 @@
 #include "support/servers.hpp"
 #include "support/waits.hpp"
 #include "tool/tool.hpp"
+#include "view/past.hpp"
 #include <rowlock/driver/postgresql.hpp>
 #include <rowlock/driver/soci.hpp>
 #include <rowlock/history.hpp>
@@ -149,7 +149,7 @@ void exercise(const sql::connection_source& source) {
         const auto all = read_history(source, {.name = name}).size();
         CHECK(all > 0);
         // What `rowlock history` reads.
-        CHECK(overview::read_past(source, {.name = name}).records.size() == all);
+        CHECK(view::read_past(source, {.name = name}).records.size() == all);
     }
 }
 

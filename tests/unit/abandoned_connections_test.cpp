@@ -1,4 +1,4 @@
-#include "coordination/session/abandoned_connections.hpp"
+#include "lock/session/abandoned_connections.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // The rules of latches and double barriers, against every order of events.
 
-#include "coordination/protocol/barrier/barrier_round.hpp"
+#include "lock/protocol/barrier/barrier_round.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "coordination/batch/batcher.hpp"
+#include "lock/client/batcher.hpp"
 
 #include "support/waits.hpp"
 

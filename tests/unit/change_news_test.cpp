@@ -1,6 +1,6 @@
 // Heartbeats that are moved forward because another client has changed a session's rows.
 
-#include "coordination/session/change_news.hpp"
+#include "lock/session/change_news.hpp"
 
 #include <doctest/doctest.h>
 

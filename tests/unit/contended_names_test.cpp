@@ -1,6 +1,6 @@
 // The names that had a waiter recently.
 
-#include "coordination/queue/contended_names.hpp"
+#include "lock/queue/contended_names.hpp"
 
 #include <doctest/doctest.h>
 

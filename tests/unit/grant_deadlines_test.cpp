@@ -1,6 +1,6 @@
 // Grants with their own deadlines: first lost, then cleared.
 
-#include "coordination/session/grant_deadlines.hpp"
+#include "lock/session/grant_deadlines.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // The grant ids of a session: pending, held, unresolved, absent.
 
-#include "coordination/session/grant_ledger.hpp"
+#include "lock/session/grant_ledger.hpp"
 
 #include <doctest/doctest.h>
 

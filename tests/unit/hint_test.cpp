@@ -1,4 +1,4 @@
-#include "coordination/wakeup/hint.hpp"
+#include "lock/wakeup/hint.hpp"
 
 #include "base/identity.hpp"
 

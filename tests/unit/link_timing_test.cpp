@@ -1,6 +1,6 @@
 // The times of heartbeats over links with different round trips.
 
-#include "coordination/session/link_timing.hpp"
+#include "lock/session/link_timing.hpp"
 
 #include <doctest/doctest.h>
 

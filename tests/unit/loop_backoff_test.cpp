@@ -1,4 +1,4 @@
-#include "coordination/queue/loop_backoff.hpp"
+#include "lock/queue/loop_backoff.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // When lost sessions may be ended, which frees their leases for others.
 
-#include "coordination/session/lost_sessions.hpp"
+#include "lock/session/lost_sessions.hpp"
 
 #include <doctest/doctest.h>
 

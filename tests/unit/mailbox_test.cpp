@@ -1,4 +1,4 @@
-#include "coordination/wakeup/mailbox.hpp"
+#include "lock/wakeup/mailbox.hpp"
 
 #include "support/failure.hpp"
 

@@ -1,6 +1,6 @@
 // The records of the history, folded into holds.
 
-#include "overview/past.hpp"
+#include "view/past.hpp"
 
 #include <doctest/doctest.h>
 
@@ -12,13 +12,13 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
-using overview::ending;
+using view::ending;
 using enum history_kind;
 
 namespace {
 
-overview::history_time at(int seconds) {
-    return overview::history_time{1'000s + std::chrono::seconds{seconds}};
+view::history_time at(int seconds) {
+    return view::history_time{1'000s + std::chrono::seconds{seconds}};
 }
 
 /// A record of the lease "a", as second `second`; ids are in the order of the calls.
@@ -70,8 +70,8 @@ history_record seen(history_record one, hold_now now) {
     return one;
 }
 
-std::vector<overview::past_hold> holds(const std::vector<history_record>& records) {
-    return overview::holds_in(records);
+std::vector<view::past_hold> holds(const std::vector<history_record>& records) {
+    return view::holds_in(records);
 }
 
 }  // namespace
@@ -101,12 +101,12 @@ TEST_CASE("only a hold that the tables show as held is still held") {
         return std::pair{all[0].how, all[0].to};
     };
     CHECK(ending_of(hold_now::held) ==
-          std::pair{ending::held, std::optional<overview::history_time>{}});
+          std::pair{ending::held, std::optional<view::history_time>{}});
     CHECK(ending_of(hold_now::over) == std::pair{ending::session_expired, std::optional{at(30)}});
     CHECK(ending_of(hold_now::ended) ==
-          std::pair{ending::session_ended, std::optional<overview::history_time>{}});
+          std::pair{ending::session_ended, std::optional<view::history_time>{}});
     CHECK(ending_of(hold_now::gone) ==
-          std::pair{ending::unknown, std::optional<overview::history_time>{}});
+          std::pair{ending::unknown, std::optional<view::history_time>{}});
 }
 
 TEST_CASE(

@@ -1,4 +1,4 @@
-#include "coordination/queue/poll_pacing.hpp"
+#include "lock/queue/poll_pacing.hpp"
 
 #include <doctest/doctest.h>
 

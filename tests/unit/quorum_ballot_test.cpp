@@ -1,6 +1,6 @@
 // The decisions of a quorum lock for single events; whole worlds: tests/sim/ballot_simulation
 // shows: promise-20
-#include "coordination/protocol/quorum/quorum_ballot.hpp"
+#include "quorum/quorum_ballot.hpp"
 
 #include <doctest/doctest.h>
 

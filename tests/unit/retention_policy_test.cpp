@@ -1,6 +1,6 @@
 // When a client keeps a lease after its release, and how many tokens it reserves.
 
-#include "coordination/session/retained_leases.hpp"
+#include "lock/session/retained_leases.hpp"
 
 #include <doctest/doctest.h>
 

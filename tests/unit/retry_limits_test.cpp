@@ -1,6 +1,6 @@
 // How often, and for how long, an attempt is made again.
 
-#include "coordination/lease/retry_limits.hpp"
+#include "lock/client/retry_limits.hpp"
 
 #include <doctest/doctest.h>
 

@@ -133,10 +133,9 @@ TEST_CASE("a dialect's own statement precedes the common one of the others") {
         }
         return std::string{};
     };
-    CHECK(has(dialect::mysql, "find_grant") == "coordination/protocol/lease/sql/common.sql");
-    CHECK(has(dialect::sqlite, "find_grant") == "coordination/protocol/lease/sql/common.sql");
-    CHECK(has(dialect::postgresql, "find_grant") ==
-          "coordination/protocol/lease/sql/postgresql.sql");
+    CHECK(has(dialect::mysql, "find_grant") == "lock/protocol/lease/sql/common.sql");
+    CHECK(has(dialect::sqlite, "find_grant") == "lock/protocol/lease/sql/common.sql");
+    CHECK(has(dialect::postgresql, "find_grant") == "lock/protocol/lease/sql/postgresql.sql");
     CHECK(has(dialect::sqlite, "grant_next").empty());
 }
 

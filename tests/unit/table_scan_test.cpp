@@ -1,4 +1,4 @@
-#include "housekeeping/table_scan.hpp"
+#include "upkeep/table_scan.hpp"
 
 #include "sql/statements.hpp"
 

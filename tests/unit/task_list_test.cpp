@@ -1,4 +1,4 @@
-#include "coordination/queue/task_list.hpp"
+#include "lock/queue/task_list.hpp"
 
 #include <doctest/doctest.h>
 

@@ -2,8 +2,8 @@
 
 #include "base/clock.hpp"
 #include "base/worker.hpp"
-#include "coordination/session/grant.hpp"
-#include "coordination/session/session.hpp"
+#include "lock/session/grant.hpp"
+#include "lock/session/session.hpp"
 #include "support/waits.hpp"
 #include <rowlock/options.hpp>
 #include <rowlock/testing.hpp>

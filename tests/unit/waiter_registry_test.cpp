@@ -1,6 +1,6 @@
 // What becomes of a wait: served, failed, given up, left.
 
-#include "coordination/queue/waiter_registry.hpp"
+#include "lock/queue/waiter_registry.hpp"
 
 #include <doctest/doctest.h>
 

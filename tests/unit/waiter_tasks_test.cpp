@@ -1,4 +1,4 @@
-#include "coordination/queue/waiter_tasks.hpp"
+#include "lock/queue/waiter_tasks.hpp"
 
 #include <doctest/doctest.h>
 

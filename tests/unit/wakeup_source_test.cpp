@@ -1,11 +1,11 @@
 // The ways in which a client is woken, without a database.
 
-#include "coordination/wakeup/wakeup_source.hpp"
+#include "lock/wakeup/wakeup_source.hpp"
 
 #include "base/clock.hpp"
-#include "coordination/wakeup/listening_connection.hpp"
-#include "coordination/wakeup/mailbox_reader.hpp"
-#include "coordination/wakeup/notification_source.hpp"
+#include "lock/wakeup/listening_connection.hpp"
+#include "lock/wakeup/mailbox_reader.hpp"
+#include "lock/wakeup/notification_source.hpp"
 #include "sql/listening.hpp"
 #include "support/waits.hpp"
 #include <rowlock/error.hpp>

@@ -1,4 +1,4 @@
-#include "coordination/queue/wakeup_trust.hpp"
+#include "lock/queue/wakeup_trust.hpp"
 
 #include <doctest/doctest.h>
 

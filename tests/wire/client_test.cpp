@@ -1,6 +1,6 @@
 // The client as a whole: loss and its signal, callbacks that misbehave, fork(), dead networks.
 
-#include "coordination/protocol/queue/queue_protocol.hpp"
+#include "lock/protocol/queue/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"

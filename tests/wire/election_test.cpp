@@ -2,7 +2,7 @@
 // candidate, and observers.
 // shows: promise-16
 
-#include "coordination/protocol/election/election_protocol.hpp"
+#include "lock/protocol/election/election_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"

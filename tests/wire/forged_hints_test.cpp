@@ -2,7 +2,7 @@
 // believe in a grant nor makes it query more often, although it knows all names and ids and
 // listens.
 
-#include "coordination/protocol/queue/queue_protocol.hpp"
+#include "lock/protocol/queue/queue_protocol.hpp"
 #include "support/hints.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"

@@ -1,5 +1,5 @@
-#include "coordination/wakeup/hint.hpp"
-#include "coordination/wakeup/mailbox.hpp"
+#include "lock/wakeup/hint.hpp"
+#include "lock/wakeup/mailbox.hpp"
 #include "sql/server_facts.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"

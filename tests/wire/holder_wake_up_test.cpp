@@ -1,7 +1,7 @@
 // A holder whose rows another client has changed is woken: it learns of the change at once, and not
 // with its next heartbeat. The wake-up makes it ask the database.
 
-#include "coordination/wakeup/hint.hpp"
+#include "lock/wakeup/hint.hpp"
 #include "sql/listening.hpp"
 #include "support/hints.hpp"
 #include "support/interception.hpp"

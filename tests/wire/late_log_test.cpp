@@ -2,7 +2,7 @@
 // it before it is durable. The tests start a server whose log can be held back, and kill it: what
 // was read is lost. MariaDB and MySQL only.
 
-#include "coordination/wakeup/mysql_wait.hpp"
+#include "lock/wakeup/mysql_wait.hpp"
 #include "support/interception.hpp"
 #include "support/late_server.hpp"
 #include "support/lock_database.hpp"

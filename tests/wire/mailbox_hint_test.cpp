@@ -1,8 +1,8 @@
 // Wake-up datagrams between processes of one machine. The database notifies all other waiters, and
 // verifies every grant.
 
-#include "coordination/protocol/queue/queue_protocol.hpp"
-#include "coordination/wakeup/mailbox.hpp"
+#include "lock/protocol/queue/queue_protocol.hpp"
+#include "lock/wakeup/mailbox.hpp"
 #include "support/failure.hpp"
 #include "support/hints.hpp"
 #include "support/interception.hpp"

@@ -1,7 +1,7 @@
 // Policies: how long a grant of a name may be held, and which grants the reaper asks for.
 // shows: promise-19, fault-max-hold
 
-#include "coordination/protocol/policy/policy_protocol.hpp"
+#include "lock/protocol/policy/policy_protocol.hpp"
 #include "support/blocked.hpp"
 #include "support/event_log.hpp"
 #include "support/failure.hpp"

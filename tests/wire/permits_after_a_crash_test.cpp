@@ -2,7 +2,7 @@
 // crash of the server. The control: a take without the flush behind it does not.
 // shows: promise-12
 
-#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include "sql/run_statement.hpp"
 #include "support/own_server.hpp"
 #include "support/protocol_session.hpp"

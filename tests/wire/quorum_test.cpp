@@ -1,7 +1,7 @@
 // Quorum locks: one lock over several databases, by a majority of them.
 
 // shows: promise-20
-#include "coordination/quorum/quorum_admin.hpp"
+#include "quorum/quorum_admin.hpp"
 #include "sql/table_names.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"

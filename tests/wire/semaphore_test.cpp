@@ -2,7 +2,7 @@
 // becomes of permits when a holder vanishes, a reply is lost, or a row is changed by hand.
 // shows: promise-12
 
-#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include "support/at_end.hpp"
 #include "support/blocked.hpp"
 #include "support/event_log.hpp"

@@ -2,7 +2,7 @@
 // downgrades, and what becomes of a hold when its client vanishes or a reply is lost.
 // shows: promise-13
 
-#include "coordination/protocol/semaphore/semaphore_protocol.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include "sql/table_names.hpp"
 #include "support/at_end.hpp"
 #include "support/event_log.hpp"

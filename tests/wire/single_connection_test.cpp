@@ -1,6 +1,6 @@
 // client_options::single_connection: calls, waiting and heartbeats on one connection.
 
-#include "coordination/wakeup/hint.hpp"
+#include "lock/wakeup/hint.hpp"
 #include "support/failure.hpp"
 #include "support/hints.hpp"
 #include "support/interception.hpp"

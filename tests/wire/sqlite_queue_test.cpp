@@ -2,7 +2,7 @@
 // name. The tests decide whether a waiter is notified. In tests of wake-ups the poll interval is
 // 10 s.
 
-#include "coordination/protocol/queue/queue_protocol.hpp"
+#include "lock/protocol/queue/queue_protocol.hpp"
 #include "support/hints.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"

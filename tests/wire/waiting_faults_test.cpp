@@ -1,7 +1,7 @@
 // Waiting in a queue amid faults: servers that restart, processes that fork or stop, undeclared
 // poolers, owners that return, forged notifications.
 
-#include "coordination/protocol/queue/queue_protocol.hpp"
+#include "lock/protocol/queue/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/hints.hpp"
 #include "support/interception.hpp"

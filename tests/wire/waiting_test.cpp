@@ -1,8 +1,8 @@
 // Waiting in a queue: order, wake-ups, cancellation, deadlocks. Hooks and locks force the races. In
 // tests of wake-ups the poll interval is 10 s or longer.
 
-#include "coordination/protocol/queue/queue_protocol.hpp"
-#include "coordination/wakeup/hint.hpp"
+#include "lock/protocol/queue/queue_protocol.hpp"
+#include "lock/wakeup/hint.hpp"
 #include "support/at_end.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"

@@ -11,7 +11,7 @@ namespace {
 /// Holders and waiters of a lock that each page has: enough for a picture.
 constexpr std::size_t shown = 20;
 
-json party_to_json(const overview::party& one) {
+json party_to_json(const view::party& one) {
     json object{{"session", as_text(one.session)},
                 {"grant_id", as_text(one.grant_id)},
                 {"owner", one.owner},
@@ -26,7 +26,7 @@ json party_to_json(const overview::party& one) {
     return object;
 }
 
-json hold_to_json(const overview::holder& one) {
+json hold_to_json(const view::holder& one) {
     json object = party_to_json(one);
     object["token"] = as_text(one.token.value());
     if (one.expired) object["expired"] = true;
@@ -36,7 +36,7 @@ json hold_to_json(const overview::holder& one) {
     return object;
 }
 
-json entry_to_json(const overview::entry& one) {
+json entry_to_json(const view::entry& one) {
     json object = party_to_json(one);
     if (one.priority != 0) object["priority"] = one.priority;
     if (one.locks != 1) object["locks"] = one.locks;
@@ -45,13 +45,13 @@ json entry_to_json(const overview::entry& one) {
 
 template <typename Parties>
 std::int64_t oldest(const Parties& all) {
-    const auto first = std::ranges::min_element(all, {}, &overview::party::since);
+    const auto first = std::ranges::min_element(all, {}, &view::party::since);
     return milliseconds_of(first->since);
 }
 
 }  // namespace
 
-std::int64_t milliseconds_of(overview::time_point time) {
+std::int64_t milliseconds_of(view::time_point time) {
     return std::chrono::floor<std::chrono::milliseconds>(time).time_since_epoch().count();
 }
 
@@ -59,18 +59,18 @@ std::string text_of(const json& value) {
     return value.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
-std::string key_of(const overview::lock& one) {
+std::string key_of(const view::lock& one) {
     return to_string(one.of) + (":" + one.name);
 }
 
-json lock_to_json(const overview::lock& one, std::size_t most) {
+json lock_to_json(const view::lock& one, std::size_t most) {
     json object{{"key", key_of(one)}, {"name", one.name}, {"kind", to_string(one.of)}};
-    if (one.of == overview::kind::semaphore) {
+    if (one.of == view::kind::semaphore) {
         object["capacity"] = one.capacity;
         object["used"] = one.used;
         if (one.expired > 0) object["expired_permits"] = one.expired;
     }
-    const auto dead = std::ranges::count(one.holds, true, &overview::holder::expired);
+    const auto dead = std::ranges::count(one.holds, true, &view::holder::expired);
     object["held"] = std::ssize(one.holds) - dead;
     if (dead > 0) object["expired"] = dead;
     object["waiting"] = one.queue.size();
@@ -91,11 +91,11 @@ json lock_to_json(const overview::lock& one, std::size_t most) {
     return object;
 }
 
-std::string row_text(const overview::lock& one) {
+std::string row_text(const view::lock& one) {
     return text_of(lock_to_json(one, shown));
 }
 
-json cycles_to_json(const overview::snapshot& all) {
+json cycles_to_json(const view::snapshot& all) {
     json array = json::array();
     for (const auto& each : all.cycles) {
         json entries = json::array();
@@ -105,7 +105,7 @@ json cycles_to_json(const overview::snapshot& all) {
     return array;
 }
 
-json sessions_to_json(const overview::sessions_seen& all) {
+json sessions_to_json(const view::sessions_seen& all) {
     json array = json::array();
     for (const auto& each : all.sessions) {
         array.push_back(

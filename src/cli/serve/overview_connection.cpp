@@ -35,15 +35,15 @@ auto overview_connection::run(Action action) {
     }
 }
 
-overview::snapshot overview_connection::locks() {
+view::snapshot overview_connection::locks() {
     return run([&](sql::connection& db) {
-        return overview::read(db, statements_, most, clock::now() + statement_timeout);
+        return view::read(db, statements_, most, clock::now() + statement_timeout);
     });
 }
 
-overview::sessions_seen overview_connection::sessions() {
+view::sessions_seen overview_connection::sessions() {
     return run([&](sql::connection& db) {
-        return overview::read_sessions(db, statements_, most, clock::now() + statement_timeout);
+        return view::read_sessions(db, statements_, most, clock::now() + statement_timeout);
     });
 }
 

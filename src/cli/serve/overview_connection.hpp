@@ -1,8 +1,8 @@
 #pragma once
 
 #include "cli/database.hpp"
-#include "coordination/protocol/lease/lease_protocol.hpp"
-#include "overview/overview.hpp"
+#include "lock/protocol/lease/lease_protocol.hpp"
+#include "view/overview.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -17,8 +17,8 @@ public:
     explicit overview_connection(const database& in);
 
     /// @throws error
-    [[nodiscard]] overview::snapshot locks();
-    [[nodiscard]] overview::sessions_seen sessions();
+    [[nodiscard]] view::snapshot locks();
+    [[nodiscard]] view::sessions_seen sessions();
 
 private:
     template <typename Action>

@@ -49,7 +49,7 @@ std::string text_since(const seen& now, const seen* before) {
 
 }  // namespace
 
-seen seen_now(std::uint64_t version, overview::snapshot all) {
+seen seen_now(std::uint64_t version, view::snapshot all) {
     seen now{.version = version, .all = std::move(all)};
     for (const auto& each : now.all.locks) now.rows.emplace(key_of(each), row_text(each));
     now.text = text_since(now, nullptr);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "overview/overview.hpp"
+#include "view/overview.hpp"
 
 #include <cstdint>
 #include <map>
@@ -11,14 +11,14 @@ namespace rowlock::cli::serving {
 /// What was read last of all locks in use.
 struct seen {
     std::uint64_t version = 0;  ///< rises with each attempt to read
-    overview::snapshot all{};
+    view::snapshot all{};
     std::map<std::string, std::string> rows{};  ///< JSON of each lock, by its key
     std::string problem{};                      ///< why the last attempt failed; the rest is older
     std::string text{};  ///< all of it, as JSON on one line: made once for all that ask
 };
 
 /// @param rows of `all`
-[[nodiscard]] seen seen_now(std::uint64_t version, overview::snapshot all);
+[[nodiscard]] seen seen_now(std::uint64_t version, view::snapshot all);
 /// The same as before, and why it could not be read again.
 [[nodiscard]] seen seen_before(std::uint64_t version, const seen& before, std::string problem);
 

@@ -320,8 +320,8 @@ server::blockers_seen server::read_blockers(const std::string& name) const {
 void server::answer_history(const request& asked, response& to) const {
     constexpr std::int64_t most = 1'000;
     const auto limit = std::clamp<std::int64_t>(number_in(asked, "limit", most), 1, most);
-    answer(to, to_json(overview::read_past(in_.source, {.name = asked.get_param_value("name"),
-                                                        .limit = static_cast<int>(limit)})));
+    answer(to, to_json(view::read_past(in_.source, {.name = asked.get_param_value("name"),
+                                                    .limit = static_cast<int>(limit)})));
 }
 
 /// Sends a page what changes, until it goes, or leaves its place to another.

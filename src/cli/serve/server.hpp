@@ -60,7 +60,7 @@ private:
     const access who_;
     live_overview live_;
     overview_connection sessions_db_;
-    shared_reading<overview::sessions_seen> sessions_;
+    shared_reading<view::sessions_seen> sessions_;
     shared_reading<std::string> metrics_;
     shared_reading<blockers_seen> blockers_;  ///< by the lock's name
     std::counting_semaphore<> readers_;       ///< requests that may wait for the database

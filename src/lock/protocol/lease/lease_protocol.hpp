@@ -1,0 +1,418 @@
+#pragma once
+
+#include "lock/wakeup/hint.hpp"
+#include "sql/statements.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/error.hpp>
+#include <rowlock/ids.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The transitions of sessions and leases, each one conditional statement or one short transaction
+/// on a connection given by the caller. No state, no retries, no clocks: those are the client's.
+namespace rowlock::protocol {
+
+struct session_row {
+    session_id id;
+    std::string owner, host, program;
+    std::int64_t pid;
+    std::chrono::microseconds ttl;
+    wakeup::wake_address wake{};
+};
+
+/// What keeps permits. The numbers are those of the column `kind`.
+enum class counter_kind : std::int64_t {
+    semaphore = 0,
+    shared_mutex = 1,  ///< permits stand for modes (permits_for); made when it is first used
+};
+
+/// What a lock without a capacity has room for: the weight of an exclusive hold.
+inline constexpr std::int64_t all_of_a_lock = 1'999'999'999;
+
+/// The permits that a hold is to have.
+struct wanted_permits {
+    std::int64_t count = 0;  ///< 0: it is a lease
+    counter_kind of = counter_kind::semaphore;
+    /// If not 0: what this upgradeable or shared hold lacks to be the exclusive one. It passes the
+    /// queue, or waits at its head, and needs that hold to be alive.
+    rowlock::grant_id upgrades{};
+
+    [[nodiscard]] bool is_part() const noexcept { return count > 0; }
+    [[nodiscard]] bool is_upgrade() const noexcept { return upgrades != rowlock::grant_id{}; }
+    /// How much room it needs.
+    [[nodiscard]] std::int64_t weight() const noexcept { return count > 0 ? count : all_of_a_lock; }
+};
+
+struct grant_request {
+    std::string_view name;
+    session_id session;
+    rowlock::grant_id grant_id;
+    std::string_view thread;
+    std::string_view note;
+    std::optional<std::int64_t> deadline_us;
+    bool barging = false;  ///< also past waiters in the queue
+    wanted_permits permits{};
+    std::string_view blocks{};  ///< of a queue entry: party_labels.hpp
+    std::int64_t priority = 0;  ///< of a queue entry: of a candidate in an election
+    std::string_view server{};  ///< on which the session lives; '': any. For batch_protocol
+    /// Of a queue entry: how long its caller waits from now on; nullopt: without a limit. The entry
+    /// is not served later than that.
+    std::optional<std::int64_t> limit_us{};
+};
+
+/// The state of a lease in one snapshot.
+struct lease_probe {
+    std::int64_t next_token = 0;  ///< MySQL only: the token a grant would carry
+    bool session_live = false;    ///< the asking session
+    bool present = false;
+    std::int64_t token = 0;
+    bool free = false;
+    rowlock::grant_id grant_id{};            ///< of the holder
+    session_id session{};                    ///< of the holder
+    bool holder_expired = false;             ///< but is not ended: end it, then take the lease
+    std::chrono::microseconds remaining{0};  ///< until the holder expires
+    bool waited = false;                     ///< free, but a live waiter is queued
+    bool promised = false;                   ///< the next token, to a waiter: no client passes it
+    bool retained = false;                   ///< its client may have no thread that holds it
+    bool counted = false;                    ///< counted holds are in the way
+    bool semaphore = false;                  ///< the name is a semaphore's: never free
+    /// Whether an acquire could succeed.
+    [[nodiscard]] bool takeable(bool barging) const {
+        return free && !promised && (barging || !waited);
+    }
+};
+
+/// Whose a lease is, where no more is asked.
+struct lease_glance {
+    bool free = false;
+    rowlock::grant_id grant_id{};            ///< of the holder, if it is not free
+    session_id session{};                    ///< of the holder
+    bool retained = false;                   ///< its client may have no thread that holds it
+    std::chrono::microseconds remaining{0};  ///< until the holder expires
+};
+
+/// Reads the columns of `glance`.
+[[nodiscard]] lease_glance read_glance(const sql::result& row);
+
+/// Reads the columns of `acquire` and `probe` from the second on.
+[[nodiscard]] lease_probe read_probe(const sql::result& row);
+/// Reads only the lease's columns, from the fourth on: `row` contains a lease.
+[[nodiscard]] lease_probe read_lease(const sql::result& rows, std::size_t row);
+
+/// Who asked for a release within a time, and why; nullopt if the column is NULL.
+[[nodiscard]] std::optional<rowlock::release_request> read_request(const sql::result& rows,
+                                                                   std::size_t row,
+                                                                   std::size_t column);
+
+/// The name is a semaphore's, of which nobody can hold all.
+[[nodiscard]] error name_of_semaphore(std::string_view name);
+
+/// The token floor is missing: nothing can be granted.
+[[nodiscard]] error no_token_floor();
+
+/// Whether a statement that inserts one row, and commits by itself, failed because another client
+/// inserts the same row. Either the row exists (errc::unique_violation), or both clients waited for
+/// a third that deletes it or rolls its own insertion back: InnoDB then gives both a shared lock,
+/// each waits for the other to release it, and InnoDB ends one (errc::deadlock). Nothing was done;
+/// probe again, the other has committed by then.
+[[nodiscard]] bool another_inserts(const error& failure) noexcept;
+
+/// Makes the row of a lock that has none: free, at the token floor. If another client inserts it,
+/// that is as good. One round trip.
+/// @param restore the statement restore_lease
+void restore_row(sql::connection& db, const sql::statement& restore, std::string_view name,
+                 sql::deadline until);
+
+/// The connection leads to a standby: nothing can be written, and its data may be old.
+[[nodiscard]] error leads_to_standby();
+
+struct attempt {
+    enum class outcome {
+        granted,
+        held,          ///< by another session, see `seen`; or free and waited for
+        contested,     ///< another client won between probe and write: probe again
+        session_dead,  ///< the caller's
+    };
+    outcome what = outcome::contested;
+    std::int64_t token = 0;  ///< if granted
+    lease_probe seen{};
+};
+
+/// A grant, as the client that asked for it names it.
+struct granted_name {
+    std::string_view name;
+    rowlock::grant_id grant_id;
+};
+
+struct session_lease {
+    std::string name;
+    rowlock::grant_id grant_id;
+    std::int64_t token;
+    std::optional<std::int64_t> deadline_us;  ///< time left until then
+    bool forced = false;                      ///< it was ended by force, and is not swept yet
+    std::int64_t permits = 0;                 ///< 0: it is a lease
+    bool requested = false;                   ///< another client asked for the release
+    /// Another client asked for the release by the deadline above; else at once.
+    std::optional<rowlock::release_request> asked{};
+    rowlock::grant_id upgrade{};     ///< of a counted hold: it has all of the lock by this grant
+    std::int64_t upgrade_token = 0;  ///< of that
+};
+
+struct session_state {
+    bool live;
+    std::int64_t revision;
+};
+
+/// The thread that holds a lease which its client may keep after the release.
+struct holding_thread {
+    std::string_view label;
+    std::string_view note;
+    std::chrono::microseconds held_for;
+};
+
+/// A grant that its client is about to keep after its release.
+struct grant_to_retain {
+    std::string_view name;
+    session_id session;
+    rowlock::grant_id grant_id;
+    std::int64_t token;    ///< of its row
+    std::int64_t last_of;  ///< the last token of the block that is reserved for it
+};
+
+/// The holder that a forced release targets, kept across its attempts.
+struct victim {
+    std::string by{};                     ///< who does it, for people
+    std::optional<std::int64_t> token{};  ///< set by the first
+    session_id session{};                 ///< of the latest that was, or may have been, evicted
+    rowlock::grant_id grant_id{};         ///< likewise, if no token was named
+};
+
+/// What a holder is asked for.
+struct release_terms {
+    std::chrono::microseconds within{0};  ///< 0: at once
+    std::string_view asked_by{};          ///< empty: at once
+    std::string_view reason{};            ///< for people
+};
+
+/// The result of an attempt to extend a hold.
+enum class extension : unsigned char {
+    done,
+    over,           ///< the hold has ended
+    unseen_change,  ///< another client has changed rows of the session: read them first
+    requested,      ///< a lease: another client has asked for its release
+    done_before,    ///< a lease: by an earlier attempt, for so long from then
+};
+
+/// A grant of a lease that is to be extended.
+struct grant_to_extend {
+    std::string_view name;
+    session_id session;
+    rowlock::grant_id grant_id;
+    std::int64_t token;      ///< of its row
+    std::int64_t new_token;  ///< of its row, if it is extended: token + 2
+};
+
+/// A lease of another session that is to be taken over.
+struct offered_lease {
+    std::string_view name;
+    session_id session;  ///< the giver's
+    rowlock::grant_id grant_id;
+    std::int64_t token;  ///< of its row, which may be an extension ahead whose reply was lost
+};
+
+/// An offered lease in its new hands.
+struct adopted_lease {
+    std::int64_t token = 0;
+    std::optional<std::chrono::microseconds> left{};   ///< until its own deadline, if it has one
+    std::optional<std::chrono::microseconds> whole{};  ///< from its acquisition to that
+    std::optional<rowlock::release_request> asked{};
+};
+
+struct requested_release {
+    session_id session;              ///< the holder's
+    std::chrono::microseconds left;  ///< until the lease ends at the latest
+};
+
+/// The notification to a session whose rows were changed.
+struct change_to_tell {
+    wakeup::wake_address to{};
+    std::int64_t revision = 0;
+};
+
+/// One implementation a dialect (make_lease_protocol). Thread-safe.
+class lease_protocol {
+public:
+    virtual ~lease_protocol() = default;
+    lease_protocol(const lease_protocol&) = delete;
+    lease_protocol& operator=(const lease_protocol&) = delete;
+
+    /// Prepares a connection of our own, and learns which server it leads to. Up to five round
+    /// trips, once per connection.
+    virtual void set_up(sql::connection& db, std::chrono::milliseconds statement_timeout,
+                        sql::deadline until) const = 0;
+
+    /// Identifies the server the connection leads to: it changes with a promotion, not with a
+    /// restart. PostgreSQL: the cluster's number and its timeline. MySQL: server_uuid and
+    /// server_id. MariaDB: server_uid, where it has one, and server_id. Galera: the cluster's.
+    /// Empty if the server does not report one, as SQLite; nullopt on a standby of PostgreSQL. No
+    /// round trip after set_up(), except behind a transaction pooler and on a standby.
+    [[nodiscard]] virtual std::optional<std::string> server_of(sql::connection& db,
+                                                               sql::deadline until) const = 0;
+    /// Queries it again, in case the connection was rerouted without our knowledge.
+    [[nodiscard]] virtual std::optional<std::string> server_of_again(sql::connection& db,
+                                                                     sql::deadline until) const = 0;
+
+    /// Opens a session that lives on this server alone, and returns server_of(). Raises the token
+    /// floor if the floor was that of another server.
+    virtual std::string open_session(sql::connection& db, const session_row& row,
+                                     sql::deadline until) const = 0;
+    /// Returns false if the session is dead or its revision moved: state_of() tells which.
+    virtual bool heartbeat(sql::connection& db, session_id session, std::int64_t revision,
+                           sql::deadline until) const = 0;
+    virtual session_state state_of(sql::connection& db, session_id session,
+                                   sql::deadline until) const = 0;
+    virtual bool end_expired_session(sql::connection& db, session_id session,
+                                     sql::deadline until) const = 0;
+    virtual void end_session(sql::connection& db, session_id session,
+                             sql::deadline until) const = 0;
+    virtual void delete_session(sql::connection& db, session_id session,
+                                sql::deadline until) const = 0;
+    /// Sets a session's time to live, counted from now. Returns false if the session is dead.
+    virtual bool extend_session(sql::connection& db, session_id session,
+                                std::chrono::microseconds ttl, sql::deadline until) const = 0;
+
+    /// One round trip on PostgreSQL, and on SQLite a probe more if the lease is held; on MySQL a
+    /// probe and, if that finds it free, a compare-and-set.
+    /// @throws error errc::invalid_options for the name of a semaphore
+    virtual attempt acquire(sql::connection& db, const grant_request& request,
+                            sql::deadline until) const = 0;
+    virtual lease_probe probe(sql::connection& db, std::string_view name, session_id session,
+                              sql::deadline until) const = 0;
+    /// One round trip, cheaper than that of probe().
+    virtual lease_glance glance(sql::connection& db, std::string_view name,
+                                sql::deadline until) const = 0;
+    /// Returns false if the row is not, or no longer, this grant.
+    virtual bool release(sql::connection& db, std::string_view name, session_id session,
+                         grant_id grant_id, sql::deadline until) const = 0;
+    /// Keeps a grant for its client beyond a release, with the tokens up to `last_of`. Returns
+    /// false if another client waits for it or asks for its release, or it is over: release it.
+    /// After a lost reply release it, too. One round trip.
+    [[nodiscard]] virtual bool retain(sql::connection& db, const grant_to_retain& which,
+                                      sql::deadline until) const = 0;
+    /// The opposite, while a thread holds the grant: its row names that thread again. `last_of` is
+    /// the row's new token. Returns false if the row has another token or grant. One round trip; it
+    /// waits for a transaction that has fenced the grant.
+    virtual bool end_retention(sql::connection& db, const grant_to_retain& which,
+                               const holding_thread& by, sql::deadline until) const = 0;
+    /// The token of a grant whose reply was lost, made durable; two round trips.
+    virtual std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
+                                                   session_id session, grant_id grant_id,
+                                                   sql::deadline until) const = 0;
+    /// Ensures that no token up to this one is granted again: for a holder that finds its row
+    /// deleted, or its token lowered. One round trip.
+    virtual void lift_floor(sql::connection& db, std::int64_t token, sql::deadline until) const = 0;
+    /// Checks the floor, for a lease that is free and yet cannot be taken. One round trip.
+    /// @throws error no_token_floor()
+    virtual void require_token_floor(sql::connection& db, sql::deadline until) const = 0;
+    /// Makes grants of one session that were read, and may not be on disk yet, durable by one later
+    /// commit. Returns for each whether it is still this grant. One round trip for one grant, n + 2
+    /// for n.
+    virtual std::vector<bool> make_durable(sql::connection& db, session_id session,
+                                           std::span<const granted_name> grants,
+                                           sql::deadline until) const = 0;
+    /// As read: a caller relies on none of them before find_grant() or make_durable().
+    virtual std::vector<session_lease> leases_of(sql::connection& db, session_id session,
+                                                 sql::deadline until) const = 0;
+    /// Returns true if a holder was evicted, false if the lease was free. A retry after a lost
+    /// reply passes the same `whom` and leaves a newer holder alone. The lease is left free: the
+    /// caller runs queue_protocol::serve afterwards.
+    virtual bool force_release(sql::connection& db, std::string_view name, victim& whom,
+                               sql::deadline until) const = 0;
+    /// Like force_release(), if the grant with that token is still the holder.
+    virtual bool force_release_of(sql::connection& db, std::string_view name, std::int64_t token,
+                                  victim& whom, sql::deadline until) const = 0;
+    /// Asks the grant `token` to end. Its row gets a deadline: the time at which the holder's
+    /// session would expire without another heartbeat, or the time that the terms allow, if that is
+    /// later. The holder, whose revision moves, finds that deadline; until then it keeps the lease.
+    /// Returns nullopt if that grant does not hold the lease. Repeat it after a lost reply: a
+    /// deadline only moves earlier.
+    virtual std::optional<requested_release> request_release(sql::connection& db,
+                                                             std::string_view name,
+                                                             std::int64_t token,
+                                                             const release_terms& terms,
+                                                             sql::deadline until) const = 0;
+
+    /// Returns how to notify a session that its rows were changed; nullopt if it is gone or has no
+    /// address.
+    virtual std::optional<change_to_tell> change_of(sql::connection& db, session_id session,
+                                                    sql::deadline until) const = 0;
+    /// Ends the owner's other sessions and moves their leases to `session`, past waiters, in one
+    /// transaction. The queue entries of those sessions die with them. Returns the sessions that
+    /// were ended: a lease that was being handed to one of them, or whose deadline has passed,
+    /// reaches no waiter unless the caller looks (queue_protocol::queues_of_session, serve).
+    /// Returns nullopt and changes nothing if `session` is over: it could hold none of them.
+    /// @param also if not empty, called for each session once it is ended, in the transaction
+    virtual std::optional<std::vector<session_id>> reclaim(
+        sql::connection& db, std::string_view owner, session_id session,
+        const std::function<void(session_id)>& also, sql::deadline until) const = 0;
+
+    /// Moves an offered lease to `session`, as the grant `as`, if it is still that grant, the
+    /// giver's session lives, and no client has asked for its release at once; the giver's revision
+    /// moves. Nullopt if not: after a lost reply find_adopted() tells whether it was done before.
+    virtual std::optional<adopted_lease> adopt(sql::connection& db, const offered_lease& offer,
+                                               session_id session, rowlock::grant_id as,
+                                               sql::deadline until) const = 0;
+    /// The same of an earlier attempt, made durable.
+    virtual std::optional<adopted_lease> find_adopted(sql::connection& db, std::string_view name,
+                                                      session_id session, rowlock::grant_id as,
+                                                      sql::deadline until) const = 0;
+    /// Sets the deadline of a lease that has one, and whose session nothing keeps alive, to so long
+    /// from now, with a new token: a client that judged it over by the old deadline compares that.
+    /// Never earlier than it was. Its session lives `slack` longer. Returns the token; nullopt if
+    /// the grant is over, or another client has asked for its release. Repeat it after a lost
+    /// reply: it is renewed again.
+    virtual std::optional<std::int64_t> renew(sql::connection& db, std::string_view name,
+                                              session_id session, rowlock::grant_id grant_id,
+                                              std::chrono::microseconds duration,
+                                              std::chrono::microseconds slack,
+                                              sql::deadline until) const = 0;
+
+    /// Sets the deadline of a lease that has one to so long from now, never earlier, and raises its
+    /// row's token: who judged it over by the old deadline compares that. Five round trips. After a
+    /// lost reply: repeat it with the same tokens.
+    /// @param revision of the session's rows, as the holder knows it
+    [[nodiscard]] virtual extension extend(sql::connection& db, const grant_to_extend& which,
+                                           std::chrono::microseconds by, std::int64_t revision,
+                                           sql::deadline until) const = 0;
+
+    virtual std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
+                                              sql::deadline until) const = 0;
+    virtual std::vector<lease_info> list(sql::connection& db, std::string_view prefix,
+                                         const page& page, sql::deadline until) const = 0;
+    virtual std::vector<waiter_info> queue(sql::connection& db, std::string_view name,
+                                           sql::deadline until) const = 0;
+
+    /// Asks a client that may not be reached by a message to retain this grant no further: its next
+    /// retain() returns false. Changes nothing else of the lease. One round trip.
+    virtual void withdraw_retention(sql::connection& db, std::string_view name, session_id session,
+                                    grant_id grant_id, sql::deadline until) const = 0;
+
+protected:
+    lease_protocol() = default;
+};
+
+/// The protocol of the dialect that `statements` are written in.
+[[nodiscard]] std::unique_ptr<const lease_protocol> make_lease_protocol(
+    const sql::statement_set& statements);
+
+}  // namespace rowlock::protocol

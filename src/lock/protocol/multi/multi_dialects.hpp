@@ -1,0 +1,42 @@
+#pragma once
+
+#include "lock/protocol/multi/multi_protocol.hpp"
+#include "sql/statements.hpp"
+
+#include <algorithm>
+
+/// The implementations of multi_protocol. For them alone: others call make_multi_protocol().
+namespace rowlock::protocol {
+
+[[nodiscard]] std::unique_ptr<const multi_protocol> make_postgresql_multi(
+    const sql::statement_set& statements);
+/// MySQL and SQLite.
+[[nodiscard]] std::unique_ptr<const multi_protocol> make_two_step_multi(
+    const sql::statement_set& statements);
+
+/// The place of a name in the request.
+[[nodiscard]] inline std::size_t place_of(const multi_request& request, std::string_view name) {
+    const auto found = std::ranges::find(request.names, name, &wanted_name::name);
+    return static_cast<std::size_t>(found - request.names.begin());
+}
+
+/// Notes what is left of one holder.
+inline void note_remaining(multi_attempt& seen, std::optional<std::int64_t> remaining) {
+    if (!remaining || *remaining <= 0) return;
+    const std::chrono::microseconds left{*remaining};
+    const bool first = seen.remaining == std::chrono::microseconds{0};
+    seen.remaining = first ? left : std::min(seen.remaining, left);
+}
+
+/// Notes a lease that is in the way.
+/// @param keeper the session of its grant, if the client may keep that idle
+inline void note_held(multi_attempt& seen, std::string_view name, std::optional<session_id> keeper,
+                      std::optional<grant_id> grant) {
+    if (keeper && grant) {
+        seen.retained.push_back({std::string{name}, *keeper, *grant});
+    } else {
+        seen.held_otherwise = true;
+    }
+}
+
+}  // namespace rowlock::protocol

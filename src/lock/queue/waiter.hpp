@@ -1,0 +1,121 @@
+#pragma once
+
+#include "lock/queue/poll_pacing.hpp"
+#include "lock/session/grant.hpp"
+#include "lock/session/grant_lifecycle.hpp"
+#include "lock/session/session.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/ids.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rowlock::detail {
+
+/// One thread that waits in one queue; or in several, for all of their locks at once (`also`). The
+/// registry's mutex guards what changes.
+///
+///     state      reached from   meaning
+///     asked                     its ticket is being sent; it may be served already
+///     waiting    asked          its ticket is in the queue
+///     served     asked/waiting  `granted` is ours
+///     vanished   waiting        the ticket is gone without a grant: ask again
+///     failed     asked/waiting  `failure` says why
+///     cancelled  asked/waiting  its thread gave it up; the ticket is deleted, or will be
+///
+/// The last four are final. A thread that gave up and got no answer in time has `left`; the loop
+/// gives back a grant that comes after that.
+///
+/// A thread that waits for several locks takes them itself, when it is its `turn`: no other thread
+/// serves it. While it is `taking` them, its entries may be gone.
+struct waiter {
+    enum class state : unsigned char { asked, waiting, served, vanished, failed, cancelled };
+
+    /// A further queue, and the entry there.
+    struct place {
+        std::string name;
+        rowlock::grant_id grant_id;
+        protocol::wanted_permits permits{};
+    };
+
+    waiter(std::string name_, rowlock::grant_id grant_id_, std::shared_ptr<session> ours_,
+           std::string thread_, std::optional<std::chrono::milliseconds> max_duration_,
+           const protocol::wanted_permits& permits_ = {}, std::string blocks_ = {},
+           std::vector<place> also_ = {})
+        : name{std::move(name_)},
+          grant_id{grant_id_},
+          ours{std::move(ours_)},
+          thread{std::move(thread_)},
+          max_duration{max_duration_},
+          permits{permits_},
+          blocks{std::move(blocks_)},
+          also{std::move(also_)} {}
+
+    const std::string name;
+    const rowlock::grant_id grant_id;
+    const std::shared_ptr<session> ours;
+    /// When it began to wait (change_news::looks): a later look may have found its grant ended.
+    const std::int64_t looks_before = ours ? ours->news().looks.load() : 0;
+    const std::string thread;  ///< label of the waiting thread, for deadlock detection
+    /// The lease will have a deadline of its own, so long after the grant.
+    const std::optional<std::chrono::milliseconds> max_duration;
+    const protocol::wanted_permits permits;
+    const std::string blocks;  ///< as its entry's: party_labels.hpp
+    const std::vector<place> also;
+    const std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+    [[nodiscard]] std::chrono::nanoseconds waited() const {
+        return std::chrono::steady_clock::now() - since;
+    }
+
+    bool contended = false;     ///< the lease was just handed to another waiter: there is no hurry
+    bool holds_others = false;  ///< its thread may be part of a cycle
+
+    state now = state::asked;
+    bool giving_up = false;
+    bool left = false;
+    bool turn = false;          ///< of several: they may be free for it
+    bool taking = false;        ///< of several: a statement that takes them may be running
+    std::int64_t position = 0;  ///< as last polled; 0: not yet
+    queue_progress progress{};  ///< by the loop's clock; used by the loop's thread alone
+    /// Queue entries of the deadlock cycle that it seemed to close at the last poll, and since
+    /// when. Used by the loop's thread alone.
+    std::vector<rowlock::grant_id> cycle{};
+    std::chrono::nanoseconds cycle_since{0};
+    std::shared_ptr<grant> granted{};
+    std::optional<error> failure{};
+    std::condition_variable_any changed{};
+
+    /// Of its first entry.
+    [[nodiscard]] protocol::hold_kind kind() const noexcept { return protocol::kind_of(permits); }
+    /// Whether a hint of its grant may be older than what a heartbeat has found: then the row is
+    /// read before the grant is believed.
+    [[nodiscard]] bool hints_may_be_old() const noexcept {
+        return ours->news().looks != looks_before;
+    }
+    [[nodiscard]] bool over() const noexcept { return now > state::waiting; }
+    [[nodiscard]] bool of_several() const noexcept { return !also.empty(); }
+    /// Calls `use(name, grant id, what it waits for there)` for each of its entries.
+    template <typename Use>
+    void for_each_place(Use use) const {
+        use(name, grant_id, permits);
+        for (const auto& each : also) use(each.name, each.grant_id, each.permits);
+    }
+    void append_entries_to(std::vector<rowlock::grant_id>& ids) const {
+        for_each_place([&](const auto&, rowlock::grant_id id, const auto&) { ids.push_back(id); });
+    }
+};
+
+/// Gives back what its entries are or were granted, and the entries.
+inline void give_back(grant_lifecycle& grants, const waiter& which) {
+    which.for_each_place([&](const std::string& name, grant_id place, const auto& wanted) {
+        grants.give_back(*which.ours, protocol::kind_of(wanted), name, place);
+    });
+}
+
+}  // namespace rowlock::detail
