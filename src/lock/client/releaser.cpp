@@ -204,13 +204,6 @@ void releaser::refuse(grant& held) {
     throw lost_error(held);
 }
 
-protocol::hold_state releaser::recheck(const grant& held) {
-    return *retries_.repeat(context_.statement_deadline(), {}, [&](sql::deadline until) {
-        const auto db = connections_.take(until);
-        return context_.semaphores.recheck(*db, held.name, held.session_id, held.grant_id, until);
-    });
-}
-
 /// The hold first: a heartbeat that has read the upgrade asks the ledger, then the hold.
 void releaser::take_in(grant& hold, grant& upgrade) noexcept {
     raise(hold.upgrade_token, upgrade.token.value());
@@ -297,11 +290,7 @@ void releaser::extend(grant& held, milliseconds by) {
             if (held.stopped) grants_.clear_row(held);
             throw lost_error(held);
         }
-        if (done == protocol::extension::over &&
-            (held.kind() == protocol::hold_kind::lease ||
-             recheck(held) != protocol::hold_state::requested)) {
-            refuse(held);
-        }
+        if (done == protocol::extension::over) refuse(held);
         keeper_.reconcile_now();
         if (steady::now() >= give_up || !retries_.pause(10ms, {})) {
             throw error{errc::timed_out,

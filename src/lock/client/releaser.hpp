@@ -133,7 +133,6 @@ private:
     [[nodiscard]] std::optional<protocol::handed_over> hand_over_to(
         sql::connection& db, const grant& held, const protocol::next_waiter& next,
         sql::deadline until);
-    [[nodiscard]] protocol::hold_state recheck(const grant& held);
     void released(grant& held);
     void report_released(const grant& held);
     void deny(grant& held);

@@ -98,7 +98,6 @@ common_semaphore_protocol::common_semaphore_protocol(const sql::statement_set& s
       session_{statements("session_state")},
       raise_token_{statements("raise_counter_token")},
       reclaim_{statements("reclaim_permit")},
-      recheck_{statements("recheck_permit")},
       upgrade_look_{statements("upgrade_look")},
       upgrade_lock_{statements("upgrade_lock")},
       drop_upgrade_{statements("drop_upgrade")} {}
@@ -371,25 +370,19 @@ extension common_semaphore_protocol::extend(sql::connection& db, std::string_vie
                                             session_id session, grant_id grant_id, microseconds by,
                                             std::int64_t revision, sql::deadline until) const {
     sql::transaction_scope transaction{db, until};
-    if (sql::run(db, lock_hold_, until, name, grant_id, session).empty()) return extension::over;
+    const auto hold = sql::run(db, lock_hold_, until, name, grant_id, session);
+    if (hold.empty()) return extension::over;
     const auto at = sql::run(db, session_, until, session);
     if (at.empty() || at.integer(0, 0) == 0) return extension::over;
     if (at.integer(0, 1) != revision) return extension::unseen_change;
     const auto seen = read(db, name, session, grant_id, until);
-    if (!seen || !seen->granted.deadline_us) return extension::over;
+    if (seen.value_or(found_hold{}).granted.deadline_us.value_or(0) <= 0) return extension::over;
+    if (hold.integer(0, 0) != 0) return extension::unseen_change;
     if (sql::run(db, extend_, until, name, grant_id, session, by.count()).affected() != 1) {
-        return extension::over;  // or asked for: its holder is about to learn of it
+        return extension::over;
     }
     transaction.commit(until);
     return extension::done;
-}
-
-hold_state common_semaphore_protocol::recheck(sql::connection& db, std::string_view name,
-                                              session_id session, grant_id grant_id,
-                                              sql::deadline until) const {
-    const auto row = sql::run(db, recheck_, until, name, session, grant_id);
-    if (row.empty() || row.maybe_integer(0, 0).value_or(1) <= 0) return hold_state::over;
-    return row.integer(0, 1) != 0 ? hold_state::requested : hold_state::alive;
 }
 
 /// The hold is locked first, then its session, as lease_protocol::request_release.

@@ -61,8 +61,6 @@ public:
     bool force_release(sql::connection& db, std::string_view name, std::int64_t token,
                        std::string_view by, std::optional<hold_id>& whom,
                        sql::deadline until) const override;
-    [[nodiscard]] hold_state recheck(sql::connection& db, std::string_view name, session_id session,
-                                     grant_id grant_id, sql::deadline until) const override;
     [[nodiscard]] bool exists(sql::connection& db, std::string_view name, counter_kind kind,
                               sql::deadline until) const override;
     [[nodiscard]] std::optional<semaphore_info> inspect(sql::connection& db, std::string_view name,
@@ -161,7 +159,7 @@ private:
     const sql::statement set_capacity_, create_, make_row_, state_, find_, holders_, expired_,
         permits_of_, neglected_, lock_, correct_, exists_, inspect_, list_, holders_for_people_,
         queue_, to_end_, lock_hold_, shorten_, end_, bump_revision_, extend_, session_,
-        raise_token_, reclaim_, recheck_, upgrade_look_, upgrade_lock_, drop_upgrade_;
+        raise_token_, reclaim_, upgrade_look_, upgrade_lock_, drop_upgrade_;
 };
 
 }  // namespace rowlock::protocol

@@ -101,8 +101,6 @@ struct neglected_semaphore {
     std::int64_t difference;  ///< of the counter and the sum of the holds
 };
 
-enum class hold_state : unsigned char { alive, requested, over };
-
 /// A hold of a semaphore.
 struct hold_id {
     session_id session{};
@@ -179,8 +177,9 @@ public:
     virtual bool lower(sql::connection& db, std::string_view name, session_id session,
                        grant_id grant_id, std::int64_t to, sql::deadline until) const = 0;
 
-    /// Sets the deadline of a hold that has one to so long from now, never earlier. Idempotent.
-    /// Four to six round trips.
+    /// Sets the deadline of a hold that has one to so long from now, never earlier; not one whose
+    /// release another client has asked for: that is a change that its holder has not seen.
+    /// Idempotent. Four to six round trips.
     /// @param revision of the session's rows, as the holder knows it
     [[nodiscard]] virtual extension extend(sql::connection& db, std::string_view name,
                                            session_id session, grant_id grant_id,
@@ -213,10 +212,6 @@ public:
                                                                      sql::deadline until) const = 0;
     /// Sets a counter to the sum of its holds. Returns whether it was another number.
     virtual bool correct(sql::connection& db, std::string_view name, sql::deadline until) const = 0;
-    /// The state of a hold, behind any client that has it locked to end it. One round trip.
-    [[nodiscard]] virtual hold_state recheck(sql::connection& db, std::string_view name,
-                                             session_id session, grant_id grant_id,
-                                             sql::deadline until) const = 0;
 
     // For an operator. The token of an upgrade stands for its hold.
     /// As lease_protocol::request_release.

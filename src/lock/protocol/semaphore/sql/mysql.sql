@@ -17,7 +17,8 @@ select p.used from rowlock_lock p where p.name = $1 for update
 -- statement lock_permit
 -- Locks a hold, by primary key. Hold first, then session, as with leases (docs/adr/0010).
 -- $1 name  $2 grant id  $3 session
-select 1 from rowlock_hold where name = $1 and grant_id = $2 and session = $3 for update
+-- → whether another client has asked for its release
+select requested from rowlock_hold where name = $1 and grant_id = $2 and session = $3 for update
 
 -- statement lock_permit_now
 -- Locks a hold that has ended, by primary key, unless another transaction has it locked: a fence, or another end.
@@ -44,15 +45,6 @@ update rowlock_hold set acquired_at = acquired_at + 1
 -- The same of an upgrade. Its hold may be in a fence of the caller's; no fence has this row.
 -- $1 name  $2 grant id of the upgrade
 update rowlock_lock set changed_at = changed_at + 1 where name = $1 and grant_id = $2 and session is null
-
--- statement recheck_permit
--- Reads a hold behind an operator who ends it, or asks for it, and has it locked.
--- $1 name  $2 my session  $3 grant id
--- → what is left of its own deadline in µs, or NULL; whether another client has asked for its release
-select {until(s.deadline)}, s.requested
-  from rowlock_hold s
- where s.name = $1 and s.grant_id = $3 and s.session = $2
-  lock in share mode
 
 -- statement mark_expired
 -- Says to the history that a hold is swept, and not released: see migrations/mysql/history/on_permits.sql.

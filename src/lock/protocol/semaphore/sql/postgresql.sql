@@ -263,7 +263,8 @@ select s.session, s.grant_id
 -- statement lock_permit
 -- Locks a hold, by primary key. Hold first, then session, as with leases (docs/adr/0010).
 -- $1 name  $2 grant id  $3 session
-select 1 from rowlock_hold s
+-- → whether another client has asked for its release
+select s.requested from rowlock_hold s
  where s.name = $1::text and s.grant_id = $2::bigint and s.session = $3::bigint
    for update
 
@@ -287,15 +288,6 @@ update rowlock_hold s
 -- $1 name  $2 grant id  $3 session  $4 by whom, or NULL
 update rowlock_hold s set deadline = 'epoch', note = coalesce($4::text, s.note)
  where s.name = $1::text and s.grant_id = $2::bigint and s.session = $3::bigint
-
--- statement recheck_permit
--- Reads a hold behind an operator who ends it, or asks for it, and has it locked.
--- $1 name  $2 my session  $3 grant id
--- → what is left of its own deadline in µs, or NULL; whether another client has asked for its release
-select {until(s.deadline)}, s.requested
-  from rowlock_hold s
- where s.name = $1::text and s.grant_id = $3::bigint and s.session = $2::bigint
-   for share
 
 -- statement set_capacity
 -- Changes how many permits a semaphore has; less than `used` is allowed. Durable. Then check the queue (grant_counted).

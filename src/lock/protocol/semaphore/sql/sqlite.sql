@@ -22,15 +22,8 @@ select 1 from rowlock_hold
 -- statement lock_permit
 -- Reads a hold, by primary key. The transaction is the only writer from its beginning.
 -- $1 name  $2 grant id  $3 session
-select 1 from rowlock_hold where name = $1 and grant_id = $2 and session = $3
-
--- statement recheck_permit
--- Reads a hold behind an operator who ends it, or asks for it, and has it locked.
--- $1 name  $2 my session  $3 grant id
--- → what is left of its own deadline in µs, or NULL; whether another client has asked for its release
-select {until(s.deadline)}, s.requested
-  from rowlock_hold s
- where s.name = $1 and s.grant_id = $3 and s.session = $2
+-- → whether another client has asked for its release
+select requested from rowlock_hold where name = $1 and grant_id = $2 and session = $3
 
 -- statement lock_upgraded
 -- Reads the hold that an upgrade is of. The transaction is the only writer from its beginning.
