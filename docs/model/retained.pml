@@ -4,7 +4,7 @@
  * In it: local grants, `retain` with its snapshot and its reply, recalls (which may be lost, LOSSY), the end of the time, a
  * fence whose transaction outlives its lease (FENCE), a session that lapses (LAPSES) or whose client dies (DEATHS).
  * A statement is a snapshot and then the write under the row's lock; steps that no other process can tell apart are one.
- * Left out: what lease.pml has; the policy (a release that may be kept is kept, or not); the poll of waiters.
+ * Left out: what lock.pml has; the policy (a release that may be kept is kept, or not); the poll of waiters.
  */
 #ifndef THREADS
 #define THREADS 2
