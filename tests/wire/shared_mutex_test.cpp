@@ -665,7 +665,7 @@ ROWLOCK_SIMULATED_CASE("an upgrade, or its end, whose reply is lost is found aga
 TEST_CASE("a reader is let in at once by the end of an upgrade whose reply was lost") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         interception network;
-        client locks{network.wrap(database.source()), database.options()};
+        client locks{network.wrap(database.source()), database.options({.ttl = 10min})};
         client others{database.source(), database.options({.poll_interval = 10min})};
         shared_mutex here{locks, "page"};
         shared_mutex there{others, "page"};
