@@ -32,16 +32,18 @@ bool has_python() {
 /// A new SQLite file, and a client of rowlock's.
 class scene {
 public:
-    /// The program, whose command notes its token under this name, and runs until the test ends it.
+    /// The program, whose command notes its token under this name, and runs until the test ends it,
+    /// or is over.
     [[nodiscard]] std::unique_ptr<tool::process> hold(const std::string& as,
                                                       const std::string& wait = "0",
                                                       const std::string& ttl = "30") const {
         const auto path = folder_ / as;
-        return start(wait,
-                     {"sh", "-c",
-                      "echo $LEASE_TOKEN > " + path + ".new; mv " + path + ".new " + path +
-                          "; until test -e " + path + ".end; do sleep 0.02; done"},
-                     ttl);
+        return start(
+            wait,
+            {"sh", "-c",
+             "echo $LEASE_TOKEN > " + path + ".new; mv " + path + ".new " + path +
+                 "; until test -e " + path + ".end || ! test -e " + path + "; do sleep 0.02; done"},
+            ttl);
     }
     [[nodiscard]] std::unique_ptr<tool::process> start(const std::string& wait,
                                                        const tool::arguments& command,
