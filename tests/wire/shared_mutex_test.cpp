@@ -662,33 +662,6 @@ ROWLOCK_SIMULATED_CASE("an upgrade, or its end, whose reply is lost is found aga
     }
 }
 
-TEST_CASE("a reader is let in at once by the end of an upgrade whose reply was lost") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        interception network;
-        client locks{network.wrap(database.source()), database.options({.ttl = 10min})};
-        client others{database.source(), database.options({.poll_interval = 10min})};
-        shared_mutex here{locks, "page"};
-        shared_mutex there{others, "page"};
-        auto held = here.acquire(upgradeable);
-        held.upgrade();
-        auto reads = waits(there, shared);
-        REQUIRE(entries(database, 1));
-        const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        std::atomic<int> step{0};
-        network.after([&](std::string_view what) {
-            if (what == "end_upgrade") ++step;
-            const bool done = postgresql ? what == "end_upgrade" : what == "commit";
-            if (done && step == 1) {
-                ++step;
-                interception::lose_reply();
-            }
-        });
-        held.downgrade(upgradeable);
-        CHECK(step >= 2);
-        CHECK(reads.get().held());
-    }
-}
-
 // The control: the end of an upgrade in which its caller has believed waits for that transaction.
 TEST_CASE("an upgrade whose reply was lost is tried again in the same fenced transaction") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
