@@ -75,9 +75,8 @@ protocol::grant_request limited(protocol::grant_request request, const acquire_o
 void refuse_holds_above_us(sql::connection& db, const link& to, const std::string& name,
                            sql::deadline until) {
     if (const auto row = to.protocol().inspect(db, name, until)) refuse_to_wait_for_ourselves(*row);
-    for (const auto& [shown, first_token] :
-         to.semaphores().holders(db, name, most_holders, until)) {
-        refuse_to_wait_for_ourselves(name, shown.who, shown.token);
+    for (const auto& each : to.semaphores().holders(db, name, most_holders, until)) {
+        refuse_to_wait_for_ourselves(name, each.shown.who, each.shown.token);
     }
 }
 
@@ -249,9 +248,8 @@ public:
             refuse_holds_above_us(db, link_, name(), until);
             return;
         }
-        for (const auto& [shown, first_token] :
-             link_.semaphores().holders(db, name(), most_holders, until)) {
-            if (permits_above({shown}) > 0) throw would_wait_for_itself(name());
+        for (const auto& each : link_.semaphores().holders(db, name(), most_holders, until)) {
+            if (permits_above({each.shown}) > 0) throw would_wait_for_itself(name());
         }
     }
 

@@ -516,7 +516,7 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const protocol::attem
     return nullptr;
 }
 
-/// An upgrade is no grant of its own: its hold goes on, with another token.
+/// An upgrade is not counted as a grant: it gives its hold another token.
 void acquirer::report_acquired(const acquisition& call, const grant& made) {
     if (call.permits.is_upgrade()) return;
     context_.count(counter::acquired);

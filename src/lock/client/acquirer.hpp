@@ -1,6 +1,7 @@
 #pragma once
 
 #include "lock/client/acquisition.hpp"
+#include "lock/client/call_parts.hpp"
 #include "lock/client/lease_batches.hpp"
 #include "lock/client/permit_batches.hpp"
 #include "lock/client/retention.hpp"
@@ -35,21 +36,7 @@ class acquirer {
 public:
     using steady = std::chrono::steady_clock;
 
-    /// Parts of the client that live as long as this.
-    struct surroundings {
-        client_context& context;
-        client_connections& connections;
-        session_registry& sessions;
-        session_keeper& keeper;
-        retry_loop& retries;
-        grant_lifecycle& grants;
-        lease_batches& batches;
-        permit_batches& permits;
-        client_waiters& waiting;
-        token_cache& tokens;
-        retention& kept;
-    };
-    explicit acquirer(const surroundings& with)
+    explicit acquirer(const call_parts& with)
         : context_{with.context},
           connections_{with.connections},
           sessions_{with.sessions},

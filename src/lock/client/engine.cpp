@@ -50,28 +50,8 @@ engine::engine(sql::connection_source source, client_options options)
       waiting_{context_, sessions_, connections_, grants_, keeper_},
       batches_{context_, connections_, waiting_},
       permit_batches_{context_, connections_, waiting_},
-      acquirer_{{.context = context_,
-                 .connections = connections_,
-                 .sessions = sessions_,
-                 .keeper = keeper_,
-                 .retries = retries_,
-                 .grants = grants_,
-                 .batches = batches_,
-                 .permits = permit_batches_,
-                 .waiting = waiting_,
-                 .tokens = tokens_,
-                 .kept = retention_}},
-      releaser_{{.context = context_,
-                 .connections = connections_,
-                 .sessions = sessions_,
-                 .keeper = keeper_,
-                 .retries = retries_,
-                 .grants = grants_,
-                 .batches = batches_,
-                 .permits = permit_batches_,
-                 .waiting = waiting_,
-                 .tokens = tokens_,
-                 .kept = retention_}},
+      acquirer_{parts_of_calls()},
+      releaser_{parts_of_calls()},
       retention_{
           context_, connections_,
           keeper_,  grants_,
@@ -92,6 +72,20 @@ engine::engine(sql::connection_source source, client_options options)
                      .keeper = keeper_,
                      .grants = grants_,
                      .waiting = waiting_}} {}
+
+call_parts engine::parts_of_calls() noexcept {
+    return {.context = context_,
+            .connections = connections_,
+            .sessions = sessions_,
+            .keeper = keeper_,
+            .retries = retries_,
+            .grants = grants_,
+            .batches = batches_,
+            .permits = permit_batches_,
+            .waiting = waiting_,
+            .tokens = tokens_,
+            .kept = retention_};
+}
 
 client_connections::hooks engine::connection_hooks() {
     return {

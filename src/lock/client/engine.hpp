@@ -2,6 +2,7 @@
 
 #include "lock/client/acquirer.hpp"
 #include "lock/client/adopter.hpp"
+#include "lock/client/call_parts.hpp"
 #include "lock/client/caller_transactions.hpp"
 #include "lock/client/engine_part.hpp"
 #include "lock/client/lease_admin.hpp"
@@ -84,6 +85,7 @@ public:
     static void abandon(std::shared_ptr<engine> inherited) noexcept;
 
 private:
+    [[nodiscard]] call_parts parts_of_calls() noexcept;
     [[nodiscard]] client_connections::hooks connection_hooks();
     [[nodiscard]] session_registry::hooks session_hooks();
     [[nodiscard]] grant_lifecycle::hooks grant_hooks();

@@ -226,16 +226,7 @@ void releaser::end_upgrade(grant& hold, std::optional<std::int64_t> more) {
     if (more) raise(hold.next_row_token, token);
     bool ended = false;
     try {
-        ended = *retries_.change(
-            context_.statement_deadline(), {},
-            [&](sql::connection& db, sql::deadline until, auto& change) {
-                const bool done = change([&] {
-                    return context_.semaphores.end_upgrade(db, hold.name, upgrade, more, until);
-                });
-                const bool over = done || change.possible();
-                if (over) waiting_.after_release(db, hold.kind(), hold.name, {true, {}}, until);
-                return over;
-            });
+        ended = send_end_of_upgrade(hold, upgrade, more);
     } catch (...) {
         hold.ending = upgrade;
         if (more) hold.permits = *more;
@@ -252,6 +243,22 @@ void releaser::end_upgrade(grant& hold, std::optional<std::int64_t> more) {
     if (ended) return;
     static_cast<void>(grants_.deny(hold));
     throw lost_error(hold);
+}
+
+/// Returns whether it has ended the upgrade, or may have by an attempt whose reply was lost. If so,
+/// it has served the waiters.
+bool releaser::send_end_of_upgrade(grant& hold, grant_id upgrade,
+                                   std::optional<std::int64_t> more) {
+    return *retries_.change(
+        context_.statement_deadline(), {},
+        [&](sql::connection& db, sql::deadline until, auto& change) {
+            const bool done = change([&] {
+                return context_.semaphores.end_upgrade(db, hold.name, upgrade, more, until);
+            });
+            const bool over = done || change.possible();
+            if (over) waiting_.after_release(db, hold.kind(), hold.name, {true, {}}, until);
+            return over;
+        });
 }
 
 /// A change of our rows that the heartbeat has not read yet may be a request for this release: then
@@ -323,16 +330,7 @@ protocol::extension releaser::send_extension(sql::connection& db, grant& held, m
 void releaser::finish_ending(grant& hold) {
     const auto upgrade = hold.ending.load();
     if (upgrade == grant_id{}) return;
-    retries_.change(context_.statement_deadline(), {},
-                    [&](sql::connection& db, sql::deadline until, auto& change) {
-                        if (change([&] {
-                                return context_.semaphores.end_upgrade(db, hold.name, upgrade,
-                                                                       std::nullopt, until);
-                            })) {
-                            waiting_.after_release(db, hold.kind(), hold.name, {true, {}}, until);
-                        }
-                        return true;
-                    });
+    static_cast<void>(send_end_of_upgrade(hold, upgrade, std::nullopt));
     hold.ending = grant_id{};
 }
 

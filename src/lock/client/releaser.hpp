@@ -1,5 +1,6 @@
 #pragma once
 
+#include "lock/client/call_parts.hpp"
 #include "lock/client/lease_batches.hpp"
 #include "lock/client/permit_batches.hpp"
 #include "lock/client/retention.hpp"
@@ -25,32 +26,18 @@ namespace rowlock::detail {
 /// Releases leases: hands each to the waiter behind it, or frees it. Thread-safe.
 class releaser {
 public:
-    struct parts {
-        client_context& context;
-        client_connections& connections;
-        session_registry& sessions;
-        session_keeper& keeper;
-        retry_loop& retries;
-        grant_lifecycle& grants;
-        lease_batches& batches;
-        permit_batches& permits;
-        client_waiters& waiting;
-        token_cache& tokens;
-        retention& kept;
-    };
-
-    explicit releaser(const parts& of)
-        : context_{of.context},
-          connections_{of.connections},
-          sessions_{of.sessions},
-          keeper_{of.keeper},
-          retries_{of.retries},
-          grants_{of.grants},
-          batches_{of.batches},
-          permits_{of.permits},
-          waiting_{of.waiting},
-          tokens_{of.tokens},
-          retention_{of.kept} {}
+    explicit releaser(const call_parts& with)
+        : context_{with.context},
+          connections_{with.connections},
+          sessions_{with.sessions},
+          keeper_{with.keeper},
+          retries_{with.retries},
+          grants_{with.grants},
+          batches_{with.batches},
+          permits_{with.permits},
+          waiting_{with.waiting},
+          tokens_{with.tokens},
+          retention_{with.kept} {}
 
     /// One round trip, two where a waiter is expected; none, or one that reserves tokens, if the
     /// client keeps the lease (retention). A release that fails is repeated by the heartbeat.
@@ -100,6 +87,8 @@ public:
     void release_quietly(grant& held) noexcept;
 
 private:
+    [[nodiscard]] bool send_end_of_upgrade(grant& hold, grant_id upgrade,
+                                           std::optional<std::int64_t> more);
     protocol::extension send_extension(sql::connection& db, grant& held,
                                        std::chrono::milliseconds by, std::int64_t revision,
                                        sql::deadline until);

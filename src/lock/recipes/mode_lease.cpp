@@ -155,9 +155,9 @@ std::shared_ptr<detail::engine> mode_lease::tell_weaker_mode() const {
     return by;
 }
 
-/// Acquires what the hold lacks, as a grant of its own, which the hold takes in. The hold stays as
-/// it is, so no other client is exclusive or upgradeable before; and new readers wait behind the
-/// entry of the upgrade, which is the first of the queue.
+/// Acquires what the hold lacks as a second grant, which the hold takes in. The hold stays as it
+/// is, so no other client is exclusive or upgradeable before. New readers wait behind the entry of
+/// the upgrade, which is the first of the queue.
 bool mode_lease::upgrade_until(steady::time_point until, const std::stop_token& stop) {
     require_held();
     auto& hold = require_grant();

@@ -120,7 +120,7 @@ struct own_hold {
 };
 
 /// As hold_protocol, where acquire() writes nothing if it takes nothing, and the upgrade of a hold
-/// is a grant with an id of its own: until it is released, or the hold ends. One implementation a
+/// is a grant with another id: until it is released, or the hold ends. One implementation a
 /// dialect (make_semaphore_protocol). Thread-safe.
 ///
 /// @throws error of acquire(): errc::invalid_options for less than one permit, more
