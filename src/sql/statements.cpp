@@ -42,13 +42,15 @@ std::vector<section> sections_of(std::string_view file, std::string_view what) {
     return found;
 }
 
-/// Keyed by name. A dialect's own statement takes precedence over one of common.sql; two_step.sql
-/// has what the dialects write alike that change rows one by one.
+/// Keyed by name. A dialect's own statement takes precedence over one that it shares: two_step.sql
+/// has what the dialects write alike that change rows one by one, servers.sql what only servers
+/// need, common.sql what all write alike.
 using written_map = std::map<std::string_view, written_statement, std::less<>>;
 
 written_map read_statements(dialect which) {
     std::vector<std::string> files{std::string{to_string(which)} + ".sql"};
     if (which != dialect::postgresql) files.emplace_back("two_step.sql");
+    if (which != dialect::sqlite) files.emplace_back("servers.sql");
     files.emplace_back("common.sql");
     written_map all;
     for (const auto& name : files) {
@@ -130,6 +132,37 @@ std::string expand(std::string text, const fragment_map& pieces, const fragment_
     return text;
 }
 
+/// Where a type's name or another name ends that begins at `at`.
+std::size_t end_of_name(std::string_view text, std::size_t at) {
+    constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz0123456789_.[]";
+    return std::min(text.find_first_not_of(letters, at), text.size());
+}
+
+/// The text without what only PostgreSQL needs (docs/adr/0033) and the others do not know: the type
+/// of a value, `::bigint`, and `pg_catalog.` before the name of a function or an operator.
+std::string without_types(std::string_view text) {
+    constexpr std::string_view schema = "pg_catalog.", named = "operator(pg_catalog.";
+    std::string kept;
+    while (!text.empty()) {
+        const auto rest = text;
+        if (rest.starts_with("::")) {
+            text.remove_prefix(end_of_name(rest, 2));
+        } else if (rest.starts_with(named)) {
+            const auto close = rest.find(')');
+            kept += rest.substr(named.size(), close - named.size());
+            text.remove_prefix(close + 1);
+        } else if (rest.starts_with(schema)) {
+            text.remove_prefix(schema.size());
+        } else {
+            const auto quoted =
+                rest.front() == '\'' ? std::min(rest.find('\'', 1), rest.size() - 1) : 0;
+            kept += rest.substr(0, quoted + 1);
+            text.remove_prefix(quoted + 1);
+        }
+    }
+    return kept;
+}
+
 /// A dialect's own fragment takes precedence over one of common.sql.
 fragment_map load_fragments(dialect which, bool testing_clock) {
     constexpr std::string_view folder = "sql/fragments/";
@@ -170,9 +203,10 @@ struct statement_set::state {
 
     [[nodiscard]] std::string text_of(const written_statement& what,
                                       const fragment_map& pieces) const {
+        auto text = expand(without_comments(what.text), pieces, fragments);
+        if (speaks != dialect::postgresql) text = without_types(text);
         // The tag shows in the server's list of running statements.
-        return "/* rowlock " + std::string{what.name} + " */ " +
-               qualified(expand(without_comments(what.text), pieces, fragments));
+        return "/* rowlock " + std::string{what.name} + " */ " + qualified(text);
     }
 
     const sql::dialect speaks;

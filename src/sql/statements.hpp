@@ -9,9 +9,10 @@
 #include <string_view>
 #include <vector>
 
-/// The SQL of one dialect, loaded from src/<feature>/sql/<dialect>.sql and common.sql, where each
-/// statement begins with a line `-- statement <name>` and says what it does, what $1 … $n are and
-/// why it is right. {name} stands for the fragment of that name in src/sql/fragments/.
+/// The SQL of one dialect, loaded from src/<feature>/sql/<dialect>.sql and the files that it shares
+/// with others, where each statement begins with a line `-- statement <name>` and says what it does, what $1 … $n are and
+/// why it is right. {name} stands for the fragment of that name in src/sql/fragments/. A shared
+/// text names types as PostgreSQL needs them, `$1::bigint`; MySQL and SQLite get it without.
 namespace rowlock::sql {
 
 struct statement_options {

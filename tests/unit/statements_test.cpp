@@ -73,6 +73,30 @@ TEST_CASE("a schema qualifies every table on PostgreSQL and is refused elsewhere
                     const rowlock::error&);
 }
 
+TEST_CASE("a shared text names types and schemas for PostgreSQL alone") {
+    const auto text = [](dialect which, std::string_view name) {
+        return std::string{statement_set{which}(name).text()};
+    };
+    CHECK(
+        text(dialect::postgresql, "find_grant")
+            .ends_with("where name = $1::text and session = $2::bigint and grant_id = $3::bigint"));
+    for (const auto which : {dialect::mysql, dialect::sqlite}) {
+        CHECK(text(which, "find_grant")
+                  .ends_with("where name = $1 and session = $2 and grant_id = $3"));
+        CHECK(text(which, "version_read").ends_with("where resource = $1"));
+        for (const auto& each : rowlock::sql::written_statements(which)) {
+            CAPTURE(each.name);
+            const auto whole = text(which, each.name);
+            CHECK(whole.find("::") == std::string::npos);
+            CHECK(whole.find("pg_catalog") == std::string::npos);
+        }
+    }
+    const auto quoted = statement_set{dialect::mysql}.text_of(
+        "lock_lease",
+        {{"bounded_select", "select 'a::b', pg_catalog.f(x::int[]) operator(pg_catalog.+) "}});
+    CHECK(quoted.find("select 'a::b', f(x) +  1 from") != std::string::npos);
+}
+
 TEST_CASE("the testing clock replaces SQLite's") {
     const auto real = statement_set{dialect::sqlite}("heartbeat");
     const auto moved = statement_set{dialect::sqlite, {.testing_clock = true}}("heartbeat");
@@ -133,9 +157,11 @@ TEST_CASE("a dialect's own statement precedes the common one of the others") {
         }
         return std::string{};
     };
-    CHECK(has(dialect::mysql, "find_grant") == "lock/protocol/lease/sql/common.sql");
-    CHECK(has(dialect::sqlite, "find_grant") == "lock/protocol/lease/sql/common.sql");
-    CHECK(has(dialect::postgresql, "find_grant") == "lock/protocol/lease/sql/postgresql.sql");
+    CHECK(has(dialect::mysql, "glance") == "lock/protocol/lease/sql/common.sql");
+    CHECK(has(dialect::postgresql, "probe") == "lock/protocol/lease/sql/postgresql.sql");
+    CHECK(has(dialect::sqlite, "probe") == "lock/protocol/lease/sql/two_step.sql");
+    CHECK(has(dialect::mysql, "read_member") == "quorum/sql/servers.sql");
+    CHECK(has(dialect::sqlite, "read_member").empty());
     CHECK(has(dialect::sqlite, "grant_next").empty());
 }
 

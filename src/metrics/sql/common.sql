@@ -7,8 +7,8 @@
 -- have a live holder, and one whose session has expired. A free row costs no look at a session.
 -- → names, held, expired
 select count(*),
-       count(case when not {holder_gone} and s.expires_at > {now} then 1 end),
-       count(case when not {holder_gone} and s.expires_at <= {now} then 1 end)
+       pg_catalog.count(case when not {holder_gone} and s.expires_at > {now} then 1 end),
+       pg_catalog.count(case when not {holder_gone} and s.expires_at <= {now} then 1 end)
   from rowlock_lock l left join rowlock_session s on s.id = l.session
  where l.used = 0 and l.capacity is null
 
@@ -44,14 +44,15 @@ select 1, count(case when not {hold_over} and m.expires_at > {now} then 1 end),
 -- statement reaper_age
 -- How long ago a reaper last ended a round, in µs.
 -- → NULL: none has
-select {since(f.reaped_at)} from rowlock_token_floor f where f.id = 1
+select {since(f.reaped_at)}
+  from rowlock_token_floor f where f.id = 1
 
 -- statement session_totals
 -- The sessions by state, and how long ago the first of the expired ones expired, in µs. A client that meets an expired
 -- session ends it; a reaper meets all of them.
 -- → live, expired, ended, oldest
-select count(case when m.ended = 0 and m.expires_at > {now} then 1 end),
-       count(case when m.ended = 0 and m.expires_at <= {now} then 1 end),
-       count(case when m.ended <> 0 then 1 end),
-       coalesce({since(min(case when m.ended = 0 and m.expires_at <= {now} then m.expires_at end))}, 0)
+select pg_catalog.count(case when not m.ended and m.expires_at > {now} then 1 end),
+       pg_catalog.count(case when not m.ended and m.expires_at <= {now} then 1 end),
+       pg_catalog.count(case when m.ended then 1 end),
+       coalesce({since(min(case when not m.ended and m.expires_at <= {now} then m.expires_at end))}, 0)
   from rowlock_session m

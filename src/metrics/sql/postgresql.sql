@@ -1,16 +1,6 @@
 -- Those of common.sql, with times whose type is not a number. FILTER, as count(expression) could be a function of
 -- another schema.
 
--- statement lease_totals
--- How many locks without counted holds there are, held and free, but for semaphores; and of those that are held, how many
--- have a live holder, and one whose session has expired. A free row costs no look at a session.
--- → names, held, expired
-select count(*),
-       count(*) filter (where not {holder_gone} and s.expires_at > clock_timestamp()),
-       count(*) filter (where not {holder_gone} and s.expires_at <= clock_timestamp())
-  from rowlock_lock l left join rowlock_session s on s.id = l.session
- where l.used = 0 and l.capacity is null
-
 -- statement queue_totals
 -- The entries in the queues of leases, semaphores and shared_mutexes: those of live sessions, those of dead ones,
 -- which block no waiter and which the reaper deletes, and how long the oldest live one has waited, in µs. A request
@@ -40,22 +30,6 @@ select k.kind,
        (select coalesce(sum(p.capacity), 0)::bigint from rowlock_lock p where k.kind = 0),
        (select coalesce(sum(h.weight), 0)::bigint from hold h where h.kind = 0 and k.kind = 0 and h.alive)
   from (values (0), (1)) as k (kind)
-
--- statement reaper_age
--- How long ago a reaper last ended a round, in µs.
--- → NULL: none has
-select {since(f.reaped_at)}
-  from rowlock_token_floor f where f.id = 1
-
--- statement session_totals
--- The sessions by state, and how long ago the first of the expired ones expired, in µs. A client that meets an
--- expired session ends it; a reaper meets all of them.
--- → live, expired, ended, oldest
-select count(*) filter (where not m.ended and m.expires_at > clock_timestamp()),
-       count(*) filter (where not m.ended and m.expires_at <= clock_timestamp()),
-       count(*) filter (where m.ended),
-       coalesce({since(min(m.expires_at) filter (where not m.ended and m.expires_at <= clock_timestamp()))}, 0)
-  from rowlock_session m
 
 -- statement notification_totals
 -- How full the queue of notifications is, which is one for all databases of the server, in millionths; and the oldest

@@ -18,11 +18,6 @@ on duplicate key update
    token = greatest(rowlock_quorum.token + ($6 is null), values(token)),
    changed_at = greatest(values(changed_at), rowlock_quorum.changed_at + 1)
 
--- statement quorum_token
--- The token that this member knows.
--- $1 name
-select token from rowlock_quorum where name = $1
-
 -- statement seal_quorum_token
 -- Tells this member of the token of a holder that does not count it. Only raises it; needs no grant: the guard of an older
 -- holder's transaction (fence_quorum_token) is refused from here on.
@@ -30,11 +25,6 @@ select token from rowlock_quorum where name = $1
 insert into rowlock_quorum (name, token, changed_at)
 select $1, greatest($2, b.floor), {now} from rowlock_member b where b.id = 1 and b.quorum = $3
 on duplicate key update token = greatest(rowlock_quorum.token, values(token)), changed_at = values(changed_at)
-
--- statement read_member
--- What this database knows of its quorum. No row: it is no member.
--- → quorum, epoch, members, the server that may vote here, floor, the longest ttl in µs
-select quorum, epoch, members, ready_for, floor, max_ttl_us from rowlock_member where id = 1
 
 -- statement found_member
 -- Makes this database a member of a new quorum, or of the same one again. A member of another quorum, or of a later
@@ -50,18 +40,3 @@ on duplicate key update
    max_ttl_us = if(quorum = values(quorum) and epoch <= values(epoch), greatest(max_ttl_us, values(max_ttl_us)), max_ttl_us),
    changed_at = if(quorum = values(quorum) and epoch <= values(epoch), values(changed_at), changed_at),
    epoch = if(quorum = values(quorum) and epoch <= values(epoch), values(epoch), epoch)
-
--- statement raise_quorum_epoch
--- From its commit on no client that knows an older epoch claims or writes a token here. Waits for those that do.
--- $1 quorum  $2 epoch  $3 members
-update rowlock_member set epoch = $2, members = $3, changed_at = {now}
- where id = 1 and quorum = $1 and epoch < $2
-
--- statement quorum_leases
--- The leases that may be part of quorum locks here.
--- → name, token of the lease
-select l.name, l.token from rowlock_quorum q join rowlock_lock l on l.name = q.name where l.session is not null
-
--- statement greatest_quorum_token
--- The greatest token that this member knows, of any name.
-select greatest(b.floor, coalesce((select max(q.token) from rowlock_quorum q), 0)) from rowlock_member b where b.id = 1

@@ -26,11 +26,6 @@ on conflict (name) do update
    set token = greatest(q.token + ($6::bigint is null)::int, excluded.token), changed_at = clock_timestamp()
 returning q.token
 
--- statement quorum_token
--- The token that this member knows.
--- $1 name
-select token from rowlock_quorum where name = $1::text
-
 -- statement seal_quorum_token
 -- Tells this member of the token of a holder that does not count it. Only raises it; needs no grant: the guard of an older
 -- holder's transaction (fence_quorum_token) is refused from here on.
@@ -40,11 +35,6 @@ select $1::text, greatest($2::bigint, b.floor), clock_timestamp() from rowlock_m
 on conflict (name) do update
    set token = greatest(q.token, excluded.token), changed_at = clock_timestamp()
  where q.token < excluded.token
-
--- statement read_member
--- What this database knows of its quorum. No row: it is no member.
--- → quorum, epoch, members, the server that may vote here, floor, the longest ttl in µs
-select quorum, epoch, members, ready_for, floor, max_ttl_us from rowlock_member where id = 1
 
 -- statement found_member
 -- Makes this database a member of a new quorum, or of the same one again. A member of another quorum, or of a later
@@ -57,18 +47,3 @@ on conflict (id) do update
        floor = greatest(b.floor, excluded.floor), max_ttl_us = greatest(b.max_ttl_us, excluded.max_ttl_us),
        changed_at = clock_timestamp()
  where b.quorum = excluded.quorum and b.epoch <= excluded.epoch
-
--- statement raise_quorum_epoch
--- From its commit on no client that knows an older epoch claims or writes a token here. Waits for those that do.
--- $1 quorum  $2 epoch  $3 members
-update rowlock_member set epoch = $2::bigint, members = $3::text, changed_at = clock_timestamp()
- where id = 1 and quorum = $1::text and epoch < $2::bigint
-
--- statement quorum_leases
--- The leases that may be part of quorum locks here.
--- → name, token of the lease
-select l.name, l.token from rowlock_quorum q join rowlock_lock l on l.name = q.name where l.session is not null
-
--- statement greatest_quorum_token
--- The greatest token that this member knows, of any name.
-select greatest(b.floor, coalesce((select max(q.token) from rowlock_quorum q), 0)) from rowlock_member b where b.id = 1

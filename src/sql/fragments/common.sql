@@ -7,6 +7,10 @@
 -- one such row spoils its own line and no other. For what is reported alone: what decides compares the column itself.
 {least}({greatest}({integer({x})}, -2208988800000000), 7258118400000000)
 
+-- fragment span(x)
+-- So many µs.
+{x}
+
 -- fragment since(x)
 -- How long ago a time was, in µs.
 ({now} - {micros({x})})
@@ -19,13 +23,13 @@
 -- Whether lock l has no sole holder, or one that has ended: l is left-joined to the session s of that holder. A session
 -- that has expired but is not ended still blocks the lock: a taker ends that session first, by a conditional write that
 -- serialises with its heartbeat (invariant I3).
-(l.session is null or s.id is null or s.ended = 1 or coalesce(l.deadline <= {now}, 0))
+(l.session is null or s.id is null or s.ended or coalesce(l.deadline <= {now}, false))
 
 -- fragment free
 -- Whether lock l, with the session s of its sole holder, may be granted to a sole holder: it has none that lives, no
 -- counted holds, and is no semaphore. What is judged of the holder counts together with the row's token alone: every
 -- grant of either kind raises it, so who writes compares it, and the other two need no second look.
-({holder_gone} and coalesce(l.used = 0 and l.capacity is null, 1))
+({holder_gone} and coalesce(l.used = 0 and l.capacity is null, true))
 
 -- fragment room(x)
 -- How much weight of counted holds lock x has room for. Modes: 2·10^9 - 1, the weight of an exclusive hold. None beside a
@@ -45,22 +49,65 @@
 -- The token of hold x: that of its upgrade, if it is upgraded.
 coalesce((select k.token from rowlock_lock k where k.name = {x}.name and {upgraded(k)}), {x}.token)
 
+-- fragment next_token(x)
+-- The token that lock x has next, above the floor; a promised one is passed over. NULL, which no row takes, without a floor.
+(select {greatest}({x}.token, f.floor) + 1 from rowlock_token_floor f where f.id = 1)
+
+-- fragment token_of_move(x)
+-- The token of lock x as it changes hands, or its deadline, without a grant.
+{next_token({x})}
+
+-- fragment unpromise
+-- An assignment: the next token is promised to nobody.
+
+-- fragment now_after(x)
+-- Now, in a column whose time x is.
+{now}
+
+-- fragment text(x)
+-- A text that compares as our columns do.
+{x}
+
+-- fragment epoch
+-- A time before all others.
+0
+
+-- fragment bounded_select
+-- The first word of a statement that may run on the caller's handle, which need not have a limit on a
+-- statement's time. transaction/fencing puts mariadb_select or mysql_select here.
+select
+
+-- fragment for_update
+-- Locks the rows that are read.
+for update
+
 -- fragment waits
 -- Whether ticket w of session m can be served: its session is alive, and the time limit of its caller has not passed.
 -- A later waiter is served before a ticket whose limit has passed, and a newcomer passes it: its caller has left,
--- or is about to.
+-- or is about to. The promise of a token (reserved_for) outlasts the limit: until that ticket is deleted no other is
+-- served. So none whose limit is near is promised one.
 -- An upgrade can be served while the hold that it upgrades is alive, not released, nor ended by force.
-({live} and coalesce(w.waits_until > {now}, 1)
+({live} and coalesce(w.waits_until > {now}, true)
  and (w.base is null
       or exists (select 1 from rowlock_hold b
                   where b.name = w.name and b.grant_id = w.base and b.session = w.session
-                    and not coalesce(b.deadline <= {now}, 0))))
+                    and not coalesce(b.deadline <= {now}, false))))
+
+-- fragment first_waiter
+-- The first ticket w of the queue of the name $1 that can be served.
+from rowlock_ticket w {in_ticket_order} {join} rowlock_session m
+where w.name = $1 and m.id = w.session and {waits}
+order by w.ticket limit 1
 
 -- fragment waited
 -- Whether a waiter waits for the name $1 that can be served. A ticket whose session has expired, or whose limit has
 -- passed, blocks no client.
 exists (select 1 from rowlock_ticket w {join} rowlock_session m
          where w.name = $1 and m.id = w.session and {waits})
+
+-- fragment waited_at(x)
+-- The same for lock x, whose name is $1 in each statement that asks.
+{waited}
 
 -- fragment probe
 -- The columns that protocol::lease_probe reads, of lease l, named $1, and its session s. The queue is read only if
@@ -77,6 +124,15 @@ coalesce(s.expires_at <= {now}, 0) and not {holder_gone},
 case when {free} then {waited} else 0 end,
 coalesce(l.grant_id in (l.retained, - l.retained), 0),
 case when l.capacity is not null then 2 else coalesce(l.used, 0) <> 0 end
+
+-- fragment glance
+-- The columns of protocol::lease_glance: whether lease l, with its session s, may be granted, its grant id, its session,
+-- whether its client may keep it after its release, and its remaining time in µs.
+{free},
+l.grant_id,
+l.session,
+coalesce(l.grant_id in (l.retained, - l.retained), 0),
+{until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))}
 
 -- fragment info
 -- The columns that read_info reads, for people: the name n.name, its lease l, the holder s and the
@@ -109,7 +165,7 @@ where w.name = n.name and w.weight is null and m.id = w.session and {live}
 -- fragment hold_over
 -- Whether hold s of permits, left-joined to its session m, has ended: its session has, or its own deadline has
 -- passed. An expired session is ended first, by a conditional write that serialises with its heartbeat (I3).
-(m.id is null or m.ended = 1 or coalesce(s.deadline <= {now}, 0))
+(m.id is null or m.ended or coalesce(s.deadline <= {now}, false))
 
 -- fragment held_now
 -- Whether the tables name the hold that record h is about. NULL: no more; 0: yes, and its session has ended; 1: it is
@@ -130,12 +186,13 @@ where w.name = n.name and w.weight is null and m.id = w.session and {live}
 -- fragment live_permits
 -- How many permits of semaphore p are held by live holders. The counter has those of dead ones as well, until the next
 -- taker or a reaper returns them.
-(select coalesce(sum(s.weight), 0) from rowlock_hold s {join} rowlock_session m
+(select coalesce(sum(s.weight), 0)::bigint from rowlock_hold s {join} rowlock_session m
   where s.name = p.name and m.id = s.session and not {hold_over} and m.expires_at > {now})
 
 -- fragment is_mode(x)
 -- Whether counted holds and waiters of the name x.name are modes, and no permits: 1 or 0. A semaphore's row is never deleted.
-coalesce((select k.capacity is null from rowlock_lock k where k.name = {x}.name), 1)
+-- Also for connections of the caller: see fence.
+coalesce((select (k.capacity is null)::int from rowlock_lock k where k.name operator(pg_catalog.=) {x}.name), 1)
 
 -- fragment kind_of(x)
 -- What ticket or hold x waits for, or has, for people: NULL all of a lock, 0 permits, 1 a mode.
@@ -154,7 +211,7 @@ case when exists (select 1 from rowlock_lock l join rowlock_session s on s.id = 
                    where l.name = p.name and not {holder_gone}) or {upgraded(p)} then 1999999999 else p.used end,
 (select count(*) from rowlock_ticket w {join} rowlock_session m
   where w.name = p.name and (w.weight is not null or p.used <> 0) and m.id = w.session and {live}),
-(select coalesce(sum(w.weight), 0) from rowlock_ticket w {join} rowlock_session m
+(select coalesce(sum(w.weight), 0)::bigint from rowlock_ticket w {join} rowlock_session m
   where w.name = p.name and m.id = w.session and {live})
 
 -- fragment entries

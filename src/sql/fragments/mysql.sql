@@ -50,13 +50,6 @@ l.name = $1 and l.session = $2 and l.token = $3 and s.id = l.session and s.ended
 l.name = $1 and l.session = $2 and l.grant_id = $3 and s.id = l.session and s.ended = 0
    and coalesce(l.deadline > {now_in_any_zone}, 1)
 
--- fragment first_waiter
--- The first ticket w of the queue of the name $1 that can be served.
--- FORCE INDEX: for ORDER BY … LIMIT 1 the optimizer tends to read the primary key, past every other queue.
-from rowlock_ticket w force index (rowlock_ticket_name_ticket) straight_join rowlock_session m
-where w.name = $1 and m.id = w.session and {waits}
-order by w.ticket limit 1
-
 -- fragment waited_here
 -- Whether a waiter waits for the lease l that can be served.
 exists (select 1 from rowlock_ticket w straight_join rowlock_session m
@@ -106,11 +99,6 @@ update rowlock_lock l force index (primary)
 -- The columns that read_history reads of record h: times in µs since 1970, and the age of each record.
 h.id, {micros(h.at)}, {now_in_any_zone} - {micros(h.at)}, h.kind, h.name, h.token, h.session, h.grant_id, h.ticket, h.previous_session,
 {micros(h.ends_at)}, h.owner, h.host, h.pid, h.program, h.note, h.db_user, case when h.permits is not null then {is_mode(h)} end, h.permits, h.reason, {held_now}
-
--- fragment bounded_select
--- The first word of a statement that may run on the caller's handle, which need not have a limit on a
--- statement's time. transaction/fencing puts mariadb_select or mysql_select here.
-select
 
 -- fragment bounded_update
 -- The same for a write. MySQL bounds none: a statement that locks the row by a read comes before it.
@@ -202,3 +190,29 @@ wait_timeout = {idle}, innodb_lock_wait_timeout = {lock_wait}{snapshots}
 -- fragment thousandths
 -- The same in milliseconds.
 0
+
+-- fragment token_of_move(x)
+-- The token of lock x as it changes hands, or its deadline, without a grant. One is skipped: the row may be what a server
+-- crash has left. A commit that other clients have seen and the disk has not may have handed the lease over, and a client
+-- may have received that token.
+{next_token({x})} + 1
+
+-- fragment now_after(x)
+-- Now, in a column whose time x is, but not the same: an update that changes nothing commits nothing.
+greatest({now}, {x} + 1)
+
+-- fragment text(x)
+-- A text that compares as our columns do.
+cast({x} as binary)
+
+-- fragment for_update_now
+-- Locks the rows that are read, but for those that another transaction has locked.
+for update skip locked
+
+-- fragment in_ticket_order
+-- FORCE INDEX: for ORDER BY … LIMIT 1 the optimizer tends to read the primary key, past every other queue.
+force index (rowlock_ticket_name_ticket)
+
+-- fragment by_key
+-- FORCE INDEX: rows by primary key and no others, however few there are.
+force index (primary)

@@ -1,7 +1,7 @@
 -- Pieces that several statements share, written {name} there.
 
 -- fragment now
-clock_timestamp()
+pg_catalog.clock_timestamp()
 
 -- fragment finite(x)
 -- A time that can be counted and written, whatever a damaged row contains: infinity, or a time outside the years 1900
@@ -17,6 +17,10 @@ case when {x} operator(pg_catalog.>) '2200-01-01 00:00:00+00'::pg_catalog.timest
 -- A time in µs since the epoch.
 (extract(epoch from {finite({x})}) operator(pg_catalog.*) 1000000)::bigint
 
+-- fragment span(x)
+-- So many µs.
+{x}::bigint::float8 * interval '1 microsecond'
+
 -- fragment since(x)
 -- How long ago a time was, in µs.
 (extract(epoch from pg_catalog.clock_timestamp() operator(pg_catalog.-) {finite({x})})
@@ -26,36 +30,6 @@ case when {x} operator(pg_catalog.>) '2200-01-01 00:00:00+00'::pg_catalog.timest
 -- In how long a time comes, in µs.
 (extract(epoch from {finite({x})} operator(pg_catalog.-) pg_catalog.clock_timestamp())
  operator(pg_catalog.*) 1000000)::bigint
-
--- fragment holder_gone
--- Whether lock l has no sole holder, or one that has ended: l is left-joined to the session s of that holder. A session
--- that has expired but is not ended still blocks the lock: a taker ends that session first, by a conditional write that
--- serialises with its heartbeat (invariant I3).
-(l.session is null or s.id is null or s.ended or coalesce(l.deadline <= clock_timestamp(), false))
-
--- fragment free
--- Whether lock l, with the session s of its sole holder, may be granted to a sole holder: it has none that lives, no
--- counted holds, and is no semaphore. What is judged of the holder counts together with the row's token alone: every
--- grant of either kind raises it, so who writes compares it, and the other two need no second look.
-({holder_gone} and coalesce(l.used = 0 and l.capacity is null, true))
-
--- fragment room(x)
--- How much weight of counted holds lock x has room for. Modes: 2·10^9 - 1, the weight of an exclusive hold. None beside a
--- hold that is upgraded.
-(case when {upgraded({x})} then 0 else coalesce({x}.capacity, 1999999999) - {x}.used end)
-
--- fragment upgraded(x)
--- Whether the hold of lock x is upgraded: its row has no sole holder, and names a grant. Then x has that hold alone, and
--- nobody is granted anything besides; the end of the hold ends the upgrade.
-({x}.session is null and {x}.grant_id is not null)
-
--- fragment weight_of(x)
--- How much of its lock hold x keeps from others: all, if it is upgraded.
-(case when exists (select from rowlock_lock k where k.name = {x}.name and {upgraded(k)}) then 1999999999 else {x}.weight end)
-
--- fragment token_of(x)
--- The token of hold x: that of its upgrade, if it is upgraded.
-coalesce((select k.token from rowlock_lock k where k.name = {x}.name and {upgraded(k)}), {x}.token)
 
 -- fragment here
 -- Whether session m was opened on this server and its timeline: each promotion begins a timeline, and a
@@ -68,6 +42,30 @@ coalesce((select k.token from rowlock_lock k where k.name = {x}.name and {upgrad
 
 -- fragment timeline
 pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)
+
+-- fragment next_token(x)
+-- The token that lock x has next, above the floor; a promised one is passed over. NULL, which no row takes, without a floor.
+(select greatest({x}.token, f.floor) + 1 + ({x}.successor is not null)::int from rowlock_token_floor f where f.id = 1)
+
+-- fragment unpromise
+-- An assignment: the next token is promised to nobody.
+successor = null,
+
+-- fragment epoch
+-- A time before all others.
+'epoch'
+
+-- fragment greatest
+-- The function that returns the greatest of its arguments.
+greatest
+
+-- fragment least
+-- The function that returns the least of its arguments.
+least
+
+-- fragment join
+-- A join whose condition is in the WHERE.
+cross join
 
 -- fragment proved_words
 -- The words of t with the proof that the sender can read the session's row, as wakeup::encode_wakeup makes
@@ -86,18 +84,6 @@ t.words || ' '
 -- fragment live
 -- Whether session m can be granted anything.
 ({unexpired} and {here})
-
--- fragment waits
--- Whether ticket w of session m can be served: its session is alive, and the time limit of its caller has not passed.
--- A later waiter is served before a ticket whose limit has passed, and a newcomer passes it: its caller has left,
--- or is about to. The promise of a token (reserved_for) outlasts the limit: until that ticket is deleted no other is
--- served. So none whose limit is near is promised one.
--- An upgrade can be served while the hold that it upgrades is alive, not released, nor ended by force.
-({live} and coalesce(w.waits_until > clock_timestamp(), true)
- and (w.base is null
-      or exists (select from rowlock_hold b
-                  where b.name = w.name and b.grant_id = w.base and b.session = w.session
-                    and not coalesce(b.deadline <= clock_timestamp(), false))))
 
 -- fragment candidate
 -- What a sole grant reads of ticket w and its session m.
@@ -396,40 +382,3 @@ exists (select from rowlock_ticket h join rowlock_session m on m.id = h.session
 -- one.
 (exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
           where {stands_at({x})} and {waits}) or {promised_at({x})})
-
--- fragment hold_over
--- Whether hold s of permits, left-joined to its session m, has ended: its session has, or its own deadline has
--- passed. An expired session is ended first, by a conditional write that serialises with its heartbeat (I3).
-(m.id is null or m.ended or coalesce(s.deadline <= clock_timestamp(), false))
-
--- fragment live_permits
--- How many permits of semaphore p are held by live holders. The counter has those of dead ones as well, until the next
--- taker or a reaper returns them.
-(select coalesce(sum(s.weight), 0)::bigint from rowlock_hold s join rowlock_session m on m.id = s.session
-  where s.name = p.name and not {hold_over} and m.expires_at > clock_timestamp())
-
--- fragment is_mode(x)
--- Whether counted holds and waiters of the name x.name are modes, and no permits: 1 or 0. A semaphore's row is never deleted.
--- Also for connections of the caller: see fence.
-coalesce((select (k.capacity is null)::int from rowlock_lock k where k.name operator(pg_catalog.=) {x}.name), 1)
-
--- fragment kind_of(x)
--- What ticket or hold x waits for, or has, for people: NULL all of a lock, 0 permits, 1 a mode.
-case when {x}.weight is not null then {is_mode({x})} end
-
--- fragment counts(x)
--- Whether lock x is a semaphore, or has counted holds or counted waiters.
-({x}.capacity is not null or {x}.used <> 0
- or exists (select from rowlock_ticket c where c.name = {x}.name and c.weight is not null))
-
--- fragment semaphore_info
--- The columns that read_semaphore reads, of lock p: name, capacity, used (all, if one holder has that), its live waiters,
--- and how much those wait for; while somebody has all of it, or nobody any of it, the counted ones alone.
-p.name, coalesce(p.capacity, 1999999999),
-case when exists (select from rowlock_lock l join rowlock_session s on s.id = l.session
-                   where l.name = p.name and not {holder_gone}) or {upgraded(p)} then 1999999999 else p.used end,
-(select count(*) from rowlock_ticket w join rowlock_session m on m.id = w.session
-  where w.name = p.name and (w.weight is not null or p.used <> 0) and {live}),
-(select coalesce(sum(w.weight), 0)::bigint
-   from rowlock_ticket w join rowlock_session m on m.id = w.session
-  where w.name = p.name and {live})

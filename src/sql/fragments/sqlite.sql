@@ -32,10 +32,6 @@ cross join
 -- The function that returns the greatest of its arguments.
 max
 
--- fragment greatest
--- The function that returns the greatest of its arguments.
-max
-
 -- fragment integer(x)
 -- A value of an integer column as an integer: SQLite keeps there whatever was written, also a text.
 cast({x} as integer)
@@ -43,3 +39,19 @@ cast({x} as integer)
 -- fragment least
 -- The function that returns the least of its arguments.
 min
+
+-- fragment for_update
+-- The file has one writer, who locks all of it.
+
+-- fragment for_update_now
+-- As for_update.
+
+-- fragment in_ticket_order
+-- The planner reads the index by (name, ticket).
+
+-- fragment by_key
+-- The planner reads by primary key.
+
+-- fragment here
+-- Whether session m was opened on this server: there is none but the file.
+1 = 1

@@ -13,21 +13,11 @@ select count(*), coalesce(max(l.token), 0)
    and l.changed_at <= {now} - $1
    and not exists (select 1 from rowlock_ticket w where w.name = l.name)
 
--- statement read_floor
--- The token floor, and the server it was raised for. No row: it was deleted, and nothing can be granted.
-select floor, server_identity from rowlock_token_floor where id = 1
-
 -- statement ended_holders
 -- The ended sessions that leases name. Reads the table, once in each round that has ended sessions.
 select distinct l.session
   from rowlock_lock l straight_join rowlock_session m
  where l.session is not null and m.id = l.session and m.ended = 1
-
--- statement delete_ended_session
--- Deletes one ended session. An acquire that was in flight when its session ended may still write the id
--- afterwards: a lease whose session is missing is free.
--- $1 session
-delete from rowlock_session where id = $1 and ended = 1
 
 -- statement orphans
 -- A batch of leases that are free by definition but still name a holder.

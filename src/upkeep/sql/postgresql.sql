@@ -10,14 +10,6 @@ with k as materialized (
 update rowlock_session m set ended = true
   from c where m.id = c.id and not m.ended and m.expires_at <= c.now
 
--- statement publish_floor
--- Declares the floor settled when it was raised longer ago than any statement can run: no insert that
--- computed its token under the old floor is still waiting.
--- $1 grace in µs
-update rowlock_token_floor set settled = floor
- where id = 1 and settled < floor
-   and raised_at <= clock_timestamp() - $1::bigint::float8 * interval '1 microsecond'
-
 -- statement idle_leases
 -- How many rows above the settled floor, in some pages, have been idle past the retention, and their greatest
 -- token, a promised one included. A row that changes while the reaper goes from page to page is counted twice
@@ -30,38 +22,6 @@ select count(*), coalesce(max(l.token + (l.successor is not null)::int), 0)
    and l.ctid >= ('(' || $2::bigint::text || ',0)')::tid and l.ctid < ('(' || $3::bigint::text || ',0)')::tid
    and l.changed_at <= clock_timestamp() - $1::bigint::float8 * interval '1 microsecond'
    and not exists (select from rowlock_ticket w where w.name = l.name)
-
--- statement record_round
--- A reaper has ended a round, for people.
-update rowlock_token_floor set reaped_at = clock_timestamp() where id = 1
-
--- statement raise_floor
--- Raises the floor over the tokens of rows that will be deleted, once the last raise has settled.
--- Durable and committed before any deletion.
--- $1 greatest token
-update rowlock_token_floor set floor = $1::bigint, raised_at = clock_timestamp()
- where id = 1 and settled = floor and floor < $1::bigint
-
--- statement lift_floor
--- Raises the floor past the token of a lease whose row was deleted, or set back, by hand, as its holder
--- detected. `settled` stays, and follows a grace after raised_at: deletions wait longer, none comes too
--- early.
--- $1 token of the lost lease
-update rowlock_token_floor set floor = $1::bigint, raised_at = clock_timestamp()
- where id = 1 and floor < $1::bigint
-
--- statement read_floor
--- The token floor. No row: it was deleted, and nothing can be granted.
-select floor from rowlock_token_floor where id = 1
-
--- statement ended_sessions
--- A batch of ended sessions without a ticket. A dead session stays dead: nothing new names it, except an
--- acquire that was in flight when it ended.
--- $1 after which id  $2 batch
-select m.id from rowlock_session m
- where m.ended and m.id > $1::bigint
-   and not exists (select from rowlock_ticket w where w.session = m.id)
- order by m.id limit $2::bigint
 
 -- statement ended_holders
 -- The ended sessions that leases in some pages name: the rows of those leases were kept locked.
@@ -169,36 +129,6 @@ delete from rowlock_ticket w using k where w.name = k.name and w.ticket = k.tick
 -- → 1 or 0
 select coalesce(pg_catalog.has_table_privilege(to_regclass($1::text), 'select')
                 and pg_catalog.has_table_privilege(to_regclass($1::text), 'delete'), false)::int
-
--- statement old_history
--- Finds old records among the first of the table, by primary key. Ids are nearly in time order: a younger
--- record between older ones may be deleted with them, and an older one behind a younger is deleted later.
--- $1 retention in µs  $2 batch
--- → how many are old; the id of the last of them
-select count(*), max(h.id)
-  from (select o.id, o.at from rowlock_history o order by o.id limit $2::bigint) h
- where h.at < clock_timestamp() - $1::bigint::float8 * interval '1 microsecond'
-
--- statement delete_history
--- Deletes old records up to an id, by primary key; writers insert at the other end. Of two reapers the second
--- finds nothing left.
--- $1 id
-delete from rowlock_history where id <= $1::bigint
-
--- statement history
--- Records of the history, the latest first, by primary key.
--- $1 before which id  $2 limit
--- → the columns that read_history reads: {history}
-select {history} from rowlock_history h
- where h.id operator(pg_catalog.<) $1::bigint order by h.id desc limit $2::bigint
-
--- statement history_of
--- The same for one name, by the index on (name, id).
--- $1 name  $2 before which id  $3 limit
--- → {history}
-select {history} from rowlock_history h
- where h.name operator(pg_catalog.=) $1::pg_catalog.text and h.id operator(pg_catalog.<) $2::bigint
- order by h.id desc limit $3::bigint
 
 -- statement blocking_transactions
 -- The running transactions that have locked a row of one name, or changed it without a commit. A row's xmax names its

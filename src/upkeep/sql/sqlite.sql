@@ -16,22 +16,12 @@ select count(*), coalesce(max(l.token), 0)
    and l.changed_at <= {now} - $1
    and not exists (select 1 from rowlock_ticket w where w.name = l.name)
 
--- statement read_floor
--- The token floor. No row: it was deleted, and nothing can be granted.
-select floor from rowlock_token_floor where id = 1
-
 -- statement ended_holders
 -- The ended sessions that leases name, among some names.
 -- $1 after which name  $2 up to which, NULL = to the last
 select distinct l.session
   from rowlock_lock l cross join rowlock_session m
  where l.name > $1 and l.name <= coalesce($2, x'ff') and m.id = l.session and m.ended = 1
-
--- statement delete_ended_session
--- Deletes one ended session. An acquire that was in flight when its session ended may still write the id
--- afterwards: a lease whose session is missing is free.
--- $1 session
-delete from rowlock_session where id = $1 and ended = 1
 
 -- statement delete_leases
 -- Deletes idle rows under the settled floor, among some names; names with tickets are left alone. The range

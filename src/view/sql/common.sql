@@ -10,22 +10,21 @@ select {now}
 -- → name, session, grant id, owner, host, program, pid, thread, note, acquired at, own deadline, whether its session has
 --   expired, by whom and why its release was asked for within a time; token
 select l.name, l.session, l.grant_id, s.owner, s.host, s.program, s.pid, l.thread, l.note,
-       {micros(l.acquired_at)}, {micros(l.deadline)},
-       case when s.expires_at > {now} then 0 else 1 end,
+       {micros(l.acquired_at)}, {micros(l.deadline)}, (s.expires_at <= {now})::int,
        case when l.asked_for = l.grant_id then coalesce(l.asked_by, '') end, l.reason, l.token
   from rowlock_lock l {join} rowlock_session s
  where s.id = l.session and not {holder_gone}
- order by l.name limit $1
+ order by l.name limit $1::bigint
 
 -- statement overview_permits
 -- The holds of semaphores and shared_mutexes that are not over.
 -- → as overview_leases; then the kind (0 semaphores, 1 shared_mutexes), permits
 select s.name, s.session, s.grant_id, m.owner, m.host, m.program, m.pid, s.thread, s.note,
-       {micros(s.acquired_at)}, {micros(s.deadline)},
-       case when m.expires_at > {now} then 0 else 1 end, s.asked_by, s.reason, {token_of(s)}, {is_mode(s)}, {weight_of(s)}
+       {micros(s.acquired_at)}, {micros(s.deadline)}, (m.expires_at <= {now})::int, s.asked_by, s.reason, {token_of(s)},
+       {is_mode(s)}, {weight_of(s)}
   from rowlock_hold s {join} rowlock_session m
  where m.id = s.session and not {hold_over}
- order by s.name, s.token limit $1
+ order by s.name, s.token limit $1::bigint
 
 -- statement overview_queues
 -- The live entries in the queues, those of leases first, each queue in the order in which it is served.
@@ -35,7 +34,7 @@ select w.name, w.session, w.grant_id, m.owner, m.host, m.program, m.pid, w.threa
        w.members, {kind_of(w)}, w.weight
   from rowlock_ticket w {join} rowlock_session m
  where m.id = w.session and {live}
- order by w.weight is not null, w.name, w.priority desc, w.ticket limit $1
+ order by w.weight is not null, w.name, w.priority desc, w.ticket limit $1::bigint
 
 -- statement overview_semaphores
 -- The semaphores of which permits are used, perhaps by dead holders, or waited for.
@@ -46,29 +45,32 @@ select p.name, p.capacity, {live_permits}, p.used
    and (p.used > 0
         or exists (select 1 from rowlock_ticket w {join} rowlock_session m
                     where w.name = p.name and m.id = w.session and {live}))
- order by p.name limit $1
+ order by p.name limit $1::bigint
 
 -- statement overview_expired_permits
 -- The permits that dead holders keep: of sessions that have expired, and of holds that are over. They count as used until
 -- the next taker or a reaper gives them back.
 -- → name, kind (0 semaphores, 1 shared_mutexes), permits
-select s.name, {is_mode(s)}, sum(s.weight)
+select s.name, {is_mode(s)}, sum(s.weight)::bigint
   from rowlock_hold s left join rowlock_session m on m.id = s.session
  where {hold_over} or m.expires_at <= {now}
  group by s.name
- order by s.name limit $1
+ order by s.name limit $1::bigint
 
 -- statement overview_sessions
 -- The sessions that have not ended.
 -- → id, owner, host, program, pid, opened at, ttl in µs, expires at, heartbeats
-select m.id, m.owner, m.host, m.program, m.pid, {micros(m.opened_at)}, m.ttl_us, {micros(m.expires_at)}, m.beats
-  from rowlock_session m where m.ended = 0 order by m.id limit $1
+select m.id, m.owner, m.host, m.program, m.pid,
+       {micros(m.opened_at)}, m.ttl_us,
+       {micros(m.expires_at)}, m.beats
+  from rowlock_session m where not m.ended order by m.id limit $1::bigint
 
 -- statement overview_waits
 -- The holders and waiters of all locks that are waited for, to find deadlock cycles: as `deadlocks`, for all sessions at
 -- once. Thread NULL: of a client that takes no part in the search.
 -- → as deadlocks
-select l.name, null, l.grant_id, l.session, l.thread, l.note, s.host, s.program, s.pid, null, 0, null, null
+select l.name, null::bigint, l.grant_id, l.session, l.thread, l.note, s.host, s.program, s.pid, null::bigint, 0::bigint,
+       null::bigint, null::text
   from rowlock_lock l {join} rowlock_session s
  where l.name in (select q.name from rowlock_ticket q) and s.id = l.session and l.thread is not null and not {holder_gone}
 union all
@@ -86,6 +88,8 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.prog
 -- How a session ended, as the history recorded it: among the records without a name, by the index on (name, id).
 -- $1 session  $2 after which record
 -- → kind, when, its last expiry
-select h.kind, {micros(h.at)}, {micros(h.ends_at)} from rowlock_history h
- where h.name is null and h.id > $2 and h.session = $1 and h.kind in ('session_ended', 'session_expired')
+select h.kind, {micros(h.at)}, {micros(h.ends_at)}
+  from rowlock_history h
+ where h.name is null and h.id operator(pg_catalog.>) $2::bigint and h.session operator(pg_catalog.=) $1::bigint
+   and (h.kind operator(pg_catalog.=) 'session_ended' or h.kind operator(pg_catalog.=) 'session_expired')
  order by h.id limit 1

@@ -62,7 +62,6 @@ protected:
     probing_batch_protocol(const sql::statement_set& statements, const lease_protocol& leases)
         : common_batch_protocol{statements}, leases_{leases} {}
 
-private:
     const lease_protocol& leases_;
 };
 

@@ -14,7 +14,6 @@ public:
     sqlite_batch_protocol(const sql::statement_set& statements, const lease_protocol& leases)
         : probing_batch_protocol{statements, leases},
           acquire_{statements("acquire")},
-          probe_{statements("probe")},
           release_unwaited_{statements("release_unwaited")} {}
 
     [[nodiscard]] std::vector<lease_probe> probe_all(sql::connection& db, session_id session,
@@ -23,7 +22,7 @@ public:
         std::vector<lease_probe> probes;
         probes.reserve(names.size());
         for (const auto name : names) {
-            probes.push_back(read_probe(run(db, probe_, until, name, session)));
+            probes.push_back(leases_.probe(db, name, session, until));
         }
         return probes;
     }
@@ -68,7 +67,7 @@ private:
         return row.integer(0, 0);
     }
 
-    const sql::statement acquire_, probe_, release_unwaited_;
+    const sql::statement acquire_, release_unwaited_;
 };
 
 }  // namespace

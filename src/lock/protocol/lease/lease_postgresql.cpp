@@ -36,7 +36,7 @@ public:
           server_identity_{statements("server_identity")},
           server_timeline_{statements("server_timeline")},
           acquire_{statements("acquire")},
-          release_durably_{statements("release_durably")} {}
+          release_asynchronously_{statements("release_asynchronously")} {}
 
     void set_up(sql::connection& db, milliseconds statement_timeout,
                 sql::deadline until) const override {
@@ -99,13 +99,14 @@ private:
     }
 
     [[nodiscard]] const sql::statement& release_on(const sql::connection& db) const override {
-        return db.keeps_session_state() ? common_lease_protocol::release_on(db) : release_durably_;
+        return db.keeps_session_state() ? release_asynchronously_
+                                        : common_lease_protocol::release_on(db);
     }
 
     const sql::statement_set statements_;
     const std::string lease_table_;
     const sql::statement session_setup_, session_setup_only_, server_identity_, server_timeline_,
-        acquire_, release_durably_;
+        acquire_, release_asynchronously_;
 };
 
 }  // namespace

@@ -1,12 +1,12 @@
 -- statement max_hold
 -- The longest time for which a grant of a name may be held, in µs; no row: there is no limit. One snapshot, reads only.
 -- $1 name
-select max_hold_us from rowlock_policy where name = $1 and max_hold_us > 0
+select max_hold_us from rowlock_policy where name = $1::text and max_hold_us > 0
 
 -- statement remove_max_hold
 -- Removes that limit. Repeatable after a lost reply. A reaper that has read the row before asks once more.
 -- $1 name
-delete from rowlock_policy where name = $1
+delete from rowlock_policy where name = $1::text
 
 -- statement last_of_policies
 -- The last of a batch of names that have a policy, for the reaper: it looks for overdue holds of a batch of names at a time,
@@ -14,7 +14,7 @@ delete from rowlock_policy where name = $1
 -- $1 after which name  $2 batch
 -- → the name, NULL if no policy follows
 select max(p.name)
-  from (select q.name from rowlock_policy q where q.name > $1 order by q.name limit $2) p
+  from (select q.name from rowlock_policy q where q.name > $1::text order by q.name limit $2::bigint) p
 
 -- statement overdue_leases
 -- A batch of leases that are held for longer than the policy of their name allows, and whose release was not asked for at
@@ -48,3 +48,10 @@ select p.name, s.token, s.grant_id
    and not coalesce(s.deadline <= {now}, 0)
    and m.id = s.session and m.ended = 0 and m.expires_at > {now}
  order by p.name, s.grant_id limit $4
+
+-- statement set_max_hold
+-- Limits how long a grant of a name may be held. One row by primary key: of two clients the later one counts. Repeatable
+-- after a lost reply. A reaper that has read the row before asks by the limit before (overdue_leases).
+-- $1 name  $2 limit in µs
+insert into rowlock_policy (name, max_hold_us) values ($1::text, $2::bigint)
+on conflict (name) do update set max_hold_us = excluded.max_hold_us

@@ -4,7 +4,7 @@
 -- → token, what is left of its own deadline in µs, or NULL
 select l.token, {until(l.deadline)}
   from rowlock_lock l
- where l.name = $1 and l.session = $2 and l.grant_id = $3
+ where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
 
 -- statement names_with_waiters
 -- Which of these names have a waiter that can be served. Reads only.
@@ -40,8 +40,8 @@ select distinct w.name
        join rowlock_session m on m.id = w.session
        left join rowlock_lock l on l.name = w.name
        left join rowlock_session s on s.id = l.session
- where w.name > $1 and {waits} and {holder_gone} and ({free} or {room(l)} > 0)
- order by w.name limit $2
+ where w.name > $1::text and {waits} and {holder_gone} and ({free} or {room(l)} > 0)
+ order by w.name limit $2::bigint
 
 -- statement clear_sole
 -- Takes a sole holder that has ended out of its row, by compare-and-set: a judgement of a session counts only together
@@ -51,7 +51,7 @@ select distinct w.name
 -- $1 name  $2 token  $3 session
 update rowlock_lock
    set session = null, grant_id = null, thread = null, note = null, deadline = null, changed_at = {now}
- where name = $1 and token = $2 and session = $3
+ where name = $1::text and token = $2::bigint and session = $3::bigint
 
 -- statement entries
 -- All queue entries of a session, in one snapshot; reads only. Positions are counted once for each queue, not
@@ -132,5 +132,5 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.prog
 select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
        {since(w.enqueued_at)}, w.members, w.priority, w.weight
   from rowlock_ticket w {join} rowlock_session m
- where w.name = $1 and m.id = w.session and {live}
+ where w.name = $1::text and m.id = w.session and {live}
  order by w.ticket

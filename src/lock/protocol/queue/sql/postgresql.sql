@@ -85,14 +85,6 @@ with mine as materialized (
           where w.grant_id = any ($2::text::bigint[]) and w.session = $1::bigint),
      {entry_states}
 
--- statement served
--- Whether a queue entry was served: the lease is this grant. Reads only.
--- $1 name  $2 my session  $3 grant id
--- → token, what is left of its own deadline in µs, or NULL
-select l.token, {until(l.deadline)}
-  from rowlock_lock l
- where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
-
 -- statement names_with_waiters
 -- Which of these names have a live waiter. Reads only. Most often it is one name sixteen times: each is asked for once.
 -- $1 … $16 names; may repeat
@@ -174,18 +166,6 @@ select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.prog
            select w.*, m.host, m.program, m.pid
              from rowlock_ticket w join rowlock_session m on m.id = w.session
             where w.name = r.name and w.thread is not null and {waits} offset 0) w
-
--- statement queue
--- The live waiters of one name, for people, in the order in which they will be served. Reads only.
--- $1 name
--- → ticket, session, owner, host, program, thread, note, pid, µs waited, in how many queues its request stands,
---   priority, weight
-select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
-       {since(w.enqueued_at)},
-       w.members, w.priority, w.weight
-  from rowlock_ticket w join rowlock_session m on m.id = w.session
- where w.name = $1::text and {live}
- order by w.ticket
 
 -- statement grant_next
 -- Grants a free lock to the first ticket of its queue, if that wants all of it, deletes the ticket and notifies its
@@ -366,16 +346,6 @@ select case when s.session is not null then 0
        s.session, s.grant_id, case when s.members = 1 then f.token + s.place else 0 end,
        s.wake_address, s.wake_secret, s.mailbox
   from (values (1)) as one left join s on true left join f on true order by s.ticket
-
--- statement clear_sole
--- Takes a sole holder that has ended out of its row, by compare-and-set: a judgement of a session counts only together
--- with the token that it was made at, so no counted take or grant makes one, and this comes before. Waits for a
--- transaction that has fenced the grant, as every take-over does.
--- acquired_at stays: by it the history distinguishes this from a release (migrations/*/history/on.sql).
--- $1 name  $2 token  $3 session
-update rowlock_lock
-   set session = null, grant_id = null, thread = null, note = null, deadline = null, changed_at = clock_timestamp()
- where name = $1::text and token = $2::bigint and session = $3::bigint
 
 -- statement hand_over
 -- Releases a lease if it is still this very grant, straight to the first waiter that can be served and that this statement's
@@ -582,15 +552,3 @@ update rowlock_lock l
    and (select w.ticket from rowlock_ticket w where w.name = $1::text
            and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
    and ($4::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')
-
--- statement names_to_serve
--- A batch of names with a live waiter that no live sole holder keeps out: for the reaper, which keeps a queue moving if
--- every client that should have checked is gone. Reads only.
--- $1 after which name  $2 batch
-select distinct w.name
-  from rowlock_ticket w
-       join rowlock_session m on m.id = w.session
-       left join rowlock_lock l on l.name = w.name
-       left join rowlock_session s on s.id = l.session
- where w.name > $1::text and {waits} and {holder_gone} and ({free} or {room(l)} > 0)
- order by w.name limit $2::bigint

@@ -95,3 +95,17 @@ update rowlock_lock set used = used + $3, grant_id = null, token = token + 1, ch
 -- $1 name  $2 grant id of the hold  $3 weight
 update rowlock_hold set weight = $3, token = (select l.token + 1 from rowlock_lock l where l.name = $1)
  where name = $1 and grant_id = $2
+
+-- statement lock_permit_now
+-- Locks a hold that has ended, by primary key, unless another transaction has it locked: a fence, or another end.
+-- $1 name  $2 grant id  $3 session  $4 1 = its session has ended
+select 1 from rowlock_hold
+ where name = $1 and grant_id = $2 and session = $3 and ($4 = 1 or deadline <= {now}) {for_update_now}
+
+-- statement lock_upgraded
+-- Locks the hold that an upgrade is of, which is the only one.
+-- $1 name  $2 grant id of the upgrade
+-- → grant id, weight of the hold
+select grant_id, weight from rowlock_hold
+ where name = $1 and exists (select 1 from rowlock_lock l where l.name = $1 and l.grant_id = $2 and l.session is null)
+ {for_update}

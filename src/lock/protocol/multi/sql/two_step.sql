@@ -13,14 +13,14 @@ select f.floor, (select count(*) from rowlock_session m where m.id = $1 and {liv
        l.name, l.token, {free},
        case when s.expires_at <= {now} and not {free} then l.session end,
        case when {free} then null else {until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))} end,
-       (select w.ticket from rowlock_ticket w cross join rowlock_session m
+       (select w.ticket from rowlock_ticket w {in_ticket_order} {join} rowlock_session m
          where w.name = l.name and m.id = w.session and {waits} order by w.ticket limit 1),
-       (select w.grant_id from rowlock_ticket w cross join rowlock_session m
+       (select w.grant_id from rowlock_ticket w {in_ticket_order} {join} rowlock_session m
          where w.name = l.name and m.id = w.session and {waits} order by w.ticket limit 1),
        case when l.grant_id in (l.retained, - l.retained) and not {free} then l.session end, l.grant_id,
        l.capacity, l.used > 0, case when l.session is null then {room(l)} else 0 end
   from rowlock_token_floor f
-       left join rowlock_lock l
+       left join rowlock_lock l {by_key}
               on l.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
        left join rowlock_session s on s.id = l.session
  where f.id = 1
