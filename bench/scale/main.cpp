@@ -46,7 +46,7 @@ public:
           leases_{protocol::make_lease_protocol(statements())},
           queues_{protocol::make_queue_protocol(statements(), *leases_)},
           db_{where_.source().connect(soon())} {
-        leases_->set_up(*db_, long_enough, soon());
+        leases_->sessions().set_up(*db_, long_enough, soon());
     }
 
     /// Sessions with the ids first … last.
@@ -138,7 +138,7 @@ void measure_heartbeats(findings& found, const std::string& url, int largest, in
         at->settle();
         seen.push_back(cost_of(size, count, [&](int i) {
             const rowlock::session_id session{scattered(i, size) + 1};
-            if (!at->leases().heartbeat(at->db(), session, 0, soon())) {
+            if (!at->leases().sessions().heartbeat(at->db(), session, 0, soon())) {
                 throw std::runtime_error{"a heartbeat found no session"};
             }
         }));

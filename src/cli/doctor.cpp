@@ -5,7 +5,7 @@
 #include "cli/json.hpp"
 #include "cli/progress_line.hpp"
 #include "cli/rights.hpp"
-#include "lock/protocol/lease/lease_protocol.hpp"
+#include "lock/protocol/session/session_protocol.hpp"
 #include "lock/wakeup/before_listen.hpp"
 #include "metrics/database_totals.hpp"
 #include "sql/listening.hpp"
@@ -69,7 +69,7 @@ void check_round_trip(examination& patient) {
 void check_least_ttl(examination& patient) {
     const auto& names = patient.where().source.tables();
     const auto speaks = patient.connection().speaks();
-    const auto protocol = protocol::make_lease_protocol(patient.statements());
+    const auto protocol = protocol::make_session_protocol(patient.statements());
     const auto start = steady_clock::now();
     const auto another = patient.another_connection();
     protocol->set_up(*another, 5s, soon());
@@ -145,7 +145,7 @@ bool check_schema(examination& patient) {
 void check_identity(examination& patient) {
     const auto& names = patient.where().source.tables();
     const auto speaks = patient.connection().speaks();
-    const auto protocol = protocol::make_lease_protocol(patient.statements());
+    const auto protocol = protocol::make_session_protocol(patient.statements());
     const auto server = protocol->server_of_again(patient.connection(), soon());
     if (!server) return patient.ok("identity", "a standby");
     if (server->empty()) {
@@ -402,7 +402,7 @@ std::unique_ptr<sql::connection> examination::stated_connection() const {
 sql::connection& examination::rowlock_connection() {
     if (!set_up_) {
         auto opened = another_connection();
-        protocol::make_lease_protocol(statements())->set_up(*opened, counting_time, soon());
+        protocol::make_session_protocol(statements())->set_up(*opened, counting_time, soon());
         set_up_ = std::move(opened);
     }
     return *set_up_;

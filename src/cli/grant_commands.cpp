@@ -131,7 +131,7 @@ private:
         try {
             if (contention.made() == suspicious) {
                 link_.run([&](sql::connection& db, sql::deadline until) {
-                    link_.protocol().require_token_floor(db, until);
+                    link_.protocol().sessions().require_token_floor(db, until);
                     return true;
                 });
             }
@@ -279,7 +279,7 @@ private:
         const auto now = steady_clock::now();
         const bool opened = hold_.session != session_id{};
         if (opened && now - beaten_ < session_slack / 2) return;
-        if (!opened || !link_.protocol().heartbeat(db, hold_.session, 0, until)) {
+        if (!opened || !link_.protocol().sessions().heartbeat(db, hold_.session, 0, until)) {
             hold_.grant_id = grant_id{random_id()};
             unsure_ = false;  // holds of the previous session are free, or were given back
             hold_.session = open_session_for(db, link_.protocol(), hold_.grant_id,
@@ -293,8 +293,8 @@ private:
         if (hold_.session == session_id{}) return;
         try {
             link_.run([&](sql::connection& db, sql::deadline until) {
-                link_.protocol().end_session(db, hold_.session, until);
-                link_.protocol().delete_session(db, hold_.session, until);
+                link_.protocol().sessions().end(db, hold_.session, until);
+                link_.protocol().sessions().remove(db, hold_.session, until);
                 return true;
             });
         } catch (...) {

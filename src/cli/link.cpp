@@ -94,7 +94,7 @@ sql::connection& link::connected(sql::deadline until) {
         // Kept only when it is set up: a connection without its settings would judge by another
         // clock.
         auto made = in_.source.connect(until);
-        protocol_->set_up(*made, statement_timeout, until);
+        protocol_->sessions().set_up(*made, statement_timeout, until);
         with_tables(in_, [&] { require_current_schema(*made, in_.source.tables(), until); });
         db_ = std::move(made);
     }

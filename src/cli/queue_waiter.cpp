@@ -37,7 +37,7 @@ session_id open_session_for(sql::connection& db, const protocol::lease_protocol&
                                     .pid = getpid(),
                                     .ttl = ttl,
                                     .wake = wake};
-    protocol.open_session(db, row, until);
+    protocol.sessions().open(db, row, until);
     return row.id;
 }
 
@@ -86,7 +86,7 @@ void queue_waiter::keep_session(sql::connection& db, sql::deadline until) {
     const auto now = steady_clock::now();
     if (stands()) {
         if (now - beaten_ < waiting_ttl / 3) return;
-        if (link_.protocol().heartbeat(db, hold_.session, 0, until)) {
+        if (link_.protocol().sessions().heartbeat(db, hold_.session, 0, until)) {
             beaten_ = now;
             return;
         }
@@ -101,8 +101,8 @@ void queue_waiter::keep_session(sql::connection& db, sql::deadline until) {
 
 /// Frees everything that the session holds, including what is still under way.
 void queue_waiter::end_session(sql::connection& db, sql::deadline until) {
-    link_.protocol().end_session(db, hold_.session, until);
-    link_.protocol().delete_session(db, hold_.session, until);
+    link_.protocol().sessions().end(db, hold_.session, until);
+    link_.protocol().sessions().remove(db, hold_.session, until);
 }
 
 /// If the row is locked, the waiters poll themselves.
@@ -168,7 +168,7 @@ std::optional<grant_of_script> queue_waiter::accept(sql::connection& db, sql::de
     if (!served) return {};
     keeping_ = true;
     // This commit also makes the grant before it durable.
-    if (!link_.protocol().extend_session(db, hold_.session, duration_ + session_slack, until)) {
+    if (!link_.protocol().sessions().extend(db, hold_.session, duration_ + session_slack, until)) {
         return {};
     }
     // The database read the time after we asked: the result errs on the early side.

@@ -651,7 +651,7 @@ void end_sessions(const database_url& at, const std::vector<session_id>& session
     link to{in, none};
     for (const auto id : sessions) {
         to.run([&](sql::connection& db, sql::deadline until) {
-            to.protocol().end_session(db, id, until);
+            to.protocol().sessions().end(db, id, until);
             serve_after(db, to, id, until);
             return true;
         });

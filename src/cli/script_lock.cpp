@@ -38,7 +38,7 @@ bool serve(sql::connection& db, const link& to, const std::string& name,
 
 /// Ends a session that has expired, in a commit of its own: only then may its holds change.
 void end_expired(sql::connection& db, const link& to, session_id session, sql::deadline until) {
-    to.protocol().end_expired_session(db, session, until);
+    to.protocol().sessions().end_expired(db, session, until);
     serve_after(db, to, session, until);
 }
 
@@ -66,7 +66,7 @@ bool take_back(sql::connection& db, const link& to, const std::string& name,
 protocol::grant_request limited(protocol::grant_request request, const acquire_options& options,
                                 const link& to, sql::connection& db, sql::deadline until) {
     if (!options.wait) return request;
-    const auto server = to.protocol().server_of(db, until).value_or("");
+    const auto server = to.protocol().sessions().server_of(db, until).value_or("");
     if (!sql::identifies_cluster(server)) request.limit_us = microseconds{*options.wait}.count();
     return request;
 }
@@ -175,7 +175,7 @@ public:
         } else {
             serve_next(db, until);
         }
-        link_.protocol().delete_session(db, hold.session, until);
+        link_.protocol().sessions().remove(db, hold.session, until);
         return done.freed;
     }
 
@@ -324,11 +324,11 @@ public:
     }
 
     bool give_back(sql::connection& db, const script_hold& hold, sql::deadline until) override {
-        const auto done =
-            link_.semaphores().release(db, name(), hold.session, hold.grant_id, {}, until);
+        const bool freed =
+            link_.semaphores().release(db, name(), hold.session, hold.grant_id, 0, until);
         serve_next(db, until);
-        link_.protocol().delete_session(db, hold.session, until);
-        return done.freed;
+        link_.protocol().sessions().remove(db, hold.session, until);
+        return freed;
     }
 
     std::optional<std::int64_t> renew(sql::connection& db, const script_hold& hold,
@@ -342,7 +342,7 @@ public:
         if (done != protocol::extension::done) return std::nullopt;
         // Not before: a renewal that is refused leaves the session as it is.
         const bool lives =
-            link_.protocol().extend_session(db, hold.session, duration + session_slack, until);
+            link_.protocol().sessions().extend(db, hold.session, duration + session_slack, until);
         return lives ? token : std::nullopt;
     }
 

@@ -51,7 +51,7 @@ struct database_totals {
 };
 
 /// Reads the queues alone. One round trip.
-/// @param db of our own (lease_protocol::set_up): the statements compare with its clock
+/// @param db of our own (session_protocol::set_up): the statements compare with its clock
 void read_queues(database_totals& into, sql::connection& db, const sql::statement_set& statements,
                  sql::deadline until);
 /// Five round trips. Each reads tables from end to end.

@@ -40,7 +40,7 @@ quorum_members::standing member_access::look() {
     return call([&](sql::connection& db, sql::deadline until) {
         return quorum_members::standing{
             .row = protocol_->membership(db, until),
-            .server = core().context().leases.server_of_again(db, until).value_or("")};
+            .server = core().context().sessions.server_of_again(db, until).value_or("")};
     });
 }
 

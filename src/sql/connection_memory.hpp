@@ -20,7 +20,7 @@ namespace rowlock::sql {
 /// Facts about a connection, learnt when first needed and kept as long as it lives.
 struct connection_memory {
     std::optional<server_facts> facts;  ///< facts_of()
-    std::optional<std::string> server;  ///< lease_protocol::server_of()
+    std::optional<std::string> server;  ///< session_protocol::server_of()
     bool refuses_skip_locked = false;   ///< MariaDB before 10.6
     bool avoids_scans = false;          ///< PostgreSQL: enable_seqscan is off
     /// mysql_wait::wake(): names the lock that it took last; one for all users of a shared

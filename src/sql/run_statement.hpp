@@ -14,6 +14,11 @@ sql::result run(sql::connection& db, const sql::statement& what, sql::deadline u
     return db.execute(what, parameters, until);
 }
 
+/// Of a statement that changes one row, or none.
+[[nodiscard]] inline bool changed_one(const sql::result& done) {
+    return done.affected() > 0;
+}
+
 inline sql::value text_or_null(std::string_view text) {
     return text.empty() ? sql::value{} : sql::value{text};
 }

@@ -21,7 +21,7 @@ struct server_limits {
 /// SQLite, nor behind a transaction pooler, where the settings would be other clients' as well.
 void state_settings(connection& db, const server_limits& limits, deadline until);
 
-/// A new connection with its settings stated, for statements that no lease_protocol::set_up()
+/// A new connection with its settings stated, for statements that no session_protocol::set_up()
 /// precedes.
 [[nodiscard]] std::unique_ptr<connection> connect_stated(const connection_source& source,
                                                          deadline until,

@@ -1,5 +1,6 @@
 #include "base/require.hpp"
 #include "lock/client/reap_round.hpp"
+#include "lock/protocol/session/session_protocol.hpp"
 #include "sql/out_of_reach.hpp"
 #include "sql/transaction_scope.hpp"
 #include "upkeep/reaper_round.hpp"
@@ -403,10 +404,10 @@ std::ostream& operator<<(std::ostream& out, const reap_report& report) {
 reap_report reap(const sql::connection_source& source, const reaper_options& options) {
     detail::validate(options);
     const sql::statement_set statements{source.speaks(), {.tables = source.tables()}};
-    const auto leases = protocol::make_lease_protocol(statements);
+    const auto sessions = protocol::make_session_protocol(statements);
     const auto until = std::chrono::steady_clock::now() + options.statement_timeout;
     const auto db = source.connect(until);
-    leases->set_up(*db, options.statement_timeout, until);
+    sessions->set_up(*db, options.statement_timeout, until);
     return detail::reap_round(*db, statements, options);
 }
 

@@ -84,7 +84,7 @@ struct snapshot {
 
 /// Reads the locks in use: five round trips, and one more if anything waits. Each reads tables from
 /// end to end.
-/// @param db of our own (lease_protocol::set_up): the statements compare with its clock
+/// @param db of our own (session_protocol::set_up): the statements compare with its clock
 /// @param most rows of each table
 /// @throws error
 [[nodiscard]] snapshot read(sql::connection& db, const sql::statement_set& statements,

@@ -258,7 +258,7 @@ void wait_for_the_turn_alone(trial& in, support::lock_database& database) {
     const auto& queue = database.queue();
     const auto db = database.connect();
     constexpr rowlock::session_id session{7};
-    protocol.open_session(*db, {session, "naive", "host", "program", 1, 60s}, support::soon());
+    protocol.sessions().open(*db, {session, "naive", "host", "program", 1, 60s}, support::soon());
     queue.enqueue(*db, {"lock-0", session, rowlock::grant_id{70}, "1", "", std::nullopt},
                   support::soon());
     database.run("update rowlock_session set ended = true where id = 7");

@@ -176,7 +176,7 @@ public:
           source_{rowlock::open(in.url()).with_tables({.prefix = prefix_})},
           protocols_{rowlock::sql::statement_set{source_.speaks(), {.tables = source_.tables()}}},
           db_{source_.connect(support::soon())} {
-        protocols_.leases().set_up(*db_, 5s, support::soon());
+        protocols_.leases().sessions().set_up(*db_, 5s, support::soon());
     }
     void end_session(const std::string& name) const {
         const auto until = support::soon();
@@ -184,7 +184,7 @@ public:
                                          name + "' and session is not null",
                                      until);
         if (held.empty()) return;
-        protocols_.leases().end_session(*db_, held.integer<rowlock::session_id>(0, 0), until);
+        protocols_.leases().sessions().end(*db_, held.integer<rowlock::session_id>(0, 0), until);
         const auto& queue = protocols_.queue();
         const auto next = support::serve_one(queue, *db_, name, until);
         if (next) queue.notify_grantee(*db_, *next, until);

@@ -27,11 +27,11 @@ namespace sql = rowlock::sql;
 class worker {
 public:
     explicit worker(const sql::connection_source& source) : db_{source.connect(soon())} {
-        leases_.set_up(*db_, 10s, soon());
+        leases_.sessions().set_up(*db_, 10s, soon());
         db_->query("delete from rowlock_session where id = 1", soon());
         db_->query("delete from rowlock_lock where name = 'job'", soon());
-        leases_.open_session(*db_, {rowlock::session_id{1}, "worker", "host", "program", 1, 60s},
-                             soon());
+        leases_.sessions().open(*db_, {rowlock::session_id{1}, "worker", "host", "program", 1, 60s},
+                                soon());
         token = leases_
                     .acquire(*db_,
                              {"job", rowlock::session_id{1}, rowlock::grant_id{11}, "", "",

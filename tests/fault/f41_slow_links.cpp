@@ -65,22 +65,22 @@ void hold_by_halves(trial& in, support::lock_database& database) {
     const auto source = link.source();
     const auto& protocol = database.protocol();
     const auto db = source.connect(soon());
-    protocol.set_up(*db, 5s, soon());
+    protocol.sessions().set_up(*db, 5s, soon());
     const auto until = steady::now() + ttl - ttl / 6;
-    (void)protocol.open_session(*db,
-                                {.id = rowlock::session_id{1},
-                                 .owner = "control",
-                                 .host = "",
-                                 .program = "",
-                                 .pid = 1,
-                                 .ttl = ttl},
-                                soon());
+    (void)protocol.sessions().open(*db,
+                                   {.id = rowlock::session_id{1},
+                                    .owner = "control",
+                                    .host = "",
+                                    .program = "",
+                                    .pid = 1,
+                                    .ttl = ttl},
+                                   soon());
     while (steady::now() < until) {
         try {
             const auto half = steady::now() + (until - steady::now()) / 2;
             const auto own = source.connect(half);
-            protocol.set_up(*own, 5s, half);
-            if (protocol.heartbeat(*own, rowlock::session_id{1}, 0, half)) return;
+            protocol.sessions().set_up(*own, 5s, half);
+            if (protocol.sessions().heartbeat(*own, rowlock::session_id{1}, 0, half)) return;
         } catch (const rowlock::error&) {  // the next attempt
         }
     }

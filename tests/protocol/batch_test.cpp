@@ -835,7 +835,7 @@ TEST_CASE("a waiter that an acquire meets after a release that missed it is serv
         client locks{network.wrap(database.source()), database.options()};
         const protocol::lease_protocol& leases = database.protocol();
         const auto db = database.connect();
-        leases.open_session(*db, {session_id{2}, "owner", "host", "program", 1, 60s}, soon());
+        leases.sessions().open(*db, {session_id{2}, "owner", "host", "program", 1, 60s}, soon());
         auto lease = locks.acquire("job");
         std::atomic<bool> missed{false};
         network.after([&](std::string_view name) {

@@ -97,7 +97,8 @@ ROWLOCK_SIMULATED_CASE(
 
     // Control: the session's row is unchanged, so a heartbeat alone succeeds.
     const auto session = database.number("select id from rowlock_session where ttl_us = 60000000");
-    CHECK(database.protocol().heartbeat(*database.connect(), session_id{session}, 0, soon()));
+    CHECK(database.protocol().sessions().heartbeat(*database.connect(), session_id{session}, 0,
+                                                   soon()));
 
     REQUIRE(eventually([&] {
         return database.number("select floor from rowlock_token_floor") >=

@@ -93,7 +93,7 @@ TEST_CASE(
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
-        protocol.open_session(*db, {session_id{1}, "owner", "host", "program", 1, 60s}, soon());
+        protocol.sessions().open(*db, {session_id{1}, "owner", "host", "program", 1, 60s}, soon());
         const std::string now = now_of(database);
         database.run("insert into rowlock_lock (name, token, changed_at) values ('job', 1, " + now +
                      ")");
@@ -113,9 +113,9 @@ TEST_CASE("a heartbeat that waited for its row extends the session from a time a
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
-        protocol.open_session(*db, {session_id{1}, "owner", "host", "program", 1, 10s}, soon());
+        protocol.sessions().open(*db, {session_id{1}, "owner", "host", "program", 1, 10s}, soon());
         const auto waited = behind_a_shared_lock(database, "session", "id = 1", [&] {
-            return protocol.heartbeat(*db, session_id{1}, 0, soon());
+            return protocol.sessions().heartbeat(*db, session_id{1}, 0, soon());
         });
         REQUIRE(waited.first);
         CHECK(milliseconds_between(database, "expires_at", waited.second, "rowlock_session") >
@@ -162,15 +162,16 @@ TEST_CASE("a heartbeat counts although the database's clock was set back") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
-        protocol.open_session(*db, {session_id{1}, "owner", "host", "program", 1, 10s}, soon());
+        protocol.sessions().open(*db, {session_id{1}, "owner", "host", "program", 1, 10s}, soon());
         // The clock is set back so that the new expiry equals the old one: only `beats` differs.
-        for (int i = 0; i < 3; ++i) CHECK(protocol.heartbeat(*db, session_id{1}, 0, soon()));
+        for (int i = 0; i < 3; ++i)
+            CHECK(protocol.sessions().heartbeat(*db, session_id{1}, 0, soon()));
         CHECK(database.number("select beats from rowlock_session") == 3);
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         database.run(
             std::string{"update rowlock_session set expires_at = "} +
             (postgresql ? "clock_timestamp() + interval '1 hour'" : "expires_at + 3600000000"));
-        CHECK(protocol.heartbeat(*db, session_id{1}, 0, soon()));
+        CHECK(protocol.sessions().heartbeat(*db, session_id{1}, 0, soon()));
         CHECK(database.number("select beats from rowlock_session") == 4);
     }
 }

@@ -55,7 +55,7 @@ std::int64_t take_over(const protocol_session& by, std::string_view name, grant_
         const auto tried = by.acquire(name, grant_id);
         if (tried.what == attempt::outcome::granted) return tried.token;
         if (tried.seen.holder_expired) {
-            by.leases().end_expired_session(by.db(), tried.seen.session, soon());
+            by.leases().sessions().end_expired(by.db(), tried.seen.session, soon());
         }
     }
 }
@@ -70,7 +70,7 @@ verdict fence_job(const protocol_session& holder, sql::connection& app, std::int
 
 /// Makes the session expire, without a change of its revision.
 void let_expire(const protocol_session& session) {
-    session.leases().extend_session(session.db(), session.id(), 1us, soon());
+    session.leases().sessions().extend(session.db(), session.id(), 1us, soon());
 }
 
 /// What a server claims to be.
@@ -173,7 +173,7 @@ TEST_CASE("SQLite: a take-over cannot write before the fenced transaction has en
         const auto app = application(database);
         bool fenced = false;  // or too late, on a slow machine
         for (auto left = 300ms; !fenced && left < 60s; left *= 2) {
-            holder.leases().extend_session(holder.db(), holder.id(), left, soon());
+            holder.leases().sessions().extend(holder.db(), holder.id(), left, soon());
             app->query("begin immediate", soon());
             fenced = fence_job(holder, *app, first.token) == verdict::current;
             if (!fenced) app->query("rollback", soon());
@@ -183,8 +183,8 @@ TEST_CASE("SQLite: a take-over cannot write before the fenced transaction has en
         REQUIRE(eventually([&] { return !holder.is_live(); }));
         const auto now = std::chrono::steady_clock::now();
         CHECK(kind_of([&] {
-                  successor.leases().end_expired_session(successor.db(), session_id{1},
-                                                         now + 600ms);
+                  successor.leases().sessions().end_expired(successor.db(), session_id{1},
+                                                            now + 600ms);
               }) == errc::timed_out);
         app->query("commit", soon());
         CHECK(take_over(successor, "job", grant_id{22}) > first.token);
@@ -529,7 +529,7 @@ TEST_CASE("a fence that finds its session ended reports the loss of all leases o
         client locks{database.source(), database.options()};
         const auto lease = locks.acquire("job");
         const auto other = locks.acquire("other");
-        database.protocol().end_session(*database.connect(), lease.session_id(), soon());
+        database.protocol().sessions().end(*database.connect(), lease.session_id(), soon());
         const auto app = application(database);
         app->query(begin_of(database), soon());
         CHECK(kind_of([&] { fence(*app, lease); }) == errc::lock_lost);

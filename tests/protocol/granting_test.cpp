@@ -245,7 +245,7 @@ public:
             in_.run(std::string{"delete from rowlock_"} + table);
         }
         for (const auto id : {giver, taker}) {
-            leases_.open_session(*other_, {id, "owner", "host", "program", 1, 60s}, soon());
+            leases_.sessions().open(*other_, {id, "owner", "host", "program", 1, 60s}, soon());
         }
         if (from == before::counted || from == before::permits_waited) {
             make_counter("5", from == before::permits_waited);
@@ -262,7 +262,7 @@ public:
                                 soon());
             ticket_ = ticket_no{in_.number("select max(ticket) from rowlock_ticket")};
         }
-        if (now == state::ended) leases_.end_session(*other_, taker, soon());
+        if (now == state::ended) leases_.sessions().end(*other_, taker, soon());
         if (now == state::expired) change_taker("expires_at = " + past());
         // Neither a timeline nor an existing server's number.
         if (now == state::elsewhere) change_taker("server_identity = 'elsewhere:FFFFFFFF'");
@@ -309,7 +309,8 @@ public:
 
     /// Whether a heartbeat succeeds while the statement has run and is not committed.
     [[nodiscard]] bool beats() {
-        return leases_.heartbeat(*other_, taker, 0, std::chrono::steady_clock::now() + 15s);
+        return leases_.sessions().heartbeat(*other_, taker, 0,
+                                            std::chrono::steady_clock::now() + 15s);
     }
     [[nodiscard]] sql::connection& db() { return *db_; }
 

@@ -46,7 +46,7 @@ namespace {
 
 std::unique_ptr<sql::connection> connected(const support::lock_database& database) {
     auto made = database.connect();
-    database.protocol().set_up(*made, 5s, soon());
+    database.protocol().sessions().set_up(*made, 5s, soon());
     return made;
 }
 
@@ -57,7 +57,7 @@ struct line {
         : database{which}, leases{which.protocol()}, queue{which.queue()} {
         network.transactions = whole_transactions;
         db = network.wrap(which.source()).connect(soon());
-        leases.set_up(*db, 10s, soon());
+        leases.sessions().set_up(*db, 10s, soon());
         other = connected(which);
         const std::array offsets{&first, &second, &third};
         for (std::int64_t i = 0; i < 3; ++i) {
@@ -65,7 +65,7 @@ struct line {
                 session_id{3'000'000'000'000'000'000 + ::getpid() * std::int64_t{1000} + i};
         }
         for (const auto id : {first, second, third}) {
-            leases.open_session(*other, {id, "owner", "host", "program", 1, 60s}, soon());
+            leases.sessions().open(*other, {id, "owner", "host", "program", 1, 60s}, soon());
         }
         token =
             leases
@@ -625,7 +625,7 @@ TEST_CASE("where several statements in one text are refused, a hand-over sends t
     address.host = "127.0.0.1";
     address.port = proxy.port();
     const auto through = rowlock::open(address.url()).connect(soon());
-    at.leases.set_up(*through, 10s, soon());
+    at.leases.sessions().set_up(*through, 10s, soon());
     const auto before = through->round_trips();
     const auto done = at.queue.release(*through, "job", at.first, grant_id{11}, true, soon());
     REQUIRE(done.next.has_value());

@@ -81,7 +81,7 @@ struct strangers {
     explicit strangers(support::lock_database& which)
         : database{which}, leases{which.protocol()}, queue{which.queue()}, db{which.connect()} {}
     void open(std::int64_t id) const {
-        leases.open_session(*db, {session_id{id}, "owner", "host", "program", 1, 60s}, soon());
+        leases.sessions().open(*db, {session_id{id}, "owner", "host", "program", 1, 60s}, soon());
     }
     [[nodiscard]] std::int64_t acquire(const std::string& name, session_id session,
                                        grant_id grant_id) const {
@@ -211,7 +211,7 @@ TEST_CASE(
         REQUIRE(some.acquire("a", session_id{1}, grant_id{11}) > 0);
         REQUIRE(some.acquire("b", session_id{1}, grant_id{12}) > 0);
         let_expire(database, session_id{1});
-        REQUIRE(some.leases.end_expired_session(*some.db, session_id{1}, soon()));
+        REQUIRE(some.leases.sessions().end_expired(*some.db, session_id{1}, soon()));
         REQUIRE(some.acquire("a", session_id{2}, grant_id{22}) > 0);
         CHECK(kinds(database, "a") == "granted taken_over");
         CHECK(past(database, "a").back().previous_session == session_id{1});
@@ -251,7 +251,7 @@ TEST_CASE("the history says who held a lock from when to when, and which hold is
         const auto expired = view::read_past(database.source(), {.name = "a"}).holds;
         REQUIRE(expired.size() == 2);
         CHECK(expired[1].how == ending::session_expired);
-        REQUIRE(some.leases.end_expired_session(*some.db, session_id{2}, soon()));
+        REQUIRE(some.leases.sessions().end_expired(*some.db, session_id{2}, soon()));
         REQUIRE(some.acquire("a", session_id{3}, grant_id{33}) > 0);
         for (const std::string name : {"a", ""}) {
             CAPTURE(name);
@@ -549,8 +549,8 @@ TEST_CASE("no heartbeat waits for a transaction that is recorded, at any isolati
         some.open(1);
         const auto beats = [&] {
             const auto heart = database.connect();
-            return some.leases.heartbeat(*heart, session_id{1}, 0,
-                                         std::chrono::steady_clock::now() + 15s);
+            return some.leases.sessions().heartbeat(*heart, session_id{1}, 0,
+                                                    std::chrono::steady_clock::now() + 15s);
         };
         // A grant in an open transaction.
         some.db->query("begin", soon());
@@ -576,8 +576,8 @@ TEST_CASE("no heartbeat waits for a transaction that is recorded, at any isolati
         fence(*db, held);
         release_on_commit(*db, held);
         const auto heart = database.connect();
-        CHECK(some.leases.heartbeat(*heart, held.session_id(), 0,
-                                    std::chrono::steady_clock::now() + 15s));
+        CHECK(some.leases.sessions().heartbeat(*heart, held.session_id(), 0,
+                                               std::chrono::steady_clock::now() + 15s));
         db->query("commit", soon());
         CHECK(kinds(database, "b") == "granted released");
     }
@@ -655,7 +655,7 @@ TEST_CASE("heartbeats and other writes that change no holder are not recorded") 
         const strangers some{database};
         some.open(1);
         REQUIRE(some.acquire("a", session_id{1}, grant_id{11}) > 0);
-        REQUIRE(some.leases.heartbeat(*some.db, session_id{1}, 0, soon()));
+        REQUIRE(some.leases.sessions().heartbeat(*some.db, session_id{1}, 0, soon()));
         database.run("update rowlock_session set revision = revision + 1");
         database.run("update rowlock_lock set changed_at = " + seconds_ago(database, 5));
         CHECK(kinds(database) == "session_opened granted");

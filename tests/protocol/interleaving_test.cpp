@@ -47,7 +47,7 @@ bool session_1_expires(support::lock_database& database) {
 template <typename Action>
 bool before_it_expires(const protocol_session& other, const Action& act) {
     for (auto left = 300ms; left < 60s; left *= 2) {
-        other.leases().extend_session(other.db(), session_id{1}, left, soon());
+        other.leases().sessions().extend(other.db(), session_id{1}, left, soon());
         if (act()) return true;
     }
     return false;
@@ -107,7 +107,7 @@ TEST_CASE(
             REQUIRE(first.acquire("job", grant_id{11}).what == attempt::outcome::granted);
             database.run("update rowlock_lock set session = null, grant_id = null");
             waiter.db().query(isolated, soon());
-            if (set_up) waiter.leases().set_up(waiter.db(), 5s, soon());
+            if (set_up) waiter.leases().sessions().set_up(waiter.db(), 5s, soon());
             const auto blocker = database.connect();
             blocker->query("begin", soon());
             blocker->query("update " + lease + " set changed_at = changed_at + 1", soon());
@@ -170,9 +170,9 @@ TEST_CASE("a heartbeat that comes after its session was ended changes nothing") 
         };
         const protocol_session holder{database, session_id{1}};
         const protocol_session ender{database, session_id{2}};
-        CHECK_FALSE(ender.leases().end_expired_session(ender.db(), session_id{1}, soon()));
+        CHECK_FALSE(ender.leases().sessions().end_expired(ender.db(), session_id{1}, soon()));
         move_expiry("-2");
-        REQUIRE(ender.leases().end_expired_session(ender.db(), session_id{1}, soon()));
+        REQUIRE(ender.leases().sessions().end_expired(ender.db(), session_id{1}, soon()));
         CHECK_FALSE(holder.heartbeat());
         CHECK_FALSE(holder.is_live());
         // Not even with a clock far in the past, by which the session would not have expired.
@@ -198,7 +198,7 @@ TEST_CASE(
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         REQUIRE(session_1_expires(database));
         auto ended = std::async(std::launch::async, [&] {
-            return ender.leases().end_expired_session(ender.db(), session_id{1}, soon());
+            return ender.leases().sessions().end_expired(ender.db(), session_id{1}, soon());
         });
         REQUIRE(somebody_waits_for_a_row(database));
         // A second heartbeat in the same transaction, as if it were committed now.
@@ -329,7 +329,7 @@ ROWLOCK_SIMULATED_CASE("a client that was stopped during a grant never returns a
             const auto ours =
                 database.number("select session from rowlock_lock where name = 'job'");
             REQUIRE(eventually([&] {
-                return other.leases().end_expired_session(other.db(), session_id{ours}, soon());
+                return other.leases().sessions().end_expired(other.db(), session_id{ours}, soon());
             }));
             stopped.set_value();
         }

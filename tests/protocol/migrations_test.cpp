@@ -336,7 +336,7 @@ void use_permits(rowlock::sql::connection& db, const rowlock::sql::statement_set
     const auto leases = rowlock::protocol::make_lease_protocol(statements);
     const auto queue = rowlock::protocol::make_queue_protocol(statements, *leases);
     constexpr rowlock::session_id session{21};
-    leases->open_session(db, {session, "o", "h", "p", 1, 1min}, soon());
+    leases->sessions().open(db, {session, "o", "h", "p", 1, 1min}, soon());
     const auto of = [&](std::int64_t grant) {
         return rowlock::protocol::grant_request{.name = "s",
                                                 .session = session,
@@ -355,7 +355,7 @@ void use_permits(rowlock::sql::connection& db, const rowlock::sql::statement_set
     queue->enqueue(db, of(213), soon());
     const std::vector given_up{rowlock::grant_id{213}};
     need(queue->cancel(db, given_up, soon()) == given_up);
-    need(semaphores->release(db, "s", session, rowlock::grant_id{211}, {}, soon()).freed);
+    need(semaphores->release(db, "s", session, rowlock::grant_id{211}, 0, soon()));
     constexpr auto counted = rowlock::protocol::queue_head::counted;
     need(queue->serve(db, "s", counted, soon()).waiters.size() == 1);
     auto exclusive = of(221);
@@ -376,10 +376,10 @@ void use_permits(rowlock::sql::connection& db, const rowlock::sql::statement_set
     exclusive.grant_id = rowlock::grant_id{223};
     need(semaphores->acquire(db, exclusive, soon()).what ==
          rowlock::protocol::attempt::outcome::granted);
-    leases->end_session(db, session, soon());
+    leases->sessions().end(db, session, soon());
     need(semaphores->sweep(db, "s", soon()) == 1);
     need(semaphores->sweep(db, "m", soon()) == 1);
-    leases->delete_session(db, session, soon());
+    leases->sessions().remove(db, session, soon());
 }
 
 /// Every kind of access to the records of runs.
@@ -387,15 +387,15 @@ void use_runs(rowlock::sql::connection& db, const rowlock::sql::statement_set& s
     const auto leases = rowlock::protocol::make_lease_protocol(statements);
     const rowlock::protocol::run_protocol runs{statements};
     constexpr rowlock::session_id session{31};
-    leases->open_session(db, {session, "o", "h", "p", 1, 1min}, soon());
+    leases->sessions().open(db, {session, "o", "h", "p", 1, 1min}, soon());
     const auto token =
         leases->acquire(db, {"run", session, rowlock::grant_id{311}, {}, {}, {}}, soon()).token;
     using outcome = rowlock::protocol::run_answer::outcome;
     need(runs.begin(db, {.name = "run", .session = session, .token = token}, soon()).what ==
          outcome::begun);
     need(runs.finish(db, "run", session, token, "1", soon()));
-    leases->end_session(db, session, soon());
-    leases->delete_session(db, session, soon());
+    leases->sessions().end(db, session, soon());
+    leases->sessions().remove(db, session, soon());
 }
 
 /// Every kind of access to the tables of latches and double barriers.
@@ -403,7 +403,7 @@ void use_barriers(rowlock::sql::connection& db, const rowlock::sql::statement_se
     const auto leases = rowlock::protocol::make_lease_protocol(statements);
     const rowlock::protocol::barrier_protocol meetings{statements};
     constexpr rowlock::session_id session{41};
-    leases->open_session(db, {session, "o", "h", "p", 1, 1min}, soon());
+    leases->sessions().open(db, {session, "o", "h", "p", 1, 1min}, soon());
     using namespace rowlock::protocol;
     admission what{.name = "latch", .id = rowlock::grant_id{410}};
     need(meetings.admit(db, what, soon()).what == joining::outcome::joined);
@@ -419,8 +419,8 @@ void use_barriers(rowlock::sql::connection& db, const rowlock::sql::statement_se
     need(round && round->round.is_over());
     need(!meetings.old_rounds(db, {}, 9, 0us, soon()).empty());
     need(meetings.retire(db, party, 0us, soon()));
-    leases->end_session(db, session, soon());
-    leases->delete_session(db, session, soon());
+    leases->sessions().end(db, session, soon());
+    leases->sessions().remove(db, session, soon());
 }
 
 /// Every kind of access to the tables of a quorum. SQLite is no member.
@@ -428,7 +428,7 @@ void use_quorum(rowlock::sql::connection& db, const rowlock::sql::statement_set&
                 const rowlock::protocol::lease_protocol& leases) {
     if (db.speaks() == dialect::sqlite) return;
     const rowlock::protocol::quorum_protocol quorum{statements};
-    const auto server = leases.server_of(db, soon()).value_or("");
+    const auto server = leases.sessions().server_of(db, soon()).value_or("");
     const rowlock::protocol::quorum_membership as{.quorum = "q",
                                                   .epoch = 1,
                                                   .members = {server},
@@ -438,7 +438,7 @@ void use_quorum(rowlock::sql::connection& db, const rowlock::sql::statement_set&
     quorum.found(db, as, soon());
     need(quorum.membership(db, soon()).has_value());
     constexpr rowlock::session_id session{15};
-    static_cast<void>(leases.open_session(
+    static_cast<void>(leases.sessions().open(
         db, {.id = session, .owner = "o", .host = "h", .program = "p", .pid = 1, .ttl = 1min},
         soon()));
     need(leases
@@ -460,8 +460,8 @@ void use_quorum(rowlock::sql::connection& db, const rowlock::sql::statement_set&
     auto next = as;
     ++next.epoch;
     need(quorum.raise_epoch(db, next, soon()));
-    leases.end_session(db, session, soon());
-    leases.delete_session(db, session, soon());
+    leases.sessions().end(db, session, soon());
+    leases.sessions().remove(db, session, soon());
 }
 
 /// Every kind of access to the policies. The reaper leaves them to others if it may not read them.
@@ -481,11 +481,11 @@ void use_everything(const connection_source& source) {
     const auto& queue = protocols.queue();
     const auto db = source.connect(soon());
     rowlock::require_current_schema(*db, source.tables(), soon());
-    leases.set_up(*db, 5s, soon());
+    leases.sessions().set_up(*db, 5s, soon());
     for (const std::int64_t session : {11, 12, 13}) {
-        leases.open_session(*db, {rowlock::session_id{session}, "o", "h", "p", 1, 1min}, soon());
+        leases.sessions().open(*db, {rowlock::session_id{session}, "o", "h", "p", 1, 1min}, soon());
     }
-    need(leases.heartbeat(*db, rowlock::session_id{11}, 0, soon()));
+    need(leases.sessions().heartbeat(*db, rowlock::session_id{11}, 0, soon()));
     const rowlock::protocol::grant_request first{
         "n", rowlock::session_id{11}, rowlock::grant_id{111}, {}, {}, {}};
     const rowlock::protocol::grant_request next{
@@ -509,9 +509,9 @@ void use_everything(const connection_source& source) {
     need(leases.force_release(*db, "n", victim, soon()));
     need(leases.inspect(*db, "n", soon()).has_value());
     (void)leases.list(*db, "", {}, soon());
-    leases.end_session(*db, rowlock::session_id{12}, soon());
+    leases.sessions().end(*db, rowlock::session_id{12}, soon());
     for (const std::int64_t session : {11, 12, 13})
-        leases.delete_session(*db, rowlock::session_id{session}, soon());
+        leases.sessions().remove(*db, rowlock::session_id{session}, soon());
 
     const rowlock::sql::statement_set statements{source.speaks(), {.tables = source.tables()}};
     use_permits(*db, statements);

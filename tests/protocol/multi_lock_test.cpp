@@ -151,7 +151,7 @@ TEST_CASE("an expired holder of one of several leases is reported, and ended fir
         CHECK(seen.what == outcome::held);
         CHECK(seen.expired == std::vector{session_id{2}});
         CHECK(on.held_by(session_id{1}) == 0);
-        CHECK(database.protocol().end_expired_session(on.hand.db(), session_id{2}, soon()));
+        CHECK(database.protocol().sessions().end_expired(on.hand.db(), session_id{2}, soon()));
         CHECK(on.take(session_id{1}, 1, {"a", "b"}).what == outcome::granted);
     }
 }

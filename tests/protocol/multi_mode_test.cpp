@@ -115,7 +115,7 @@ struct several {
         hand.queue().enqueue(hand.db(), one(name, session, id, mode), soon());
     }
     [[nodiscard]] bool give(std::string_view name, session_id session, std::int64_t id) const {
-        return counters->release(hand.db(), name, session, grant_id{id}, {}, soon()).freed ||
+        return counters->release(hand.db(), name, session, grant_id{id}, 0, soon()) ||
                hand.free(name, session, grant_id{id});
     }
     void make(const std::vector<std::string_view>& names) const {

@@ -56,7 +56,7 @@ public:
     }
     void close() const {
         for (const auto each : {one, two, three}) {
-            hand_.leases().delete_session(db(), each, soon());
+            hand_.leases().sessions().remove(db(), each, soon());
         }
     }
     /// All of the lock.
@@ -84,7 +84,7 @@ public:
         hand_.queue().enqueue(db(), of(session, grant, mode), soon());
     }
     [[nodiscard]] bool give(session_id session, std::int64_t grant) const {
-        return counted_->release(db(), "page", session, grant_id{grant}, {}, soon()).freed;
+        return counted_->release(db(), "page", session, grant_id{grant}, 0, soon());
     }
     [[nodiscard]] bool cancelled(std::int64_t grant) const {
         return hand_.cancel({grant_id{grant}}).size() == 1;

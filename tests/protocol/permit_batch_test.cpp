@@ -311,10 +311,8 @@ TEST_CASE("a hold that a downgrade has lowered since is given back with what it 
         };
         shrink(2);
         SUBCASE("alone") {
-            CHECK(on.semaphores
-                      ->release(on.hand.db(), "api", session_id{1}, grant_id{12}, {.permits = 4},
-                                soon())
-                      .freed);
+            CHECK(on.semaphores->release(on.hand.db(), "api", session_id{1}, grant_id{12}, 4,
+                                         soon()));
             CHECK(on.used() == 4);
         }
         SUBCASE("together with another") {
@@ -518,8 +516,7 @@ TEST_CASE(
         // One that execute() can mend is repeated by it.
         db.takes = [] { throw error{errc::database_error, "no such prepared statement"}; };
         CHECK(on.semaphores->acquire(db, counted::wants(12, 1), soon()).what == outcome::granted);
-        CHECK(on.semaphores->release(on.hand.db(), "api", session_id{1}, grant_id{12}, {}, soon())
-                  .freed);
+        CHECK(on.semaphores->release(on.hand.db(), "api", session_id{1}, grant_id{12}, 0, soon()));
         // The answer does not come at all: a later call of the connection reads it.
         db.takes = nullptr;
         db.keeps_answers = true;

@@ -117,7 +117,7 @@ TEST_CASE("the identity of the server that a foreign client makes is that of the
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         foreign::client other{database};
         const protocol_connection hand{database};
-        CHECK(other.server() == hand.leases().server_of(hand.db(), support::soon()));
+        CHECK(other.server() == hand.leases().sessions().server_of(hand.db(), support::soon()));
         CHECK(other.lives());
     }
 }
@@ -405,7 +405,7 @@ TEST_CASE("a heartbeat keeps a foreign client's lease, and rowlock's waiter wait
         // It would expire in half a minute.
         const protocol_connection hand{database};
         const session_id its{other.session()};
-        REQUIRE(hand.leases().extend_session(hand.db(), its, 30s, support::soon()));
+        REQUIRE(hand.leases().sessions().extend(hand.db(), its, 30s, support::soon()));
         database.run("update rowlock_session set ttl_us = 3600000000");
         CHECK(other.heartbeat());
         CHECK(lives_for_minutes(database, other.session()));

@@ -690,7 +690,7 @@ public:
         reaping_.statement_timeout = 10s;
         // Eight connections share three rows, and other programs may keep the disk busy for
         // seconds.
-        hand_.leases().set_up(hand_.db(), 19s, soon());
+        hand_.leases().sessions().set_up(hand_.db(), 19s, soon());
         renew();
     }
 
@@ -997,7 +997,7 @@ public:
               std::atomic<std::int64_t>& clock)
         : hand_{database}, session_{session}, clock_{clock} {
         // As above: sixteen connections share three rows.
-        hand_.leases().set_up(hand_.db(), 19s, soon());
+        hand_.leases().sessions().set_up(hand_.db(), 19s, soon());
         open(hand_, session);
     }
 

@@ -694,7 +694,7 @@ TEST_CASE("a newcomer does not get a lease that a dead session left to its waite
         REQUIRE(hand.acquire("job", session_id{1}, grant_id{10}).what == attempt::outcome::granted);
         hand.enqueue("job", session_id{2}, grant_id{22});
         database.run("update rowlock_session set expires_at = opened_at where id = 1");
-        REQUIRE(hand.leases().end_expired_session(hand.db(), session_id{1}, soon()));
+        REQUIRE(hand.leases().sessions().end_expired(hand.db(), session_id{1}, soon()));
         client newcomer{database.source(), database.options()};
         CHECK_FALSE(newcomer.try_acquire("job").has_value());
         CHECK_FALSE(hand.served("job", session_id{2}, grant_id{22})

@@ -23,14 +23,14 @@ public:
 
     session_id session(std::chrono::microseconds ttl = 1min) {
         const std::int64_t id = ++last_;
-        protocol_.open_session(*db_,
-                               {.id = session_id{id},
-                                .owner = "owner " + std::to_string(id),
-                                .host = "host\n\x1b[31m",
-                                .program = "prögram",
-                                .pid = 1000 + id,
-                                .ttl = ttl},
-                               support::soon());
+        protocol_.sessions().open(*db_,
+                                  {.id = session_id{id},
+                                   .owner = "owner " + std::to_string(id),
+                                   .host = "host\n\x1b[31m",
+                                   .program = "prögram",
+                                   .pid = 1000 + id,
+                                   .ttl = ttl},
+                                  support::soon());
         return session_id{id};
     }
 
@@ -54,7 +54,7 @@ public:
                                 id
                           : "update rowlock_session set expires_at = 1 where id = " + id);
     }
-    void end(session_id session) { protocol_.end_session(*db_, session, support::soon()); }
+    void end(session_id session) { protocol_.sessions().end(*db_, session, support::soon()); }
 
 private:
     support::lock_database& database_;

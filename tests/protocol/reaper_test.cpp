@@ -190,7 +190,7 @@ TEST_CASE(
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
-        protocol.open_session(*db, {session_id{1}, "owner", "host", "program", 1, 60s}, soon());
+        protocol.sessions().open(*db, {session_id{1}, "owner", "host", "program", 1, 60s}, soon());
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         const std::string lease = database.prefix() + "lock";
         const auto blocker = database.connect();
@@ -233,15 +233,16 @@ TEST_CASE("expired sessions are ended, their leases freed, and unreferenced rows
         const auto& protocol = database.protocol();
         const auto db = database.connect();
         for (int session = 1; session <= 7; ++session) {
-            protocol.open_session(*db, {session_id{session}, "owner", "host", "program", 1, 50ms},
-                                  soon());
+            protocol.sessions().open(
+                *db, {session_id{session}, "owner", "host", "program", 1, 50ms}, soon());
             const std::string name = "job " + std::to_string(session);
             protocol.acquire(
                 *db, {name, session_id{session}, grant_id{session}, "", "", std::nullopt}, soon());
         }
         client locks{database.source(), database.options()};
         const auto lease = locks.acquire("held");
-        REQUIRE(eventually([&] { return !protocol.state_of(*db, session_id{7}, soon()).live; }));
+        REQUIRE(eventually(
+            [&] { return !protocol.sessions().state_of(*db, session_id{7}, soon()).live; }));
 
         auto options = database.reaping(1h, 10min);
         options.batch = 3;  // several batches
@@ -550,16 +551,16 @@ TEST_CASE("leases of dead sessions are freed past others whose rows stay locked"
         const auto& protocol = database.protocol();
         const auto db = database.connect();
         for (const std::int64_t session : {1, 2}) {
-            protocol.open_session(*db, {session_id{session}, "owner", "host", "program", 1, 60s},
-                                  soon());
+            protocol.sessions().open(*db, {session_id{session}, "owner", "host", "program", 1, 60s},
+                                     soon());
         }
         for (int i = 0; i < 20; ++i) {
             const session_id session{i == 7 ? 1 : 2};
             protocol.acquire(*db, {numbered(i), session, grant_id{i + 1}, "", "", std::nullopt},
                              soon());
         }
-        protocol.end_session(*db, session_id{1}, soon());
-        protocol.end_session(*db, session_id{2}, soon());
+        protocol.sessions().end(*db, session_id{1}, soon());
+        protocol.sessions().end(*db, session_id{2}, soon());
         // A lock like a fenced transaction's.
         const auto fenced = database.source().connect(soon());
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
@@ -587,12 +588,12 @@ TEST_CASE("PostgreSQL: a reaper goes on behind rows that it cannot free") {
     if (!database.there()) return;
     const auto& protocol = database.protocol();
     const auto db = database.connect();
-    protocol.open_session(*db, {session_id{1}, "owner", "host", "program", 1, 60s}, soon());
+    protocol.sessions().open(*db, {session_id{1}, "owner", "host", "program", 1, 60s}, soon());
     for (int i = 0; i < 20; ++i) {
         protocol.acquire(*db, {numbered(i), session_id{1}, grant_id{i + 1}, "", "", std::nullopt},
                          soon());
     }
-    protocol.end_session(*db, session_id{1}, soon());
+    protocol.sessions().end(*db, session_id{1}, soon());
     const auto fenced = database.source().connect(soon());
     fenced->query("begin", soon());
     fenced->query("select 1 from " + database.prefix() +
@@ -673,7 +674,7 @@ TEST_CASE("a client runs its own reaper and reports each round") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
-        protocol.open_session(*db, {session_id{1}, "owner", "host", "program", 1, 10ms}, soon());
+        protocol.sessions().open(*db, {session_id{1}, "owner", "host", "program", 1, 10ms}, soon());
         std::atomic<int> rounds{0};
         client locks{database.source(),
                      database.options({.on_event =

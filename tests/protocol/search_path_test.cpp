@@ -493,7 +493,7 @@ TEST_CASE("a client's connection searches only pg_catalog and the schema of its 
         const support::protocols protocols{sql::statement_set{sql::dialect::postgresql}};
         const auto db = source.connect(soon());
         CHECK(db->query("show search_path", soon()).text(0, 0) == "hostile, pg_catalog, app");
-        protocols.leases().set_up(*db, 5s, soon());
+        protocols.leases().sessions().set_up(*db, 5s, soon());
         CHECK(db->query("show search_path", soon()).text(0, 0) == "pg_catalog, app, pg_temp");
     }
 }

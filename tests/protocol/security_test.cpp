@@ -182,7 +182,7 @@ TEST_CASE("a session that knows all ids cannot release another session's lease")
                                      contended, soon())
                             .freed);
         }
-        CHECK_FALSE(leases.end_expired_session(*db, lease.session_id(), soon()));
+        CHECK_FALSE(leases.sessions().end_expired(*db, lease.session_id(), soon()));
         CHECK_FALSE(support::serve_one(queue, *db, "job", soon()));
         const std::vector places{lease.grant_id()};
         CHECK(queue.cancel(*db, places, soon()).empty());

@@ -66,7 +66,7 @@ public:
         REQUIRE(protocol_->acquire(db(), past, soon()).what == outcome::granted);
     }
     [[nodiscard]] bool give(session_id session, std::int64_t grant) const {
-        return protocol_->release(db(), "api", session, grant_id{grant}, {}, soon()).freed;
+        return protocol_->release(db(), "api", session, grant_id{grant}, 0, soon());
     }
     void wait(session_id session, std::int64_t grant, std::int64_t count) const {
         hand_.queue().enqueue(db(), of(session, grant, count), soon());

@@ -80,7 +80,7 @@ public:
         hand_.queue().enqueue(db(), upgrade(session, grant, upgradeable, base), soon());
     }
     [[nodiscard]] bool give(session_id session, std::int64_t grant) const {
-        return protocol_->release(db(), "page", session, grant_id{grant}, {}, soon()).freed;
+        return protocol_->release(db(), "page", session, grant_id{grant}, 0, soon());
     }
     [[nodiscard]] bool downgrade(session_id session, std::int64_t grant, lock_mode to) const {
         return protocol_->shrink(db(), "page", session, grant_id{grant}, permits_for(to), soon());

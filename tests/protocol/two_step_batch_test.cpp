@@ -199,7 +199,7 @@ TEST_CASE("a lease with a waiter's ticket is not reacquired") {
         CHECK_FALSE(self.reacquire("job", grant_id{11}, known));
         CHECK(held(database) == 0);
         // Nor with a dead waiter's ticket. An acquire detects that the waiter is dead.
-        waiter.leases().end_session(waiter.db(), session_id{2}, soon());
+        waiter.leases().sessions().end(waiter.db(), session_id{2}, soon());
         CHECK_FALSE(self.reacquire("job", grant_id{11}, known));
         REQUIRE(self.try_acquire("job", grant_id{11}) == known + 1);
         REQUIRE(self.free("job", grant_id{11}));
@@ -288,8 +288,9 @@ TEST_CASE("neither a reacquire nor a batch locks its session: heartbeats do not 
         const auto heartbeat = database.connect();
         self.db().query("begin", soon());
         const auto beats = [&] {
-            return timed(
-                [&] { return self.leases().heartbeat(*heartbeat, session_id{1}, 0, soon()); });
+            return timed([&] {
+                return self.leases().sessions().heartbeat(*heartbeat, session_id{1}, 0, soon());
+            });
         };
         SUBCASE("a reacquire") {
             REQUIRE(self.reacquire("job", grant_id{11}, known));
@@ -307,7 +308,7 @@ TEST_CASE("neither a reacquire nor a batch locks its session: heartbeats do not 
                                 "session m on m.id = 1 and m.ended = 0 set l.token = l.token + 1",
                             soon());
             auto late = std::async(std::launch::async, [&] {
-                return self.leases().heartbeat(*heartbeat, session_id{1}, 0, soon());
+                return self.leases().sessions().heartbeat(*heartbeat, session_id{1}, 0, soon());
             });
             CHECK(support::somebody_waits_for_a_row(database));
             self.db().query("rollback", soon());
@@ -539,7 +540,7 @@ TEST_CASE("a name with a waiter is neither granted nor released by a batch") {
         CHECK(held_by(database, "new", session_id{1}, grant_id{103}));
 
         // A waiter whose session has ended does not count.
-        waiter.leases().end_session(waiter.db(), session_id{2}, soon());
+        waiter.leases().sessions().end(waiter.db(), session_id{2}, soon());
         CHECK(self.release_all({{"new", grant_id{103}}}) == std::vector{true});
         CHECK(granted(self.acquire_all(names)) == 4);
     }
@@ -601,7 +602,7 @@ TEST_CASE("a batch takes the leases of ended sessions and leases past their dead
         REQUIRE(dead.try_acquire("a", grant_id{21}));
         REQUIRE(alive.try_acquire("b", grant_id{31}));
         REQUIRE(alive.try_acquire("c", grant_id{32}));
-        dead.leases().end_session(dead.db(), session_id{2}, soon());
+        dead.leases().sessions().end(dead.db(), session_id{2}, soon());
         database.run("update rowlock_lock set deadline = 1 where name = 'b'");
         const auto got = self.acquire_all({"a", "b", "c"});
         CHECK(got == tokens{2, 2, std::nullopt});

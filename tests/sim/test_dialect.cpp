@@ -6,7 +6,7 @@
 #include "test_dialect.hpp"
 
 #include "base/embedded.hpp"
-#include "lock/protocol/lease/lease_dialects.hpp"
+#include "lock/protocol/session/session_protocol.hpp"
 #include "lock/wakeup/wakeup_source.hpp"
 #include "scheduler.hpp"
 #include "sql/connection_memory.hpp"
@@ -97,13 +97,12 @@ update rowlock_token_floor
 )";
 
 /// SQLite's, on a server that has an identity: a session is opened on it.
-class server_leases final : public protocol::common_lease_protocol {
+class server_sessions final : public protocol::session_protocol {
 public:
-    explicit server_leases(const sql::statement_set& of)
-        : common_lease_protocol{of},
-          acquire_{of("acquire")},
+    explicit server_sessions(const sql::statement_set& of)
+        : session_protocol{of},
           identity_{of("server_identity")},
-          open_{of("open_session_on_server")},
+          open_on_server_{of("open_session_on_server")},
           meet_{of("meet_server")} {}
 
     void set_up(sql::connection& /*db*/, std::chrono::milliseconds /*statement_timeout*/,
@@ -114,26 +113,21 @@ public:
         return sql::memory_of(db).server = std::string{run(db, identity_, until).text(0, 0)};
     }
 
-    std::string open_session(sql::connection& db, const protocol::session_row& row,
-                             sql::deadline until) const override {
+    std::string open(sql::connection& db, const protocol::session_row& row,
+                     sql::deadline until) const override {
         const auto server = server_of_again(db, until).value();
         for (int made = 0; made < 2; ++made) {
             const auto opened =
-                run(db, open_, until, row.id, row.owner, row.host, row.pid, row.program,
+                run(db, open_on_server_, until, row.id, row.owner, row.host, row.pid, row.program,
                     row.ttl.count(), row.wake.number, row.wake.secret, row.wake.mailbox, server);
-            if (protocol::changed_one(opened)) return server;
+            if (sql::changed_one(opened)) return server;
             run(db, meet_, until, server);
         }
         throw error{errc::database_error, "sim: the server is not met"};
     }
 
-    protocol::attempt acquire(sql::connection& db, const protocol::grant_request& request,
-                              sql::deadline until) const override {
-        return acquire_by(acquire_, db, request, until);
-    }
-
 private:
-    const sql::statement acquire_, identity_, open_, meet_;
+    const sql::statement identity_, open_on_server_, meet_;
 };
 
 std::optional<sql::database_traits> changed;
@@ -189,15 +183,15 @@ sql::statement __wrap__ZNK7rowlock3sql13statement_setclESt17basic_string_viewIcS
     return composed.emplace(name, std::move(made)).first->second;
 }
 
-// protocol::make_lease_protocol
-std::unique_ptr<const protocol::lease_protocol>
-__real__ZN7rowlock8protocol19make_lease_protocolERKNS_3sql13statement_setE(
+// protocol::make_session_protocol
+std::unique_ptr<const protocol::session_protocol>
+__real__ZN7rowlock8protocol21make_session_protocolERKNS_3sql13statement_setE(
     const sql::statement_set& of);
-std::unique_ptr<const protocol::lease_protocol>
-__wrap__ZN7rowlock8protocol19make_lease_protocolERKNS_3sql13statement_setE(
+std::unique_ptr<const protocol::session_protocol>
+__wrap__ZN7rowlock8protocol21make_session_protocolERKNS_3sql13statement_setE(
     const sql::statement_set& of) {
-    if (sim::presented().has_server) return std::make_unique<const sim::server_leases>(of);
-    return __real__ZN7rowlock8protocol19make_lease_protocolERKNS_3sql13statement_setE(of);
+    if (sim::presented().has_server) return std::make_unique<const sim::server_sessions>(of);
+    return __real__ZN7rowlock8protocol21make_session_protocolERKNS_3sql13statement_setE(of);
 }
 
 // wakeup::make_database_source: PostgreSQL's where the server notifies

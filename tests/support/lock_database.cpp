@@ -199,7 +199,7 @@ reaper_options lock_database::reaping(milliseconds retention, milliseconds grace
 
 std::unique_ptr<sql::connection> lock_database::connect() const {
     auto made = source_->connect(soon());
-    protocol().set_up(*made, unhurried_limit, soon());
+    protocol().sessions().set_up(*made, unhurried_limit, soon());
     return made;
 }
 

@@ -34,31 +34,31 @@ protocol_connection::protocol_connection(const lock_database& database)
 protocol_connection::protocol_connection(const sql::connection_source& source)
     : protocols_{sql::statement_set{source.speaks(), {.tables = source.tables()}}},
       db_{source.connect(soon())} {
-    leases_.set_up(*db_, statement_timeout, soon());
+    leases_.sessions().set_up(*db_, statement_timeout, soon());
 }
 
 void protocol_connection::open(session_id session, const session_options& options) const {
-    leases_.open_session(*db_,
-                         {.id = session,
-                          .owner = options.owner,
-                          .host = "host",
-                          .program = "program",
-                          .pid = static_cast<std::int64_t>(session),
-                          .ttl = options.ttl,
-                          .wake = options.wake},
-                         soon());
+    leases_.sessions().open(*db_,
+                            {.id = session,
+                             .owner = options.owner,
+                             .host = "host",
+                             .program = "program",
+                             .pid = static_cast<std::int64_t>(session),
+                             .ttl = options.ttl,
+                             .wake = options.wake},
+                            soon());
 }
 
 void protocol_connection::end(session_id session) const {
-    leases_.end_session(*db_, session, soon());
+    leases_.sessions().end(*db_, session, soon());
 }
 
 bool protocol_connection::heartbeat(session_id session, std::int64_t revision) const {
-    return leases_.heartbeat(*db_, session, revision, soon());
+    return leases_.sessions().heartbeat(*db_, session, revision, soon());
 }
 
 bool protocol_connection::is_live(session_id session) const {
-    return leases_.state_of(*db_, session, soon()).live;
+    return leases_.sessions().state_of(*db_, session, soon()).live;
 }
 
 attempt protocol_connection::acquire(std::string_view name, session_id session, grant_id grant_id,

@@ -25,7 +25,7 @@ public:
         }
         for (const auto& each : databases_) {
             const auto db = each->connect();
-            servers_.push_back(each->protocol().server_of(*db, soon()).value_or(""));
+            servers_.push_back(each->protocol().sessions().server_of(*db, soon()).value_or(""));
         }
         for (std::size_t i = 0; i < size(); ++i) join(i, 1);
     }

@@ -110,8 +110,8 @@ TEST_CASE("a destroyed client serves a waiter that enqueued during its last rele
         const auto other = database.connect();
         constexpr session_id session{7};
         constexpr rowlock::grant_id grant_id{70};
-        protocol.open_session(*other, {session, "other", "host", "program", 1, 60s},
-                              support::soon());
+        protocol.sessions().open(*other, {session, "other", "host", "program", 1, 60s},
+                                 support::soon());
         const auto held_by_other = [&] {
             return database.number(
                 "select count(*) from rowlock_lock where name = 'job' and "

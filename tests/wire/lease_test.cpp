@@ -681,7 +681,7 @@ TEST_CASE(
         const support::protocol_session vanished{database, session_id{7}};
         REQUIRE(vanished.try_acquire("left behind", grant_id{70}));
         CHECK(asking.is_locked("left behind"));
-        vanished.leases().extend_session(vanished.db(), vanished.id(), 1us, support::soon());
+        vanished.leases().sessions().extend(vanished.db(), vanished.id(), 1us, support::soon());
         CHECK_FALSE(asking.is_locked("left behind"));
         CHECK(asking.inspect("left behind")->holder);  // control: its row names the holder
     }

@@ -472,7 +472,7 @@ ROWLOCK_SIMULATED_CASE("modes that dead clients hold are taken back for a reques
                        database) {
     const support::protocol_connection hand{database};
     const session_without_client gone{database, hand};
-    REQUIRE(hand.leases().extend_session(hand.db(), session_id{1}, 1s, soon()));
+    REQUIRE(hand.leases().sessions().extend(hand.db(), session_id{1}, 1s, soon()));
     client locks{database.source(), database.options()};
     SUBCASE("that waits for them") {
         CHECK(locks.acquire_all({{"a", shared}, {"b", exclusive}}).held());
@@ -556,7 +556,7 @@ ROWLOCK_SIMULATED_CASE("a client takes modes of a dead client back by one thread
                        database) {
     const support::protocol_connection hand{database};
     const session_without_client gone{database, hand};
-    REQUIRE(hand.leases().extend_session(hand.db(), session_id{1}, 1ms, soon()));
+    REQUIRE(hand.leases().sessions().extend(hand.db(), session_id{1}, 1ms, soon()));
     const auto here = std::this_thread::get_id();
     std::atomic<bool> thread_of_waiters{false};
     interception network;
@@ -711,7 +711,7 @@ TEST_CASE("a call that waits for several modes gets them once a sole holder of o
             client waiter{database.source(), database.options({.poll_interval = 50ms})};
             auto waiting = waits_for(waiter, {{"a", shared}, {"b", shared}}, support::patience);
             REQUIRE(eventually([&] { return entries(database) == 2; }));
-            if (!by_deadline) hand.leases().end_session(hand.db(), session_id{1}, soon());
+            if (!by_deadline) hand.leases().sessions().end(hand.db(), session_id{1}, soon());
             CHECK(waiting.get());
             database.run("delete from rowlock_session where id = 1");
         }

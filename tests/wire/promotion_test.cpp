@@ -61,13 +61,17 @@ protocol::grant_request request(std::string_view name, session_id session, grant
 
 std::unique_ptr<sql::connection> set_up(const sql::connection_source& source) {
     auto db = source.connect(soon());
-    plain_protocols(source).leases().set_up(*db, 5s, soon());
+    plain_protocols(source).leases().sessions().set_up(*db, 5s, soon());
     return db;
 }
 
 std::string server_of(const std::string& url) {
     const auto source = open(url);
-    return plain_protocols(source).leases().server_of(*set_up(source), soon()).value_or("nothing");
+    return plain_protocols(source)
+        .leases()
+        .sessions()
+        .server_of(*set_up(source), soon())
+        .value_or("nothing");
 }
 
 std::int64_t floor_of(const std::string& url) {
@@ -189,8 +193,8 @@ TEST_CASE(
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
-        protocol.open_session(*db, {session_id{7}, "owner", "host", "program", 1, 60s}, soon());
-        CHECK(protocol.heartbeat(*db, session_id{7}, 0, soon()));
+        protocol.sessions().open(*db, {session_id{7}, "owner", "host", "program", 1, 60s}, soon());
+        CHECK(protocol.sessions().heartbeat(*db, session_id{7}, 0, soon()));
         const auto taken =
             protocol.acquire(*db, request("taken", session_id{7}, grant_id{1}), soon());
         REQUIRE(taken.what == protocol::attempt::outcome::granted);
@@ -198,21 +202,22 @@ TEST_CASE(
             CAPTURE(elsewhere);
             database.run("update rowlock_session set server_identity = '" + std::string{elsewhere} +
                          "'");
-            CHECK_FALSE(protocol.heartbeat(*db, session_id{7}, 0, soon()));
-            CHECK_FALSE(protocol.extend_session(*db, session_id{7}, 90s, soon()));
-            CHECK_FALSE(protocol.state_of(*db, session_id{7}, soon()).live);
+            CHECK_FALSE(protocol.sessions().heartbeat(*db, session_id{7}, 0, soon()));
+            CHECK_FALSE(protocol.sessions().extend(*db, session_id{7}, 90s, soon()));
+            CHECK_FALSE(protocol.sessions().state_of(*db, session_id{7}, soon()).live);
             const auto denied =
                 protocol.acquire(*db, request("job", session_id{7}, grant_id{2}), soon());
             CHECK(denied.what == protocol::attempt::outcome::session_dead);
             // Its leases stay held until it expires or is ended.
-            protocol.open_session(*db, {session_id{8}, "owner", "host", "program", 1, 60s}, soon());
+            protocol.sessions().open(*db, {session_id{8}, "owner", "host", "program", 1, 60s},
+                                     soon());
             const auto other =
                 protocol.acquire(*db, request("taken", session_id{8}, grant_id{3}), soon());
             CHECK(other.what == protocol::attempt::outcome::held);
             database.run("delete from rowlock_session where id = 8");
         }
         database.run("update rowlock_session set server_identity = ''");  // it has told none
-        CHECK(protocol.heartbeat(*db, session_id{7}, 0, soon()));
+        CHECK(protocol.sessions().heartbeat(*db, session_id{7}, 0, soon()));
     }
 }
 
@@ -221,15 +226,17 @@ TEST_CASE("two clients that meet a new server at once raise the token floor once
         const auto& protocol = database.protocol();
         const auto first = database.connect();
         const auto second = database.connect();
-        protocol.open_session(*first, {session_id{1}, "owner", "host", "program", 1, 60s}, soon());
+        protocol.sessions().open(*first, {session_id{1}, "owner", "host", "program", 1, 60s},
+                                 soon());
         CHECK(database.number("select floor from rowlock_token_floor") ==
               0);  // the first server a session is opened on is not a change
         database.run("update rowlock_token_floor set server_identity = 'before', floor = 17");
         first->query("begin", soon());
-        protocol.open_session(*first, {session_id{2}, "owner", "host", "program", 1, 60s}, soon());
+        protocol.sessions().open(*first, {session_id{2}, "owner", "host", "program", 1, 60s},
+                                 soon());
         auto other = std::async(std::launch::async, [&] {
-            protocol.open_session(*second, {session_id{3}, "owner", "host", "program", 1, 60s},
-                                  soon());
+            protocol.sessions().open(*second, {session_id{3}, "owner", "host", "program", 1, 60s},
+                                     soon());
         });
         CHECK(support::waiting_for_rows(database.admin(), database.prefix()));
         first->query("commit", soon());
@@ -294,7 +301,8 @@ TEST_CASE(
     const auto& protocol = database.protocol();
     const auto db = database.connect();
     for (const std::int64_t id : {1, 2, 3}) {
-        protocol.open_session(*db, {session_id{id}, "owner", "host", "program", id, 60s}, soon());
+        protocol.sessions().open(*db, {session_id{id}, "owner", "host", "program", id, 60s},
+                                 soon());
     }
     using outcome = protocol::attempt::outcome;
     CHECK(protocol.acquire(*db, request("job", session_id{1}, grant_id{11}), soon()).what ==
@@ -305,13 +313,13 @@ TEST_CASE(
     database.run("update rowlock_lock set successor = 22");
     // The state on the standby, where the holder's client has ended its session.
     database.run("update rowlock_session set server_identity = '1/0000002A' where id < 3");
-    protocol.end_session(*db, session_id{1}, soon());
+    protocol.sessions().end(*db, session_id{1}, soon());
     CHECK(protocol.acquire(*db, request("job", session_id{3}, grant_id{33}), soon()).what ==
           outcome::held);
     auto barging = request("job", session_id{3}, grant_id{34});
     barging.barging = true;
     CHECK(protocol.acquire(*db, barging, soon()).what == outcome::held);
-    protocol.end_session(*db, session_id{2}, soon());
+    protocol.sessions().end(*db, session_id{2}, soon());
     const auto granted = protocol.acquire(*db, request("job", session_id{3}, grant_id{35}), soon());
     CHECK(granted.what == outcome::granted);
     CHECK(granted.token == 3);  // above the promised token
@@ -324,7 +332,8 @@ TEST_CASE("grant_next does not loop on a promise that this server cannot keep") 
     const auto& queue = database.queue();
     const auto db = database.connect();
     for (const std::int64_t id : {1, 2, 3}) {
-        protocol.open_session(*db, {session_id{id}, "owner", "host", "program", id, 60s}, soon());
+        protocol.sessions().open(*db, {session_id{id}, "owner", "host", "program", id, 60s},
+                                 soon());
     }
     REQUIRE(protocol.acquire(*db, request("job", session_id{1}, grant_id{11}), soon()).what ==
             protocol::attempt::outcome::granted);
@@ -333,12 +342,12 @@ TEST_CASE("grant_next does not loop on a promise that this server cannot keep") 
     }
     database.run("update rowlock_lock set successor = 22");
     database.run("update rowlock_session set server_identity = '1/0000002A' where id < 3");
-    protocol.end_session(*db, session_id{1}, soon());
+    protocol.sessions().end(*db, session_id{1}, soon());
     std::optional<protocol::handed_over> next;
     CHECK_NOTHROW(next =
                       support::serve_one(queue, *db, "job", std::chrono::steady_clock::now() + 8s));
     CHECK_FALSE(next.has_value());
-    protocol.end_session(*db, session_id{2}, soon());
+    protocol.sessions().end(*db, session_id{2}, soon());
     next = support::serve_one(queue, *db, "job", soon());
     REQUIRE(next.has_value());
     CHECK(next->grant_id == grant_id{33});
@@ -355,11 +364,11 @@ TEST_CASE("behind a pooler a session is opened on the server that answers now") 
     const auto db = source.connect(soon());
     REQUIRE_FALSE(db->keeps_session_state());
     const auto server =
-        protocol.open_session(*db, {session_id{1}, "owner", "host", "program", 1, 60s}, soon());
+        protocol.sessions().open(*db, {session_id{1}, "owner", "host", "program", 1, 60s}, soon());
     // The server that the connection led to before the pooler was switched.
     sql::memory_of(*db).server = "1/0000002A";
-    CHECK(protocol.open_session(*db, {session_id{2}, "owner", "host", "program", 2, 60s}, soon()) ==
-          server);
+    CHECK(protocol.sessions().open(*db, {session_id{2}, "owner", "host", "program", 2, 60s},
+                                   soon()) == server);
     CHECK(protocol.acquire(*db, request("job", session_id{2}, grant_id{22}), soon()).what ==
           protocol::attempt::outcome::granted);
 }

@@ -420,8 +420,8 @@ TEST_CASE("permits of many clients that vanished come back together") {
             const auto db = database.connect();
             for (int i = 1; i <= vanished; ++i) {
                 const session_id id{(waits_before ? 1000 : 2000) + i};
-                database.protocol().open_session(*db, {id, "owner", "host", "program", 1, 1min},
-                                                 support::soon());
+                database.protocol().sessions().open(*db, {id, "owner", "host", "program", 1, 1min},
+                                                    support::soon());
                 const protocol::grant_request one{
                     .name = "api",
                     .session = id,

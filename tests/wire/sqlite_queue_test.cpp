@@ -83,7 +83,8 @@ public:
           protocol_{database.protocol()},
           queue_{database.queue()},
           db_{database.connect()} {
-        protocol_.open_session(*db_, {session_id{7}, "owner", "host", "program", 1, 60s}, soon());
+        protocol_.sessions().open(*db_, {session_id{7}, "owner", "host", "program", 1, 60s},
+                                  soon());
         for (std::int64_t id = 70; id <= 70 + in_line; ++id) {
             queue_.enqueue(*db_, {"job", session_id{7}, grant_id{id}, "", "", std::nullopt},
                            soon());

@@ -382,8 +382,8 @@ namespace {
 
 /// Leaves what a crashed process of this owner leaves: a live session without heartbeats.
 void leave_behind(support::lock_database& database, const std::string& owner, std::int64_t id) {
-    database.protocol().open_session(*database.connect(),
-                                     {session_id{id}, owner, "host", "program", 1, 60s}, soon());
+    database.protocol().sessions().open(*database.connect(),
+                                        {session_id{id}, owner, "host", "program", 1, 60s}, soon());
 }
 
 }  // namespace

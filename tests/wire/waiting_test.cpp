@@ -114,8 +114,8 @@ TEST_CASE("no acquire overtakes the queue, except a barging one") {
         const auto& protocol = database.protocol();
         const auto& queue = database.queue();
         const auto db = database.connect();
-        protocol.open_session(*db, {session_id{7}, "owner", "host", "program", 1, 60s},
-                              support::soon());
+        protocol.sessions().open(*db, {session_id{7}, "owner", "host", "program", 1, 60s},
+                                 support::soon());
         queue.enqueue(*db, {"job", session_id{7}, grant_id{70}, "", "", std::nullopt},
                       support::soon());
         CHECK_FALSE(locks.try_acquire("job"));
@@ -189,13 +189,13 @@ TEST_CASE("every end of a lease wakes the first waiter at once") {
         SUBCASE("the death of its holder") {
             const auto& protocol = database.protocol();
             const auto db = database.connect();
-            protocol.open_session(*db, {session_id{7}, "owner", "host", "program", 1, 60s},
-                                  support::soon());
+            protocol.sessions().open(*db, {session_id{7}, "owner", "host", "program", 1, 60s},
+                                     support::soon());
             REQUIRE(protocol
                         .acquire(*db, {"job", session_id{7}, grant_id{70}, "", "", std::nullopt},
                                  support::soon())
                         .what == protocol::attempt::outcome::granted);
-            REQUIRE(protocol.extend_session(*db, session_id{7}, 1s, support::soon()));
+            REQUIRE(protocol.sessions().extend(*db, session_id{7}, 1s, support::soon()));
             const auto start = steady::now();
             auto waiting = wait();
             waiting.get();
@@ -393,9 +393,9 @@ TEST_CASE("control: without that check the waiter is not served") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
-        protocol.set_up(*db, 20s, support::soon());
-        protocol.open_session(*db, {session_id{7}, "owner", "host", "program", 1, 60s},
-                              support::soon());
+        protocol.sessions().set_up(*db, 20s, support::soon());
+        protocol.sessions().open(*db, {session_id{7}, "owner", "host", "program", 1, 60s},
+                                 support::soon());
         REQUIRE(protocol
                     .acquire(*db, {"job", session_id{7}, grant_id{70}, "", "", std::nullopt},
                              support::soon())
@@ -1054,8 +1054,8 @@ TEST_CASE("a cancelled queue entry that is deleted a moment later makes no deadl
         const auto& protocol = database.protocol();
         const auto& queue = database.queue();
         const auto db = database.connect();
-        protocol.open_session(*db, {session_id{1}, "owner", "host", "program", 1, 60s},
-                              support::soon());
+        protocol.sessions().open(*db, {session_id{1}, "owner", "host", "program", 1, 60s},
+                                 support::soon());
         interception network;
         client locks{network.wrap(database.source()), database.options({.poll_interval = 10s})};
         auto held = locks.acquire("ours");

@@ -18,7 +18,7 @@ constexpr auto connect_timeout = 5s;
 overview_connection::overview_connection(const database& in)
     : in_{in},
       statements_{in.source.speaks(), sql::statement_options{.tables = in.source.tables()}},
-      protocol_{protocol::make_lease_protocol(statements_)} {}
+      protocol_{protocol::make_session_protocol(statements_)} {}
 
 template <typename Action>
 auto overview_connection::run(Action action) {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "cli/database.hpp"
-#include "lock/protocol/lease/lease_protocol.hpp"
+#include "lock/protocol/session/session_protocol.hpp"
 #include "view/overview.hpp"
 
 #include <cstdint>
@@ -29,7 +29,7 @@ private:
 
     const database& in_;
     const sql::statement_set statements_;
-    const std::unique_ptr<const protocol::lease_protocol> protocol_;
+    const std::unique_ptr<const protocol::session_protocol> protocol_;
     std::unique_ptr<sql::connection> db_{};
 };
 

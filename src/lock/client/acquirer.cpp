@@ -401,9 +401,8 @@ std::optional<protocol::attempt> acquirer::find_lost_attempt(acquisition& call, 
                                                              sql::deadline until) {
     call.looks_before = call.ours->news().looks;
     for (const auto& lost : call.unknown) {
-        const auto token =
-            context_.holds(call.kind())
-                .find_grant(db, call.name.str(), call.ours->id(), lost.grant_id, until);
+        const auto token = context_.holds.find_grant(call.kind(), db, call.name.str(),
+                                                     call.ours->id(), lost.grant_id, until);
         if (!token) continue;
         call.grant_id = lost.grant_id;
         call.sent = lost.sent;  // its deadline counts from its own sending
@@ -425,8 +424,8 @@ std::optional<protocol::attempt> acquirer::probe(acquisition& call, sql::connect
 }
 
 protocol::attempt acquirer::send(acquisition& call, sql::connection& db, sql::deadline until) {
-    auto found = *call.send_as_new(
-        [&] { return context_.holds(call.kind()).acquire(db, call.request(), until); });
+    auto found =
+        *call.send_as_new([&] { return context_.holds.acquire(db, call.request(), until); });
     if (found.what == outcome::held && found.seen.holder_expired) {
         // The session is ended first, in its own commit; only then may the lease row change (I3).
         end_expired(db, found.seen.session, until);
@@ -435,7 +434,7 @@ protocol::attempt acquirer::send(acquisition& call, sql::connection& db, sql::de
     // Faster clients win once or twice; then check the floor: without it nothing is ever granted.
     if (found.what == outcome::contested && call.kind() == hold_kind::lease &&
         call.contention.made() >= 2) {
-        context_.leases.require_token_floor(db, until);
+        context_.sessions.require_token_floor(db, until);
     }
     return found;
 }
@@ -458,7 +457,7 @@ bool acquirer::may_fit(acquisition& call, const waiters::taken_back& seen, std::
 }
 
 void acquirer::end_expired(sql::connection& db, session_id session, sql::deadline until) {
-    if (context_.leases.end_expired_session(db, session, until)) waiting_.session_ended(session);
+    if (context_.sessions.end_expired(db, session, until)) waiting_.session_ended(session);
 }
 
 /// Counts a grant that came too late to be returned.
@@ -492,8 +491,8 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const protocol::attem
     }
     made->withheld = call.withheld;
     const auto find = [&](sql::connection& db, sql::deadline until) {
-        return context_.holds(call.kind())
-            .find_grant(db, call.name.str(), call.ours->id(), call.grant_id, until)
+        return context_.holds
+            .find_grant(call.kind(), db, call.name.str(), call.ours->id(), call.grant_id, until)
             .has_value();
     };
     if (was_ended(call, find)) {

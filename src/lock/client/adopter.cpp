@@ -89,7 +89,7 @@ std::shared_ptr<grant> adopter::adopt_once(const lease_offer& offer, attempt& mi
             context_.notify_holder(db, offer.session, until);
             return make_grant(offer, mine, *row, sent);
         }
-        if (context_.leases.state_of(db, to.id(), until).live) return nullptr;
+        if (context_.sessions.state_of(db, to.id(), until).live) return nullptr;
         sessions_.lose(*mine.ours, sessions_.why_over(to, db, until));
     }
 }

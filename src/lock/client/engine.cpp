@@ -238,7 +238,7 @@ bool engine::end_own_session(session& ours, waiting_threads::leftovers& rest, sq
         if (alone) {
             rest.names = context_.queues.leave(db, ours.id(), rest.names, until);
         } else {
-            context_.leases.end_session(db, ours.id(), until);
+            context_.sessions.end(db, ours.id(), until);
         }
     } catch (const std::exception& failure) {
         done.message =

@@ -189,7 +189,7 @@ protocol::multi_attempt acquirer::attempt_all(multi_acquisition& all, sql::conne
     auto made = take_all(all, false, db, until);
     // Faster clients win once or twice; then check the floor, as for one lease.
     if (made.what == outcome::contested && call.contention.made() >= 2) {
-        context_.leases.require_token_floor(db, until);
+        context_.sessions.require_token_floor(db, until);
     }
     return made;
 }
@@ -491,7 +491,7 @@ std::optional<protocol::multi_attempt> acquirer::take_turn(multi_acquisition& al
             if (auto found = find_all(all, db, until)) return std::move(*found);
         }
         if (taken.what == outcome::contested && ++all.contested_turns > 2) {
-            context_.leases.require_token_floor(db, until);
+            context_.sessions.require_token_floor(db, until);
         }
         return taken;
     };

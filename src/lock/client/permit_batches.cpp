@@ -92,9 +92,8 @@ void permit_batches::send_releases(std::span<releases::item* const> asked) {
     const auto db = connections_.take(until);
     std::vector<bool> ended;
     if (alike.size() == 1) {
-        ended = {context_.semaphores
-                     .release(*db, name, session, hold.grant_id, {.permits = hold.permits}, until)
-                     .freed};
+        ended = {
+            context_.semaphores.release(*db, name, session, hold.grant_id, hold.permits, until)};
     } else {
         std::vector<protocol::own_hold> holds;
         for (const auto* each : alike) holds.push_back(each->call.hold);

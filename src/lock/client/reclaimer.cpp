@@ -101,7 +101,7 @@ std::shared_ptr<grant> reclaimer::adopt(session& ours, const protocol::session_l
     // Read again, now that the grant is unknown here: another thread may have released it between
     // the read and that check.
     const auto kind = row.permits > 0 ? protocol::hold_kind::permits : protocol::hold_kind::lease;
-    if (!context_.holds(kind).find_grant(db, row.name, ours.id(), row.grant_id, until)) {
+    if (!context_.holds.find_grant(kind, db, row.name, ours.id(), row.grant_id, until)) {
         return nullptr;
     }
     std::optional<microseconds> left;

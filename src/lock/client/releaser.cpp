@@ -435,15 +435,15 @@ protocol::release_outcome releaser::send_alone(grant& held, bool contended,
     protocol::release_outcome released{true, heir != nullptr ? hand_over_to(*db, held, *heir, until)
                                                              : hand_over_to_next(*db, held, until)};
     if (!released.next) {
-        released = context_.holds(held.kind())
-                       .release(*db, held.name, held.session_id, held.grant_id,
-                                {.contended = contended, .permits = held.permits}, until);
+        released =
+            context_.holds.release(held.kind(), *db, held.name, held.session_id, held.grant_id,
+                                   {.contended = contended, .permits = held.permits}, until);
     }
     auto freed = held.kind();
     if (!released.freed && held.perhaps_lowered) {
         freed = protocol::other_than(freed);
-        released = context_.holds(freed).release(*db, held.name, held.session_id, held.grant_id, {},
-                                                 until);
+        released = context_.holds.release(freed, *db, held.name, held.session_id, held.grant_id, {},
+                                          until);
     }
     if (released.freed) waiting_.after_release(*db, freed, held.name, released, until);
     return released;

@@ -123,7 +123,7 @@ waiters::taken_back client_waiters::take_back(sql::connection& db, const std::st
     if (!done.found.can_be_taken_back()) return done;
     const auto end = [&](session_id id) {
         ended.reserve(ended.size() + 1);  // so that one that has ended is not forgotten
-        if (!context.leases.end_expired_session(db, id, until)) return false;
+        if (!context.sessions.end_expired(db, id, until)) return false;
         ended.push_back(id);
         return done.any = true;
     };

@@ -105,9 +105,8 @@ void entry_canceller::answer(const std::shared_ptr<waiter>& which, bool deleted)
         if (deleted) verifier_.trust().missed();
     } else if (!deleted) {
         const nanoseconds sent = parts_.context.now();
-        const auto granted =
-            parts_.context.holds(which->kind())
-                .served(*link_, which->name, which->ours->id(), which->grant_id, link_.soon());
+        const auto granted = parts_.context.holds.served(
+            which->kind(), *link_, which->name, which->ours->id(), which->grant_id, link_.soon());
         if (granted) {
             verifier_.trust().missed();
             return registry.serve(*which, {granted->token, sent, granted->deadline_us});
@@ -139,8 +138,8 @@ bool entry_canceller::hand_over(hold_kind kind, const std::string& name, session
                                 grant_id grant_id) {
     protocol::release_outcome done;
     link_.write([&](sql::deadline until) {
-        done = parts_.context.holds(kind).release(*link_, name, session, grant_id,
-                                                  {.contended = true}, until);
+        done = parts_.context.holds.release(kind, *link_, name, session, grant_id,
+                                            {.contended = true}, until);
     });
     if (done.freed) parts_.owner.after_release(*link_, kind, name, done, link_.soon());
     return done.freed;

@@ -199,7 +199,7 @@ void entry_poller::look_at_holders(const std::string& name) {
 void entry_poller::end_holder(const protocol::queue_entry& entry) {
     const bool done = link_.write([&](sql::deadline until) {
         const auto holder = entry.holder_session;
-        if (parts_.context.leases.end_expired_session(*link_, holder, until)) {
+        if (parts_.context.sessions.end_expired(*link_, holder, until)) {
             parts_.tasks.session_ended(holder);
         }
     });

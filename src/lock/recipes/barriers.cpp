@@ -103,7 +103,7 @@ std::optional<round_state> barriers::look_and_sweep(const party_id& of, sql::con
     if (!seen || seen->parties.empty() || !seen->round.suffers_from_losses()) return seen;
     for (const auto& each : seen->parties) {
         if (each.holder != protocol::round_party::fate::expired) continue;
-        if (context_.leases.end_expired_session(db, each.session, until)) {
+        if (context_.sessions.end_expired(db, each.session, until)) {
             waiting_.session_ended(each.session);
         }
     }

@@ -113,7 +113,7 @@ std::unique_ptr<sql::connection> client_connections::connect(sql::deadline until
     if (context_.traits().notifies && db->keeps_session_state()) {
         db = std::make_unique<watched_connection>(std::move(db), context_, abandoned_, until);
     }
-    context_.leases.set_up(*db, context_.options.statement_timeout, until);
+    context_.sessions.set_up(*db, context_.options.statement_timeout, until);
     require_few_abandoned(*db, most, until);
     // A heartbeat must not wait for another user's row lock.
     if (context_.shares_connection()) sql::set_short_lock_timeout(*db, until);

@@ -5,6 +5,7 @@
 #include "base/fork_guard.hpp"
 #include "base/identity.hpp"
 #include "base/loss_notifier.hpp"
+#include "lock/protocol/hold/hold_protocol.hpp"
 #include "lock/protocol/lease/lease_protocol.hpp"
 #include "lock/protocol/multi/multi_protocol.hpp"
 #include "lock/protocol/queue/queue_protocol.hpp"
@@ -49,24 +50,22 @@ public:
 private:
     const std::unique_ptr<const protocol::lease_protocol> lease_protocol_;
     const std::unique_ptr<const protocol::queue_protocol> queue_protocol_;
-    const std::unique_ptr<const protocol::hold_protocol> lease_holds_;
     const std::unique_ptr<const protocol::multi_protocol> multi_protocol_;
     const std::unique_ptr<const protocol::semaphore_protocol> semaphore_protocol_;
 
 public:
+    const protocol::session_protocol& sessions;
     const protocol::lease_protocol& leases;
     const protocol::queue_protocol& queues;
     const protocol::multi_protocol& several;
     const protocol::semaphore_protocol& semaphores;
+    const protocol::hold_protocol holds;
     link_timing link;
     metrics::measurements measured;
     retained_leases retained;
     /// The engine that grants refer to.
     std::weak_ptr<engine> owner{};
 
-    [[nodiscard]] const protocol::hold_protocol& holds(protocol::hold_kind kind) const noexcept {
-        return kind == protocol::hold_kind::permits ? semaphores : *lease_holds_;
-    }
     [[nodiscard]] nanoseconds now() const noexcept { return clock.now(); }
     [[nodiscard]] sql::dialect speaks() const noexcept { return source.speaks(); }
     [[nodiscard]] const sql::database_traits& traits() const noexcept {

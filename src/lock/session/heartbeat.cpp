@@ -117,7 +117,7 @@ heartbeat::beaten heartbeat::send(session& ours, sql::connection& db, sql::deadl
         sessions_.lose(ours, loss_reason::trust_window_passed);
         return beaten::again;
     }
-    if (!context_.leases.heartbeat(db, ours.id(), ours.news().revision, until)) {
+    if (!context_.sessions.heartbeat(db, ours.id(), ours.news().revision, until)) {
         return after_refusal(ours, db, until);
     }
     const nanoseconds answered = context_.now();
@@ -140,7 +140,7 @@ heartbeat::beaten heartbeat::send(session& ours, sql::connection& db, sql::deadl
 heartbeat::beaten heartbeat::after_refusal(session& ours, sql::connection& db,
                                            sql::deadline until) {
     ++ours.news().looks;
-    const auto state = context_.leases.state_of(db, ours.id(), until);
+    const auto state = context_.sessions.state_of(db, ours.id(), until);
     if (!state.live) {
         sessions_.lose(ours, sessions_.why_over(ours, db, until));
         return beaten::again;
@@ -178,7 +178,7 @@ std::vector<session_id> heartbeat::end_lost_sessions(sql::deadline until) {
     std::vector<session_id> ended;
     while (const auto id = sessions_.lost().due(context_.now())) {
         ended.reserve(ended.size() + 1);
-        context_.leases.end_session(connection(until), *id, until);
+        context_.sessions.end(connection(until), *id, until);
         ended.push_back(*id);
         sessions_.lost().ended(*id);
     }

@@ -198,7 +198,7 @@ void reconciler::raise_floor_past_lost(sql::connection& db, sql::deadline until)
     while (!lost_.empty()) {
         const grant& lost = *lost_.back();
         const auto seen = context_.leases.probe(db, lost.name, lost.session_id, until);
-        if (seen.token < lost.row_token) context_.leases.lift_floor(db, lost.row_token, until);
+        if (seen.token < lost.row_token) context_.sessions.lift_floor(db, lost.row_token, until);
         lost_.pop_back();
     }
 }
@@ -304,7 +304,7 @@ void reconciler::release_orphan(session& ours, const held_row& row, sql::connect
     const auto& name = row.hold.name;
     const auto grant_id = row.hold.grant_id;
     const auto done =
-        context_.holds(row.kind).release(db, name, ours.id(), grant_id, {.contended = true}, until);
+        context_.holds.release(row.kind, db, name, ours.id(), grant_id, {.contended = true}, until);
     if (!done.freed) return;
     waiting_.after_release(db, row.kind, name, done, until);
     context_.report({.kind = event_kind::resolved,
@@ -369,7 +369,6 @@ void reconciler::fail_waiters(const sql::connection& db, hold_kind kind, std::st
 
 void reconciler::resolve(session& ours, const unresolved_grant& unknown, sql::connection& db,
                          sql::deadline until) {
-    const auto& holds = context_.holds(unknown.kind);
     // Read before the release is sent: the release does not resolve a row created later.
     const nanoseconds sent = context_.now();
     // The queue entry first: once it is gone it cannot become a grant.
@@ -380,14 +379,14 @@ void reconciler::resolve(session& ours, const unresolved_grant& unknown, sql::co
         done.freed = context_.semaphores.end_upgrade(db, unknown.name, unknown.grant_id,
                                                      std::nullopt, until);
     } else if (!cancelled) {
-        done = holds.release(db, unknown.name, ours.id(), unknown.grant_id, {.contended = true},
-                             until);
+        done = context_.holds.release(unknown.kind, db, unknown.name, ours.id(), unknown.grant_id,
+                                      {.contended = true}, until);
     }
     auto freed = unknown.kind;
     if (!done.freed && unknown.holder && unknown.holder->perhaps_lowered) {
         freed = protocol::other_than(unknown.kind);
-        done = context_.holds(freed).release(db, unknown.name, ours.id(), unknown.grant_id,
-                                             {.contended = true}, until);
+        done = context_.holds.release(freed, db, unknown.name, ours.id(), unknown.grant_id,
+                                      {.contended = true}, until);
     }
     if (done.freed) waiting_.after_release(db, freed, unknown.name, done, until);
     if (cancelled) waiting_.freed(unknown.kind, unknown.name);

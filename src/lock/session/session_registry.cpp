@@ -68,7 +68,7 @@ std::shared_ptr<session> session_registry::open(sql::connection& db, sql::deadli
                                     .ttl = options.ttl,
                                     .wake = endpoint.address};
     const nanoseconds sent = context_.now();
-    auto server = context_.leases.open_session(db, row, until);
+    auto server = context_.sessions.open(db, row, until);
     context_.link.note_round_trip(context_.now() - sent);
     auto opened = std::make_shared<session>(row.id, std::move(server), std::move(endpoint),
                                             sent + options.ttl - options.margin, sent);
@@ -130,7 +130,7 @@ void session_registry::lose(session& ours, loss_reason why) noexcept {
 void session_registry::require_same_server(sql::connection& db, sql::deadline until) {
     const auto ours = current();
     if (!ours || ours->server().empty()) return;
-    const auto server = context_.leases.server_of(db, until);
+    const auto server = context_.sessions.server_of(db, until);
     if (!server) throw protocol::leads_to_standby();
     if (!ours->lives_elsewhere(server)) return;
     lose(*ours, loss_reason::server_changed);
@@ -148,7 +148,7 @@ loss_reason session_registry::why_over(const session& ours, sql::connection& db,
                                        sql::deadline until) const noexcept {
     try {
         if (!ours.server().empty() &&
-            ours.lives_elsewhere(context_.leases.server_of_again(db, until))) {
+            ours.lives_elsewhere(context_.sessions.server_of_again(db, until))) {
             return loss_reason::server_changed;
         }
     } catch (const std::exception&) {

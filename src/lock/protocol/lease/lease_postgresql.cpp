@@ -1,74 +1,16 @@
 #include "lock/protocol/lease/lease_dialects.hpp"
-#include "sql/connection_memory.hpp"
 #include "sql/run_statement.hpp"
-#include "sql/server_facts.hpp"
-#include <rowlock/error.hpp>
-
-#include <string>
 
 namespace rowlock::protocol {
 namespace {
 
-using std::chrono::milliseconds;
-
-/// Whether the server refused to identify itself: the functions are forbidden, or missing in a
-/// product that only speaks like PostgreSQL.
-bool does_not_tell(const sql::connection& db, const error& failure) {
-    return db.alive() && !failure.retryable() && failure.kind() != errc::read_only;
-}
-
-/// Reads the answer of `server_identity` and the like.
-std::optional<std::string> announced_by(const sql::result& row) {
-    if (row.empty() || row.is_null(0, 0)) return std::nullopt;
-    return std::string{row.text(0, 0)};
-}
-
-/// Opens a session and meets its server in one statement, and commits a release asynchronously
-/// where a crash of the server would be noticed.
-class postgresql_lease_protocol final : public common_lease_protocol {
+/// Commits a release asynchronously where a crash of the server would be noticed.
+class postgresql_lease_protocol final : public lease_protocol {
 public:
     explicit postgresql_lease_protocol(const sql::statement_set& statements)
-        : common_lease_protocol{statements},
-          statements_{statements},
-          lease_table_{statements.qualified("rowlock_lock")},
-          session_setup_{statements("session_setup")},
-          session_setup_only_{statements("session_setup_only")},
-          server_identity_{statements("server_identity")},
-          server_timeline_{statements("server_timeline")},
+        : lease_protocol{statements},
           acquire_{statements("acquire")},
           release_asynchronously_{statements("release_asynchronously")} {}
-
-    void set_up(sql::connection& db, milliseconds statement_timeout,
-                sql::deadline until) const override {
-        if (!db.keeps_session_state()) return;
-        try {
-            sql::memory_of(db).server = set_by(session_setup_, db, statement_timeout, until);
-        } catch (const error& failure) {
-            if (!does_not_tell(db, failure)) throw;
-            set_by(session_setup_only_, db, statement_timeout, until);
-        }
-    }
-
-    [[nodiscard]] std::optional<std::string> server_of_again(sql::connection& db,
-                                                             sql::deadline until) const override {
-        return sql::memory_of(db).server = ask_server(db, until);
-    }
-
-    std::string open_session(sql::connection& db, const session_row& row,
-                             sql::deadline until) const override {
-        // Checked before the insertion: a standby promoted in between would accept the session as
-        // one of no particular server, and not raise the floor.
-        const auto server = server_of(db, until);
-        if (!server) throw leads_to_standby();
-        for (int made = 0; made < 2; ++made) {
-            if (changed_one(run(db, open_session_, until, row.id, row.owner, row.host, row.pid,
-                                row.program, row.ttl.count(), row.wake.number, row.wake.secret,
-                                row.wake.mailbox, *server))) {
-                return *server;
-            }
-        }
-        throw no_token_floor();
-    }
 
     attempt acquire(sql::connection& db, const grant_request& request,
                     sql::deadline until) const override {
@@ -76,37 +18,11 @@ public:
     }
 
 private:
-    /// Returns what the server says it is.
-    std::optional<std::string> set_by(const sql::statement& what, sql::connection& db,
-                                      milliseconds statement_timeout, sql::deadline until) const {
-        const auto timeout = std::to_string(statement_timeout.count());
-        const auto row = run(db, what, until, timeout, timeout, lease_table_);
-        if (lease_table_ == statements_.options().tables.prefix + "lock" && !row.is_null(0, 1)) {
-            statements_.found_in().set(row.text(0, 1));
-        }
-        return announced_by(row);
-    }
-
-    std::optional<std::string> ask_server(sql::connection& db, sql::deadline until) const {
-        for (const auto* question : {&server_identity_, &server_timeline_}) {
-            try {
-                return announced_by(run(db, *question, until));
-            } catch (const error& failure) {
-                if (!does_not_tell(db, failure)) throw;
-            }
-        }
-        return "";
-    }
-
     [[nodiscard]] const sql::statement& release_on(const sql::connection& db) const override {
-        return db.keeps_session_state() ? release_asynchronously_
-                                        : common_lease_protocol::release_on(db);
+        return db.keeps_session_state() ? release_asynchronously_ : lease_protocol::release_on(db);
     }
 
-    const sql::statement_set statements_;
-    const std::string lease_table_;
-    const sql::statement session_setup_, session_setup_only_, server_identity_, server_timeline_,
-        acquire_, release_asynchronously_;
+    const sql::statement acquire_, release_asynchronously_;
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lock/wakeup/hint.hpp"
+#include "lock/protocol/session/session_protocol.hpp"
 #include "sql/statements.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/error.hpp>
@@ -18,17 +18,9 @@
 #include <string_view>
 #include <vector>
 
-/// The transitions of sessions and leases, each one conditional statement or one short transaction
-/// on a connection given by the caller. No state, no retries, no clocks: those are the client's.
+/// The transitions of leases, each one conditional statement or one short transaction on a
+/// connection given by the caller. No state, no retries, no clocks: those are the client's.
 namespace rowlock::protocol {
-
-struct session_row {
-    session_id id;
-    std::string owner, host, program;
-    std::int64_t pid;
-    std::chrono::microseconds ttl;
-    wakeup::wake_address wake{};
-};
 
 /// What keeps permits. The numbers are those of the column `kind`.
 enum class counter_kind : std::int64_t {
@@ -52,6 +44,19 @@ struct wanted_permits {
     /// How much room it needs.
     [[nodiscard]] std::int64_t weight() const noexcept { return count > 0 ? count : all_of_a_lock; }
 };
+
+/// What a grant is of.
+enum class hold_kind : unsigned char {
+    lease,    ///< of a name that one client has at a time
+    permits,  ///< some of a semaphore's permits
+};
+
+[[nodiscard]] constexpr hold_kind other_than(hold_kind kind) noexcept {
+    return kind == hold_kind::lease ? hold_kind::permits : hold_kind::lease;
+}
+[[nodiscard]] inline hold_kind kind_of(const wanted_permits& wanted) noexcept {
+    return wanted.is_part() ? hold_kind::permits : hold_kind::lease;
+}
 
 struct grant_request {
     std::string_view name;
@@ -117,9 +122,6 @@ struct lease_glance {
 /// The name is a semaphore's, of which nobody can hold all.
 [[nodiscard]] error name_of_semaphore(std::string_view name);
 
-/// The token floor is missing: nothing can be granted.
-[[nodiscard]] error no_token_floor();
-
 /// Whether a statement that inserts one row, and commits by itself, failed because another client
 /// inserts the same row. Either the row exists (errc::unique_violation), or both clients waited for
 /// a third that deletes it or rolls its own insertion back: InnoDB then gives both a shared lock,
@@ -132,9 +134,6 @@ struct lease_glance {
 /// @param restore the statement restore_lease
 void restore_row(sql::connection& db, const sql::statement& restore, std::string_view name,
                  sql::deadline until);
-
-/// The connection leads to a standby: nothing can be written, and its data may be old.
-[[nodiscard]] error leads_to_standby();
 
 struct attempt {
     enum class outcome {
@@ -166,11 +165,6 @@ struct session_lease {
     std::optional<rowlock::release_request> asked{};
     rowlock::grant_id upgrade{};     ///< of a counted hold: it has all of the lock by this grant
     std::int64_t upgrade_token = 0;  ///< of that
-};
-
-struct session_state {
-    bool live;
-    std::int64_t revision;
 };
 
 /// The thread that holds a lease which its client may keep after the release.
@@ -243,172 +237,144 @@ struct requested_release {
     std::chrono::microseconds left;  ///< until the lease ends at the latest
 };
 
-/// The notification to a session whose rows were changed.
-struct change_to_tell {
-    wakeup::wake_address to{};
-    std::int64_t revision = 0;
-};
-
-/// One implementation a dialect (make_lease_protocol). Thread-safe.
+/// Dialects differ in how a lease is acquired. Thread-safe.
 class lease_protocol {
 public:
     virtual ~lease_protocol() = default;
     lease_protocol(const lease_protocol&) = delete;
     lease_protocol& operator=(const lease_protocol&) = delete;
 
-    /// Prepares a connection of our own, and learns which server it leads to. Up to five round
-    /// trips, once per connection.
-    virtual void set_up(sql::connection& db, std::chrono::milliseconds statement_timeout,
-                        sql::deadline until) const = 0;
-
-    /// Identifies the server the connection leads to: it changes with a promotion, not with a
-    /// restart. PostgreSQL: the cluster's number and its timeline. MySQL: server_uuid and
-    /// server_id. MariaDB: server_uid, where it has one, and server_id. Galera: the cluster's.
-    /// Empty if the server does not report one, as SQLite; nullopt on a standby of PostgreSQL. No
-    /// round trip after set_up(), except behind a transaction pooler and on a standby.
-    [[nodiscard]] virtual std::optional<std::string> server_of(sql::connection& db,
-                                                               sql::deadline until) const = 0;
-    /// Queries it again, in case the connection was rerouted without our knowledge.
-    [[nodiscard]] virtual std::optional<std::string> server_of_again(sql::connection& db,
-                                                                     sql::deadline until) const = 0;
-
-    /// Opens a session that lives on this server alone, and returns server_of(). Raises the token
-    /// floor if the floor was that of another server.
-    virtual std::string open_session(sql::connection& db, const session_row& row,
-                                     sql::deadline until) const = 0;
-    /// Returns false if the session is dead or its revision moved: state_of() tells which.
-    virtual bool heartbeat(sql::connection& db, session_id session, std::int64_t revision,
-                           sql::deadline until) const = 0;
-    virtual session_state state_of(sql::connection& db, session_id session,
-                                   sql::deadline until) const = 0;
-    virtual bool end_expired_session(sql::connection& db, session_id session,
-                                     sql::deadline until) const = 0;
-    virtual void end_session(sql::connection& db, session_id session,
-                             sql::deadline until) const = 0;
-    virtual void delete_session(sql::connection& db, session_id session,
-                                sql::deadline until) const = 0;
-    /// Sets a session's time to live, counted from now. Returns false if the session is dead.
-    virtual bool extend_session(sql::connection& db, session_id session,
-                                std::chrono::microseconds ttl, sql::deadline until) const = 0;
-
     /// One round trip on PostgreSQL, and on SQLite a probe more if the lease is held; on MySQL a
     /// probe and, if that finds it free, a compare-and-set.
     /// @throws error errc::invalid_options for the name of a semaphore
     virtual attempt acquire(sql::connection& db, const grant_request& request,
                             sql::deadline until) const = 0;
-    virtual lease_probe probe(sql::connection& db, std::string_view name, session_id session,
-                              sql::deadline until) const = 0;
+    lease_probe probe(sql::connection& db, std::string_view name, session_id session,
+                      sql::deadline until) const;
     /// One round trip, cheaper than that of probe().
-    virtual lease_glance glance(sql::connection& db, std::string_view name,
-                                sql::deadline until) const = 0;
+    lease_glance glance(sql::connection& db, std::string_view name, sql::deadline until) const;
     /// Returns false if the row is not, or no longer, this grant.
-    virtual bool release(sql::connection& db, std::string_view name, session_id session,
-                         grant_id grant_id, sql::deadline until) const = 0;
+    bool release(sql::connection& db, std::string_view name, session_id session, grant_id grant_id,
+                 sql::deadline until) const;
     /// Keeps a grant for its client beyond a release, with the tokens up to `last_of`. Returns
     /// false if another client waits for it or asks for its release, or it is over: release it.
     /// After a lost reply release it, too. One round trip.
-    [[nodiscard]] virtual bool retain(sql::connection& db, const grant_to_retain& which,
-                                      sql::deadline until) const = 0;
+    [[nodiscard]] bool retain(sql::connection& db, const grant_to_retain& which,
+                              sql::deadline until) const;
     /// The opposite, while a thread holds the grant: its row names that thread again. `last_of` is
     /// the row's new token. Returns false if the row has another token or grant. One round trip; it
     /// waits for a transaction that has fenced the grant.
-    virtual bool end_retention(sql::connection& db, const grant_to_retain& which,
-                               const holding_thread& by, sql::deadline until) const = 0;
+    bool end_retention(sql::connection& db, const grant_to_retain& which, const holding_thread& by,
+                       sql::deadline until) const;
     /// The token of a grant whose reply was lost, made durable; two round trips.
-    virtual std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
-                                                   session_id session, grant_id grant_id,
-                                                   sql::deadline until) const = 0;
-    /// Ensures that no token up to this one is granted again: for a holder that finds its row
-    /// deleted, or its token lowered. One round trip.
-    virtual void lift_floor(sql::connection& db, std::int64_t token, sql::deadline until) const = 0;
-    /// Checks the floor, for a lease that is free and yet cannot be taken. One round trip.
-    /// @throws error no_token_floor()
-    virtual void require_token_floor(sql::connection& db, sql::deadline until) const = 0;
+    std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
+                                           session_id session, grant_id grant_id,
+                                           sql::deadline until) const;
     /// Makes grants of one session that were read, and may not be on disk yet, durable by one later
     /// commit. Returns for each whether it is still this grant. One round trip for one grant, n + 2
     /// for n.
-    virtual std::vector<bool> make_durable(sql::connection& db, session_id session,
-                                           std::span<const granted_name> grants,
-                                           sql::deadline until) const = 0;
+    std::vector<bool> make_durable(sql::connection& db, session_id session,
+                                   std::span<const granted_name> grants, sql::deadline until) const;
     /// As read: a caller relies on none of them before find_grant() or make_durable().
-    virtual std::vector<session_lease> leases_of(sql::connection& db, session_id session,
-                                                 sql::deadline until) const = 0;
+    std::vector<session_lease> leases_of(sql::connection& db, session_id session,
+                                         sql::deadline until) const;
     /// Returns true if a holder was evicted, false if the lease was free. A retry after a lost
     /// reply passes the same `whom` and leaves a newer holder alone. The lease is left free: the
     /// caller runs queue_protocol::serve afterwards.
-    virtual bool force_release(sql::connection& db, std::string_view name, victim& whom,
-                               sql::deadline until) const = 0;
+    bool force_release(sql::connection& db, std::string_view name, victim& whom,
+                       sql::deadline until) const;
     /// Like force_release(), if the grant with that token is still the holder.
-    virtual bool force_release_of(sql::connection& db, std::string_view name, std::int64_t token,
-                                  victim& whom, sql::deadline until) const = 0;
+    bool force_release_of(sql::connection& db, std::string_view name, std::int64_t token,
+                          victim& whom, sql::deadline until) const;
     /// Asks the grant `token` to end. Its row gets a deadline: the time at which the holder's
     /// session would expire without another heartbeat, or the time that the terms allow, if that is
     /// later. The holder, whose revision moves, finds that deadline; until then it keeps the lease.
     /// Returns nullopt if that grant does not hold the lease. Repeat it after a lost reply: a
     /// deadline only moves earlier.
-    virtual std::optional<requested_release> request_release(sql::connection& db,
-                                                             std::string_view name,
-                                                             std::int64_t token,
-                                                             const release_terms& terms,
-                                                             sql::deadline until) const = 0;
+    std::optional<requested_release> request_release(sql::connection& db, std::string_view name,
+                                                     std::int64_t token, const release_terms& terms,
+                                                     sql::deadline until) const;
 
-    /// Returns how to notify a session that its rows were changed; nullopt if it is gone or has no
-    /// address.
-    virtual std::optional<change_to_tell> change_of(sql::connection& db, session_id session,
-                                                    sql::deadline until) const = 0;
     /// Ends the owner's other sessions and moves their leases to `session`, past waiters, in one
     /// transaction. The queue entries of those sessions die with them. Returns the sessions that
     /// were ended: a lease that was being handed to one of them, or whose deadline has passed,
     /// reaches no waiter unless the caller looks (queue_protocol::queues_of_session, serve).
     /// Returns nullopt and changes nothing if `session` is over: it could hold none of them.
     /// @param also if not empty, called for each session once it is ended, in the transaction
-    virtual std::optional<std::vector<session_id>> reclaim(
-        sql::connection& db, std::string_view owner, session_id session,
-        const std::function<void(session_id)>& also, sql::deadline until) const = 0;
+    std::optional<std::vector<session_id>> reclaim(sql::connection& db, std::string_view owner,
+                                                   session_id session,
+                                                   const std::function<void(session_id)>& also,
+                                                   sql::deadline until) const;
 
     /// Moves an offered lease to `session`, as the grant `as`, if it is still that grant, the
     /// giver's session lives, and no client has asked for its release at once; the giver's revision
     /// moves. Nullopt if not: after a lost reply find_adopted() tells whether it was done before.
-    virtual std::optional<adopted_lease> adopt(sql::connection& db, const offered_lease& offer,
-                                               session_id session, rowlock::grant_id as,
-                                               sql::deadline until) const = 0;
+    std::optional<adopted_lease> adopt(sql::connection& db, const offered_lease& offer,
+                                       session_id session, rowlock::grant_id as,
+                                       sql::deadline until) const;
     /// The same of an earlier attempt, made durable.
-    virtual std::optional<adopted_lease> find_adopted(sql::connection& db, std::string_view name,
-                                                      session_id session, rowlock::grant_id as,
-                                                      sql::deadline until) const = 0;
+    std::optional<adopted_lease> find_adopted(sql::connection& db, std::string_view name,
+                                              session_id session, rowlock::grant_id as,
+                                              sql::deadline until) const;
     /// Sets the deadline of a lease that has one, and whose session nothing keeps alive, to so long
     /// from now, with a new token: a client that judged it over by the old deadline compares that.
     /// Never earlier than it was. Its session lives `slack` longer. Returns the token; nullopt if
     /// the grant is over, or another client has asked for its release. Repeat it after a lost
     /// reply: it is renewed again.
-    virtual std::optional<std::int64_t> renew(sql::connection& db, std::string_view name,
-                                              session_id session, rowlock::grant_id grant_id,
-                                              std::chrono::microseconds duration,
-                                              std::chrono::microseconds slack,
-                                              sql::deadline until) const = 0;
+    std::optional<std::int64_t> renew(sql::connection& db, std::string_view name,
+                                      session_id session, rowlock::grant_id grant_id,
+                                      std::chrono::microseconds duration,
+                                      std::chrono::microseconds slack, sql::deadline until) const;
 
     /// Sets the deadline of a lease that has one to so long from now, never earlier, and raises its
     /// row's token: who judged it over by the old deadline compares that. Five round trips. After a
     /// lost reply: repeat it with the same tokens.
     /// @param revision of the session's rows, as the holder knows it
-    [[nodiscard]] virtual extension extend(sql::connection& db, const grant_to_extend& which,
-                                           std::chrono::microseconds by, std::int64_t revision,
-                                           sql::deadline until) const = 0;
+    [[nodiscard]] extension extend(sql::connection& db, const grant_to_extend& which,
+                                   std::chrono::microseconds by, std::int64_t revision,
+                                   sql::deadline until) const;
 
-    virtual std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
-                                              sql::deadline until) const = 0;
-    virtual std::vector<lease_info> list(sql::connection& db, std::string_view prefix,
-                                         const page& page, sql::deadline until) const = 0;
-    virtual std::vector<waiter_info> queue(sql::connection& db, std::string_view name,
-                                           sql::deadline until) const = 0;
+    std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
+                                      sql::deadline until) const;
+    std::vector<lease_info> list(sql::connection& db, std::string_view prefix, const page& page,
+                                 sql::deadline until) const;
+    std::vector<waiter_info> queue(sql::connection& db, std::string_view name,
+                                   sql::deadline until) const;
 
     /// Asks a client that may not be reached by a message to retain this grant no further: its next
     /// retain() returns false. Changes nothing else of the lease. One round trip.
-    virtual void withdraw_retention(sql::connection& db, std::string_view name, session_id session,
-                                    grant_id grant_id, sql::deadline until) const = 0;
+    void withdraw_retention(sql::connection& db, std::string_view name, session_id session,
+                            grant_id grant_id, sql::deadline until) const;
+
+    /// The sessions that leases live by.
+    [[nodiscard]] const session_protocol& sessions() const noexcept { return *sessions_; }
 
 protected:
-    lease_protocol() = default;
+    explicit lease_protocol(const sql::statement_set& statements);
+
+    /// Grants the lease by the statement `acquire`.
+    [[nodiscard]] attempt acquire_by(const sql::statement& acquire, sql::connection& db,
+                                     const grant_request& request, sql::deadline until) const;
+    /// The statement that release() runs.
+    [[nodiscard]] virtual const sql::statement& release_on(const sql::connection& db) const;
+    /// Whether the lease survives a server crash as it was seen. False if it has changed since.
+    [[nodiscard]] virtual bool is_durable(sql::connection& db, std::string_view name,
+                                          const lease_probe& seen, sql::deadline until) const;
+
+private:
+    [[nodiscard]] std::optional<adopted_lease> read_adopted(sql::connection& db,
+                                                            std::string_view name,
+                                                            session_id session,
+                                                            rowlock::grant_id as,
+                                                            sql::deadline until) const;
+    bool evict(sql::connection& db, std::string_view name, const lease_probe& seen,
+               std::string_view by, sql::deadline until) const;
+
+    const std::unique_ptr<const session_protocol> sessions_;
+    const sql::statement probe_, glance_, release_, retain_, end_retention_, find_grant_,
+        confirm_grant_, session_leases_, force_release_, lock_lease_, shorten_lease_,
+        lease_deadline_, reclaim_lease_, adopt_lease_, adopted_lease_, renew_lease_, extend_lease_,
+        inspect_, list_, queue_, withdraw_retention_;
 };
 
 /// The protocol of the dialect that `statements` are written in.

@@ -25,71 +25,9 @@ struct queue_parts {
 [[nodiscard]] std::unique_ptr<const queue_protocol> make_mysql_queue(const queue_parts& of);
 [[nodiscard]] std::unique_ptr<const queue_protocol> make_sqlite_queue(const queue_parts& of);
 
-/// The operations that are the same on every database, and those that only MySQL does otherwise:
-/// elsewhere what is read of a grant survives a crash of the server.
-class common_queue_protocol : public queue_protocol {
-public:
-    std::optional<lease_glance> enqueue(sql::connection& db, const grant_request& request,
-                                        sql::deadline until) const override;
-    queue_entries entries_of(sql::connection& db, session_id session,
-                             sql::deadline until) const override;
-    std::optional<queue_grant> served(sql::connection& db, std::string_view name,
-                                      session_id session, grant_id grant_id, sql::deadline until,
-                                      std::optional<std::int64_t> reported) const override;
-    std::vector<std::optional<queue_grant>> served(sql::connection& db, session_id session,
-                                                   std::span<const granted_name> entries,
-                                                   sql::deadline until) const override;
-    std::optional<queue_grant> read_served(sql::connection& db, std::string_view name,
-                                           session_id session, grant_id grant_id,
-                                           sql::deadline until) const override;
-    std::vector<served_row> served_of(sql::connection& db, session_id session,
-                                      std::span<const std::string> names,
-                                      sql::deadline until) const override;
-    std::vector<std::string> names_with_waiters(sql::connection& db,
-                                                std::span<const std::string> names,
-                                                sql::deadline until) const override;
-    [[nodiscard]] std::vector<queue_of_session> queues_of_session(
-        sql::connection& db, session_id session, sql::deadline until) const override;
-    void clear_sole(sql::connection& db, std::string_view name, std::int64_t token,
-                    session_id session, sql::deadline until) const override;
-    std::vector<deadlock_found> deadlocks(sql::connection& db, session_id session,
-                                          sql::deadline until) const override;
-    void notify_grantee(sql::connection& db, const handed_over& next,
-                        sql::deadline until) const noexcept override;
-    void recall(sql::connection& db, session_id session, grant_id grant_id,
-                sql::deadline until) const noexcept override;
-    void notify_session(sql::connection& db, session_id session,
-                        sql::deadline until) const noexcept override;
-
-protected:
-    explicit common_queue_protocol(const queue_parts& of);
-
-    /// The ticket of an upgrade: below those of all other waiters, and unique.
-    [[nodiscard]] virtual std::int64_t upgrade_ticket(grant_id grant_id) const {
-        return -static_cast<std::int64_t>(grant_id);
-    }
-    /// Wakes a session that was served through the database; `message` says so.
-    virtual void wake(sql::connection& db, const handed_over& next, std::string_view message,
-                      sql::deadline until) const = 0;
-    /// Sends a session `message` through the database, if that can notify.
-    virtual void notify(sql::connection& db, const wakeup::wake_address& to,
-                        std::string_view message, sql::deadline until) const = 0;
-
-    /// Puts back the row of a lock that the reaper has deleted and that has a waiter.
-    void restore_lease(sql::connection& db, std::string_view name, sql::deadline until) const;
-
-    const lease_protocol& leases_;
-    const bool by_datagram_;
-    const sql::statement held_leases_;
-
-private:
-    const sql::statement enqueue_, enqueue_upgrade_, entries_, served_, names_with_waiters_,
-        queues_of_session_, deadlocks_, restore_lease_, clear_sole_;
-};
-
 /// MySQL and SQLite hand over in two steps: they read the lease and its first waiter, then grant it
 /// to that waiter in a short transaction, by compare-and-set on what was read.
-class two_step_queue_protocol : public common_queue_protocol {
+class two_step_queue_protocol : public queue_protocol {
 public:
     queue_entries entries_at(sql::connection& db, session_id session,
                              std::span<const grant_id> grant_ids,

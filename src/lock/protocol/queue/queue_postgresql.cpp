@@ -95,10 +95,10 @@ bool has_gone(const error& failure) {
 
 /// Hands over in one statement. PostgreSQL shows a commit once it is on disk, or keeps a promise
 /// that is (docs/adr/0023).
-class postgresql_queue_protocol final : public common_queue_protocol {
+class postgresql_queue_protocol final : public queue_protocol {
 public:
     explicit postgresql_queue_protocol(const queue_parts& of)
-        : common_queue_protocol{of},
+        : queue_protocol{of},
           cancel_{of.statements("cancel")},
           delete_entries_of_{of.statements("delete_entries_of")},
           entries_by_id_{of.statements("entries_by_id")},
@@ -211,7 +211,7 @@ public:
                                    std::span<const std::string> names,
                                    sql::deadline until) const override {
         if (names.empty()) {
-            leases_.delete_session(db, session, until);
+            leases_.sessions().remove(db, session, until);
             return {};
         }
         return distinct_names(db, leave_, std::array{sql::value{session}}, names, until);
@@ -241,7 +241,7 @@ private:
     /// For a waiter that the statement did not wake: notify_grantee() may reach it by datagram.
     void find_address(sql::connection& db, handed_over& next, sql::deadline until) const noexcept {
         try {
-            const auto waiter = leases_.change_of(db, next.session, until);
+            const auto waiter = leases_.sessions().change_of(db, next.session, until);
             if (!waiter) return;
             next.to = waiter->to;
             next.woken = false;

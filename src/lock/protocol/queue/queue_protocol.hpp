@@ -127,7 +127,9 @@ struct deadlock_found {
     std::vector<rowlock::grant_id> entries;  ///< the cycle's queue entries
 };
 
-/// One implementation a dialect (make_queue_protocol). Thread-safe.
+struct queue_parts;
+
+/// Elsewhere than on MySQL what is read of a grant survives a crash of the server. Thread-safe.
 class queue_protocol {
 public:
     virtual ~queue_protocol() = default;
@@ -138,8 +140,8 @@ public:
     /// transaction may lock the lease row for long. One round trip, asynchronous commit where there
     /// is one. After a lost reply use another grant id and cancel this one: it may have been served
     /// already. Returns the lease as it was then, if the statement reads it (PostgreSQL).
-    virtual std::optional<lease_glance> enqueue(sql::connection& db, const grant_request& request,
-                                                sql::deadline until) const = 0;
+    std::optional<lease_glance> enqueue(sql::connection& db, const grant_request& request,
+                                        sql::deadline until) const;
 
     /// Cancels queue entries; returns those that this call deleted. Ask find_grant about the
     /// others: they were served, or never inserted. After it deleted an entry the caller must run
@@ -148,8 +150,7 @@ public:
     virtual std::vector<grant_id> cancel(sql::connection& db, std::span<const grant_id> grant_ids,
                                          sql::deadline until) const = 0;
     /// All queue entries of a session, in one statement; reads only.
-    virtual queue_entries entries_of(sql::connection& db, session_id session,
-                                     sql::deadline until) const = 0;
+    queue_entries entries_of(sql::connection& db, session_id session, sql::deadline until) const;
 
     /// Like entries_of, but at least these entries: for one that was just added.
     virtual queue_entries entries_at(sql::connection& db, session_id session,
@@ -169,16 +170,16 @@ public:
     virtual std::optional<queue_grant> served(sql::connection& db, std::string_view name,
                                               session_id session, grant_id grant_id,
                                               sql::deadline until,
-                                              std::optional<std::int64_t> reported = {}) const = 0;
+                                              std::optional<std::int64_t> reported = {}) const;
     /// The same for several entries of one session: one round trip for each, and one commit for
     /// all.
     virtual std::vector<std::optional<queue_grant>> served(sql::connection& db, session_id session,
                                                            std::span<const granted_name> entries,
-                                                           sql::deadline until) const = 0;
+                                                           sql::deadline until) const;
     /// The same as read, for a caller that makes the grant durable before it reports it.
-    virtual std::optional<queue_grant> read_served(sql::connection& db, std::string_view name,
-                                                   session_id session, grant_id grant_id,
-                                                   sql::deadline until) const = 0;
+    std::optional<queue_grant> read_served(sql::connection& db, std::string_view name,
+                                           session_id session, grant_id grant_id,
+                                           sql::deadline until) const;
 
     /// The grants that this session has of these names, served entries among them. Only on MySQL
     /// and MariaDB, where a wake-up says only that there is one. As read: a grant not known to be
@@ -187,7 +188,7 @@ public:
     /// @throws error errc::unsupported elsewhere
     virtual std::vector<served_row> served_of(sql::connection& db, session_id session,
                                               std::span<const std::string> names,
-                                              sql::deadline until) const = 0;
+                                              sql::deadline until) const;
 
     /// Which of these names' rows are grants of this session, to compare a holder's belief with the
     /// tables. By primary key; one round trip on PostgreSQL, elsewhere one for each 16 names.
@@ -210,8 +211,8 @@ public:
 
     /// Takes a sole holder that has ended out of its row, if the row still has that token; serve()
     /// does so itself. One round trip.
-    virtual void clear_sole(sql::connection& db, std::string_view name, std::int64_t token,
-                            session_id session, sql::deadline until) const = 0;
+    void clear_sole(sql::connection& db, std::string_view name, std::int64_t token,
+                    session_id session, sql::deadline until) const;
 
     /// Frees a lease, or hands it straight to the first waiter that the statement sees. If it sees
     /// none the caller checks again afterwards (names_with_waiters), since a ticket may have been
@@ -255,9 +256,9 @@ public:
                                                     sql::deadline until) const = 0;
 
     /// Which of these names have a live waiter. Reads only, one round trip for each 16 names.
-    virtual std::vector<std::string> names_with_waiters(sql::connection& db,
-                                                        std::span<const std::string> names,
-                                                        sql::deadline until) const = 0;
+    std::vector<std::string> names_with_waiters(sql::connection& db,
+                                                std::span<const std::string> names,
+                                                sql::deadline until) const;
 
     /// Removes our session, which no lease and no ticket names, and returns which of these names
     /// have a live waiter. One round trip for each 16 names on PostgreSQL, elsewhere one more.
@@ -268,8 +269,9 @@ public:
     /// The names that the end of this session concerns: it was the sole holder, or has an entry,
     /// and a live waiter is there; or it has counted holds. One snapshot. The client that ended the
     /// session runs sweep() and serve() for them, then delete_entries_of.
-    [[nodiscard]] virtual std::vector<queue_of_session> queues_of_session(
-        sql::connection& db, session_id session, sql::deadline until) const = 0;
+    [[nodiscard]] std::vector<queue_of_session> queues_of_session(sql::connection& db,
+                                                                  session_id session,
+                                                                  sql::deadline until) const;
 
     /// Deletes the queue entries of a session that has ended, if any: they can never be served, and
     /// each read of their queues steps over them. Changes nothing if the session is live. Returns
@@ -280,30 +282,52 @@ public:
 
     /// Deadlock cycles in which an entry of this session is the youngest: the other members cannot
     /// get what they wait for before it gives way. One recursive statement, reads only.
-    virtual std::vector<deadlock_found> deadlocks(sql::connection& db, session_id session,
-                                                  sql::deadline until) const = 0;
+    std::vector<deadlock_found> deadlocks(sql::connection& db, session_id session,
+                                          sql::deadline until) const;
 
     /// Wakes the waiter that was served, unless the statement that served it did: by datagram, if
     /// enabled and the waiter has a mailbox on this machine; else through the database (PostgreSQL,
     /// and MySQL by mysql_wait::wake; one round trip). A hint. On SQLite, without datagrams, the
     /// waiter sees the commit.
-    virtual void notify_grantee(sql::connection& db, const handed_over& next,
-                                sql::deadline until) const noexcept = 0;
+    void notify_grantee(sql::connection& db, const handed_over& next,
+                        sql::deadline until) const noexcept;
 
     /// Notifies a session, after the commit, that its rows were changed: by datagram, if enabled
     /// and it has a mailbox on this machine; else by PostgreSQL's NOTIFY. A hint: the session sends
     /// its next heartbeat at once, and finds the change. One round trip, two with the notification.
     /// MySQL cannot reach a session that does not wait.
-    virtual void notify_session(sql::connection& db, session_id session,
-                                sql::deadline until) const noexcept = 0;
+    void notify_session(sql::connection& db, session_id session,
+                        sql::deadline until) const noexcept;
 
     /// Asks a session for a lease that it may keep after its release, by the same ways. A hint:
     /// without it the session gives the lease back a while later.
-    virtual void recall(sql::connection& db, session_id session, grant_id grant_id,
-                        sql::deadline until) const noexcept = 0;
+    void recall(sql::connection& db, session_id session, grant_id grant_id,
+                sql::deadline until) const noexcept;
 
 protected:
-    queue_protocol() = default;
+    explicit queue_protocol(const queue_parts& of);
+
+    /// The ticket of an upgrade: below those of all other waiters, and unique.
+    [[nodiscard]] virtual std::int64_t upgrade_ticket(grant_id grant_id) const {
+        return -static_cast<std::int64_t>(grant_id);
+    }
+    /// Wakes a session that was served through the database; `message` says so.
+    virtual void wake(sql::connection& db, const handed_over& next, std::string_view message,
+                      sql::deadline until) const = 0;
+    /// Sends a session `message` through the database, if that can notify.
+    virtual void notify(sql::connection& db, const wakeup::wake_address& to,
+                        std::string_view message, sql::deadline until) const = 0;
+
+    /// Puts back the row of a lock that the reaper has deleted and that has a waiter.
+    void restore_lease(sql::connection& db, std::string_view name, sql::deadline until) const;
+
+    const lease_protocol& leases_;
+    const bool by_datagram_;
+    const sql::statement held_leases_;
+
+private:
+    const sql::statement enqueue_, enqueue_upgrade_, entries_, served_, names_with_waiters_,
+        queues_of_session_, deadlocks_, restore_lease_, clear_sole_;
 };
 
 /// The protocol of the dialect that `statements` are written in.

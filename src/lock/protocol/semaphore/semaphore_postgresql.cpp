@@ -20,10 +20,10 @@ namespace {
 /// One statement for each transition. They commit asynchronously, so that the counter's row is
 /// locked for microseconds, and a flush on the same connection follows before a client learns of a
 /// grant.
-class postgresql_semaphore_protocol final : public common_semaphore_protocol {
+class postgresql_semaphore_protocol final : public semaphore_protocol {
 public:
     explicit postgresql_semaphore_protocol(const sql::statement_set& statements)
-        : common_semaphore_protocol{statements},
+        : semaphore_protocol{statements},
           take_{statements("take_permits")},
           take_together_{statements("take_permits_together")},
           flush_{statements("flush_commits")},

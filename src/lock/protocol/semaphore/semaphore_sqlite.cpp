@@ -1,3 +1,4 @@
+#include "lock/protocol/semaphore/semaphore_dialects.hpp"
 #include "lock/protocol/semaphore/semaphore_two_step.hpp"
 
 namespace rowlock::protocol {

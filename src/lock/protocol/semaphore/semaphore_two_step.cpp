@@ -39,7 +39,7 @@ std::array<value, 5> counter_of(const grant_request& of, std::int64_t permits, s
 }  // namespace
 
 two_step_semaphore_protocol::two_step_semaphore_protocol(const sql::statement_set& statements)
-    : common_semaphore_protocol{statements},
+    : semaphore_protocol{statements},
       take_{statements("take_permits")},
       find_several_{statements("find_several_permits")},
       insert_{statements("insert_permit")},

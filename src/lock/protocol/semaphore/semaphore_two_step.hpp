@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lock/protocol/semaphore/semaphore_dialects.hpp"
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
 
 #include <cstdint>
 #include <span>
@@ -11,7 +11,7 @@ namespace rowlock::protocol {
 
 /// MySQL and SQLite: a read decides, and a short transaction of statements that change one row each
 /// finds out what has changed since. Every commit waits for the disk.
-class two_step_semaphore_protocol : public common_semaphore_protocol {
+class two_step_semaphore_protocol : public semaphore_protocol {
 public:
     [[nodiscard]] std::vector<bool> release_together(sql::connection& db, std::string_view name,
                                                      session_id session,

@@ -1,3 +1,5 @@
+#include "lock/protocol/semaphore/semaphore_protocol.hpp"
+
 #include "lock/protocol/semaphore/semaphore_dialects.hpp"
 #include "sql/damaged.hpp"
 #include "sql/run_statement.hpp"
@@ -65,14 +67,14 @@ void require_obtainable(std::string_view name, const wanted_permits& wanted,
     }
 }
 
-void common_semaphore_protocol::check_time(sql::deadline until) {
+void semaphore_protocol::check_time(sql::deadline until) {
     if (std::chrono::steady_clock::now() < until) return;
     throw error{errc::timed_out,
                 "permits could not be changed before the deadline: others were faster again and "
                 "again"};
 }
 
-common_semaphore_protocol::common_semaphore_protocol(const sql::statement_set& statements)
+semaphore_protocol::semaphore_protocol(const sql::statement_set& statements)
     : set_capacity_{statements("set_capacity")},
       create_{statements("create_semaphore")},
       make_row_{statements("restore_lease")},
@@ -102,15 +104,15 @@ common_semaphore_protocol::common_semaphore_protocol(const sql::statement_set& s
       upgrade_lock_{statements("upgrade_lock")},
       drop_upgrade_{statements("drop_upgrade")} {}
 
-attempt common_semaphore_protocol::acquire(sql::connection& db, const grant_request& request,
-                                           sql::deadline until) const {
+attempt semaphore_protocol::acquire(sql::connection& db, const grant_request& request,
+                                    sql::deadline until) const {
     require_permits(request);
     if (request.permits.is_upgrade()) return upgrade(db, request, until);
     if (const auto token = take(db, request, until)) return {outcome::granted, *token, {}};
     return judge(db, request, until);
 }
 
-std::vector<std::optional<attempt>> common_semaphore_protocol::acquire_together(
+std::vector<std::optional<attempt>> semaphore_protocol::acquire_together(
     sql::connection& db, std::span<const grant_request> requests, sql::deadline until) const {
     std::vector<std::optional<attempt>> found(requests.size());
     if (requests.empty()) return found;
@@ -139,8 +141,8 @@ std::vector<std::optional<attempt>> common_semaphore_protocol::acquire_together(
 }
 
 /// Why nothing could be taken, or what was taken after all.
-attempt common_semaphore_protocol::judge(sql::connection& db, const grant_request& request,
-                                         sql::deadline until) const {
+attempt semaphore_protocol::judge(sql::connection& db, const grant_request& request,
+                                  sql::deadline until) const {
     const auto& wanted = request.permits;
     const auto seen = state_of(db, request.name, request.session, until);
     require_obtainable(request.name, wanted, seen.capacity);
@@ -159,8 +161,8 @@ attempt common_semaphore_protocol::judge(sql::connection& db, const grant_reques
 
 /// A look, then a write that compares the token it found. So an attempt that comes late changes
 /// nothing: by then its client may have gone back to the weaker mode.
-attempt common_semaphore_protocol::upgrade(sql::connection& db, const grant_request& request,
-                                           sql::deadline until) const {
+attempt semaphore_protocol::upgrade(sql::connection& db, const grant_request& request,
+                                    sql::deadline until) const {
     const auto seen =
         sql::run(db, upgrade_look_, until, request.name, request.session, request.permits.upgrades);
     if (seen.empty()) {
@@ -177,30 +179,28 @@ attempt common_semaphore_protocol::upgrade(sql::connection& db, const grant_requ
     return {outcome::contested, 0, {.session_live = true}};
 }
 
-std::optional<std::int64_t> common_semaphore_protocol::find_grant(sql::connection& db,
-                                                                  std::string_view name,
-                                                                  session_id session,
-                                                                  grant_id grant_id,
-                                                                  sql::deadline until) const {
+std::optional<std::int64_t> semaphore_protocol::find_grant(sql::connection& db,
+                                                           std::string_view name,
+                                                           session_id session, grant_id grant_id,
+                                                           sql::deadline until) const {
     const auto found = served(db, name, session, grant_id, until);
     return found ? std::optional{found->token} : std::nullopt;
 }
 
-release_outcome common_semaphore_protocol::release(sql::connection& db, std::string_view name,
-                                                   session_id session, grant_id grant_id,
-                                                   release_hint hint, sql::deadline until) const {
-    return {give(db, name, session, grant_id, hint.permits, until) ||
-                sql::run(db, drop_upgrade_, until, name, grant_id).affected() == 1,
-            std::nullopt};
+bool semaphore_protocol::release(sql::connection& db, std::string_view name, session_id session,
+                                 grant_id grant_id, std::int64_t permits,
+                                 sql::deadline until) const {
+    return give(db, name, session, grant_id, permits, until) ||
+           sql::run(db, drop_upgrade_, until, name, grant_id).affected() == 1;
 }
 
-void common_semaphore_protocol::set_capacity(sql::connection& db, std::string_view name,
-                                             std::int64_t capacity, sql::deadline until) const {
+void semaphore_protocol::set_capacity(sql::connection& db, std::string_view name,
+                                      std::int64_t capacity, sql::deadline until) const {
     if (!create(db, name, capacity, until)) sql::run(db, set_capacity_, until, name, capacity);
 }
 
-bool common_semaphore_protocol::create(sql::connection& db, std::string_view name,
-                                       std::int64_t capacity, sql::deadline until) const {
+bool semaphore_protocol::create(sql::connection& db, std::string_view name, std::int64_t capacity,
+                                sql::deadline until) const {
     require_capacity(name, capacity);
     for (int looks = 0; looks < 16; ++looks) {
         if (sql::run(db, create_, until, name, capacity).affected() == 1) return true;
@@ -217,9 +217,8 @@ bool common_semaphore_protocol::create(sql::connection& db, std::string_view nam
 }
 
 /// The number that is lowered is the one that was read, or nothing happens: then it is read again.
-bool common_semaphore_protocol::shrink(sql::connection& db, std::string_view name,
-                                       session_id session, grant_id grant_id, std::int64_t to,
-                                       sql::deadline until) const {
+bool semaphore_protocol::shrink(sql::connection& db, std::string_view name, session_id session,
+                                grant_id grant_id, std::int64_t to, sql::deadline until) const {
     for (;;) {
         const auto seen = read(db, name, session, grant_id, until);
         if (!seen || seen->granted.deadline_us.value_or(1) <= 0) return false;
@@ -230,16 +229,15 @@ bool common_semaphore_protocol::shrink(sql::connection& db, std::string_view nam
 }
 
 /// After a lost reply the hold is there already, and may not be on disk yet.
-bool common_semaphore_protocol::lower(sql::connection& db, std::string_view name,
-                                      session_id session, grant_id grant_id, std::int64_t to,
-                                      sql::deadline until) const {
+bool semaphore_protocol::lower(sql::connection& db, std::string_view name, session_id session,
+                               grant_id grant_id, std::int64_t to, sql::deadline until) const {
     return lower_now(db, name, session, grant_id, to, until) ||
            (served(db, name, session, grant_id, until) &&
             shrink(db, name, session, grant_id, to, until));
 }
 
-std::int64_t common_semaphore_protocol::sweep(sql::connection& db, std::string_view name,
-                                              sql::deadline until) const {
+std::int64_t semaphore_protocol::sweep(sql::connection& db, std::string_view name,
+                                       sql::deadline until) const {
     std::int64_t permits = 0;
     for (;;) {
         const auto some = sweep_some(db, name, until);
@@ -248,10 +246,9 @@ std::int64_t common_semaphore_protocol::sweep(sql::connection& db, std::string_v
     }
 }
 
-common_semaphore_protocol::state common_semaphore_protocol::state_of(sql::connection& db,
-                                                                     std::string_view name,
-                                                                     session_id session,
-                                                                     sql::deadline until) const {
+semaphore_protocol::state semaphore_protocol::state_of(sql::connection& db, std::string_view name,
+                                                       session_id session,
+                                                       sql::deadline until) const {
     const auto row = sql::run(db, state_, until, name, session);
     return {
         .present = !row.is_null(0, 1),
@@ -265,16 +262,18 @@ common_semaphore_protocol::state common_semaphore_protocol::state_of(sql::connec
         .retained = row.integer(0, 7) != 0};
 }
 
-std::optional<common_semaphore_protocol::found_hold> common_semaphore_protocol::read(
-    sql::connection& db, std::string_view name, session_id session, grant_id grant_id,
-    sql::deadline until) const {
+std::optional<semaphore_protocol::found_hold> semaphore_protocol::read(sql::connection& db,
+                                                                       std::string_view name,
+                                                                       session_id session,
+                                                                       grant_id grant_id,
+                                                                       sql::deadline until) const {
     const auto row = sql::run(db, find_, until, name, session, grant_id);
     if (row.empty()) return std::nullopt;
     return found_hold{{row.integer(0, 0), row.maybe_integer(0, 1)}, row.integer(0, 2)};
 }
 
-permit_holders common_semaphore_protocol::holders_of(sql::connection& db, std::string_view name,
-                                                     sql::deadline until) const {
+permit_holders semaphore_protocol::holders_of(sql::connection& db, std::string_view name,
+                                              sql::deadline until) const {
     const auto row = sql::run(db, holders_, until, name);
     permit_holders found{.expired = row.integer(0, 0) != 0,
                          .over = row.integer(0, 1) != 0,
@@ -291,9 +290,9 @@ permit_holders common_semaphore_protocol::holders_of(sql::connection& db, std::s
     return found;
 }
 
-std::vector<session_id> common_semaphore_protocol::expired_holders(sql::connection& db,
-                                                                   std::string_view name,
-                                                                   sql::deadline until) const {
+std::vector<session_id> semaphore_protocol::expired_holders(sql::connection& db,
+                                                            std::string_view name,
+                                                            sql::deadline until) const {
     const auto rows = sql::run(db, expired_, until, name);
     std::vector<session_id> found;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
@@ -302,9 +301,8 @@ std::vector<session_id> common_semaphore_protocol::expired_holders(sql::connecti
     return found;
 }
 
-std::vector<session_lease> common_semaphore_protocol::permits_of(sql::connection& db,
-                                                                 session_id session,
-                                                                 sql::deadline until) const {
+std::vector<session_lease> semaphore_protocol::permits_of(sql::connection& db, session_id session,
+                                                          sql::deadline until) const {
     const auto rows = sql::run(db, permits_of_, until, session);
     std::vector<session_lease> found;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
@@ -319,8 +317,8 @@ std::vector<session_lease> common_semaphore_protocol::permits_of(sql::connection
 }
 
 /// All holds are locked before the first counter, as in a sweep.
-void common_semaphore_protocol::reclaim(sql::connection& db, session_id predecessor,
-                                        session_id session, sql::deadline until) const {
+void semaphore_protocol::reclaim(sql::connection& db, session_id predecessor, session_id session,
+                                 sql::deadline until) const {
     auto holds = permits_of(db, predecessor, until);
     std::erase_if(holds, [](const auto& each) { return each.forced || each.requested; });
     std::ranges::sort(holds, {}, [](const auto& each) {
@@ -336,10 +334,10 @@ void common_semaphore_protocol::reclaim(sql::connection& db, session_id predeces
     }
 }
 
-std::vector<neglected_semaphore> common_semaphore_protocol::neglected(sql::connection& db,
-                                                                      std::string_view after,
-                                                                      std::int64_t limit,
-                                                                      sql::deadline until) const {
+std::vector<neglected_semaphore> semaphore_protocol::neglected(sql::connection& db,
+                                                               std::string_view after,
+                                                               std::int64_t limit,
+                                                               sql::deadline until) const {
     const auto rows = sql::run(db, neglected_, until, after, limit);
     std::vector<neglected_semaphore> found;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
@@ -348,8 +346,8 @@ std::vector<neglected_semaphore> common_semaphore_protocol::neglected(sql::conne
     return found;
 }
 
-bool common_semaphore_protocol::correct(sql::connection& db, std::string_view name,
-                                        sql::deadline until) const {
+bool semaphore_protocol::correct(sql::connection& db, std::string_view name,
+                                 sql::deadline until) const {
     sql::transaction_scope transaction{db, until};
     sql::run(db, lock_, until, name);
     const bool changed = sql::run(db, correct_, until, name).affected() == 1;
@@ -357,18 +355,17 @@ bool common_semaphore_protocol::correct(sql::connection& db, std::string_view na
     return changed;
 }
 
-std::optional<hold_id> common_semaphore_protocol::hold_to_end(sql::connection& db,
-                                                              std::string_view name,
-                                                              std::int64_t token,
-                                                              sql::deadline until) const {
+std::optional<hold_id> semaphore_protocol::hold_to_end(sql::connection& db, std::string_view name,
+                                                       std::int64_t token,
+                                                       sql::deadline until) const {
     const auto row = sql::run(db, to_end_, until, name, token);
     if (row.empty()) return std::nullopt;
     return hold_id{row.integer<session_id>(0, 0), row.integer<grant_id>(0, 1)};
 }
 
-extension common_semaphore_protocol::extend(sql::connection& db, std::string_view name,
-                                            session_id session, grant_id grant_id, microseconds by,
-                                            std::int64_t revision, sql::deadline until) const {
+extension semaphore_protocol::extend(sql::connection& db, std::string_view name, session_id session,
+                                     grant_id grant_id, microseconds by, std::int64_t revision,
+                                     sql::deadline until) const {
     sql::transaction_scope transaction{db, until};
     const auto hold = sql::run(db, lock_hold_, until, name, grant_id, session);
     if (hold.empty()) return extension::over;
@@ -386,9 +383,11 @@ extension common_semaphore_protocol::extend(sql::connection& db, std::string_vie
 }
 
 /// The hold is locked first, then its session, as lease_protocol::request_release.
-std::optional<requested_release> common_semaphore_protocol::request_release(
-    sql::connection& db, std::string_view name, std::int64_t token, const release_terms& terms,
-    sql::deadline until) const {
+std::optional<requested_release> semaphore_protocol::request_release(sql::connection& db,
+                                                                     std::string_view name,
+                                                                     std::int64_t token,
+                                                                     const release_terms& terms,
+                                                                     sql::deadline until) const {
     const auto hold = hold_to_end(db, name, token, until);
     if (!hold) return std::nullopt;
     {
@@ -409,10 +408,9 @@ std::optional<requested_release> common_semaphore_protocol::request_release(
 
 /// After a lost reply the same hold is ended again, even if it is over by then: this commit is
 /// durable, and with it those before it.
-bool common_semaphore_protocol::force_release(sql::connection& db, std::string_view name,
-                                              std::int64_t token, std::string_view by,
-                                              std::optional<hold_id>& whom,
-                                              sql::deadline until) const {
+bool semaphore_protocol::force_release(sql::connection& db, std::string_view name,
+                                       std::int64_t token, std::string_view by,
+                                       std::optional<hold_id>& whom, sql::deadline until) const {
     const bool again = whom.has_value();
     if (!again) whom = hold_to_end(db, name, token, until);
     if (!whom) return false;
@@ -429,24 +427,22 @@ bool common_semaphore_protocol::force_release(sql::connection& db, std::string_v
     return true;
 }
 
-bool common_semaphore_protocol::exists(sql::connection& db, std::string_view name,
-                                       counter_kind kind, sql::deadline until) const {
+bool semaphore_protocol::exists(sql::connection& db, std::string_view name, counter_kind kind,
+                                sql::deadline until) const {
     return sql::run(db, exists_, until, name, number_of(kind)).integer(0, 0) != 0;
 }
 
-std::optional<semaphore_info> common_semaphore_protocol::inspect(sql::connection& db,
-                                                                 std::string_view name,
-                                                                 counter_kind kind,
-                                                                 sql::deadline until) const {
+std::optional<semaphore_info> semaphore_protocol::inspect(sql::connection& db,
+                                                          std::string_view name, counter_kind kind,
+                                                          sql::deadline until) const {
     const auto row = sql::run(db, inspect_, until, name, number_of(kind));
     if (row.empty()) return std::nullopt;
     return read_semaphore(row, 0);
 }
 
-std::vector<semaphore_info> common_semaphore_protocol::list(sql::connection& db,
-                                                            std::string_view prefix,
-                                                            counter_kind kind, const page& page,
-                                                            sql::deadline until) const {
+std::vector<semaphore_info> semaphore_protocol::list(sql::connection& db, std::string_view prefix,
+                                                     counter_kind kind, const page& page,
+                                                     sql::deadline until) const {
     // As the list of leases.
     const std::string end = std::string{prefix} + "\xF4\x8F\xBF\xBF";
     const auto rows =
@@ -456,9 +452,8 @@ std::vector<semaphore_info> common_semaphore_protocol::list(sql::connection& db,
     return all;
 }
 
-std::vector<held_permits> common_semaphore_protocol::holders(sql::connection& db,
-                                                             std::string_view name, int limit,
-                                                             sql::deadline until) const {
+std::vector<held_permits> semaphore_protocol::holders(sql::connection& db, std::string_view name,
+                                                      int limit, sql::deadline until) const {
     const auto rows = sql::run(db, holders_for_people_, until, name, limit);
     std::vector<held_permits> all;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
@@ -479,9 +474,8 @@ std::vector<held_permits> common_semaphore_protocol::holders(sql::connection& db
     return all;
 }
 
-std::vector<permit_waiter> common_semaphore_protocol::queue(sql::connection& db,
-                                                            std::string_view name,
-                                                            sql::deadline until) const {
+std::vector<permit_waiter> semaphore_protocol::queue(sql::connection& db, std::string_view name,
+                                                     sql::deadline until) const {
     const auto rows = sql::run(db, queue_, until, name);
     std::vector<permit_waiter> all;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
