@@ -214,6 +214,7 @@ TEST_CASE("without the row of the token floor nothing is granted, and the error 
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
         const auto job = locks.acquire("job");
+        auto other = locks.acquire("other");
         locks.acquire("free").release();
         client waiter{database.source(), database.options()};
         database.run("delete from rowlock_token_floor");
@@ -224,6 +225,9 @@ TEST_CASE("without the row of the token floor nothing is granted, and the error 
             CHECK(remedy_of(waiter, name).find("token floor") != std::string::npos);
         }
         CHECK(job.held());
+        // What is held can be given back, or taken away.
+        CHECK_NOTHROW(other.release());
+        CHECK(waiter.force_release("job"));
     }
 }
 

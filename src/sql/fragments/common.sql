@@ -50,7 +50,8 @@
 coalesce((select k.token from rowlock_lock k where k.name = {x}.name and {upgraded(k)}), {x}.token)
 
 -- fragment next_token(x)
--- The token that lock x has next, above the floor; a promised one is passed over. NULL, which no row takes, without a floor.
+-- The token that lock x has next, above the floor; a promised one is passed over. NULL without a
+-- floor: no row takes it.
 (select {greatest}({x}.token, f.floor) + 1 from rowlock_token_floor f where f.id = 1)
 
 -- fragment token_of_move(x)

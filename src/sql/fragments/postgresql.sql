@@ -44,7 +44,8 @@ case when {x} operator(pg_catalog.>) '2200-01-01 00:00:00+00'::pg_catalog.timest
 pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)
 
 -- fragment next_token(x)
--- The token that lock x has next, above the floor; a promised one is passed over. NULL, which no row takes, without a floor.
+-- The token that lock x has next, above the floor; a promised one is passed over. NULL without a
+-- floor: no row takes it.
 (select greatest({x}.token, f.floor) + 1 + ({x}.successor is not null)::int from rowlock_token_floor f where f.id = 1)
 
 -- fragment unpromise

@@ -20,6 +20,7 @@ public:
         const lease_probe seen = probe(db, request.name, request.session, until);
         const attempt judged = judge(request, seen);
         if (judged.what != attempt::outcome::contested) return judged;
+        if (seen.next_token == 0) throw no_token_floor();
         return take_probed(db, request, seen, until);
     }
 

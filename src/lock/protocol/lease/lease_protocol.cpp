@@ -157,7 +157,6 @@ lease_glance lease_protocol::glance(sql::connection& db, std::string_view name,
 lease_probe lease_protocol::probe(sql::connection& db, std::string_view name, session_id session,
                                   sql::deadline until) const {
     const auto row = run(db, probe_, until, name, session);
-    if (row.empty()) throw no_token_floor();
     lease_probe seen = read_probe(row);
     seen.next_token = row.maybe_integer(0, 0).value_or(0);
     return seen;
@@ -359,6 +358,7 @@ std::optional<adopted_lease> lease_protocol::adopt(sql::connection& db, const of
     if (!sessions_->state_of(db, offer.session, until).live) return std::nullopt;
     if (!changed_one(run(db, adopt_lease_, until, offer.name, session, offer.session, token,
                          offer.grant_id, as))) {
+        sessions_->require_token_floor(db, until);
         return std::nullopt;
     }
     auto adopted = read_adopted(db, offer.name, session, as, until);
@@ -405,6 +405,7 @@ std::optional<std::int64_t> lease_protocol::renew(sql::connection& db, std::stri
         // seen, or comes after it, and then it shortens the new deadline.
         if (sessions_->state_of(db, session, until).revision != 0) return std::nullopt;
         if (!changed_one(run(db, renew_lease_, until, name, session, token, time.count()))) {
+            sessions_->require_token_floor(db, until);
             return std::nullopt;
         }
         const auto renewed = run(db, find_grant_, until, name, session, grant_id);

@@ -77,7 +77,7 @@ struct grant_request {
 
 /// The state of a lease in one snapshot.
 struct lease_probe {
-    std::int64_t next_token = 0;  ///< the token a grant would carry; 0 on PostgreSQL
+    std::int64_t next_token = 0;  ///< that a grant would carry; 0: no floor, or PostgreSQL
     bool session_live = false;    ///< the asking session
     bool present = false;
     std::int64_t token = 0;

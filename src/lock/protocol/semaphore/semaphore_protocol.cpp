@@ -172,7 +172,9 @@ attempt semaphore_protocol::upgrade(sql::connection& db, const grant_request& re
         throw error{errc::lock_lost, "the hold that was to be upgraded is over"};
     }
     if (seen.integer(0, 3) == 0) return {outcome::held, 0, {.session_live = true}};
-    const auto token = seen.integer(0, 1);
+    const auto next = seen.maybe_integer(0, 1);
+    if (!next) throw no_token_floor();
+    const auto token = *next;
     const auto done = sql::run(db, upgrade_lock_, until, request.name, request.grant_id,
                                seen.integer(0, 0), token, seen.integer(0, 2));
     if (done.affected() == 1) return {outcome::granted, token, {}};

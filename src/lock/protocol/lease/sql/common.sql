@@ -126,7 +126,7 @@ update rowlock_lock
  where name = $1::text and session = $3::bigint and token = $4::bigint and grant_id = $5::bigint
    and not coalesce(deadline <= {now}, false)
    and not coalesce(asked_for = grant_id and asked_by is null, false)
-   and (select 1 from rowlock_session m where m.id = $2::bigint and {live}) = 1
+   and (select 1 from rowlock_session m {join} rowlock_token_floor f where m.id = $2::bigint and f.id = 1 and {live}) = 1
 
 -- statement reclaim_lease
 -- Moves a lease of a predecessor, ended in this transaction, to our session by compare-and-set on the row's
@@ -138,7 +138,7 @@ update rowlock_lock
    set session = $2::bigint, thread = null, token = {token_of_move(rowlock_lock)}, {unpromise}acquired_at = {now},
        changed_at = {now}
  where name = $1::text and session = $3::bigint and token = $4::bigint and not coalesce(deadline <= {now}, false)
-   and (select 1 from rowlock_session m where m.id = $2::bigint and {live}) = 1
+   and (select 1 from rowlock_session m {join} rowlock_token_floor f where m.id = $2::bigint and f.id = 1 and {live}) = 1
 
 -- statement renew_lease
 -- Sets the deadline of a lease to so long from now, with a new token. A waiter that judged the lease over by its old
@@ -149,6 +149,7 @@ update rowlock_lock
 update rowlock_lock
    set token = {token_of_move(rowlock_lock)}, {unpromise}deadline = {now} + {span($4)}, changed_at = {now}
  where name = $1::text and session = $2::bigint and token = $3::bigint and deadline > {now}
+   and (select 1 from rowlock_token_floor f where f.id = 1) = 1
 
 -- statement confirm_grant
 -- Makes a grant that was found again durable by a later commit of our own. Changes the row, so that there is
@@ -180,7 +181,7 @@ on conflict (name) do nothing
 -- After a request without a time (asked_by null) a later one with a time changes nothing.
 -- $1 name  $2 session  $3 how long from now, in µs  $4 who asks, or NULL: the holder gives it up at once  $5 why; of a request at once, who and why
 update rowlock_lock
-   set deadline = (select {least}(coalesce(deadline, {greatest}(m.expires_at, {now} + {span($3)})),
+   set deadline = (select {least}(coalesce(rowlock_lock.deadline, {greatest}(m.expires_at, {now} + {span($3)})),
                                   {greatest}(m.expires_at, {now} + {span($3)}))
                      from rowlock_session m where m.id = $2::bigint),
        reason = case when $4::text is null or not coalesce(asked_for = grant_id and asked_by is null, false)

@@ -14,14 +14,14 @@ select {info}
 -- Probes a lease: reads only, locks nothing, writes nothing. An acquire begins with one, unless
 -- it reacquires.
 -- $1 name  $2 my session
--- → the token a grant would carry, whether my session lives, {probe}
+-- → the token a grant would carry (NULL without a floor), whether my session lives, {probe}
 select {greatest}(coalesce(l.token, 0), f.floor) + 1,
        (select count(*) from rowlock_session m where m.id = $2 and {live}),
        {probe}
-  from rowlock_token_floor f
+  from (select 1 as one) as one
+       left join rowlock_token_floor f on f.id = 1
        left join rowlock_lock l on l.name = $1
        left join rowlock_session s on s.id = l.session
- where f.id = 1
 
 -- statement take
 -- Grants a free lease whose row exists: compare-and-set on the probed token. Every grant changes the token,

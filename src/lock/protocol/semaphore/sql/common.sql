@@ -182,7 +182,7 @@ select s.session, s.grant_id
 -- $1 name  $2 grant id  $3 session  $4 how long from now, in µs  $5 who asks, or NULL: the holder gives it up at once
 -- $6 why
 update rowlock_hold
-   set deadline = (select {least}(coalesce(deadline, {greatest}(m.expires_at, {now} + {span($4)})),
+   set deadline = (select {least}(coalesce(rowlock_hold.deadline, {greatest}(m.expires_at, {now} + {span($4)})),
                                   {greatest}(m.expires_at, {now} + {span($4)}))
                      from rowlock_session m where m.id = $3::bigint),
        requested = 1, asked_by = $5::text, reason = $6::text
@@ -227,6 +227,7 @@ update rowlock_hold
  where name = $1::text and grant_id = $2::bigint and session = $3::bigint
    and not coalesce(deadline <= {now}, false) and requested = 0
    and (select 1 from rowlock_session m where m.id = $4::bigint and {live}) = 1
+   and (select 1 from rowlock_lock p where p.name = $1::text) = 1
 
 -- statement wrong_counters
 -- The locks whose `used` is not the sum of their holds, which should never be, for a person. One snapshot, reads only.
