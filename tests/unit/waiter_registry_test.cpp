@@ -180,12 +180,8 @@ TEST_CASE("an error fails the waiters of one name, or all") {
     const auto job = at.queued(grant_id{11});
     const auto other = at.queued(grant_id{12}, "other");
     const error broken{errc::database_error, "no such table"};
-    using rowlock::detail::waiter_registry;
-    using rowlock::protocol::hold_kind;
-    CHECK(at.registry.fail_all(broken, waiter_registry::waited_name{hold_kind::permits, "job"})
-              .empty());
-    CHECK(at.registry.fail_all(broken, waiter_registry::waited_name{hold_kind::lease, "job"}) ==
-          std::vector{job});
+    CHECK(at.registry.fail_all(broken, "unknown").empty());
+    CHECK(at.registry.fail_all(broken, "job") == std::vector{job});
     CHECK(job->now == state::failed);
     CHECK(job->failure->kind() == errc::database_error);
     CHECK(other->now == state::waiting);

@@ -17,7 +17,7 @@ namespace {
 
 struct task_fixture {
     int work = 0;
-    waiter_tasks tasks{false, [this] { ++work; }};
+    waiter_tasks tasks{[this] { ++work; }};
 };
 
 std::vector<std::string> names_of(const waiter_tasks::due_names& due) {
@@ -32,7 +32,7 @@ std::vector<std::string> names_of(const waiter_tasks::due_names& due) {
 TEST_CASE("a check is deferred once, and withdrawn or hastened unless it was planned anew") {
     task_fixture at;
     CHECK_FALSE(at.tasks.defer_check("a", 10ms));
-    at.tasks.check_for_waiters("a", 10ms);
+    at.tasks.check_for_waiters("a", false, 10ms);
     const auto first = at.tasks.defer_check("a", 10ms);
     REQUIRE(first);
     CHECK_FALSE(at.tasks.defer_check("a", 10ms));  // by another attempt
@@ -42,10 +42,10 @@ TEST_CASE("a check is deferred once, and withdrawn or hastened unless it was pla
     CHECK(names_of(at.tasks.take_checks(12ms)) == std::vector<std::string>{"a"});
     CHECK_FALSE(at.tasks.hasten_check("a", *first, 12ms));
 
-    at.tasks.check_for_waiters("a", 40ms);
+    at.tasks.check_for_waiters("a", false, 40ms);
     const auto second = at.tasks.defer_check("a", 40ms);
     REQUIRE(second);
-    at.tasks.check_for_waiters("a", 41ms);  // by a later release
+    at.tasks.check_for_waiters("a", false, 41ms);  // by a later release
     at.tasks.withdraw_check("a", *second, 41ms);
     CHECK(at.tasks.next_due() == 42ms);
     const auto third = at.tasks.defer_check("a", 41ms);
@@ -68,25 +68,25 @@ TEST_CASE("a check that waits for an open transaction is not deferred, to its la
 
 TEST_CASE("a planned check wakes the loop only if that sleeps for longer") {
     task_fixture at;
-    at.tasks.check_for_waiters("a", 10ms);
-    at.tasks.check_for_waiters("b", 10ms);
+    at.tasks.check_for_waiters("a", false, 10ms);
+    at.tasks.check_for_waiters("b", false, 10ms);
     CHECK(at.work == 1);
     const auto one = at.tasks.defer_check("a", 10ms);
     REQUIRE(one);
     at.tasks.withdraw_check("a", *one, 10ms);
-    at.tasks.check_for_waiters("a", 10ms + 100us);  // later than the loop wakes
+    at.tasks.check_for_waiters("a", false, 10ms + 100us);  // later than the loop wakes
     CHECK(at.work == 1);
     (void)at.tasks.take_checks(1s);
     CHECK(at.tasks.next_due() == alarm::never);
-    at.tasks.check_for_waiters("a", 2s);
+    at.tasks.check_for_waiters("a", false, 2s);
     CHECK(at.work == 2);
 }
 
 TEST_CASE("released leases are checked together, a millisecond after the first") {
     task_fixture at;
     CHECK(at.tasks.next_due() == alarm::never);
-    at.tasks.check_for_waiters("a", 10ms);
-    at.tasks.check_for_waiters("b", 10ms + 400us);
+    at.tasks.check_for_waiters("a", false, 10ms);
+    at.tasks.check_for_waiters("b", false, 10ms + 400us);
     CHECK(at.work == 1);
     CHECK(at.tasks.next_due() == 11ms);
     CHECK(names_of(at.tasks.take_checks(12ms)) == std::vector<std::string>{"a", "b"});
@@ -95,23 +95,22 @@ TEST_CASE("released leases are checked together, a millisecond after the first")
 
 TEST_CASE("a check that found no waiter delays the next ones, for a while") {
     task_fixture at;
-    at.tasks.check_for_waiters("a", 10ms);
+    at.tasks.check_for_waiters("a", false, 10ms);
     at.tasks.checked(at.tasks.take_checks(11ms), false, 11ms);
-    at.tasks.check_for_waiters("b", 12ms);
+    at.tasks.check_for_waiters("b", false, 12ms);
     CHECK(at.tasks.next_due() == 17ms);
     (void)at.tasks.take_checks(17ms);
-    at.tasks.check_for_waiters("c", 30ms);
+    at.tasks.check_for_waiters("c", false, 30ms);
     CHECK(at.tasks.next_due() == 31ms);
 }
 
 TEST_CASE("where a release checks by itself, the check behind it comes later") {
-    int work = 0;
-    waiter_tasks tasks{true, [&] { ++work; }};
-    tasks.check_for_waiters("a", 10ms);
-    CHECK(tasks.next_due() == 20ms);
-    tasks.check_now("a", 10ms);
-    CHECK(tasks.next_due() == 10ms);
-    CHECK(work == 1);
+    task_fixture at;
+    at.tasks.check_for_waiters("a", true, 10ms);
+    CHECK(at.tasks.next_due() == 20ms);
+    at.tasks.check_now("a", 10ms);
+    CHECK(at.tasks.next_due() == 10ms);
+    CHECK(at.work == 1);
 }
 
 TEST_CASE(
@@ -131,12 +130,12 @@ TEST_CASE(
 
 TEST_CASE("checks that failed are due again") {
     task_fixture at;
-    at.tasks.check_for_waiters("a", 10ms);
+    at.tasks.check_for_waiters("a", false, 10ms);
     const auto taken = at.tasks.take_checks(11ms);
     CHECK(at.tasks.take_checks(11ms).empty());
     at.tasks.retry_checks(taken);
     CHECK(names_of(at.tasks.take_checks(11ms)) == std::vector<std::string>{"a"});
-    at.tasks.check_for_waiters("a", 20ms);
+    at.tasks.check_for_waiters("a", false, 20ms);
     at.tasks.forget_checks();
     CHECK(at.tasks.next_due() == alarm::never);
 }
@@ -159,8 +158,7 @@ TEST_CASE("a lease that is to be granted is taken once, and again where its row 
 TEST_CASE("a queue that a counted hold has left is served as such, also after a locked row") {
     task_fixture at;
     at.tasks.serve("a", 9ms);
-    at.tasks.serve_soon("a", 5ms);
-    CHECK(at.work == 1);
+    at.tasks.serve("a", 5ms, rowlock::protocol::queue_head::counted);
     const auto taken = at.tasks.take_names_to_serve(9ms);
     REQUIRE(taken.size() == 1);
     CHECK(taken[0].second.counted);
@@ -212,7 +210,7 @@ TEST_CASE("a wake-up without a name is read at once, and once for all") {
 
 TEST_CASE("what is left at the end is handed to another connection") {
     task_fixture at;
-    at.tasks.check_for_waiters("checked", 10ms);
+    at.tasks.check_for_waiters("checked", false, 10ms);
     at.tasks.serve("served", 10ms);
     at.tasks.session_ended(rowlock::session_id{8});
     at.tasks.session_done(rowlock::session_id{8});

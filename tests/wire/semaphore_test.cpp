@@ -508,6 +508,42 @@ ROWLOCK_SIMULATED_CASE(
     CHECK(eventually([&] { return locks.stats().held == 0 && locks.stats().unresolved == 0; }));
 }
 
+// A waiter sees that a file of SQLite has changed.
+TEST_CASE("a waiter is served although the reply to a release in the background was lost") {
+    ROWLOCK_FOR_A_CLIENT(database) {
+        interception network;
+        client ours{network.wrap(database.source()),
+                    database.options({.ttl = 2min, .heartbeat = 1s, .statement_timeout = 1s})};
+        client theirs{database.source(), database.options({.ttl = 2min, .poll_interval = 1min})};
+        semaphore api{ours, "api"};
+        api.set_capacity(1);
+        auto held = api.acquire();
+        auto next = std::async(std::launch::async, [&] {
+            return semaphore{theirs, "api"}.try_acquire_for(1, 110s);
+        });
+        REQUIRE(eventually([&] { return api.waiters().size() == 1; }));
+        std::atomic<bool> refused{true};
+        network.before([&](std::string_view what) {
+            if (refused && gives(what)) interception::refuse_to_send();
+        });
+        CHECK_THROWS_AS(held.release(), error);
+        std::atomic<bool> given{false};
+        std::atomic<bool> lost{false};
+        network.after([&](std::string_view what) {
+            given = given || gives(what);
+            const bool commits = database.speaks() == sql::dialect::postgresql
+                                     ? what == "give_permits"
+                                     : given && what == "commit";
+            if (commits && !lost.exchange(true)) interception::lose_reply();
+        });
+        const auto freed = std::chrono::steady_clock::now();
+        refused = false;
+        CHECK(next.get());
+        CHECK(lost);
+        CHECK(std::chrono::steady_clock::now() - freed < 20s);
+    }
+}
+
 ROWLOCK_SIMULATED_CASE("an enqueue for permits whose reply was lost leaves no permits behind",
                        database) {
     interception network;

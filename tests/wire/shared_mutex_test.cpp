@@ -662,6 +662,39 @@ ROWLOCK_SIMULATED_CASE("an upgrade, or its end, whose reply is lost is found aga
     }
 }
 
+// A waiter sees that a file of SQLite has changed.
+TEST_CASE("a waiter is served although the reply to the end of an upgrade was lost") {
+    ROWLOCK_FOR_A_CLIENT(database) {
+        for (const bool repeats : {true, false}) {
+            CAPTURE(repeats);
+            interception network;
+            client_options options = database.options({.ttl = 2min, .heartbeat = 1s});
+            if (!repeats) options.retry.attempts = 1;
+            client ours{network.wrap(database.source()), options};
+            client theirs{database.source(),
+                          database.options({.ttl = 2min, .poll_interval = 1min})};
+            shared_mutex page{ours, "page"};
+            auto held = page.acquire(upgradeable);
+            held.upgrade();
+            auto next = std::async(std::launch::async, [&] {
+                return shared_mutex{theirs, "page"}.try_acquire_for(shared, 110s).has_value();
+            });
+            REQUIRE(eventually(
+                [&] { return database.number("select count(*) from rowlock_ticket") == 1; }));
+            std::atomic<bool> lost{false};
+            network.after([&](std::string_view what) {
+                if (what == "end_upgrade" && !lost.exchange(true)) interception::lose_reply();
+            });
+            const auto freed = std::chrono::steady_clock::now();
+            CHECK(kind_of([&] { held.downgrade(upgradeable); }) ==
+                  (repeats ? errc{} : errc::outcome_unknown));
+            CHECK(next.get());
+            CHECK(lost);
+            CHECK(std::chrono::steady_clock::now() - freed < 20s);
+        }
+    }
+}
+
 // The control: the end of an upgrade in which its caller has believed waits for that transaction.
 TEST_CASE("an upgrade whose reply was lost is tried again in the same fenced transaction") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {

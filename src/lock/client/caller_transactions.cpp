@@ -70,7 +70,7 @@ void caller_transactions::release_on_commit(sql::connection& db, grant& held,
     // Unless it was declared lost meanwhile: the transaction frees the row all the same.
     auto expected = grant::state::held;
     held.now.compare_exchange_strong(expected, grant::state::released_in);
-    waiting_.lease_freed_soon(held.name);
+    waiting_.freed_soon(held.name);
 }
 
 void caller_transactions::fence_quorum_token(sql::connection& db, const std::string& name,

@@ -80,7 +80,7 @@ std::optional<milliseconds> lease_admin::request_release(const lock_name& name,
         return done;
     });
     if (!asked) return std::nullopt;
-    if (asked->left <= 0us) waiting_.lease_freed(name.str());
+    if (asked->left <= 0us) waiting_.freed(name.str());
     return std::chrono::ceil<milliseconds>(asked->left);
 }
 
@@ -121,7 +121,7 @@ bool lease_admin::force_release(const lock_name& name, std::optional<fencing_tok
         });
     if (freed) {
         context_.retained.recall_name(name.str());  // our own threads' next tries ask the database
-        waiting_.lease_freed(name.str());
+        waiting_.freed(name.str());
     }
     return freed;
 }

@@ -149,8 +149,7 @@ void lease_batches::release_one(sql::connection& db, releases::item& asked) {
     const auto& [session, granted, until] = asked.call;
     auto done = context_.queues.release(db, granted.name, session, granted.grant_id, false, until);
     if (done.next) {
-        waiting_.after_release(db, protocol::hold_kind::lease, std::string{granted.name}, done,
-                               until);
+        waiting_.after_release(db, std::string{granted.name}, done, until);
     }
     asked.answer = done;
 }

@@ -508,7 +508,7 @@ std::optional<protocol::multi_attempt> acquirer::take_turn(multi_acquisition& al
         if (!ours) {
             grants_.give_back(*mine.ours, protocol::kind_of(wanted), name, entry);
         } else if (wanted.is_part()) {
-            waiting_.permits_freed(name);
+            waiting_.freed(name);
         }
     });
     if (ours) return made;

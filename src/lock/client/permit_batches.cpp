@@ -106,7 +106,7 @@ void permit_batches::send_releases(std::span<releases::item* const> asked) {
         any = true;
     }
     if (!any) return;
-    waiting_.after_release(*db, protocol::hold_kind::permits, name, {true, std::nullopt}, until);
+    waiting_.after_release(*db, name, {.freed = true, .next = {}, .part = true}, until);
 }
 
 }  // namespace rowlock::detail

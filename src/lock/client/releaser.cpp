@@ -16,6 +16,9 @@ using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 using steady = std::chrono::steady_clock;
 
+/// Some of what a hold has, or that it had besides, is free.
+const protocol::release_outcome part_freed{.freed = true, .next = {}, .part = true};
+
 }  // namespace
 
 void releaser::release(grant& held) {
@@ -151,7 +154,7 @@ void releaser::release_several(std::span<const std::shared_ptr<grant>> all) {
         }
         without_throwing([&] {
             released(*together[i]);
-            if (!context_.traits().one_writer) waiting_.lease_freed(together[i]->name);
+            if (!context_.traits().one_writer) waiting_.freed_unwaited(together[i]->name);
             tokens_.remember_free(together[i]->name, together[i]->row_token);
         });
     }
@@ -235,7 +238,7 @@ void releaser::end_upgrade(grant& hold, std::optional<std::int64_t> more) {
                                   .kind = hold.kind(),
                                   .not_after = context_.now() + context_.statement_bound(),
                                   .believed_upgrade = true});
-        waiting_.freed(hold.kind(), hold.name, true);
+        waiting_.perhaps_freed(hold.name);
         throw;
     }
     ours->grants().forget(upgrade);
@@ -249,16 +252,16 @@ void releaser::end_upgrade(grant& hold, std::optional<std::int64_t> more) {
 /// it has served the waiters.
 bool releaser::send_end_of_upgrade(grant& hold, grant_id upgrade,
                                    std::optional<std::int64_t> more) {
-    return *retries_.change(
-        context_.statement_deadline(), {},
-        [&](sql::connection& db, sql::deadline until, auto& change) {
-            const bool done = change([&] {
-                return context_.semaphores.end_upgrade(db, hold.name, upgrade, more, until);
-            });
-            const bool over = done || change.possible();
-            if (over) waiting_.after_release(db, hold.kind(), hold.name, {true, {}}, until);
-            return over;
-        });
+    return *retries_.change(context_.statement_deadline(), {},
+                            [&](sql::connection& db, sql::deadline until, auto& change) {
+                                const bool done = change([&] {
+                                    return context_.semaphores.end_upgrade(db, hold.name, upgrade,
+                                                                           more, until);
+                                });
+                                const bool over = done || change.possible();
+                                if (over) waiting_.after_release(db, hold.name, part_freed, until);
+                                return over;
+                            });
 }
 
 /// A change of our rows that the heartbeat has not read yet may be a request for this release: then
@@ -347,7 +350,7 @@ void releaser::shrink(grant& held, std::int64_t to) {
                             if (!change([&] { return send_shrink(db, held, to, until); }))
                                 return false;
                             held.permits = to;
-                            waiting_.after_release(db, held.kind(), held.name, {true, {}}, until);
+                            waiting_.after_release(db, held.name, part_freed, until);
                             return true;
                         });
     if (kept && *kept) return;
@@ -423,7 +426,7 @@ protocol::release_outcome releaser::send(grant& held, bool& unknown,
     if (is_lease && done && done->freed && !done->next) {
         tokens_.remember_free(held.name, held.row_token);
     }
-    if (unknown) waiting_.freed(held.kind(), held.name, true);
+    if (unknown) waiting_.perhaps_freed(held.name);
     return done ? *std::move(done) : protocol::release_outcome{};
 }
 
@@ -439,13 +442,11 @@ protocol::release_outcome releaser::send_alone(grant& held, bool contended,
             context_.holds.release(held.kind(), *db, held.name, held.session_id, held.grant_id,
                                    {.contended = contended, .permits = held.permits}, until);
     }
-    auto freed = held.kind();
     if (!released.freed && held.perhaps_lowered) {
-        freed = protocol::other_than(freed);
-        released = context_.holds.release(freed, *db, held.name, held.session_id, held.grant_id, {},
-                                          until);
+        released = context_.holds.release(protocol::other_than(held.kind()), *db, held.name,
+                                          held.session_id, held.grant_id, {}, until);
     }
-    if (released.freed) waiting_.after_release(*db, freed, held.name, released, until);
+    if (released.freed) waiting_.after_release(*db, held.name, released, until);
     return released;
 }
 
@@ -461,7 +462,7 @@ std::optional<protocol::release_outcome> releaser::send_together(const grant& he
         }
         auto done = batches_.release(held.session_id, {held.name, held.grant_id}, until);
         if (done && done->freed && !done->next && !done->unwaited) {
-            waiting_.lease_freed(held.name);
+            waiting_.freed_unwaited(held.name);
         }
         return done;
     } catch (const error& failure) {

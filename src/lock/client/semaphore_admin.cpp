@@ -32,7 +32,7 @@ void semaphore_admin::set_capacity(const lock_name& name, std::int64_t permits) 
         try {
             waiting_.serve(db, name.str(), protocol::queue_head::counted, until);
         } catch (const error&) {
-            waiting_.permits_freed(name.str());
+            waiting_.freed(name.str());
         }
         return true;
     });
@@ -122,7 +122,7 @@ void semaphore_admin::take_back(sql::connection& db, const lock_name& name,
         context_.semaphores.sweep(db, name.str(), until);
         waiting_.serve(db, name.str(), protocol::queue_head::counted, until);
     } catch (const std::exception&) {
-        waiting_.permits_freed(name.str());
+        waiting_.freed(name.str());
     }
 }
 

@@ -21,58 +21,55 @@ void client_waiters::session_lost(session_id session, loss_reason why) noexcept 
     if (const auto at = made()) at->session_lost(session, why);
 }
 
-void client_waiters::session_ended(session_id session) noexcept {
+/// Tells the threads of work for the queues, and makes them if there are none.
+template <typename Tell>
+void client_waiters::tell(Tell what) noexcept {
     try {
-        threads()->session_ended(session);
+        what(*threads());
     } catch (...) {
         // No thread, or out of memory: waiters poll for themselves.
     }
 }
 
-void client_waiters::lease_freed(const std::string& name, bool reply_lost) noexcept {
-    try {
-        const auto at = threads();
-        at->lease_freed(name);
-        if (reply_lost) at->poll_soon();
-    } catch (...) {
-        // As above.
-    }
+void client_waiters::session_ended(session_id session) noexcept {
+    tell([&](waiting_threads& at) { at.session_ended(session); });
 }
 
-void client_waiters::lease_freed_soon(const std::string& name) noexcept {
-    try {
-        threads()->lease_freed_soon(name);
-    } catch (...) {
-        // As above.
-    }
+void client_waiters::freed(const std::string& name) noexcept {
+    tell([&](waiting_threads& at) { at.freed(name, false); });
 }
 
-void client_waiters::permits_freed(const std::string& name, bool reply_lost) noexcept {
-    try {
-        const auto at = threads();
-        at->permits_freed(name);
-        if (reply_lost) at->poll_soon();
-    } catch (...) {
-        // As above.
-    }
+void client_waiters::perhaps_freed(const std::string& name) noexcept {
+    tell([&](waiting_threads& at) {
+        at.freed(name, false);
+        at.poll_soon();
+    });
 }
 
-void client_waiters::after_release(sql::connection& db, protocol::hold_kind kind,
-                                   const std::string& name, const protocol::release_outcome& done,
+void client_waiters::freed_unwaited(const std::string& name) noexcept {
+    tell([&](waiting_threads& at) {
+        at.freed(name, parts_.context.queues.release_seeks_waiters());
+    });
+}
+
+void client_waiters::freed_soon(const std::string& name) noexcept {
+    tell([&](waiting_threads& at) { at.freed_soon(name); });
+}
+
+void client_waiters::after_release(sql::connection& db, const std::string& name,
+                                   const protocol::release_outcome& done,
                                    sql::deadline until) noexcept {
-    using protocol::queue_head;
-    const bool counted = kind == protocol::hold_kind::permits;
-    if (done.counted_waits || (counted && contended_.has(name))) {
+    if (done.counted_waits || (done.part && contended_.has(name))) {
         try {
-            return serve(db, name, queue_head::counted, until);
+            return serve(db, name, protocol::queue_head::counted, until);
         } catch (...) {
             // Its row is locked, the connection broke, or out of memory: the loop does it.
         }
-        return permits_freed(name);
+        return freed(name);
     }
-    if (counted) return permits_freed(name);
+    if (done.part) return freed(name);
     if (done.unwaited) return;
-    if (!done.next) return lease_freed(name);
+    if (!done.next) return freed_unwaited(name);
     wake(parts_.context, parts_.sessions, db, *done.next, until);
     try {
         contended_.note(name);
@@ -139,12 +136,12 @@ waiters::taken_back client_waiters::take_back(sql::connection& db, const std::st
     if (done.found.expired || done.found.over) {
         done.any = context.semaphores.sweep(db, name, until) > 0 || done.any;
     }
-    permits_freed(name);
+    freed(name);
     return done;
 }
 
-void client_waiters::fail(const error& why, protocol::hold_kind kind, std::string_view name) {
-    if (const auto at = made()) at->fail(why, kind, name);
+void client_waiters::fail(const error& why, std::string_view name) {
+    if (const auto at = made()) at->fail(why, name);
 }
 
 void client_waiters::poll_soon() noexcept {

@@ -31,25 +31,25 @@ public:
 
     void session_lost(session_id session, loss_reason why) noexcept override;
     void session_ended(session_id session) noexcept override;
-    void lease_freed(const std::string& name, bool reply_lost) noexcept override;
-    using waiters::lease_freed;
-    void permits_freed(const std::string& name, bool reply_lost) noexcept override;
-    using waiters::permits_freed;
-    void after_release(sql::connection& db, protocol::hold_kind kind, const std::string& name,
+    void freed(const std::string& name) noexcept override;
+    void perhaps_freed(const std::string& name) noexcept override;
+    void after_release(sql::connection& db, const std::string& name,
                        const protocol::release_outcome& done,
                        sql::deadline until) noexcept override;
     void serve(sql::connection& db, const std::string& name, protocol::queue_head expected,
                sql::deadline until) override;
     std::vector<taken_back> take_back(sql::connection& db, std::span<const std::string> names,
                                       sql::deadline until) override;
-    void fail(const error& why, protocol::hold_kind kind, std::string_view name) override;
+    void fail(const error& why, std::string_view name) override;
     void poll_soon() noexcept override;
     bool listen_again() noexcept override;
     [[nodiscard]] bool is_running() const noexcept override { return made() != nullptr; }
     void while_unchanged(const std::function<void(bool)>& use) override;
 
-    /// A transaction that is still open will free the lease soon.
-    void lease_freed_soon(const std::string& name) noexcept;
+    /// A release that has looked for waiters itself, where that finds most of them, freed a lock.
+    void freed_unwaited(const std::string& name) noexcept;
+    /// A transaction that is still open will free the lock soon.
+    void freed_soon(const std::string& name) noexcept;
     [[nodiscard]] contended_names& contended() noexcept { return contended_; }
 
     /// No loop is started any more, and a running one begins no further step.
@@ -62,6 +62,8 @@ public:
                         sql::deadline until);
 
 private:
+    template <typename Tell>
+    void tell(Tell what) noexcept;
     taken_back take_back(sql::connection& db, const std::string& name,
                          std::vector<session_id>& ended, sql::deadline until);
 

@@ -78,19 +78,14 @@ void entry_canceller::answer_several(waiter& which, const std::vector<grant_id>&
     });
     if (!ended) return;
     parts_.context.count(counter::cancelled);
-    which.for_each_place([&](const std::string& name, grant_id, const auto& wanted) {
-        look_behind(protocol::kind_of(wanted), name);
-    });
+    which.for_each_place(
+        [&](const std::string& name, grant_id, const auto&) { look_behind(name); });
 }
 
 /// A statement that serves the queue may have chosen the entry and found it gone; or those behind
 /// it waited for it, and fit beside the counted holds.
-void entry_canceller::look_behind(hold_kind kind, const std::string& name) {
-    if (kind == hold_kind::permits) {
-        parts_.tasks.serve(name, parts_.now(), protocol::queue_head::counted);
-    } else {
-        parts_.tasks.check_now(name, parts_.now());
-    }
+void entry_canceller::look_behind(const std::string& name) {
+    parts_.tasks.check_now(name, parts_.now());
 }
 
 /// An entry that is gone was served, unless another client deleted it. If its thread has left, the
@@ -129,7 +124,7 @@ void entry_canceller::answer(const std::shared_ptr<waiter>& which, bool deleted)
         return;
     }
     parts_.context.count(counter::cancelled);
-    look_behind(which->kind(), which->name);
+    look_behind(which->name);
 }
 
 /// Hands a grant that served a thread that had left to the next waiter. Returns false if there is
@@ -141,7 +136,7 @@ bool entry_canceller::hand_over(hold_kind kind, const std::string& name, session
         done = parts_.context.holds.release(kind, *link_, name, session, grant_id,
                                             {.contended = true}, until);
     });
-    if (done.freed) parts_.owner.after_release(*link_, kind, name, done, link_.soon());
+    if (done.freed) parts_.owner.after_release(*link_, name, done, link_.soon());
     return done.freed;
 }
 

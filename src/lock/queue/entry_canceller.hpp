@@ -38,7 +38,7 @@ public:
 
 private:
     void answer(const std::shared_ptr<waiter>& which, bool deleted);
-    void look_behind(protocol::hold_kind kind, const std::string& name);
+    void look_behind(const std::string& name);
     void answer_several(waiter& which, const std::vector<grant_id>& deleted);
     bool cancel(const std::vector<std::shared_ptr<waiter>>& all);
     bool cancel_one_by_one(std::vector<std::shared_ptr<waiter>> all);

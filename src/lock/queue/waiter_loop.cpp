@@ -38,7 +38,7 @@ void waiter_loop::close() noexcept {
     rounds_.close();
 }
 
-void waiter_loop::fail(const error& failure, std::optional<waiter_registry::waited_name> only) {
+void waiter_loop::fail(const error& failure, std::optional<std::string_view> only) {
     for (const auto& each : parts_.registry.fail_all(failure, only)) {
         give_back(parts_.grants, *each);
     }

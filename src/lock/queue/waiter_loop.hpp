@@ -30,7 +30,7 @@ public:
     /// left.
     void close() noexcept;
     /// Fails the threads that wait for `name`, or all, and gives back what their entries get.
-    void fail(const error& failure, std::optional<waiter_registry::waited_name> only);
+    void fail(const error& failure, std::optional<std::string_view> only);
     [[nodiscard]] waiter_rounds& rounds() noexcept { return rounds_; }
     [[nodiscard]] const waiter_rounds& rounds() const noexcept { return rounds_; }
 

@@ -127,15 +127,14 @@ void waiter_registry::fail(waiter& which, const error& failure) noexcept {
     if (!which.over()) end_locked(which, waiter::state::failed, &failure);
 }
 
-std::vector<std::shared_ptr<waiter>> waiter_registry::fail_all(const error& failure,
-                                                               std::optional<waited_name> only) {
+std::vector<std::shared_ptr<waiter>> waiter_registry::fail_all(
+    const error& failure, std::optional<std::string_view> only) {
     std::vector<std::shared_ptr<waiter>> all;
     const guard lock{mutex_};
     for_each_once([&](const auto& each) {
         bool concerned = !only;
-        each->for_each_place([&](const std::string& name, grant_id, const auto& wanted) {
-            concerned =
-                concerned || (protocol::kind_of(wanted) == only->kind && name == only->name);
+        each->for_each_place([&](const std::string& name, grant_id, const auto&) {
+            concerned = concerned || name == only;
         });
         if (concerned) all.push_back(each);
     });

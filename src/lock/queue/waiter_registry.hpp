@@ -90,13 +90,9 @@ public:
     void call(waiter& which) noexcept;
     /// Fails one wait, unless it is over.
     void fail(waiter& which, const error& failure) noexcept;
-    struct waited_name {
-        protocol::hold_kind kind;
-        std::string_view name;
-    };
     /// Fails all waits for one name, or all, and returns them.
     std::vector<std::shared_ptr<waiter>> fail_all(const error& failure,
-                                                  std::optional<waited_name> only);
+                                                  std::optional<std::string_view> only);
     /// Fails all waits in a session that is lost.
     void session_lost(session_id id, const error* why) noexcept;
     /// A poll saw the entry at this position. Returns false if that is nothing new.

@@ -10,11 +10,11 @@ using namespace std::chrono_literals;
 /// Delays of the check for waiters after a release: it costs the releasing thread nothing, and
 /// checks at about the same time share a statement. Where the release has checked as well
 /// (PostgreSQL) a waiter is hardly ever left. Where it has not, a client that releases one lease
-/// after the other spends a tenth of the machine on checks that find no waiter, so the one after a
-/// vain check waits longer.
-constexpr nanoseconds together = 1ms;
-constexpr nanoseconds together_in_vain = 5ms;
-constexpr nanoseconds together_again = 10ms;
+/// after the other spends a tenth of the machine on checks that find no waiter, so the one after an
+/// empty check waits longer.
+constexpr nanoseconds check_delay = 1ms;
+constexpr nanoseconds delay_after_empty_check = 5ms;
+constexpr nanoseconds delay_after_look = 10ms;
 /// An attempt to acquire has most often been answered by then, also where many clients ask.
 constexpr nanoseconds attempt_takes = 20ms;
 
@@ -28,11 +28,11 @@ void add(std::vector<session_id>& sessions, session_id id) noexcept {
 
 }  // namespace
 
-void waiter_tasks::check_for_waiters(std::string_view name, nanoseconds now) {
+void waiter_tasks::check_for_waiters(std::string_view name, bool looked, nanoseconds now) {
     const guard lock{mutex_};
-    const nanoseconds delay = release_checks_                      ? together_again
-                              : now < vain_check_ + together_again ? together_in_vain
-                                                                   : together;
+    const nanoseconds delay = looked                                  ? delay_after_look
+                              : now < empty_check_ + delay_after_look ? delay_after_empty_check
+                                                                      : check_delay;
     const nanoseconds at = now + delay;
     checks_.plan(std::string{name}, {at});
     // Most often another name has just been released, or this one before: then the loop wakes
@@ -49,7 +49,7 @@ std::optional<std::uint64_t> waiter_tasks::defer_check(const std::string& name, 
 
 void waiter_tasks::withdraw_check(const std::string& name, std::uint64_t number, nanoseconds now) {
     const guard lock{mutex_};
-    if (checks_.withdraw(name, number)) vain_check_ = now;
+    if (checks_.withdraw(name, number)) empty_check_ = now;
 }
 
 bool waiter_tasks::hasten_check(const std::string& name, std::uint64_t number, nanoseconds now) {
@@ -74,14 +74,6 @@ void waiter_tasks::serve(std::string name, nanoseconds now, protocol::queue_head
     const guard lock{mutex_};
     to_serve_.plan(std::move(name),
                    {.at = now, .counted = expected == protocol::queue_head::counted});
-}
-
-void waiter_tasks::serve_soon(std::string_view name, nanoseconds now) {
-    const guard lock{mutex_};
-    const nanoseconds at = now + together;
-    const bool is_first = at < to_serve_.next_due();
-    to_serve_.plan(std::string{name}, {.at = at, .counted = true});
-    if (is_first) on_work_();
 }
 
 void waiter_tasks::session_ended(session_id id) {
@@ -122,7 +114,7 @@ waiter_tasks::due_names waiter_tasks::take_checks(nanoseconds now) {
 
 void waiter_tasks::checked(const due_names& done, bool found, nanoseconds now) {
     const guard lock{mutex_};
-    if (!found) vain_check_ = now;
+    if (!found) empty_check_ = now;
     for (const auto& [name, when] : done) checks_.repeat(name, when, now);
 }
 

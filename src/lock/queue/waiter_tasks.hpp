@@ -32,15 +32,13 @@ public:
         bool durably = false;  ///< its commit may not have reached the disk
     };
 
-    /// @param release_checks whether a release looks for waiters itself, so that the check behind
-    /// it hardly ever finds one (PostgreSQL)
     /// @param on_work wakes the loop. Called with the mutex held: must not call this object
-    waiter_tasks(bool release_checks, std::function<void()> on_work)
-        : release_checks_{release_checks}, on_work_{std::move(on_work)} {}
+    explicit waiter_tasks(std::function<void()> on_work) : on_work_{std::move(on_work)} {}
 
     // --- plan
-    /// A commit that has returned freed a lease: it is checked for waiters.
-    void check_for_waiters(std::string_view name, nanoseconds now);
+    /// A commit that has returned freed a lock or a part of it: it is checked for waiters.
+    /// @param looked whether it has looked for them, so that the check hardly ever finds one
+    void check_for_waiters(std::string_view name, bool looked, nanoseconds now);
     /// The same, at once. Does not wake the loop, whose thread most often is the caller.
     void check_now(const std::string& name, nanoseconds now);
     /// For a client that is about to acquire the lease itself, by a statement that asks for
@@ -60,8 +58,6 @@ public:
     /// @param expected what that waiter most likely wants
     void serve(std::string name, nanoseconds now,
                protocol::queue_head expected = protocol::queue_head::sole);
-    /// A commit that has returned ended a counted hold, or may have. Wakes the loop.
-    void serve_soon(std::string_view name, nanoseconds now);
     /// A commit that has returned ended a session.
     void session_ended(session_id id);
     /// Does not wake the loop, which most often is the caller.
@@ -105,11 +101,10 @@ public:
 private:
     using guard = std::lock_guard<std::mutex>;
 
-    const bool release_checks_;
     const std::function<void()> on_work_;
     mutable std::mutex mutex_;
     task_list checks_;
-    nanoseconds vain_check_{0};                  ///< when a check found no waiter, or was withdrawn
+    nanoseconds empty_check_{0};                 ///< when a check found no waiter, or was withdrawn
     nanoseconds wakes_at_ = base::alarm::never;  ///< the loop, as far as is known here
     task_list to_serve_;
     std::vector<session_id> ended_;

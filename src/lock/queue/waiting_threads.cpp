@@ -18,7 +18,7 @@ waiting_threads::waiting_threads(const surroundings& with)
     : clock_{with.clock},
       alarm_{clock_},
       registry_{registry_hooks()},
-      tasks_{with.context.queues.release_seeks_waiters(), [this] { alarm_.poke(); }},
+      tasks_{[this] { alarm_.poke(); }},
       pacing_{with.context.options.poll_interval},
       parts_{with.context,   with.sessions, with.connections, with.grants, with.keeper,
              with.contended, with.owner,    registry_,        tasks_,      pacing_,

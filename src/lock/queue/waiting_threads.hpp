@@ -83,8 +83,11 @@ public:
     // --- reports of other threads
     /// A grant to our session, read from the reply that confirmed its commit.
     void handed_over(const protocol::handed_over& next);
-    /// A commit that has returned freed a lease.
-    void lease_freed(std::string_view name) { tasks_.check_for_waiters(name, parts_.now()); }
+    /// A commit that has returned freed a lock or a part of it.
+    /// @param looked whether it has looked for waiters
+    void freed(std::string_view name, bool looked) {
+        tasks_.check_for_waiters(name, looked, parts_.now());
+    }
     /// See waiter_tasks, as the next two.
     [[nodiscard]] std::optional<std::uint64_t> defer_check(const std::string& name) {
         return tasks_.defer_check(name, parts_.now());
@@ -100,18 +103,14 @@ public:
         tasks_.serve(name, parts_.now());
         poll_soon();
     }
-    /// A commit that has returned ended a counted hold.
-    void permits_freed(std::string_view name) { tasks_.serve_soon(name, parts_.now()); }
     /// A transaction that is still open will free it soon.
-    void lease_freed_soon(std::string_view name) { tasks_.check_for_a_while(name, parts_.now()); }
+    void freed_soon(std::string_view name) { tasks_.check_for_a_while(name, parts_.now()); }
     /// A commit that has returned ended a session.
     void session_ended(session_id id) { tasks_.session_ended(id); }
     /// Our session is lost: all waits in it fail.
     void session_lost(session_id id, loss_reason why) noexcept;
     /// Fails the threads that wait for this name with this error.
-    void fail(const error& failure, protocol::hold_kind kind, std::string_view name) {
-        loop_.fail(failure, waiter_registry::waited_name{kind, name});
-    }
+    void fail(const error& failure, std::string_view name) { loop_.fail(failure, name); }
     /// Something changed that has no known name: all entries are polled.
     void poll_soon() noexcept;
     /// The holder of a lease that a thread waits for has so long left: if that is over before the

@@ -240,7 +240,7 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
             release_orphan(ours, row, db, sql::row_lock_deadline(db, until, row_patience_));
         } catch (const error& failure) {
             if (!sql::is_locked(db, failure)) {
-                fail_waiters(db, row.kind, row.hold.name, failure);
+                tell_waiters(db, row.hold.name, failure);
                 throw;
             }
             postpone();
@@ -306,7 +306,7 @@ void reconciler::release_orphan(session& ours, const held_row& row, sql::connect
     const auto done =
         context_.holds.release(row.kind, db, name, ours.id(), grant_id, {.contended = true}, until);
     if (!done.freed) return;
-    waiting_.after_release(db, row.kind, name, done, until);
+    waiting_.after_release(db, name, done, until);
     context_.report({.kind = event_kind::resolved,
                      .name = name,
                      .token = fencing_token{row.hold.token},
@@ -319,17 +319,16 @@ void reconciler::release_orphan(session& ours, const held_row& row, sql::connect
 /// read and the check of what we know is not there to cancel.
 void reconciler::cancel_orphans(session& ours, sql::connection& db, sql::deadline until) {
     for (const auto& each : context_.queues.entries_of(db, ours.id(), until).waiting) {
-        const auto kind = each.part ? hold_kind::permits : hold_kind::lease;
-        cancel_orphan(ours, kind, each.name, each.grant_id, db, until);
+        cancel_orphan(ours, each.name, each.grant_id, db, until);
     }
 }
 
-void reconciler::cancel_orphan(session& ours, hold_kind kind, const std::string& name,
-                               grant_id grant_id, sql::connection& db, sql::deadline until) {
+void reconciler::cancel_orphan(session& ours, const std::string& name, grant_id grant_id,
+                               sql::connection& db, sql::deadline until) {
     if (ours.grants().knows(grant_id) || ours.grants().is_unresolved(grant_id)) return;
     const std::array id{grant_id};
     if (context_.queues.cancel(db, id, until).empty()) return;
-    waiting_.freed(kind, name);
+    waiting_.freed(name);
     context_.report({.kind = event_kind::resolved,
                      .name = name,
                      .session = ours.id(),
@@ -350,7 +349,7 @@ void reconciler::resolve_unknown(session& ours, sql::connection& db, sql::deadli
             if (!sql::is_locked(db, failure)) {
                 ours.grants().postpone(unknown.grant_id);  // the others run first the next time
                 resolve_last_ = true;
-                fail_waiters(db, unknown.kind, unknown.name, failure);
+                tell_waiters(db, unknown.name, failure);
                 throw;
             }
             postpone();
@@ -359,12 +358,14 @@ void reconciler::resolve_unknown(session& ours, sql::connection& db, sql::deadli
     resolve_last_ = false;
 }
 
-/// A lease that cannot be given back (tables of another version, or a missing right) stays held
-/// while our session lives. Our own threads would wait for it indefinitely.
-void reconciler::fail_waiters(const sql::connection& db, hold_kind kind, std::string_view name,
+/// A release that failed may have been made: then nobody has looked at the queue since. One that
+/// cannot be made (tables of another version, or a missing right) leaves the lock held while our
+/// session lives: our own threads would wait for it indefinitely.
+void reconciler::tell_waiters(const sql::connection& db, const std::string& name,
                               const error& why) {
+    if (why.kind() == errc::outcome_unknown) return waiting_.perhaps_freed(name);
     if (why.kind() != errc::schema_outdated && why.kind() != errc::access_denied) return;
-    if (db.alive()) waiting_.fail(why, kind, name);
+    if (db.alive()) waiting_.fail(why, name);
 }
 
 void reconciler::resolve(session& ours, const unresolved_grant& unknown, sql::connection& db,
@@ -376,20 +377,19 @@ void reconciler::resolve(session& ours, const unresolved_grant& unknown, sql::co
     const bool cancelled = unknown.queued && !context_.queues.cancel(db, place, until).empty();
     protocol::release_outcome done{false, {}};
     if (unknown.believed_upgrade) {
+        done.part = true;
         done.freed = context_.semaphores.end_upgrade(db, unknown.name, unknown.grant_id,
                                                      std::nullopt, until);
     } else if (!cancelled) {
         done = context_.holds.release(unknown.kind, db, unknown.name, ours.id(), unknown.grant_id,
                                       {.contended = true}, until);
     }
-    auto freed = unknown.kind;
     if (!done.freed && unknown.holder && unknown.holder->perhaps_lowered) {
-        freed = protocol::other_than(unknown.kind);
-        done = context_.holds.release(freed, db, unknown.name, ours.id(), unknown.grant_id,
-                                      {.contended = true}, until);
+        done = context_.holds.release(protocol::other_than(unknown.kind), db, unknown.name,
+                                      ours.id(), unknown.grant_id, {.contended = true}, until);
     }
-    if (done.freed) waiting_.after_release(db, freed, unknown.name, done, until);
-    if (cancelled) waiting_.freed(unknown.kind, unknown.name);
+    if (done.freed) waiting_.after_release(db, unknown.name, done, until);
+    if (cancelled) waiting_.freed(unknown.name);
     if (!done.freed && !cancelled && sent <= unknown.not_after) return;
     ours.grants().resolved(unknown.grant_id);
     if (unknown.surely_ended) return;

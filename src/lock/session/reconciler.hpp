@@ -73,12 +73,11 @@ private:
                       const row_tokens& known, const std::vector<held_row>& rows);
     void release_orphan(session& ours, const held_row& row, sql::connection& db,
                         sql::deadline until);
-    void cancel_orphan(session& ours, protocol::hold_kind kind, const std::string& name,
-                       grant_id grant_id, sql::connection& db, sql::deadline until);
+    void cancel_orphan(session& ours, const std::string& name, grant_id grant_id,
+                       sql::connection& db, sql::deadline until);
     /// May wait for a row, so no heartbeat does it.
     void raise_floor_past_lost(sql::connection& db, sql::deadline until);
-    void fail_waiters(const sql::connection& db, protocol::hold_kind kind, std::string_view name,
-                      const error& why);
+    void tell_waiters(const sql::connection& db, const std::string& name, const error& why);
     void postpone() noexcept;
 
     client_context& context_;

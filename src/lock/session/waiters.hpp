@@ -33,24 +33,16 @@ public:
     /// A commit that has returned ended this session, of any client: its leases are handed to
     /// waiters.
     virtual void session_ended(session_id session) noexcept = 0;
-    /// A commit that has returned freed this lease, or may have: with `reply_lost` it may also have
-    /// served a thread of ours.
-    virtual void lease_freed(const std::string& name, bool reply_lost) noexcept = 0;
-    void lease_freed(const std::string& name) noexcept { lease_freed(name, false); }
-    /// The same of a counted hold.
-    virtual void permits_freed(const std::string& name, bool reply_lost) noexcept = 0;
-    void permits_freed(const std::string& name) noexcept { permits_freed(name, false); }
-    /// One of the two.
-    void freed(protocol::hold_kind kind, const std::string& name,
-               bool reply_lost = false) noexcept {
-        if (kind == protocol::hold_kind::permits) return permits_freed(name, reply_lost);
-        lease_freed(name, reply_lost);
-    }
+    /// A commit that has returned freed a lock, or a part of it, or deleted an entry of its queue:
+    /// the queue is looked at.
+    virtual void freed(const std::string& name) noexcept = 0;
+    /// The same of a commit whose answer was lost: it may also have served a thread of ours.
+    virtual void perhaps_freed(const std::string& name) noexcept = 0;
     /// Wakes the waiter that the release served, in one round trip where the statement did not wake
     /// it. If it served none, a ticket may have been committed after its snapshot. Where waiters
     /// are expected that the release has not served, they are: see serve().
-    virtual void after_release(sql::connection& db, protocol::hold_kind kind,
-                               const std::string& name, const protocol::release_outcome& done,
+    virtual void after_release(sql::connection& db, const std::string& name,
+                               const protocol::release_outcome& done,
                                sql::deadline until) noexcept = 0;
     /// Serves the head of a queue (queue_protocol::serve) while that grants anything, and wakes
     /// those that were served. One round trip, one more where it grants a part of the lock, and one
@@ -70,8 +62,8 @@ public:
     virtual std::vector<taken_back> take_back(sql::connection& db,
                                               std::span<const std::string> names,
                                               sql::deadline until) = 0;
-    /// Fails the threads that wait for all of the lock, or for a part of it, `name`.
-    virtual void fail(const error& why, protocol::hold_kind kind, std::string_view name) = 0;
+    /// Fails the threads that wait for this lock, or for a part of it.
+    virtual void fail(const error& why, std::string_view name) = 0;
     /// All entries of ours are polled soon.
     virtual void poll_soon() noexcept = 0;
 

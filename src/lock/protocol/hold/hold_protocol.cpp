@@ -29,7 +29,9 @@ release_outcome hold_protocol::release(hold_kind kind, sql::connection& db, std:
     if (kind == hold_kind::lease) {
         return queues_.release(db, name, session, grant_id, hint.contended, until);
     }
-    return {counted_.release(db, name, session, grant_id, hint.permits, until), std::nullopt};
+    return {.freed = counted_.release(db, name, session, grant_id, hint.permits, until),
+            .next = {},
+            .part = true};
 }
 
 }  // namespace rowlock::protocol

@@ -73,6 +73,8 @@ struct release_outcome {
     /// SQLite, where a release and an enqueue cannot overlap.
     bool unwaited = false;
     bool counted_waits = false;  ///< the first waiter is a counted one: run serve()
+    /// A part of the lock was freed, by a statement that looks for no waiter.
+    bool part = false;
 };
 
 /// The first waiter of a queue, as far as a client knows: which statement serve() sends first. The
