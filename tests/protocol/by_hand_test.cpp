@@ -217,6 +217,12 @@ TEST_CASE("without the row of the token floor nothing is granted, and the error 
         auto other = locks.acquire("other");
         locks.acquire("free").release();
         client waiter{database.source(), database.options()};
+        auto first = locks.acquire("waited for");
+        auto late = std::async(std::launch::async, [&] { return waiter.acquire("waited for"); });
+        REQUIRE(eventually(
+            [&] { return database.number("select count(*) from rowlock_ticket") == 1; }));
+        first.release();
+        auto waited = late.get();
         database.run("delete from rowlock_token_floor");
         for (const char* name : {"new", "free"}) {
             CAPTURE(name);
@@ -227,6 +233,7 @@ TEST_CASE("without the row of the token floor nothing is granted, and the error 
         CHECK(job.held());
         // What is held can be given back, or taken away.
         CHECK_NOTHROW(other.release());
+        CHECK_NOTHROW(waited.release());
         CHECK(waiter.force_release("job"));
     }
 }

@@ -663,34 +663,61 @@ ROWLOCK_SIMULATED_CASE("an upgrade, or its end, whose reply is lost is found aga
 }
 
 // A waiter sees that a file of SQLite has changed.
-TEST_CASE("a waiter is served although the reply to the end of an upgrade was lost") {
+TEST_CASE("a waiter is served although the reply to a downgrade was lost") {
     ROWLOCK_FOR_A_CLIENT(database) {
-        for (const bool repeats : {true, false}) {
-            CAPTURE(repeats);
-            interception network;
-            client_options options = database.options({.ttl = 2min, .heartbeat = 1s});
-            if (!repeats) options.retry.attempts = 1;
-            client ours{network.wrap(database.source()), options};
-            client theirs{database.source(),
+        for (const bool upgraded : {true, false}) {
+            for (const bool repeats : {true, false}) {
+                CAPTURE(upgraded);
+                CAPTURE(repeats);
+                interception network;
+                client_options options = database.options({.ttl = 2min, .heartbeat = 1s});
+                if (!repeats) options.retry.attempts = 1;
+                client ours{network.wrap(database.source()), options};
+                client theirs{database.source(),
+                              database.options({.ttl = 2min, .poll_interval = 1min})};
+                shared_mutex page{ours, "page"};
+                auto held = page.acquire(upgradeable);
+                if (upgraded) held.upgrade();
+                const auto wanted = upgraded ? shared : upgradeable;
+                auto next = std::async(std::launch::async, [&] {
+                    return shared_mutex{theirs, "page"}.try_acquire_for(wanted, 110s).has_value();
+                });
+                REQUIRE(eventually(
+                    [&] { return database.number("select count(*) from rowlock_ticket") == 1; }));
+                const std::string_view ends = upgraded ? "end_upgrade" : "shrink_permits";
+                std::atomic<bool> lost{false};
+                network.after([&](std::string_view what) {
+                    if (what == ends && !lost.exchange(true)) interception::lose_reply();
+                });
+                const auto freed = std::chrono::steady_clock::now();
+                CHECK(kind_of([&] { held.downgrade(upgraded ? upgradeable : shared); }) ==
+                      (repeats ? errc{} : errc::outcome_unknown));
+                CHECK(next.get());
+                CHECK(lost);
+                CHECK(std::chrono::steady_clock::now() - freed < 20s);
+            }
+        }
+    }
+}
+
+TEST_CASE("an upgrade is served when the reader of another client leaves, also at its end") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        for (const bool closes : {false, true}) {
+            CAPTURE(closes);
+            std::optional<client> reader;
+            reader.emplace(database.source(), database.options());
+            client writer{database.source(),
                           database.options({.ttl = 2min, .poll_interval = 1min})};
-            shared_mutex page{ours, "page"};
-            auto held = page.acquire(upgradeable);
-            held.upgrade();
-            auto next = std::async(std::launch::async, [&] {
-                return shared_mutex{theirs, "page"}.try_acquire_for(shared, 110s).has_value();
-            });
+            auto read = shared_mutex{*reader, "page"}.acquire(shared);
+            auto held = shared_mutex{writer, "page"}.acquire(upgradeable);
+            auto next = std::async(std::launch::async, [&] { return held.try_upgrade_for(110s); });
             REQUIRE(eventually(
                 [&] { return database.number("select count(*) from rowlock_ticket") == 1; }));
-            std::atomic<bool> lost{false};
-            network.after([&](std::string_view what) {
-                if (what == "end_upgrade" && !lost.exchange(true)) interception::lose_reply();
-            });
-            const auto freed = std::chrono::steady_clock::now();
-            CHECK(kind_of([&] { held.downgrade(upgradeable); }) ==
-                  (repeats ? errc{} : errc::outcome_unknown));
+            const auto left = std::chrono::steady_clock::now();
+            read.release();
+            if (closes) reader.reset();
             CHECK(next.get());
-            CHECK(lost);
-            CHECK(std::chrono::steady_clock::now() - freed < 20s);
+            CHECK(std::chrono::steady_clock::now() - left < 20s);
         }
     }
 }

@@ -19,10 +19,12 @@ auto lease_admin::read(Read what) {
 }
 
 template <typename Change>
-auto lease_admin::change(Change what) {
+auto lease_admin::change(const lock_name& name, const Change& what) {
     context_.fork.require_same_process();
-    return retries_.change([&](sql::connection& db, sql::deadline until, auto& made) {
-        return made([&] { return what(db, until); });
+    return waiting_.look_if_unknown(name.str(), [&] {
+        return retries_.change([&](sql::connection& db, sql::deadline until, auto& made) {
+            return made([&] { return what(db, until); });
+        });
     });
 }
 
@@ -73,7 +75,7 @@ std::optional<milliseconds> lease_admin::request_release(const lock_name& name,
                                                          const request_options& options) {
     validate(options);
     const auto terms = terms_of(context_, options);
-    const auto asked = change([&](sql::connection& db, sql::deadline until) {
+    const auto asked = change(name, [&](sql::connection& db, sql::deadline until) {
         auto done =
             context_.leases.request_release(db, name.str(), holder.value(), terms.view(), until);
         if (done) context_.notify_holder(db, done->session, until);
@@ -112,7 +114,7 @@ bool lease_admin::is_given_back(const lock_name& name, std::optional<fencing_tok
 bool lease_admin::force_release(const lock_name& name, std::optional<fencing_token> only) {
     protocol::victim whom{.by = name_of(context_)};
     const bool freed =
-        is_given_back(name, only) || change([&](sql::connection& db, sql::deadline until) {
+        is_given_back(name, only) || change(name, [&](sql::connection& db, sql::deadline until) {
             const bool done =
                 only ? context_.leases.force_release_of(db, name.str(), only->value(), whom, until)
                      : context_.leases.force_release(db, name.str(), whom, until);

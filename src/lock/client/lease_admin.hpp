@@ -46,7 +46,7 @@ private:
     template <typename Read>
     auto read(Read what);
     template <typename Change>
-    auto change(Change what);
+    auto change(const lock_name& name, const Change& what);
     [[nodiscard]] bool is_given_back(const lock_name& name, std::optional<fencing_token> only);
 
     client_context& context_;

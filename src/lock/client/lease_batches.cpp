@@ -148,7 +148,7 @@ std::vector<bool> lease_batches::release_all(session_id session,
 void lease_batches::release_one(sql::connection& db, releases::item& asked) {
     const auto& [session, granted, until] = asked.call;
     auto done = context_.queues.release(db, granted.name, session, granted.grant_id, false, until);
-    if (done.next) {
+    if (done.next || done.counted_waits) {
         waiting_.after_release(db, std::string{granted.name}, done, until);
     }
     asked.answer = done;

@@ -344,15 +344,16 @@ void releaser::shrink(grant& held, std::int64_t to) {
         if (const auto ours = sessions_.current(held.session_id)) ours->ask_for_permits();
         held.perhaps_lowered = true;
     }
-    const auto kept =
-        retries_.change(context_.statement_deadline(), {},
-                        [&](sql::connection& db, sql::deadline until, auto& change) {
-                            if (!change([&] { return send_shrink(db, held, to, until); }))
-                                return false;
-                            held.permits = to;
-                            waiting_.after_release(db, held.name, part_freed, until);
-                            return true;
-                        });
+    const auto kept = waiting_.look_if_unknown(held.name, [&] {
+        return retries_.change(context_.statement_deadline(), {},
+                               [&](sql::connection& db, sql::deadline until, auto& change) {
+                                   if (!change([&] { return send_shrink(db, held, to, until); }))
+                                       return false;
+                                   held.permits = to;
+                                   waiting_.after_release(db, held.name, part_freed, until);
+                                   return true;
+                               });
+    });
     if (kept && *kept) return;
     static_cast<void>(grants_.deny(held));
     throw lost_error(held);
@@ -461,7 +462,7 @@ std::optional<protocol::release_outcome> releaser::send_together(const grant& he
                                     until);
         }
         auto done = batches_.release(held.session_id, {held.name, held.grant_id}, until);
-        if (done && done->freed && !done->next && !done->unwaited) {
+        if (done && done->freed && !done->next && !done->unwaited && !done->counted_waits) {
             waiting_.freed_unwaited(held.name);
         }
         return done;

@@ -20,14 +20,14 @@ auto semaphore_admin::on_connection(Call call) {
 }
 
 template <typename Attempt>
-auto semaphore_admin::change(Attempt attempt) {
+auto semaphore_admin::change(const lock_name& name, const Attempt& attempt) {
     context_.fork.require_same_process();
-    return retries_.change(std::move(attempt));
+    return waiting_.look_if_unknown(name.str(), [&] { return retries_.change(attempt); });
 }
 
 /// Waiters that fit now are served in a commit of its own; if that fails, the loop does it.
 void semaphore_admin::set_capacity(const lock_name& name, std::int64_t permits) {
-    change([&](sql::connection& db, sql::deadline until, auto& made) {
+    change(name, [&](sql::connection& db, sql::deadline until, auto& made) {
         made([&] { context_.semaphores.set_capacity(db, name.str(), permits, until); });
         try {
             waiting_.serve(db, name.str(), protocol::queue_head::counted, until);
@@ -39,7 +39,7 @@ void semaphore_admin::set_capacity(const lock_name& name, std::int64_t permits) 
 }
 
 bool semaphore_admin::create(const lock_name& name, std::int64_t permits) {
-    return change([&](sql::connection& db, sql::deadline until, auto& made) {
+    return change(name, [&](sql::connection& db, sql::deadline until, auto& made) {
         const bool created =
             made([&] { return context_.semaphores.create(db, name.str(), permits, until); });
         // The attempt before may have made it: then it is there now, and was not found.
@@ -86,23 +86,24 @@ std::optional<std::chrono::milliseconds> semaphore_admin::request_release(
     const lock_name& name, fencing_token holder, const request_options& options) {
     validate(options);
     const auto terms = terms_of(context_, options);
-    return change([&](sql::connection& db, sql::deadline until,
+    return change(name,
+                  [&](sql::connection& db, sql::deadline until,
                       auto& made) -> std::optional<std::chrono::milliseconds> {
-        const auto asked = made([&] {
-            return context_.semaphores.request_release(db, name.str(), holder.value(), terms.view(),
-                                                       until);
-        });
-        if (!asked) return std::nullopt;
-        context_.notify_holder(db, asked->session, until);
-        if (asked->left.count() <= 0) take_back(db, name, until);
-        return std::max(std::chrono::ceil<std::chrono::milliseconds>(asked->left),
-                        std::chrono::milliseconds{0});
-    });
+                      const auto asked = made([&] {
+                          return context_.semaphores.request_release(db, name.str(), holder.value(),
+                                                                     terms.view(), until);
+                      });
+                      if (!asked) return std::nullopt;
+                      context_.notify_holder(db, asked->session, until);
+                      if (asked->left.count() <= 0) take_back(db, name, until);
+                      return std::max(std::chrono::ceil<std::chrono::milliseconds>(asked->left),
+                                      std::chrono::milliseconds{0});
+                  });
 }
 
 bool semaphore_admin::force_release(const lock_name& name, fencing_token holder) {
     std::optional<protocol::hold_id> whom;
-    return change([&](sql::connection& db, sql::deadline until, auto& made) {
+    return change(name, [&](sql::connection& db, sql::deadline until, auto& made) {
         const bool done = made([&] {
             return context_.semaphores.force_release(db, name.str(), holder.value(),
                                                      name_of(context_), whom, until);

@@ -37,7 +37,7 @@ private:
     template <typename Call>
     auto on_connection(Call call);
     template <typename Attempt>
-    auto change(Attempt attempt);
+    auto change(const lock_name& name, const Attempt& attempt);
     void take_back(sql::connection& db, const lock_name& name, sql::deadline until) noexcept;
 
     client_context& context_;

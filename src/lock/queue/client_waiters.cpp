@@ -21,14 +21,20 @@ void client_waiters::session_lost(session_id session, loss_reason why) noexcept 
     if (const auto at = made()) at->session_lost(session, why);
 }
 
-/// Tells the threads of work for the queues, and makes them if there are none.
+/// Tells the threads of work for the queues, and makes them if there are none. While the client
+/// closes those that there are take it: what is left then is done at the end.
 template <typename Tell>
 void client_waiters::tell(Tell what) noexcept {
     try {
-        what(*threads());
+        if (const auto at = is_closed() ? made() : threads()) what(*at);
     } catch (...) {
         // No thread, or out of memory: waiters poll for themselves.
     }
+}
+
+bool client_waiters::is_closed() const noexcept {
+    const std::lock_guard lock{mutex_};
+    return closed_;
 }
 
 void client_waiters::session_ended(session_id session) noexcept {

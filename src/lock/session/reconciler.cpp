@@ -327,7 +327,9 @@ void reconciler::cancel_orphan(session& ours, const std::string& name, grant_id 
                                sql::connection& db, sql::deadline until) {
     if (ours.grants().knows(grant_id) || ours.grants().is_unresolved(grant_id)) return;
     const std::array id{grant_id};
-    if (context_.queues.cancel(db, id, until).empty()) return;
+    const auto deleted =
+        waiting_.look_if_unknown(name, [&] { return context_.queues.cancel(db, id, until); });
+    if (deleted.empty()) return;
     waiting_.freed(name);
     context_.report({.kind = event_kind::resolved,
                      .name = name,

@@ -38,6 +38,17 @@ public:
     virtual void freed(const std::string& name) noexcept = 0;
     /// The same of a commit whose answer was lost: it may also have served a thread of ours.
     virtual void perhaps_freed(const std::string& name) noexcept = 0;
+    /// Does what may free a part of the lock; if nobody knows whether it was done, as
+    /// perhaps_freed().
+    template <typename Act>
+    auto look_if_unknown(const std::string& name, const Act& act) {
+        try {
+            return act();
+        } catch (const error& failure) {
+            if (failure.kind() == errc::outcome_unknown) perhaps_freed(name);
+            throw;
+        }
+    }
     /// Wakes the waiter that the release served, in one round trip where the statement did not wake
     /// it. If it served none, a ticket may have been committed after its snapshot. Where waiters
     /// are expected that the release has not served, they are: see serve().

@@ -118,11 +118,13 @@ exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
          where {in_queue} and {waits})
 
 -- fragment waited_n
--- The same for the name n.name.
-exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
-         where w.name = n.name and {waits}
-           and w.ticket > (select coalesce(max(b.served), 0) - 256
-                             from rowlock_lock b where b.name = n.name))
+-- The same for the name n.name, and for upgrades (stands_at): their tickets are negative.
+(exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
+          where w.name = n.name and {waits}
+            and w.ticket > (select coalesce(max(b.served), 0) - 256
+                              from rowlock_lock b where b.name = n.name))
+ or exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
+             where w.name = n.name and w.ticket < 0 and {waits}))
 
 -- fragment probe
 -- The columns that protocol::lease_probe reads, of lease l, named $1, and its session s. The queue is read only if

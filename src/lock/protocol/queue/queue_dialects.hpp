@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <utility>
 
 /// What the implementations of queue_protocol share. For them alone: others call
 /// make_queue_protocol().
@@ -53,8 +54,10 @@ protected:
     /// A lease and the first live ticket of its queue: the row of the statement next_waiter.
     class queue_look {
     public:
-        explicit queue_look(sql::result row);
+        explicit queue_look(sql::result row) : row_{std::move(row)} {}
 
+        /// Whether there is a token floor.
+        [[nodiscard]] bool may_grant() const { return !row_.is_null(0, 0); }
         [[nodiscard]] bool present() const { return row_.integer(0, 1) != 0; }
         [[nodiscard]] bool free() const { return row_.integer(0, 3) != 0; }
         [[nodiscard]] bool is_grant(session_id session, grant_id grant_id) const {

@@ -106,7 +106,7 @@ public:
         const auto seen = look_at(db, name, until);
         if (!seen.is_grant(session, grant_id)) return std::nullopt;
         confirmed_grant settled{{seen.token(), std::nullopt}, std::nullopt};
-        if (!seen.waited_for_all()) return settled;
+        if (!seen.waited_for_all() || !seen.may_grant()) return settled;
         auto next = seen.next();
         if (chooses_late() && is_near(next.to)) return settled;
         (settled.next = std::move(next))->alive = reliable;

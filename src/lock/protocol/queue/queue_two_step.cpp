@@ -30,10 +30,6 @@ two_step_queue_protocol::two_step_queue_protocol(const queue_parts& of)
       insert_hold_{of.statements("insert_permit")},
       upgrade_{of.statements("upgrade_lock")} {}
 
-two_step_queue_protocol::queue_look::queue_look(sql::result row) : row_{std::move(row)} {
-    if (row_.empty()) throw no_token_floor();
-}
-
 next_waiter two_step_queue_protocol::queue_look::next() const {
     return {.ticket = row_.integer<ticket_no>(0, 6),
             .session = row_.integer<session_id>(0, 7),
@@ -94,6 +90,7 @@ bool two_step_queue_protocol::serve_first(sql::connection& db, std::string_view 
                                           sql::deadline until) const {
     const auto seen = look_at(db, name, until);
     if (!seen.waited() || !seen.holder_gone()) return false;
+    if (!seen.may_grant()) throw no_token_floor();
     if (!seen.present()) {
         restore_lease(db, name, until);
         return true;
@@ -176,7 +173,7 @@ release_outcome two_step_queue_protocol::hand_over(sql::connection& db, std::str
                                                    sql::deadline until) const {
     for (;; check_time(until)) {
         const auto seen = look_at(db, name, until);
-        if (!seen.is_grant(session, grant_id) || !seen.waited_for_all()) {
+        if (!seen.is_grant(session, grant_id) || !seen.waited_for_all() || !seen.may_grant()) {
             return {.freed = false, .next = {}, .counted_waits = seen.waited_for_part()};
         }
         if (auto next = grant_to(db, name, seen.next(), session, until)) return {true, next};

@@ -31,7 +31,7 @@ values ($1, $2, $3, $4, $5, $6, {now}, $7, $8, {now} + $9, $10, $11, $12)
 -- room again. Both find out by the deletion of the ticket whether it is still there. A waiter behind it is not looked at
 -- before it has been served or has gone.
 -- $1 name
--- → the token a grant would carry; whether the lock has a row, its token, whether it is free, its
+-- → the token a grant would carry (NULL without a floor); whether the lock has a row, its token, whether it is free, its
 --   session, its grant id; the ticket, its session, grant id, thread, note, deadline in µs, its
 --   session's wake-up address, secret and mailbox, and in how many queues its request stands, or NULLs; whether the
 --   lock has no sole holder that lives, its room, whether its counted holds are modes; the ticket's weight, or NULL, and
@@ -41,10 +41,10 @@ select {greatest}(coalesce(l.token, 0), f.floor) + 1,
        w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
        w.wake_address, w.wake_secret, w.mailbox, w.members,
        {holder_gone}, {room(l)}, l.capacity is null, w.weight, w.base
-  from rowlock_token_floor f
+  from (select 1 as one) as one
+       left join rowlock_token_floor f on f.id = 1
        left join rowlock_lock l on l.name = $1
        left join rowlock_session s on s.id = l.session
        left join (select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
                          m.wake_address, m.wake_secret, m.mailbox, w.members, w.weight, w.base
                     {first_waiter}) w on 1 = 1
- where f.id = 1
