@@ -522,6 +522,7 @@ TEST_CASE("a waiter is served although the reply to a release in the background 
             return semaphore{theirs, "api"}.try_acquire_for(1, 110s);
         });
         REQUIRE(eventually([&] { return api.waiters().size() == 1; }));
+        REQUIRE(eventually([&] { return theirs.stats().polls > 0; }));
         std::atomic<bool> refused{true};
         network.before([&](std::string_view what) {
             if (refused && gives(what)) interception::refuse_to_send();

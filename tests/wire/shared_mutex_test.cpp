@@ -684,6 +684,7 @@ TEST_CASE("a waiter is served although the reply to a downgrade was lost") {
                 });
                 REQUIRE(eventually(
                     [&] { return database.number("select count(*) from rowlock_ticket") == 1; }));
+                REQUIRE(eventually([&] { return theirs.stats().polls > 0; }));
                 const std::string_view ends = upgraded ? "end_upgrade" : "shrink_permits";
                 std::atomic<bool> lost{false};
                 network.after([&](std::string_view what) {
@@ -713,6 +714,7 @@ TEST_CASE("an upgrade is served when the reader of another client leaves, also a
             auto next = std::async(std::launch::async, [&] { return held.try_upgrade_for(110s); });
             REQUIRE(eventually(
                 [&] { return database.number("select count(*) from rowlock_ticket") == 1; }));
+            REQUIRE(eventually([&] { return writer.stats().polls > 0; }));
             const auto left = std::chrono::steady_clock::now();
             read.release();
             if (closes) reader.reset();
