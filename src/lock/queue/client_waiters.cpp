@@ -8,6 +8,10 @@ namespace rowlock::detail {
 std::shared_ptr<waiting_threads> client_waiters::threads() {
     const std::lock_guard lock{mutex_};
     if (closed_) throw client_destroyed();
+    return make_locked();
+}
+
+const std::shared_ptr<waiting_threads>& client_waiters::make_locked() {
     if (!threads_) threads_ = std::make_shared<waiting_threads>(parts_);
     return threads_;
 }
@@ -21,20 +25,20 @@ void client_waiters::session_lost(session_id session, loss_reason why) noexcept 
     if (const auto at = made()) at->session_lost(session, why);
 }
 
-/// Tells the threads of work for the queues, and makes them if there are none. While the client
-/// closes those that there are take it: what is left then is done at the end.
+/// Tells the threads of work for the queues, and makes them if there are none. A client that closes
+/// makes none: what its threads cannot do any more is done at the end.
 template <typename Tell>
 void client_waiters::tell(Tell what) noexcept {
     try {
-        if (const auto at = is_closed() ? made() : threads()) what(*at);
+        std::shared_ptr<waiting_threads> at;
+        {
+            const std::lock_guard lock{mutex_};
+            at = closed_ ? threads_ : make_locked();
+        }
+        if (at) what(*at);
     } catch (...) {
         // No thread, or out of memory: waiters poll for themselves.
     }
-}
-
-bool client_waiters::is_closed() const noexcept {
-    const std::lock_guard lock{mutex_};
-    return closed_;
 }
 
 void client_waiters::session_ended(session_id session) noexcept {

@@ -64,7 +64,7 @@ public:
 private:
     template <typename Tell>
     void tell(Tell what) noexcept;
-    [[nodiscard]] bool is_closed() const noexcept;
+    const std::shared_ptr<waiting_threads>& make_locked();
     taken_back take_back(sql::connection& db, const std::string& name,
                          std::vector<session_id>& ended, sql::deadline until);
 
