@@ -99,6 +99,17 @@ void interception::after(hook action) {
     hooks_.after = std::move(action);
 }
 
+void interception::lose_commit(std::function<bool(std::string_view name)> is_of_it,
+                               bool in_transaction, std::atomic<bool>& lost) {
+    const auto begun = std::make_shared<std::atomic<bool>>(false);
+    after([is_of_it = std::move(is_of_it), in_transaction, &lost, begun](std::string_view name) {
+        const bool its = is_of_it(name);
+        const bool commits = in_transaction ? *begun && name == "commit" : its;
+        if (its) *begun = true;
+        if (commits && !lost.exchange(true)) lose_reply();
+    });
+}
+
 void interception::lose_reply() {
     throw error{errc::outcome_unknown, "the reply was lost"};
 }

@@ -35,6 +35,12 @@ public:
     /// Called after the answer arrived; may throw, then the client never sees the answer.
     void after(hook action);
 
+    /// An after() that loses the reply to the commit of a change, once, and sets `lost`.
+    /// @param is_of_it whether a statement of that name is part of the change
+    /// @param in_transaction whether a commit follows it; if not, it commits by itself
+    void lose_commit(std::function<bool(std::string_view name)> is_of_it, bool in_transaction,
+                     std::atomic<bool>& lost);
+
     /// From inside a hook: breaks the connection, from the client's point of view.
     [[noreturn]] static void lose_reply();
     [[noreturn]] static void refuse_to_send();

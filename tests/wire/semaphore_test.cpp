@@ -475,16 +475,10 @@ ROWLOCK_SIMULATED_CASE(
     client locks{network.wrap(database.source()), database.options({.ttl = 1min, .heartbeat = 1s})};
     semaphore api{locks, "api"};
     api.set_capacity(3);
-    // Behind the commit: on PostgreSQL the take, elsewhere the end of the transaction.
-    std::atomic<bool> took{false};
+    const bool in_transaction = database.speaks() != sql::dialect::postgresql;
     std::atomic<bool> lost{false};
-    network.after([&](std::string_view what) {
-        took = took || what == "take_permits";
-        const bool commits = database.speaks() == sql::dialect::postgresql
-                                 ? what == "take_permits"
-                                 : took && what == "commit";
-        if (commits && !lost.exchange(true)) interception::lose_reply();
-    });
+    network.lose_commit([](std::string_view what) { return what == "take_permits"; },
+                        in_transaction, lost);
     auto held = api.acquire(2);
     REQUIRE(lost);
     CHECK(held.held());
@@ -492,14 +486,7 @@ ROWLOCK_SIMULATED_CASE(
     CHECK(locks.stats().unknown_outcomes == 1);
 
     lost = false;
-    std::atomic<bool> given{false};
-    network.after([&](std::string_view what) {
-        given = given || gives(what);
-        const bool commits = database.speaks() == sql::dialect::postgresql
-                                 ? what == "give_permits"
-                                 : given && what == "commit";
-        if (commits && !lost.exchange(true)) interception::lose_reply();
-    });
+    network.lose_commit(gives, in_transaction, lost);
     held.release();
     REQUIRE(lost);
     CHECK(used(api, 0));
@@ -528,15 +515,8 @@ TEST_CASE("a waiter is served although the reply to a release in the background 
             if (refused && gives(what)) interception::refuse_to_send();
         });
         CHECK_THROWS_AS(held.release(), error);
-        std::atomic<bool> given{false};
         std::atomic<bool> lost{false};
-        network.after([&](std::string_view what) {
-            given = given || gives(what);
-            const bool commits = database.speaks() == sql::dialect::postgresql
-                                     ? what == "give_permits"
-                                     : given && what == "commit";
-            if (commits && !lost.exchange(true)) interception::lose_reply();
-        });
+        network.lose_commit(gives, database.speaks() != sql::dialect::postgresql, lost);
         const auto freed = std::chrono::steady_clock::now();
         refused = false;
         CHECK(next.get());
