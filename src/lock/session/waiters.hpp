@@ -38,8 +38,8 @@ public:
     virtual void freed(const std::string& name) noexcept = 0;
     /// The same of a commit whose answer was lost: it may also have served a thread of ours.
     virtual void perhaps_freed(const std::string& name) noexcept = 0;
-    /// Runs `act`, which may free a part of the lock. If its outcome is unknown, the queue is looked
-    /// at, as by perhaps_freed().
+    /// Runs `act`, which may free a part of the lock. If its outcome is unknown, the queue is
+    /// looked at, as by perhaps_freed().
     template <typename Act>
     auto look_if_unknown(const std::string& name, const Act& act) {
         try {
