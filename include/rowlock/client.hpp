@@ -37,6 +37,7 @@ namespace metrics {
 
 class lock_watch;
 struct page;
+struct reclaimed_holds;
 struct semaphore_info;
 struct shared_mutex_info;
 
@@ -223,13 +224,13 @@ public:
     }
 
     /// For a supervised singleton that was restarted: ends the sessions of its predecessors, those
-    /// with the same client_options::owner, and takes their leases over with new tokens, in one
-    /// transaction, without waiting for the ttl. Two live processes with one owner would end each
-    /// other's sessions, without the margin. Call it before any acquire. Permits and holds of
-    /// shared_mutexes end with those sessions: reclaim_all() takes them over as well.
+    /// with the same client_options::owner, and takes their holds over with new tokens, in one
+    /// transaction, without waiting for the ttl; see reclaim.hpp. Holds that another client has
+    /// asked for or taken, and those past their own deadline, end. Two live processes with one
+    /// owner would end each other's sessions, without the margin. Call it before any acquire.
     /// @throws error errc::invalid_options without an owner; errc::lock_lost while the margin of a
     /// lease that this client lost still runs and its holder has not stopped
-    [[nodiscard]] std::vector<lease> reclaim();
+    [[nodiscard]] reclaimed_holds reclaim();
 
     /// Takes over a lease that another client offers (lease::offer()), in one transaction: from its
     /// commit on this client holds it, with a new token, and the giver's fences fail. Waits for a
@@ -336,7 +337,6 @@ private:
     friend class recursive_mutex;
     friend class semaphore;
     friend class shared_mutex;
-    friend reclaimed_holds reclaim_all(client& locks);
     friend std::string metrics::prometheus(const client& locks);
     friend std::vector<semaphore_info> list_semaphores(client& locks, std::string_view prefix,
                                                        const page& page);

@@ -16,7 +16,6 @@ namespace rowlock {
 
 class client;
 struct lease_offer;
-struct reclaimed_holds;
 
 namespace detail {
 struct grant;
@@ -133,7 +132,6 @@ private:
     friend class permits;
     friend class semaphore;
     friend class shared_mutex;
-    friend reclaimed_holds reclaim_all(client& locks);
     friend struct detail::grant_of;
     friend class mode_lease;
     friend class multi_lease;

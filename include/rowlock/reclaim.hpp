@@ -12,17 +12,13 @@ namespace rowlock {
 /// @addtogroup leases
 /// @{
 
-/// What a client has taken over from its predecessors.
+/// What client::reclaim() has taken over from the predecessors of a client. What is not moved out
+/// is released.
 struct reclaimed_holds {
     std::vector<lease> leases{};                  ///< of lease, mutex, and the exclusive mode
     std::vector<permits> of_semaphores{};         ///< permits
     std::vector<mode_lease> of_shared_mutexes{};  ///< in the other modes, or upgraded
 };
-
-/// As client::reclaim(), for holds of every kind. Holds that another client has asked for or taken,
-/// and those past their own deadline, are not taken over. Each has a new token.
-/// @throws error as client::reclaim()
-[[nodiscard]] reclaimed_holds reclaim_all(client& locks);
 
 /// @}
 

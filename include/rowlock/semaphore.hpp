@@ -112,8 +112,8 @@ public:
     [[nodiscard]] rowlock::grant_id grant_id() const noexcept { return hold_.grant_id(); }
 
 private:
+    friend class client;
     friend class semaphore;
-    friend reclaimed_holds reclaim_all(client& locks);
     friend struct detail::grant_of;
     permits(lease hold, std::int64_t count) noexcept : hold_{std::move(hold)}, count_{count} {}
 

@@ -15,6 +15,7 @@
 #include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/election.hpp>
+#include <rowlock/reclaim.hpp>
 #include <rowlock/semaphore.hpp>
 #include <rowlock/shared_mutex.hpp>
 
@@ -139,7 +140,8 @@ std::optional<command_hold> take_lease(client& locks, const run_options& options
                                        std::stop_token stop) {
     const rowlock::acquire_options how{.note = options.note, .max_duration = options.at_most};
     if (options.reclaim) {
-        for (auto& taken : locks.reclaim()) {
+        auto all = locks.reclaim();
+        for (auto& taken : all.leases) {
             if (taken.name() == options.name) return command_hold{std::move(taken)};
         }
     }

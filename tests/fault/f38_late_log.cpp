@@ -7,6 +7,7 @@
 #include "support/protocols.hpp"
 #include <rowlock/migrations.hpp>
 #include <rowlock/open.hpp>
+#include <rowlock/reclaim.hpp>
 
 #include <array>
 #include <atomic>
@@ -68,7 +69,7 @@ std::int64_t token_of_another(const std::string& how, const sql::connection_sour
                               sql::connection& look) {
     if (how == "reclaim") {
         rowlock::client successor{source, {.owner = "worker"}};
-        const auto taken = successor.reclaim();
+        const auto taken = successor.reclaim().leases;
         return taken.empty() ? 0 : taken.front().token().value();
     }
     look.query("update rowlock_session set ended = 1 where id = 1", soon());

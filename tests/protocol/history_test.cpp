@@ -229,7 +229,7 @@ TEST_CASE(
             std::make_unique<client>(database.source(), database.options({.owner = "me"}));
         auto lost = std::make_unique<lease>(before->acquire("c"));
         client after{database.source(), database.options({.owner = "me"})};
-        const auto mine = after.reclaim();
+        const auto mine = after.reclaim().leases;
         REQUIRE(mine.size() == 1);
         CHECK(kinds(database, "c") == "granted reclaimed");
         CHECK(past(database, "c").back().previous_session == lost->session_id());

@@ -336,7 +336,7 @@ TEST_CASE("a reclaim that fails half-way keeps no lease that its caller did not 
             });
             CHECK(kind_of([&] { static_cast<void>(after.reclaim()); }) != errc{});
             if (again) {
-                CHECK(after.reclaim().size() == 2);
+                CHECK(after.reclaim().leases.size() == 2);
                 *reclaimed = true;
                 network.before({});
             } else {
@@ -360,7 +360,7 @@ TEST_CASE("a waiter for a predecessor's lease past its deadline is served at the
         REQUIRE(support::places(database, 1));
         database.run("update rowlock_lock set deadline = acquired_at where name = 'job'");
         client after{database.source(), database.options({.owner = "me"})};
-        CHECK(after.reclaim().empty());
+        CHECK(after.reclaim().leases.empty());
         REQUIRE(waiting.wait_for(20s) == std::future_status::ready);
         CHECK(waiting.get().held());
     }

@@ -482,7 +482,7 @@ TEST_CASE("a hold that was asked for is not extended, although its client has se
         CHECK_FALSE(api.hand().heartbeat(one, 0));
         CHECK(extend(0) == protocol::extension::unseen_change);
         CHECK(api.hand().heartbeat(one, 1));
-        CHECK(extend(1) == protocol::extension::unseen_change);
+        CHECK(extend(1) == protocol::extension::requested);
         CHECK(database.number("select requested from rowlock_hold") == 1);
     }
 }

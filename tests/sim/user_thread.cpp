@@ -62,7 +62,7 @@ public:
         names_.clear();
         log("takes over");
         try {
-            use(reclaim_all(locks_));
+            use(locks_.reclaim());
         } catch (const error& failure) {
             note("reclaim", failure);
         }

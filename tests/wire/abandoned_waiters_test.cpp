@@ -316,7 +316,7 @@ ROWLOCK_SIMULATED_CASE("reclaimed leases count as held once reclaim() returns th
         ++statements;
         if (successor.holds("a") || successor.holds("b")) early = true;
     });
-    const auto taken = successor.reclaim();
+    const auto taken = successor.reclaim().leases;
     CHECK(taken.size() == 2);
     CHECK(statements > 2);
     CHECK_FALSE(early);
@@ -346,7 +346,7 @@ ROWLOCK_SIMULATED_CASE(
                      " where id <> 1");
         CHECK(eventually([&] { return events.has(event_kind::session_ended); }));
     });
-    const auto taken = successor.reclaim();
+    const auto taken = successor.reclaim().leases;
     network.after({});
     REQUIRE(found == 2);
     CHECK(taken.size() == 2);

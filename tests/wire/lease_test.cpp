@@ -536,13 +536,13 @@ TEST_CASE("a restarted process with a stable owner reclaims its predecessor's le
 
         client after{database.source(), database.options({.owner = "billing-1"})};
         CHECK_FALSE(after.try_acquire("a"));  // only reclaim() takes them over
-        auto reclaimed = after.reclaim();
+        auto reclaimed = after.reclaim().leases;
         REQUIRE(reclaimed.size() == 2);
         CHECK(reclaimed[0].name() == "a");
         CHECK(reclaimed[0].token() > a.token());
         CHECK(reclaimed[0].held());
         CHECK(reclaimed[1].token() > b.token());
-        CHECK(after.reclaim().empty());
+        CHECK(after.reclaim().leases.empty());
         CHECK(c.held());
         CHECK_FALSE(bystander.try_acquire("a"));
         reclaimed[0].release();
@@ -563,7 +563,7 @@ ROWLOCK_SIMULATED_CASE("a reclaim whose reply was lost is repeated, and returns 
     network.after([&](std::string_view name) {
         if (name == "commit" && once.exchange(false)) interception::lose_reply();
     });
-    const auto reclaimed = after.reclaim();
+    const auto reclaimed = after.reclaim().leases;
     REQUIRE(reclaimed.size() == 1);
     CHECK(reclaimed[0].held());
     CHECK(reclaimed[0].token().value() ==
@@ -905,7 +905,7 @@ ROWLOCK_SIMULATED_CASE("reclaim does not adopt a grant that the client is giving
         // The delayed statement commits here.
         database.write_late_grant("job", other.session_id(), grant_id{late});
     });
-    CHECK(locks.reclaim().empty());
+    CHECK(locks.reclaim().leases.empty());
     network.before({});
     CHECK(eventually([&] {
         return database.number(
@@ -996,7 +996,7 @@ ROWLOCK_SIMULATED_CASE("reclaim does not adopt a lease that another thread relea
             std::async(std::launch::async, [&] { lease.release(); }).get();
         }
     });
-    CHECK(locks.reclaim().empty());
+    CHECK(locks.reclaim().leases.empty());
     client other{database.source(), database.options()};
     CHECK(other.try_acquire("job"));
 }

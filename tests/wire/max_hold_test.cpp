@@ -149,7 +149,7 @@ TEST_CASE("an adoption does not start the time of max_hold anew; a reclaim and a
         again.release();
         const auto last = taker.acquire("again");
         client after{database.source(), database.options(as_me)};
-        const auto mine = after.reclaim();
+        const auto mine = after.reclaim().leases;
         REQUIRE(mine.size() == 1);
         age(database, all, 20min);
 

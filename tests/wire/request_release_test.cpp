@@ -98,11 +98,14 @@ TEST_CASE("a request is for one grant, and may be repeated") {
     }
 }
 
-TEST_CASE("a requested lease whose own deadline comes first is held until then") {
+TEST_CASE("a requested hold whose own deadline comes first is held until then") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options({.ttl = 60s, .heartbeat = 100ms})};
         client asking{database.source(), database.options()};
         const auto brief = holder.acquire("brief", {.max_duration = 40s});
+        const auto reading =
+            shared_mutex{holder, "page"}.acquire(lock_mode::shared, {.max_duration = 40s});
+        REQUIRE(shared_mutex{asking, "page"}.request_release(reading.token()));
         const auto longer = holder.acquire("long", {.max_duration = 1h});
         const auto left = asking.request_release("brief", brief.token());
         REQUIRE(left);
@@ -110,6 +113,7 @@ TEST_CASE("a requested lease whose own deadline comes first is held until then")
         REQUIRE(asking.request_release("long", longer.token()));
         CHECK(eventually([&] { return !longer.held(); }));
         CHECK(brief.held());
+        CHECK(reading.held());
     }
 }
 

@@ -402,7 +402,7 @@ TEST_CASE("a returning owner reclaims its leases past the queue, which is served
         REQUIRE(eventually([&] { return other.stats().polls > 0; }));
 
         client back{database.source(), database.options({.owner = "worker 1"})};
-        auto reclaimed = back.reclaim();
+        auto reclaimed = back.reclaim().leases;
         REQUIRE(reclaimed.size() == 1);
         CHECK(reclaimed.front().name() == "kept");
         CHECK(reclaimed.front().held());
@@ -435,7 +435,7 @@ TEST_CASE(
         REQUIRE(places(database, 2));
 
         client back{database.source(), database.options({.owner = "worker 1"})};
-        CHECK(back.reclaim().empty());
+        CHECK(back.reclaim().leases.empty());
         // It queues behind later arrivals: the old entry belongs to the old session.
         auto again = std::async(std::launch::async, [&] { return acquire_soon(back, "job"); });
         REQUIRE(eventually([&] { return back.stats().queued == 1; }));

@@ -22,13 +22,12 @@ using steady = std::chrono::steady_clock;
 
 using outcome = protocol::attempt::outcome;
 using approach = acquisition::approach;
-using protocol::hold_kind;
 
 metrics::acquire_mode mode_of(const protocol::wanted_permits& permits) {
     using metrics::acquire_mode;
     if (permits.count == 0) return acquire_mode::exclusive;
     if (permits.is_upgrade()) return acquire_mode::upgrade;
-    if (permits.of == protocol::counter_kind::semaphore) return acquire_mode::permits;
+    if (permits.of_semaphore()) return acquire_mode::permits;
     switch (protocol::mode_for(permits.count).value_or(lock_mode::exclusive)) {
         case lock_mode::shared:
             return acquire_mode::shared;
@@ -61,16 +60,20 @@ std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_poi
         .permits = permits,
         .priority = priority,
         .withheld = withheld};
-    // If the last release found a waiter, the queue most likely still exists.
-    call.contended = call.kind() == hold_kind::lease && !call.barging() && call.has_time() &&
-                     waiting_.contended().has(name.str());
-    if (call.contended) {
-        call.next = approach::enqueue;
-    } else if (permits.is_upgrade() ||
-               (call.kind() == hold_kind::permits && waiting_.contended().has(name.str()))) {
-        call.next = approach::alone;
-    }
+    choose_approach(call);
     return call.measured(mode_of(permits), [&] { return ask_until_over(call); });
+}
+
+/// If the last release found a waiter, the queue most likely still exists: what is wanted whole is
+/// not free, of a part there may be enough.
+void acquirer::choose_approach(acquisition& call) const {
+    const bool contended = waiting_.contended().has(call.name.str());
+    if (call.permits.is_upgrade() || (call.permits.is_part() && contended)) {
+        call.next = approach::alone;
+    } else if (contended && !call.barging() && call.has_time()) {
+        call.contended = true;
+        call.next = approach::enqueue;
+    }
 }
 
 std::shared_ptr<grant> acquirer::acquire_lease(const lock_name& name, steady::time_point until,
@@ -131,7 +134,7 @@ bool acquirer::holds(const lock_name& name) const {
 class acquirer::owed_check {
 public:
     owed_check(const client_waiters& waiting, const acquisition& call)
-        : at_{call.kind() == hold_kind::lease && !call.barging() ? waiting.made() : nullptr},
+        : at_{!call.permits.is_part() && !call.barging() ? waiting.made() : nullptr},
           name_{call.name.str()},
           number_{at_ && uses(fast_path::deferred_check) ? at_->defer_check(name_) : std::nullopt} {
     }
@@ -207,9 +210,7 @@ acquirer::answer acquirer::wait_for_holder(acquisition& call, const protocol::le
     if (seen.retained) call.retained.push_back({call.name.str(), seen.session, seen.grant_id});
     if (!call.has_time()) {
         if (call.single_attempt() && awaits_recalled(call)) return std::nullopt;
-        if (!call.barging() && call.kind() == hold_kind::lease) {
-            tokens_.remember_held(call.name.str());
-        }
+        if (!call.barging() && call.has_sole_holder) tokens_.remember_held(call.name.str());
         return std::shared_ptr<grant>{};
     }
     if (call.barging()) {
@@ -342,16 +343,13 @@ std::optional<protocol::attempt> acquirer::attempt_together(acquisition& call,
     if (call.barging()) return std::nullopt;
     auto ours = sessions_.current();
     if (!ours || !ours->trust()->open(context_.now())) return std::nullopt;
-    if (call.kind() == hold_kind::permits) return take_part_together(call, ours, until);
-    if (uses(fast_path::probe_held) && call.until <= steady::now() &&
-        tokens_.was_held(call.name.str())) {
-        if (batches_.is_held(call.name.str(), until)) {
-            return protocol::attempt{outcome::held, 0, {}};
-        }
-        tokens_.forget(call.name.str());
-    }
     call.use(std::move(ours));
-    auto known = tokens_.take_free(call.name.str());
+    const auto& name = call.name.str();
+    if (uses(fast_path::probe_held) && call.until <= steady::now() && tokens_.was_held(name)) {
+        if (batches_.is_held(name, until)) return protocol::attempt{outcome::held, 0, {}};
+        tokens_.forget(name);
+    }
+    auto known = tokens_.take_free(name);
     if (!uses(fast_path::reacquire)) known.reset();
     auto found = call.send_as_new([&] { return batches_.acquire(call.request(), known, until); });
     if (found && found->seen.holder_expired) return std::nullopt;  // must be ended first
@@ -359,40 +357,27 @@ std::optional<protocol::attempt> acquirer::attempt_together(acquisition& call,
     return found;
 }
 
-std::optional<protocol::attempt> acquirer::take_part_together(acquisition& call,
-                                                              std::shared_ptr<session> ours,
-                                                              sql::deadline until) {
-    call.use(std::move(ours));
-    call.ours->ask_for_permits();
-    auto found = call.send_as_new([&] { return permits_.acquire(call.request(), until); });
-    if (found) look_for_ended(call, *found, until);
-    return found;
-}
-
 /// After an attempt that was sent together with others.
 void acquirer::look_for_ended(acquisition& call, protocol::attempt& found, sql::deadline until) {
-    if (!may_have_ended(call, found)) return;
+    if (!may_have_ended(found)) return;
     const auto db = connections_.take(until);
     take_back(call, *db, found, until);
 }
 
 /// Whether holders are in the way that the attempt has not judged.
-bool acquirer::may_have_ended(const acquisition& call, const protocol::attempt& found) {
-    if (found.what != outcome::held || found.seen.waited) return false;
-    return call.kind() == hold_kind::permits || found.seen.counted;
+bool acquirer::may_have_ended(const protocol::attempt& found) {
+    return found.what == outcome::held && !found.seen.waited && found.seen.counted;
 }
 
 protocol::attempt acquirer::attempt_alone(acquisition& call, sql::connection& db,
                                           sql::deadline until) {
     call.use(sessions_.ensure(db, until));
-    if (call.kind() == hold_kind::permits) call.ours->ask_for_permits();
     keeper_.beat_if_late(*call.ours, db, until);
     if (const auto found = find_lost_attempt(call, db, until)) return *found;
     std::optional<protocol::attempt> found;
-    if (call.next == approach::look_first && call.kind() == hold_kind::lease)
-        found = probe(call, db, until);
+    if (call.next == approach::look_first) found = probe(call, db, until);
     if (!found) found = send(call, db, until);
-    if (may_have_ended(call, *found)) take_back(call, db, *found, until);
+    if (may_have_ended(*found)) take_back(call, db, *found, until);
     return *found;
 }
 
@@ -401,8 +386,7 @@ std::optional<protocol::attempt> acquirer::find_lost_attempt(acquisition& call, 
                                                              sql::deadline until) {
     call.looks_before = call.ours->news().looks;
     for (const auto& lost : call.unknown) {
-        const auto token = context_.holds.find_grant(call.kind(), db, call.name.str(),
-                                                     call.ours->id(), lost.grant_id, until);
+        const auto token = context_.holds.find_grant(db, call.key(lost.grant_id), until);
         if (!token) continue;
         call.grant_id = lost.grant_id;
         call.sent = lost.sent;  // its deadline counts from its own sending
@@ -412,15 +396,15 @@ std::optional<protocol::attempt> acquirer::find_lost_attempt(acquisition& call, 
     return std::nullopt;
 }
 
-/// Returns why the lease cannot be taken now, or nullopt if it can.
+/// Returns why the lock cannot be taken now, or nullopt if it can, or only an attempt tells.
 std::optional<protocol::attempt> acquirer::probe(acquisition& call, sql::connection& db,
                                                  sql::deadline until) {
-    const auto seen = context_.leases.probe(db, call.name.str(), call.ours->id(), until);
-    if (seen.semaphore) throw protocol::name_of_semaphore(call.name.str());
-    if (!seen.session_live) return protocol::attempt{outcome::session_dead, 0, seen};
-    if (seen.takeable(call.barging())) return std::nullopt;
-    if (seen.holder_expired) end_expired(db, seen.session, until);
-    return protocol::attempt{seen.holder_expired ? outcome::contested : outcome::held, 0, seen};
+    const auto seen = context_.holds.probe(db, call.request(), until);
+    if (!seen) return std::nullopt;
+    if (!seen->session_live) return protocol::attempt{outcome::session_dead, 0, *seen};
+    if (seen->takeable(call.barging())) return std::nullopt;
+    if (seen->holder_expired) end_expired(db, seen->session, until);
+    return protocol::attempt{seen->holder_expired ? outcome::contested : outcome::held, 0, *seen};
 }
 
 protocol::attempt acquirer::send(acquisition& call, sql::connection& db, sql::deadline until) {
@@ -432,8 +416,7 @@ protocol::attempt acquirer::send(acquisition& call, sql::connection& db, sql::de
         found.what = outcome::contested;
     }
     // Faster clients win once or twice; then check the floor: without it nothing is ever granted.
-    if (found.what == outcome::contested && call.kind() == hold_kind::lease &&
-        call.contention.made() >= 2) {
+    if (found.what == outcome::contested && call.contention.made() >= 2) {
         context_.sessions.require_token_floor(db, until);
     }
     return found;
@@ -484,16 +467,13 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const protocol::attem
                             max_duration, call.thread, call.permits);
     } catch (...) {
         // Out of memory: the grant cannot be held.
-        grants_.leave_unresolved(
-            *call.ours, call.name.str(),
-            {.grant_id = call.grant_id, .kind = call.kind(), .not_after = context_.now()});
+        grants_.leave_unresolved(*call.ours, call.key(call.grant_id),
+                                 {.not_after = context_.now()});
         throw;
     }
     made->withheld = call.withheld;
     const auto find = [&](sql::connection& db, sql::deadline until) {
-        return context_.holds
-            .find_grant(call.kind(), db, call.name.str(), call.ours->id(), call.grant_id, until)
-            .has_value();
+        return context_.holds.find_grant(db, call.key(call.grant_id), until).has_value();
     };
     if (was_ended(call, find)) {
         grants_.give_back(*made);
@@ -505,10 +485,8 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const protocol::attem
     }
     made->now = grant::state::lost;
     made->stopped = true;  // no caller received it
-    grants_.leave_unresolved(*call.ours, made->name,
-                             {.grant_id = made->grant_id,
-                              .kind = made->kind(),
-                              .not_after = context_.now() + context_.statement_bound()});
+    grants_.leave_unresolved(*call.ours, made->key(),
+                             {.not_after = context_.now() + context_.statement_bound()});
     if (!call.ours->trust()->open(context_.now())) {
         sessions_.lose(*call.ours, loss_reason::trust_window_passed);
     }

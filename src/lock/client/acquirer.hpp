@@ -1,9 +1,8 @@
 #pragma once
 
 #include "lock/client/acquisition.hpp"
+#include "lock/client/call_batches.hpp"
 #include "lock/client/call_parts.hpp"
-#include "lock/client/lease_batches.hpp"
-#include "lock/client/permit_batches.hpp"
 #include "lock/client/retention.hpp"
 #include "lock/client/token_cache.hpp"
 #include "lock/queue/client_waiters.hpp"
@@ -44,7 +43,6 @@ public:
           retries_{with.retries},
           grants_{with.grants},
           batches_{with.batches},
-          permits_{with.permits},
           waiting_{with.waiting},
           tokens_{with.tokens},
           retention_{with.kept} {}
@@ -81,6 +79,7 @@ private:
     using answer = std::optional<std::shared_ptr<grant>>;
     class owed_check;
 
+    void choose_approach(acquisition& call) const;
     std::shared_ptr<grant> ask_until_over(acquisition& call);
     grants ask_until_over(multi_acquisition& all);
     answer ask(acquisition& call);
@@ -94,9 +93,6 @@ private:
     [[nodiscard]] retry_loop::limits limits_of(const acquisition& call) const;
 
     std::optional<protocol::attempt> attempt_together(acquisition& call, sql::deadline until);
-    std::optional<protocol::attempt> take_part_together(acquisition& call,
-                                                        std::shared_ptr<session> ours,
-                                                        sql::deadline until);
     protocol::attempt attempt_alone(acquisition& call, sql::connection& db, sql::deadline until);
     std::optional<protocol::attempt> find_lost_attempt(acquisition& call, sql::connection& db,
                                                        sql::deadline until);
@@ -104,7 +100,7 @@ private:
                                            sql::deadline until);
     protocol::attempt send(acquisition& call, sql::connection& db, sql::deadline until);
     void look_for_ended(acquisition& call, protocol::attempt& found, sql::deadline until);
-    static bool may_have_ended(const acquisition& call, const protocol::attempt& found);
+    static bool may_have_ended(const protocol::attempt& found);
     void take_back(acquisition& call, sql::connection& db, protocol::attempt& found,
                    sql::deadline until);
     static bool may_fit(acquisition& call, const waiters::taken_back& seen, std::int64_t permits);
@@ -173,8 +169,7 @@ private:
     session_keeper& keeper_;
     retry_loop& retries_;
     grant_lifecycle& grants_;
-    lease_batches& batches_;
-    permit_batches& permits_;
+    call_batches& batches_;
     client_waiters& waiting_;
     token_cache& tokens_;
     retention& retention_;

@@ -87,7 +87,10 @@ struct acquisition {
     [[nodiscard]] bool single_attempt() const { return until <= began; }
     /// Whether an attempt that found the lock held may be repeated at once.
     [[nodiscard]] bool may_repeat() const { return single_attempt() || has_time(); }
-    [[nodiscard]] protocol::hold_kind kind() const { return protocol::kind_of(permits); }
+    /// Of an attempt of this call, in its session.
+    [[nodiscard]] protocol::hold_key key(rowlock::grant_id of) const {
+        return protocol::key_of(permits, name.str(), ours->id(), of);
+    }
     [[nodiscard]] bool barging() const { return options.queueing == queueing::barging; }
     [[nodiscard]] std::chrono::microseconds waited() const {
         return std::chrono::duration_cast<std::chrono::microseconds>(steady::now() - began);
@@ -147,7 +150,7 @@ struct acquisition {
     template <typename Send>
     std::optional<protocol::attempt> send_as_new(Send send) {
         grant_id = rowlock::grant_id{context.next_id()};
-        ours->grants().expect(grant_id);
+        ours->expect(key(grant_id));
         std::optional<protocol::attempt> answer;
         try {
             sent = context.now();
@@ -190,10 +193,8 @@ struct acquisition {
         unknown.clear();
     }
     void give_up(rowlock::grant_id lost) noexcept {
-        grants.leave_unresolved(*ours, name.str(),
-                                {.grant_id = lost,
-                                 .kind = kind(),
-                                 .not_after = context.now() + context.statement_bound()});
+        grants.leave_unresolved(*ours, key(lost),
+                                {.not_after = context.now() + context.statement_bound()});
     }
     ~acquisition() { hand_over(); }
 };

@@ -114,16 +114,15 @@ void adopter::use(std::shared_ptr<session> next, attempt& mine, const lease_offe
     if (mine.ours == next) return;
     give_up(mine, offer);
     mine = {.ours = std::move(next), .id = grant_id{context_.next_id()}};
-    mine.ours->grants().expect(mine.id);
+    mine.ours->expect({offer.name, mine.ours->id(), mine.id});
 }
 
 /// If the grant may have been made, or may come late, the heartbeat releases it.
 void adopter::give_up(const attempt& mine, const lease_offer& offer) noexcept {
     if (!mine.ours) return;
     if (!mine.unsure) return mine.ours->grants().forget(mine.id);
-    grants_.leave_unresolved(
-        *mine.ours, offer.name,
-        {.grant_id = mine.id, .not_after = context_.now() + context_.statement_bound()});
+    grants_.leave_unresolved(*mine.ours, {offer.name, mine.ours->id(), mine.id},
+                             {.not_after = context_.now() + context_.statement_bound()});
 }
 
 }  // namespace rowlock::detail

@@ -2,12 +2,11 @@
 
 namespace rowlock::detail {
 
+class call_batches;
 class client_connections;
 class client_context;
 class client_waiters;
 class grant_lifecycle;
-class lease_batches;
-class permit_batches;
 class retention;
 class retry_loop;
 class session_keeper;
@@ -22,8 +21,7 @@ struct call_parts {
     session_keeper& keeper;
     retry_loop& retries;
     grant_lifecycle& grants;
-    lease_batches& batches;
-    permit_batches& permits;
+    call_batches& batches;
     client_waiters& waiting;
     token_cache& tokens;
     retention& kept;

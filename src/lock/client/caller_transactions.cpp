@@ -62,7 +62,7 @@ void caller_transactions::fence(sql::connection& db, grant& held, const fence_op
 
 void caller_transactions::release_on_commit(sql::connection& db, grant& held,
                                             const fence_options& options) {
-    require(held.kind() == protocol::hold_kind::lease && !held.perhaps_lowered,
+    require(held.is_whole(),
             "a part of a lock cannot be released by a transaction: only a whole lock");
     run(db, held, options, &detail::fencing::release_on_commit);
     const std::lock_guard lock{held.mutex};
@@ -111,7 +111,7 @@ void caller_transactions::run(sql::connection& db, grant& held, const fence_opti
         .two_phase = options.two_phase};
     auto seen = verdict::current;
     std::int64_t token = 0;
-    const bool part = held.kind() == protocol::hold_kind::permits;
+    const bool part = held.is_part();
     try {
         sql::require_transaction(db, "a fence", until);
         if (held.local && !context_.traits().one_writer) renew_row(held, until);
@@ -199,18 +199,12 @@ caller_transactions::standing caller_transactions::look_up(grant& held,
                                                            sql::deadline until) noexcept {
     try {
         const auto db = connections_.take_spare(until);
-        const auto seen = context_.leases.probe(*db, held.name, held.session_id, until);
-        if (!seen.session_live) return standing::session_over;
-        if (held.kind() == protocol::hold_kind::permits) {
-            const auto found = context_.semaphores.find_grant(*db, held.name, held.session_id,
-                                                              held.grant_id, until);
-            return found ? standing::ours : standing::over;
-        }
-        const bool ours = seen.present && !seen.free && seen.session == held.session_id &&
-                          seen.grant_id == held.grant_id;
+        const auto [session_live, token] = context_.holds.look_up(*db, held.key(), until);
+        if (!session_live) return standing::session_over;
+        if (!token) return standing::over;
         // An extension whose answer has not arrived.
-        if (ours && seen.token <= held.next_row_token) raise(held.row_token, seen.token);
-        return ours ? standing::ours : standing::over;
+        if (*token <= held.next_row_token) raise(held.row_token, *token);
+        return standing::ours;
     } catch (const std::exception&) {
         return standing::unknown;
     }

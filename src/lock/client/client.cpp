@@ -46,14 +46,6 @@ std::optional<multi_lease> client::try_acquire_all(const std::vector<lock_reques
     return acquire_all_until(wanted, time_point::min(), {}, options);
 }
 
-std::vector<lease> client::reclaim() {
-    auto taken = engine_->reclaims().reclaim(false);
-    std::vector<lease> leases;
-    leases.reserve(taken.size());
-    for (auto& granted : taken) leases.push_back(lease{std::move(granted)});
-    return leases;
-}
-
 std::optional<lease> client::adopt(const lease_offer& offer) {
     static_cast<void>(lock_name{offer.name});
     auto taken = engine_->adoptions().adopt(offer);

@@ -49,7 +49,6 @@ engine::engine(sql::connection_source source, client_options options)
               reaper()},
       waiting_{context_, sessions_, connections_, grants_, keeper_},
       batches_{context_, connections_, waiting_},
-      permit_batches_{context_, connections_, waiting_},
       acquirer_{parts_of_calls()},
       releaser_{parts_of_calls()},
       retention_{
@@ -81,7 +80,6 @@ call_parts engine::parts_of_calls() noexcept {
             .retries = retries_,
             .grants = grants_,
             .batches = batches_,
-            .permits = permit_batches_,
             .waiting = waiting_,
             .tokens = tokens_,
             .kept = retention_};

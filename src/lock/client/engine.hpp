@@ -2,12 +2,11 @@
 
 #include "lock/client/acquirer.hpp"
 #include "lock/client/adopter.hpp"
+#include "lock/client/call_batches.hpp"
 #include "lock/client/call_parts.hpp"
 #include "lock/client/caller_transactions.hpp"
 #include "lock/client/engine_part.hpp"
 #include "lock/client/lease_admin.hpp"
-#include "lock/client/lease_batches.hpp"
-#include "lock/client/permit_batches.hpp"
 #include "lock/client/policies.hpp"
 #include "lock/client/reclaimer.hpp"
 #include "lock/client/releaser.hpp"
@@ -109,8 +108,7 @@ private:
     reconciler reconciler_;
     session_keeper keeper_;
     client_waiters waiting_;
-    lease_batches batches_;
-    permit_batches permit_batches_;
+    call_batches batches_;
     acquirer acquirer_;
     releaser releaser_;
     retention retention_;

@@ -130,7 +130,7 @@ void acquirer::refuse_reentry(const acquisition& call) const {
     const auto ours = is_one_party() ? nullptr : sessions_.current();
     if (!ours || !(!shared_labels().empty() || ours->grants().holds_for(thread_label()))) return;
     ours->grants().for_each_held([&](const grant& held) {
-        const bool of_mode = call.permits.of == protocol::counter_kind::shared_mutex;
+        const bool of_mode = call.permits.of_shared_mutex();
         if (held.of_mode == of_mode || held.name != call.name.str()) return;
         if (is_held_by_thread(held, thread_label())) refuse(held.name);
     });
@@ -179,7 +179,6 @@ protocol::multi_attempt acquirer::attempt_all(multi_acquisition& all, sql::conne
                                               sql::deadline until) {
     auto& call = all.call;
     const auto ours = sessions_.ensure(db, until);
-    if (all.has_parts()) ours->ask_for_permits();
     if (all.unknown && call.ours == ours) {
         if (auto found = find_all(all, db, until)) return *found;
     }
@@ -255,34 +254,12 @@ void acquirer::take_back(multi_acquisition& all, sql::connection& db,
 std::optional<protocol::multi_attempt> acquirer::find_all(multi_acquisition& all,
                                                           sql::connection& db,
                                                           sql::deadline until) {
-    const auto ours = all.call.ours->id();
-    const auto entries = all.entries();
-    std::vector<protocol::granted_name> whole;
-    std::vector<std::string> names;
-    for (const auto& each : entries) {
-        if (each.what.is_part()) continue;
-        whole.push_back({each.name, each.grant_id});
-        names.emplace_back(each.name);
-    }
-    std::vector<protocol::served_row> rows;
-    if (!whole.empty()) rows = context_.queues.held_of(db, ours, names, until);
+    std::vector<protocol::hold_key> keys;
+    for (std::size_t i = 0; i < all.ids.size(); ++i) keys.push_back(all.key(i));
+    auto tokens = context_.holds.find_grants(db, keys, until);
+    if (!tokens) return std::nullopt;
     protocol::multi_attempt found{.what = outcome::granted};
-    for (const auto& each : entries) {
-        std::optional<std::int64_t> token;
-        if (each.what.is_part()) {
-            token = context_.semaphores.find_grant(db, each.name, ours, each.grant_id, until);
-        } else {
-            const auto row =
-                std::ranges::find(rows, each.grant_id, &protocol::served_row::grant_id);
-            if (row != rows.end()) token = row->granted.token;
-        }
-        if (!token) return std::nullopt;
-        found.tokens.push_back(*token);
-    }
-    if (!whole.empty()) {
-        const auto durable = context_.leases.make_durable(db, ours, whole, until);
-        if (std::ranges::find(durable, false) != durable.end()) return std::nullopt;
-    }
+    found.tokens = *std::move(tokens);
     all.unknown = false;
     return found;
 }
@@ -423,7 +400,6 @@ std::shared_ptr<waiter> acquirer::enqueue(multi_acquisition& all, waiting_thread
                                           sql::connection& db, sql::deadline until) {
     auto& call = all.call;
     const auto ours = sessions_.ensure(db, until);
-    if (all.has_parts()) ours->ask_for_permits();
     all.hand_over();
     call.use(ours);
     all.make_ids();
@@ -502,13 +478,13 @@ std::optional<protocol::multi_attempt> acquirer::take_turn(multi_acquisition& al
     }
     if (made->what != outcome::granted) return made;
     const bool ours = at.taken(mine);
-    mine.for_each_place([&](const std::string& name, grant_id entry, const auto& wanted) {
+    mine.for_each_entry([&](const protocol::hold_key& entry) {
         // Those after our entries may fit beside a part. Otherwise the session was lost, or the
         // client closed, in between.
         if (!ours) {
-            grants_.give_back(*mine.ours, protocol::kind_of(wanted), name, entry);
-        } else if (wanted.is_part()) {
-            waiting_.freed(name);
+            grants_.give_back(*mine.ours, entry);
+        } else if (entry.part) {
+            waiting_.freed(std::string{entry.name});
         }
     });
     if (ours) return made;

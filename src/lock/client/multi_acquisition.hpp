@@ -33,13 +33,17 @@ struct multi_acquisition {
         return all;
     }
 
+    [[nodiscard]] protocol::hold_key key(std::size_t i) const {
+        return protocol::key_of(locks[i].what, locks[i].name.str(), call.ours->id(), ids[i]);
+    }
+
     /// Ids for a new attempt, which the session knows for as long as it may have been granted.
     void make_ids() {
         hand_over();
         ids.clear();
         for (std::size_t i = 0; i < locks.size(); ++i) {
             ids.push_back(grant_id{call.context.next_id()});
-            call.ours->grants().expect(ids.back());
+            call.ours->expect(key(i));
         }
     }
     /// The attempt was not sent, or granted nothing.
@@ -52,10 +56,8 @@ struct multi_acquisition {
         unknown = false;
         for (std::size_t i = 0; i < ids.size(); ++i) {
             call.grants.leave_unresolved(
-                *call.ours, locks[i].name.str(),
-                {.grant_id = ids[i],
-                 .kind = protocol::kind_of(locks[i].what),
-                 .not_after = call.context.now() + call.context.statement_bound()});
+                *call.ours, key(i),
+                {.not_after = call.context.now() + call.context.statement_bound()});
         }
     }
 

@@ -63,12 +63,11 @@ acquirer::answer acquirer::wait_in_queue(acquisition& call) {
 std::shared_ptr<waiter> acquirer::enqueue(acquisition& call, waiting_threads& at,
                                           sql::connection& db, sql::deadline until) {
     call.use(sessions_.ensure(db, until));
-    if (call.kind() == protocol::hold_kind::permits) call.ours->ask_for_permits();
     auto mine = expect_waiter(call, at);
     const auto abandon = [&](bool sent) {
         if (!at.withdraw(*mine)) return false;
         if (sent) {
-            grants_.give_back(*call.ours, mine->kind(), mine->name, mine->grant_id);
+            grants_.give_back(*call.ours, mine->key());
         } else {
             call.ours->grants().forget(mine->grant_id);
         }
@@ -99,7 +98,7 @@ void acquirer::look_once(acquisition& call, waiting_threads& at,
                          std::optional<protocol::lease_glance> seen, sql::connection& db,
                          sql::deadline until) {
     // What holders of a part have, its first poll finds.
-    if (!seen && call.kind() != protocol::hold_kind::lease && !call.has_sole_holder) return;
+    if (!seen && !call.contended && !call.has_sole_holder) return;
     protocol::lease_glance now;
     try {
         now = seen ? *seen : context_.leases.glance(db, call.name.str(), until);
@@ -117,7 +116,7 @@ void acquirer::look_once(acquisition& call, waiting_threads& at,
 /// The waiter of a ticket that is about to be sent.
 std::shared_ptr<waiter> acquirer::expect_waiter(acquisition& call, waiting_threads& at) {
     call.grant_id = grant_id{context_.next_id()};
-    call.ours->grants().expect(call.grant_id);
+    call.ours->expect(call.key(call.grant_id));
     call.holds_others = call.permits.is_upgrade() || !shared_labels().empty() ||
                         call.ours->grants().holds_for(thread_label());
     name_blocked(call);

@@ -13,7 +13,7 @@ namespace rowlock::detail {
 
 using std::chrono::microseconds;
 
-std::vector<std::shared_ptr<grant>> reclaimer::reclaim(bool also_permits) {
+std::vector<std::shared_ptr<grant>> reclaimer::reclaim() {
     context_.fork.require_same_process();
     if (context_.options.owner.starts_with(random_owner)) {
         throw error{errc::invalid_options,
@@ -25,7 +25,7 @@ std::vector<std::shared_ptr<grant>> reclaimer::reclaim(bool also_permits) {
     std::shared_ptr<session> ours;
     try {
         retries_.on_connection([&](sql::connection& db, sql::deadline until) {
-            reclaim_once(ours, also_permits, taken, db, until);
+            reclaim_once(ours, taken, db, until);
             return true;
         });
     } catch (...) {
@@ -48,36 +48,28 @@ void reclaimer::require_no_holder_of_lost() {
                 "them first, or call again when the margin is over"};
 }
 
-void reclaimer::reclaim_once(std::shared_ptr<session>& ours, bool also_permits,
+void reclaimer::reclaim_once(std::shared_ptr<session>& ours,
                              std::vector<std::shared_ptr<grant>>& taken, sql::connection& db,
                              sql::deadline until) {
-    for (const auto id : move_rows(ours, also_permits, db, until)) waiting_.session_ended(id);
+    for (const auto id : move_rows(ours, db, until)) waiting_.session_ended(id);
     const nanoseconds sent = context_.now();
-    const auto adopt_all = [&](const std::vector<protocol::session_lease>& rows) {
-        for (const auto& row : rows) {
-            if (row.forced) continue;
-            if (auto granted = adopt(*ours, row, sent, db, until)) {
-                taken.push_back(std::move(granted));
-            }
-        }
-    };
-    adopt_all(context_.leases.leases_of(db, ours->id(), until));
-    if (also_permits) adopt_all(context_.semaphores.permits_of(db, ours->id(), until));
+    for (const auto& each : context_.holds.holds_of(db, ours->id(), true, until)) {
+        // An upgrade comes with its hold.
+        if (each.row.forced || each.upgrades != grant_id{}) continue;
+        if (auto granted = adopt(*ours, each, sent, db, until)) taken.push_back(std::move(granted));
+    }
 }
 
 /// Reclaims into a live session of ours. Returns the sessions that it ended.
-std::vector<session_id> reclaimer::move_rows(std::shared_ptr<session>& ours, bool also_permits,
-                                             sql::connection& db, sql::deadline until) {
+std::vector<session_id> reclaimer::move_rows(std::shared_ptr<session>& ours, sql::connection& db,
+                                             sql::deadline until) {
     for (;;) {
         ours = sessions_.ensure(db, until);
         require_no_holder_of_lost();  // since the last check: ensure() may have declared a loss
-        std::function<void(session_id)> also;
-        if (also_permits) {
-            ours->ask_for_permits();
-            also = [&](session_id ended) {
-                context_.semaphores.reclaim(db, ended, ours->id(), until);
-            };
-        }
+        ours->expect_parts();
+        const auto also = [&](session_id ended) {
+            context_.semaphores.reclaim(db, ended, ours->id(), until);
+        };
         try {
             if (auto ended =
                     context_.leases.reclaim(db, context_.options.owner, ours->id(), also, until)) {
@@ -93,17 +85,15 @@ std::vector<session_id> reclaimer::move_rows(std::shared_ptr<session>& ours, boo
 }
 
 /// Makes a grant from a row of our session. Returns null if the grant is known here already.
-std::shared_ptr<grant> reclaimer::adopt(session& ours, const protocol::session_lease& row,
+std::shared_ptr<grant> reclaimer::adopt(session& ours, const protocol::session_hold& hold,
                                         nanoseconds sent, sql::connection& db,
                                         sql::deadline until) {
+    const auto& row = hold.row;
     if (ours.grants().knows(row.grant_id) || ours.grants().is_unresolved(row.grant_id))
         return nullptr;
     // Read again, now that the grant is unknown here: another thread may have released it between
     // the read and that check.
-    const auto kind = row.permits > 0 ? protocol::hold_kind::permits : protocol::hold_kind::lease;
-    if (!context_.holds.find_grant(kind, db, row.name, ours.id(), row.grant_id, until)) {
-        return nullptr;
-    }
+    if (!context_.holds.find_grant(db, hold.key(ours.id()), until)) return nullptr;
     std::optional<microseconds> left;
     if (row.deadline_us) left = microseconds{*row.deadline_us};
     auto granted = grants_.make(ours, row.name, row.grant_id, row.token, sent, left, {},

@@ -36,17 +36,15 @@ public:
 
     /// @throws error errc::invalid_options if the client has no stable owner; errc::lock_lost while
     /// holders of lost leases may still work
-    /// @param also_permits else they end with the sessions of the predecessor
-    std::vector<std::shared_ptr<grant>> reclaim(bool also_permits);
+    std::vector<std::shared_ptr<grant>> reclaim();
 
 private:
     void require_no_holder_of_lost();
-    void reclaim_once(std::shared_ptr<session>& ours, bool also_permits,
-                      std::vector<std::shared_ptr<grant>>& taken, sql::connection& db,
-                      sql::deadline until);
-    std::vector<session_id> move_rows(std::shared_ptr<session>& ours, bool also_permits,
-                                      sql::connection& db, sql::deadline until);
-    std::shared_ptr<grant> adopt(session& ours, const protocol::session_lease& row,
+    void reclaim_once(std::shared_ptr<session>& ours, std::vector<std::shared_ptr<grant>>& taken,
+                      sql::connection& db, sql::deadline until);
+    std::vector<session_id> move_rows(std::shared_ptr<session>& ours, sql::connection& db,
+                                      sql::deadline until);
+    std::shared_ptr<grant> adopt(session& ours, const protocol::session_hold& hold,
                                  nanoseconds sent, sql::connection& db, sql::deadline until);
     void hand_out(const std::shared_ptr<grant>& granted) noexcept;
     void abandon(session* ours, const std::vector<std::shared_ptr<grant>>& taken);

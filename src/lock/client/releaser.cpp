@@ -53,8 +53,7 @@ std::optional<releaser::begun> releaser::begin(grant& held) {
 }
 
 void releaser::offer(grant& held) {
-    require(held.kind() == protocol::hold_kind::lease,
-            "a part of a lock cannot be offered: only a whole lock");
+    require(held.is_whole(), "a part of a lock cannot be offered: only a whole lock");
     if (held.now == grant::state::offered) {
         const auto now = context_.now();
         if (held.session_trust->open(now) && held.in_time(now)) return;
@@ -137,8 +136,7 @@ void releaser::release_several(std::span<const std::shared_ptr<grant>> all) {
             if (!how) return;
             const bool expects_waiter =
                 each->queued || each->fenced || waiting_.contended().has(each->name);
-            const bool part = each->kind() == protocol::hold_kind::permits;
-            if (how->perhaps_freed || expects_waiter || part) {
+            if (how->perhaps_freed || expects_waiter || each->is_part()) {
                 alone.push_back({each, *how});
             } else {
                 together.push_back(each);
@@ -233,11 +231,11 @@ void releaser::end_upgrade(grant& hold, std::optional<std::int64_t> more) {
     } catch (...) {
         hold.ending = upgrade;
         if (more) hold.permits = *more;
-        grants_.leave_unresolved(*ours, hold.name,
-                                 {.grant_id = upgrade,
-                                  .kind = hold.kind(),
-                                  .not_after = context_.now() + context_.statement_bound(),
-                                  .believed_upgrade = true});
+        auto which = hold.key();
+        which.grant_id = upgrade;
+        grants_.leave_unresolved(
+            *ours, which,
+            {.not_after = context_.now() + context_.statement_bound(), .believed_upgrade = true});
         waiting_.perhaps_freed(hold.name);
         throw;
     }
@@ -312,22 +310,12 @@ void releaser::extend(grant& held, milliseconds by) {
 
 protocol::extension releaser::send_extension(sql::connection& db, grant& held, milliseconds by,
                                              std::int64_t revision, sql::deadline until) {
-    if (held.kind() == protocol::hold_kind::permits) {
-        return context_.semaphores.extend(db, held.name, held.session_id, held.grant_id, by,
-                                          revision, until);
-    }
     const std::int64_t token = held.row_token;
     raise(held.next_row_token, token + 2);  // a heartbeat may read it before we hear of it
-    const auto done = context_.leases.extend(db,
-                                             {.name = held.name,
-                                              .session = held.session_id,
-                                              .grant_id = held.grant_id,
-                                              .token = token,
-                                              .new_token = token + 2},
-                                             by, revision, until);
-    using protocol::extension;
-    if (done == extension::done || done == extension::done_before) raise(held.row_token, token + 2);
-    return done;
+    const auto done = context_.holds.extend(
+        db, {.which = held.key(), .token = token, .new_token = token + 2}, by, revision, until);
+    raise(held.row_token, done.token);
+    return done.what;
 }
 
 void releaser::finish_ending(grant& hold) {
@@ -339,16 +327,18 @@ void releaser::finish_ending(grant& hold) {
 
 void releaser::shrink(grant& held, std::int64_t to) {
     require_held(held);
-    if (held.kind() == protocol::hold_kind::lease) {
+    if (!held.is_part()) {
         // The heartbeat reads the holds of a session that has any.
-        if (const auto ours = sessions_.current(held.session_id)) ours->ask_for_permits();
+        if (const auto ours = sessions_.current(held.session_id)) ours->expect_parts();
         held.perhaps_lowered = true;
     }
     const auto kept = waiting_.look_if_unknown(held.name, [&] {
         return retries_.change(context_.statement_deadline(), {},
                                [&](sql::connection& db, sql::deadline until, auto& change) {
-                                   if (!change([&] { return send_shrink(db, held, to, until); }))
-                                       return false;
+                                   const auto lower = [&] {
+                                       return context_.holds.lower(db, held.key(), to, until);
+                                   };
+                                   if (!change(lower)) return false;
                                    held.permits = to;
                                    waiting_.after_release(db, held.name, part_freed, until);
                                    return true;
@@ -357,14 +347,6 @@ void releaser::shrink(grant& held, std::int64_t to) {
     if (kept && *kept) return;
     static_cast<void>(grants_.deny(held));
     throw lost_error(held);
-}
-
-bool releaser::send_shrink(sql::connection& db, const grant& held, std::int64_t to,
-                           sql::deadline until) const {
-    const auto& counted = context_.semaphores;
-    const bool whole = held.kind() == protocol::hold_kind::lease;
-    return whole ? counted.lower(db, held.name, held.session_id, held.grant_id, to, until)
-                 : counted.shrink(db, held.name, held.session_id, held.grant_id, to, until);
 }
 
 void releaser::release_quietly(grant& held) noexcept {
@@ -405,15 +387,15 @@ void releaser::leave_to_heartbeat(grant& held, const char* why) noexcept {
 /// What this call did to the lease. If it freed it a waiter has it, or will be looked for.
 protocol::release_outcome releaser::send(grant& held, bool& unknown,
                                          const protocol::next_waiter* heir) {
-    const bool is_lease = held.kind() == protocol::hold_kind::lease;
-    const bool contended =
-        is_lease && (held.queued || heir != nullptr || waiting_.contended().has(held.name));
+    const bool contended = held.queued || heir != nullptr || waiting_.contended().has(held.name);
     // A release that waits for a fenced transaction must not delay other threads.
-    bool together = !contended && !held.fenced && !held.perhaps_lowered;
+    bool together = heir == nullptr && !held.fenced && !held.perhaps_lowered;
     const auto attempt = [&](sql::deadline until) {
         try {
             if (std::exchange(together, false)) {
-                if (const auto shared = send_together(held, until, unknown)) return *shared;
+                if (const auto shared = send_together(held, contended, until, unknown)) {
+                    return *shared;
+                }
             }
             return send_alone(held, contended, heir, until);
         } catch (const error& failure) {
@@ -424,7 +406,7 @@ protocol::release_outcome releaser::send(grant& held, bool& unknown,
     // The last part of the time is for a driver that cancels an unanswered statement.
     const auto cancelling = std::min<milliseconds>(250ms, context_.options.statement_timeout / 4);
     auto done = retries_.repeat(context_.statement_deadline() - cancelling, {}, attempt);
-    if (is_lease && done && done->freed && !done->next) {
+    if (done && done->freed && !done->part && !done->next) {
         tokens_.remember_free(held.name, held.row_token);
     }
     if (unknown) waiting_.perhaps_freed(held.name);
@@ -439,13 +421,8 @@ protocol::release_outcome releaser::send_alone(grant& held, bool contended,
     protocol::release_outcome released{true, heir != nullptr ? hand_over_to(*db, held, *heir, until)
                                                              : hand_over_to_next(*db, held, until)};
     if (!released.next) {
-        released =
-            context_.holds.release(held.kind(), *db, held.name, held.session_id, held.grant_id,
-                                   {.contended = contended, .permits = held.permits}, until);
-    }
-    if (!released.freed && held.perhaps_lowered) {
-        released = context_.holds.release(protocol::other_than(held.kind()), *db, held.name,
-                                          held.session_id, held.grant_id, {}, until);
+        released = context_.holds.release(*db, held.key(),
+                                          {.contended = contended, .permits = held.permits}, until);
     }
     if (released.freed) waiting_.after_release(*db, held.name, released, until);
     return released;
@@ -453,16 +430,14 @@ protocol::release_outcome releaser::send_alone(grant& held, bool contended,
 
 /// Sends a release without a known waiter together with those of other threads. Returns nullopt if
 /// only an unbatched release can tell, without a pause: the failure may be that of another release.
-std::optional<protocol::release_outcome> releaser::send_together(const grant& held,
+std::optional<protocol::release_outcome> releaser::send_together(const grant& held, bool contended,
                                                                  sql::deadline until,
                                                                  bool& unknown) {
     try {
-        if (held.kind() == protocol::hold_kind::permits) {
-            return permits_.release(held.name, held.session_id, {held.grant_id, held.permits},
-                                    until);
-        }
-        auto done = batches_.release(held.session_id, {held.name, held.grant_id}, until);
-        if (done && done->freed && !done->next && !done->unwaited && !done->counted_waits) {
+        auto done =
+            batches_.release(held.key(), {.contended = contended, .permits = held.permits}, until);
+        if (done && done->freed && !done->part && !done->next && !done->unwaited &&
+            !done->counted_waits) {
             waiting_.freed_unwaited(held.name);
         }
         return done;

@@ -1,8 +1,7 @@
 #pragma once
 
+#include "lock/client/call_batches.hpp"
 #include "lock/client/call_parts.hpp"
-#include "lock/client/lease_batches.hpp"
-#include "lock/client/permit_batches.hpp"
 #include "lock/client/retention.hpp"
 #include "lock/client/token_cache.hpp"
 #include "lock/queue/client_waiters.hpp"
@@ -34,7 +33,6 @@ public:
           retries_{with.retries},
           grants_{with.grants},
           batches_{with.batches},
-          permits_{with.permits},
           waiting_{with.waiting},
           tokens_{with.tokens},
           retention_{with.kept} {}
@@ -92,8 +90,6 @@ private:
     protocol::extension send_extension(sql::connection& db, grant& held,
                                        std::chrono::milliseconds by, std::int64_t revision,
                                        sql::deadline until);
-    [[nodiscard]] bool send_shrink(sql::connection& db, const grant& held, std::int64_t to,
-                                   sql::deadline until) const;
     /// A release that has begun: its grant is `releasing`.
     struct begun {
         bool perhaps_freed = false;  ///< a transaction of the caller may have freed it
@@ -114,6 +110,7 @@ private:
                                                        const protocol::next_waiter* heir,
                                                        sql::deadline until);
     [[nodiscard]] std::optional<protocol::release_outcome> send_together(const grant& held,
+                                                                         bool contended,
                                                                          sql::deadline until,
                                                                          bool& unknown);
     [[nodiscard]] std::optional<protocol::handed_over> hand_over_to_next(sql::connection& db,
@@ -133,8 +130,7 @@ private:
     session_keeper& keeper_;
     retry_loop& retries_;
     grant_lifecycle& grants_;
-    lease_batches& batches_;
-    permit_batches& permits_;
+    call_batches& batches_;
     client_waiters& waiting_;
     token_cache& tokens_;
     retention& retention_;

@@ -28,10 +28,10 @@ void deadlock_breaker::check(session& ours, const std::vector<std::shared_ptr<wa
     const auto cycles = parts_.queues().deadlocks(*link_, ours.id(), link_.soon());
     for (const auto& each : queued) {
         bool in_cycle = false;
-        each->for_each_place([&](const std::string&, grant_id entry, const auto&) {
+        each->for_each_entry([&](const protocol::hold_key& entry) {
             in_cycle =
-                in_cycle || std::ranges::find(cycles, entry, &protocol::deadlock_found::grant_id) !=
-                                cycles.end();
+                in_cycle || std::ranges::find(cycles, entry.grant_id,
+                                              &protocol::deadlock_found::grant_id) != cycles.end();
         });
         if (!in_cycle) each->cycle.clear();
     }
@@ -75,15 +75,13 @@ void deadlock_breaker::give_way(const protocol::deadlock_found& cycle,
     if (!done) return found.recheck_soon(parts_.now());
     if (deleted.empty()) return;
     parts_.context.count(counter::deadlocks);
-    which->for_each_place([&](const std::string& name, grant_id entry, const auto& wanted) {
-        if (std::ranges::find(deleted, entry) != deleted.end()) {
-            ours.grants().forget(entry);
+    which->for_each_entry([&](const protocol::hold_key& entry) {
+        if (std::ranges::find(deleted, entry.grant_id) != deleted.end()) {
+            ours.grants().forget(entry.grant_id);
         } else {
-            parts_.grants.give_back(ours, protocol::kind_of(wanted), name, entry);
+            parts_.grants.give_back(ours, entry);
         }
-        parts_.tasks.serve(
-            name, parts_.now(),
-            wanted.is_part() ? protocol::queue_head::counted : protocol::queue_head::sole);
+        parts_.tasks.serve(std::string{entry.name}, parts_.now(), protocol::head_of(entry));
     });
     parts_.registry.fail(
         *which, error{errc::deadlock, "a cycle of waiters: " + cycle.description +

@@ -5,8 +5,6 @@
 
 namespace rowlock::detail {
 
-using protocol::hold_kind;
-
 void entry_canceller::cancel_given_up() {
     // Entries of waiters that gave up meanwhile do not wait for locked ones.
     const bool retries = retry_due() <= parts_.now();
@@ -68,18 +66,18 @@ bool entry_canceller::cancel(const std::vector<std::shared_ptr<waiter>>& all) {
 /// been served alone, the heartbeat gives that back.
 void entry_canceller::answer_several(waiter& which, const std::vector<grant_id>& deleted) {
     const bool ended = parts_.registry.end(which, waiter::state::cancelled, [&] {
-        which.for_each_place([&](const std::string& name, grant_id entry, const auto& wanted) {
-            if (std::ranges::find(deleted, entry) != deleted.end()) {
-                which.ours->grants().forget(entry);
+        which.for_each_entry([&](const protocol::hold_key& entry) {
+            if (std::ranges::find(deleted, entry.grant_id) != deleted.end()) {
+                which.ours->grants().forget(entry.grant_id);
             } else {
-                parts_.grants.give_back(*which.ours, protocol::kind_of(wanted), name, entry);
+                parts_.grants.give_back(*which.ours, entry);
             }
         });
     });
     if (!ended) return;
     parts_.context.count(counter::cancelled);
-    which.for_each_place(
-        [&](const std::string& name, grant_id, const auto&) { look_behind(name); });
+    which.for_each_entry(
+        [&](const protocol::hold_key& entry) { look_behind(std::string{entry.name}); });
 }
 
 /// A statement that serves the queue may have chosen the entry and found it gone; or those behind
@@ -96,12 +94,11 @@ void entry_canceller::answer(const std::shared_ptr<waiter>& which, bool deleted)
     // Served meanwhile by another thread: its own thread has the grant, or it is unwanted.
     if (registry.is_over(*which)) return;
     if (!deleted && registry.has_left(*which)) {
-        deleted = hand_over(which->kind(), which->name, which->ours->id(), which->grant_id);
+        deleted = hand_over(which->key());
         if (deleted) verifier_.trust().missed();
     } else if (!deleted) {
         const nanoseconds sent = parts_.context.now();
-        const auto granted = parts_.context.holds.served(
-            which->kind(), *link_, which->name, which->ours->id(), which->grant_id, link_.soon());
+        const auto granted = parts_.context.holds.served(*link_, which->key(), link_.soon());
         if (granted) {
             verifier_.trust().missed();
             return registry.serve(*which, {granted->token, sent, granted->deadline_us});
@@ -111,7 +108,7 @@ void entry_canceller::answer(const std::shared_ptr<waiter>& which, bool deleted)
         if (deleted) {
             which->ours->grants().forget(which->grant_id);
         } else {
-            parts_.grants.give_back(*which->ours, which->kind(), which->name, which->grant_id);
+            parts_.grants.give_back(*which->ours, which->key());
         }
     });
     if (!ended) {
@@ -129,14 +126,14 @@ void entry_canceller::answer(const std::shared_ptr<waiter>& which, bool deleted)
 
 /// Hands a grant that served a thread that had left to the next waiter. Returns false if there is
 /// no such grant, or its row is locked.
-bool entry_canceller::hand_over(hold_kind kind, const std::string& name, session_id session,
-                                grant_id grant_id) {
+bool entry_canceller::hand_over(const protocol::hold_key& which) {
     protocol::release_outcome done;
     link_.write([&](sql::deadline until) {
-        done = parts_.context.holds.release(kind, *link_, name, session, grant_id,
-                                            {.contended = true}, until);
+        done = parts_.context.holds.release(*link_, which, {.contended = true}, until);
     });
-    if (done.freed) parts_.owner.after_release(*link_, name, done, link_.soon());
+    if (done.freed) {
+        parts_.owner.after_release(*link_, std::string{which.name}, done, link_.soon());
+    }
     return done.freed;
 }
 
@@ -148,7 +145,7 @@ void entry_canceller::give_back_unwanted() {
         // The grant stays known here until it is freed, or the heartbeat has it on its list: a
         // comparison with the database in between finds nothing to give back.
         try {
-            if (hand_over(granted->kind(), granted->name, granted->session_id, granted->grant_id)) {
+            if (hand_over(granted->key())) {
                 granted->now = grant::state::released;
                 parts_.grants.forget(*granted);
                 continue;

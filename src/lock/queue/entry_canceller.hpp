@@ -42,8 +42,7 @@ private:
     void answer_several(waiter& which, const std::vector<grant_id>& deleted);
     bool cancel(const std::vector<std::shared_ptr<waiter>>& all);
     bool cancel_one_by_one(std::vector<std::shared_ptr<waiter>> all);
-    bool hand_over(protocol::hold_kind kind, const std::string& name, session_id session,
-                   grant_id grant_id);
+    bool hand_over(const protocol::hold_key& which);
 
     const loop_parts& parts_;
     loop_connection& link_;

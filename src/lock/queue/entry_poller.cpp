@@ -1,6 +1,7 @@
 #include "lock/queue/entry_poller.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace rowlock::detail {
@@ -14,13 +15,8 @@ constexpr nanoseconds idle = 50ms;
 /// Until a thread that takes several has most likely done so.
 constexpr nanoseconds while_taking = 20ms;
 
-protocol::hold_kind kind_of(const protocol::queue_entry& entry) {
-    return entry.part ? protocol::hold_kind::permits : protocol::hold_kind::lease;
-}
-
-bool wants_part(const waiter& which) {
-    return which.kind() == protocol::hold_kind::permits;
-}
+/// Missing entries that one call asks after.
+constexpr std::size_t many = 16;
 
 }  // namespace
 
@@ -107,8 +103,8 @@ void entry_poller::observe_several(const std::shared_ptr<waiter>& which,
     const protocol::queue_entry* last = nullptr;
     bool complete = true;
     bool fits = true;
-    which->for_each_place([&](const std::string&, grant_id id, const auto&) {
-        const auto found = entries.find(id);
+    which->for_each_entry([&](const protocol::hold_key& entry) {
+        const auto found = entries.find(entry.grant_id);
         complete = complete && found != entries.end();
         if (found == entries.end()) return;
         fits = fits && found->second->servable;
@@ -140,7 +136,7 @@ void entry_poller::act_on(const protocol::queue_entry& entry, session& ours) {
         if (ours.grants().is_unresolved(entry.grant_id)) return;
         round_.strays.insert(entry.grant_id);
         if (strays_.contains(entry.grant_id)) {
-            parts_.grants.give_back(ours, kind_of(entry), entry.name, entry.grant_id);
+            parts_.grants.give_back(ours, entry.key(ours.id()));
         }
         return;
     }
@@ -151,9 +147,7 @@ void entry_poller::act_on(const protocol::queue_entry& entry, session& ours) {
     // A request for several locks at the head of the queue takes them itself, and polls as well.
     const bool to_serve = entry.servable && !entry.behind_several;
     if (to_serve || entry.holder_expired || entry.behind_watermark) {
-        parts_.tasks.serve(entry.name, parts_.now(),
-                           entry.counted || entry.semaphore ? protocol::queue_head::counted
-                                                            : protocol::queue_head::sole);
+        parts_.tasks.serve(entry.name, parts_.now(), protocol::head_of(entry));
     }
     if (entry.counted && !entry.servable) round_.counted.insert(entry.name);
     // Less than 0 if it expired while the statement read: one look more.
@@ -167,16 +161,10 @@ bool entry_poller::refuse_kind(const protocol::queue_entry& entry) {
     if (!entry.semaphore) return false;
     const auto which = parts_.registry.find(entry.grant_id);
     if (!which) return false;
-    bool wants_permits = false;
-    which->for_each_place([&](const std::string&, grant_id place, const auto& wanted) {
-        if (place != entry.grant_id) return;
-        wants_permits = wanted.is_part() && wanted.of == protocol::counter_kind::semaphore;
-    });
-    if (!wants_permits) {
-        parts_.registry.fail(*which, protocol::name_of_semaphore(entry.name));
-        give_back(parts_.grants, *which);
-    }
-    return !wants_permits;
+    if (which->wanted(entry.grant_id).of_semaphore()) return false;
+    parts_.registry.fail(*which, protocol::name_of_semaphore(entry.name));
+    give_back(parts_.grants, *which);
+    return true;
 }
 
 /// Counted holds are in the way: some may have ended.
@@ -233,7 +221,7 @@ void entry_poller::ask_after(session& ours, std::vector<std::shared_ptr<waiter>>
     std::erase_if(missing, [&](const auto& each) { return parts_.registry.is_over(*each); });
     if (missing.empty()) return;
     const nanoseconds sent = parts_.context.now();
-    const auto found = served(ours, missing);
+    const auto found = served(missing);
     round_.found.changed = true;
     for (std::size_t i = 0; i < missing.size(); ++i) {
         auto& which = *missing[i];
@@ -243,30 +231,24 @@ void entry_poller::ask_after(session& ours, std::vector<std::shared_ptr<waiter>>
             continue;
         }
         // If it turns up after all, on a server that lags behind, no thread waits for it any more.
-        parts_.registry.end(which, waiter::state::vanished, [&] {
-            parts_.grants.give_back(ours, which.kind(), which.name, which.grant_id);
-        });
+        parts_.registry.end(which, waiter::state::vanished,
+                            [&] { parts_.grants.give_back(ours, which.key()); });
     }
 }
 
-/// The grants of these entries, made durable: one commit for all sole ones, one for each other.
+/// The grants of these entries, made durable.
 std::vector<std::optional<protocol::queue_grant>> entry_poller::served(
-    const session& ours, const std::vector<std::shared_ptr<waiter>>& missing) {
-    std::vector<std::optional<protocol::queue_grant>> found(missing.size());
-    std::vector<protocol::granted_name> sole;
-    for (std::size_t i = 0; i < missing.size(); ++i) {
-        const auto& each = *missing[i];
-        if (wants_part(each)) {
-            found[i] = parts_.context.semaphores.served(*link_, each.name, ours.id(), each.grant_id,
-                                                        link_.soon());
-        } else {
-            sole.push_back({each.name, each.grant_id});
-        }
-    }
-    if (sole.empty()) return found;
-    const auto grants = parts_.queues().served(*link_, ours.id(), sole, link_.soon());
-    for (std::size_t i = 0, next = 0; i < missing.size(); ++i) {
-        if (!wants_part(*missing[i])) found[i] = grants[next++];
+    const std::vector<std::shared_ptr<waiter>>& missing) {
+    std::vector<protocol::hold_key> entries;
+    entries.reserve(missing.size());
+    for (const auto& each : missing) entries.push_back(each->key());
+    std::vector<std::optional<protocol::queue_grant>> found;
+    found.reserve(missing.size());
+    for (std::span<const protocol::hold_key> rest{entries}; !rest.empty();) {
+        const auto some = rest.first(std::min(rest.size(), many));
+        const auto grants = parts_.context.holds.served(*link_, some, link_.soon());
+        found.insert(found.end(), grants.begin(), grants.end());
+        rest = rest.subspan(some.size());
     }
     return found;
 }

@@ -47,7 +47,7 @@ private:
     void observe_several(const std::shared_ptr<waiter>& which, const entries_by_id& entries);
     void ask_after(session& ours, std::vector<std::shared_ptr<waiter>> missing);
     [[nodiscard]] std::vector<std::optional<protocol::queue_grant>> served(
-        const session& ours, const std::vector<std::shared_ptr<waiter>>& missing);
+        const std::vector<std::shared_ptr<waiter>>& missing);
     void lose(session& ours, loss_reason why);
     void plan_next();
     [[nodiscard]] poll_pacing::wakeup next_wakeup();

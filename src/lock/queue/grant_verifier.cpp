@@ -20,8 +20,7 @@ bool grant_verifier::handed_over(const protocol::handed_over& next) {
     const auto which = parts_.registry.find(next.grant_id);
     if (!which) return false;  // it was reported already, or is to be given back
     if (which->of_several()) return call(*which);
-    if (which->max_duration || which->kind() == protocol::hold_kind::permits ||
-        which->hints_may_be_old()) {
+    if (!which->hints_suffice()) {
         parts_.tasks.verify({which, nullptr, next.token, parts_.now()});
         return true;
     }
@@ -52,14 +51,12 @@ bool grant_verifier::on_message(std::string_view message, bool by_database) {
     // not be allowed to write it: there the row is read. And our node of a cluster may show only
     // later what was committed on another, and the grant would be refuted.
     const bool believed =
-        which->kind() == protocol::hold_kind::lease && !which->hints_may_be_old() &&
+        which->hints_suffice() &&
         (by_database || (parts_.context.traits().secrets_prove_writers && !link_.in_cluster()));
     // The transaction that wrote the grant sent this, delivered after its commit, or it was sent
     // after that: durable, or keeping a promise that was. So the grant is believed, and then
-    // verified. The message does not contain a deadline: with one, the row is read first.
-    if (believed && !which->max_duration) {
-        parts_.registry.serve(*which, {next->token, parts_.context.now()});
-    }
+    // verified.
+    if (believed) parts_.registry.serve(*which, {next->token, parts_.context.now()});
     auto granted = parts_.registry.granted(*which);
     const nanoseconds at = granted ? parts_.now() + rush : parts_.now();
     parts_.tasks.verify({which, std::move(granted), next->token, at, next->asynchronous});
@@ -111,21 +108,13 @@ void grant_verifier::verify(const waiter_tasks::unverified& one) {
     one.granted->next_until = sent + found->next->alive;
 }
 
-/// A lease on the connection that will most likely send the release, too, whose server process then
+/// A grant on the connection that will most likely send the release, too, whose server process then
 /// has everything at hand. It may have died while it was idle: the loop does not wait long to find
 /// out.
 std::optional<protocol::confirmed_grant> grant_verifier::read(const waiter_tasks::unverified& one) {
-    const auto& name = one.which->name;
-    const auto id = one.which->ours->id();
-    if (one.which->kind() == protocol::hold_kind::permits) {
-        const auto granted =
-            parts_.context.semaphores.served(*link_, name, id, one.which->grant_id, link_.soon());
-        if (!granted) return std::nullopt;
-        return protocol::confirmed_grant{*granted, std::nullopt};
-    }
+    const auto key = one.which->key();
     const auto confirm = [&](sql::connection& db, sql::deadline until) {
-        return parts_.queues().confirm_and_read_next(db, name, id, one.which->grant_id, one.durably,
-                                                     until);
+        return parts_.context.holds.confirm(db, key, one.durably, until);
     };
     if (source_.names_grants()) {
         if (const auto calling = parts_.connections.take_idle()) {
@@ -134,8 +123,7 @@ std::optional<protocol::confirmed_grant> grant_verifier::read(const waiter_tasks
                                link_.soon(), std::chrono::steady_clock::now() + check_deadline));
         }
     } else if (!one.granted) {  // its remaining deadline is needed
-        const auto granted =
-            parts_.queues().served(*link_, name, id, one.which->grant_id, link_.soon(), one.token);
+        const auto granted = parts_.context.holds.served(*link_, key, link_.soon(), one.token);
         if (!granted) return std::nullopt;
         return protocol::confirmed_grant{*granted, std::nullopt};
     }
@@ -160,7 +148,7 @@ bool grant_verifier::read_served(sql::connection& db, sql::deadline until) {
     std::unordered_map<grant_id, std::shared_ptr<waiter>> standing;
     bool waits_for_others = false;
     for (auto& each : parts_.registry.of_session(session)) {
-        if (each->kind() == protocol::hold_kind::permits || each->of_several()) {
+        if (!each->wants_the_row()) {
             waits_for_others = true;
             continue;
         }

@@ -92,30 +92,48 @@ struct waiter {
     std::condition_variable_any changed{};
 
     /// Of its first entry.
-    [[nodiscard]] protocol::hold_kind kind() const noexcept { return protocol::kind_of(permits); }
-    /// Whether a hint of its grant may be older than what a heartbeat has found: then the row is
-    /// read before the grant is believed.
-    [[nodiscard]] bool hints_may_be_old() const noexcept {
-        return ours->news().looks != looks_before;
+    [[nodiscard]] protocol::hold_key key() const noexcept {
+        return key_of(permits, name, grant_id);
+    }
+    /// Whether the row of the lock will name its grant, and no other row does.
+    [[nodiscard]] bool wants_the_row() const noexcept { return also.empty() && !permits.is_part(); }
+    /// Whether a hint is enough to believe its grant, before the row is read. No hint has a
+    /// deadline; that of a counted hold may be ahead of the disk, with a token that is wrong; and
+    /// one may be older than what a heartbeat has found.
+    [[nodiscard]] bool hints_suffice() const noexcept {
+        return wants_the_row() && !max_duration && ours->news().looks == looks_before;
     }
     [[nodiscard]] bool over() const noexcept { return now > state::waiting; }
     [[nodiscard]] bool of_several() const noexcept { return !also.empty(); }
-    /// Calls `use(name, grant id, what it waits for there)` for each of its entries.
+    /// Calls `use` with the key of each of its entries.
     template <typename Use>
-    void for_each_place(Use use) const {
-        use(name, grant_id, permits);
-        for (const auto& each : also) use(each.name, each.grant_id, each.permits);
+    void for_each_entry(Use use) const {
+        use(key());
+        for (const auto& each : also) use(key_of(each.permits, each.name, each.grant_id));
     }
     void append_entries_to(std::vector<rowlock::grant_id>& ids) const {
-        for_each_place([&](const auto&, rowlock::grant_id id, const auto&) { ids.push_back(id); });
+        for_each_entry([&](const protocol::hold_key& entry) { ids.push_back(entry.grant_id); });
+    }
+    /// What it waits for by one of its entries.
+    [[nodiscard]] const protocol::wanted_permits& wanted(rowlock::grant_id entry) const noexcept {
+        for (const auto& each : also) {
+            if (each.grant_id == entry) return each.permits;
+        }
+        return permits;
+    }
+
+private:
+    [[nodiscard]] protocol::hold_key key_of(const protocol::wanted_permits& what,
+                                            const std::string& of,
+                                            rowlock::grant_id entry) const noexcept {
+        return protocol::key_of(what, of, ours ? ours->id() : session_id{}, entry);
     }
 };
 
 /// Gives back what its entries are or were granted, and the entries.
 inline void give_back(grant_lifecycle& grants, const waiter& which) {
-    which.for_each_place([&](const std::string& name, grant_id place, const auto& wanted) {
-        grants.give_back(*which.ours, protocol::kind_of(wanted), name, place);
-    });
+    which.for_each_entry(
+        [&](const protocol::hold_key& entry) { grants.give_back(*which.ours, entry); });
 }
 
 }  // namespace rowlock::detail

@@ -16,9 +16,8 @@ std::shared_ptr<waiter> waiter_registry::expect(
                                  max_duration, permits, std::move(blocks), std::move(also));
     const guard lock{mutex_};
     try {
-        made->for_each_place([&](const std::string&, rowlock::grant_id id, const auto&) {
-            waiters_.emplace(id, made);
-        });
+        made->for_each_entry(
+            [&](const protocol::hold_key& entry) { waiters_.emplace(entry.grant_id, made); });
     } catch (...) {
         erase_locked(*made);
         throw;
@@ -133,9 +132,8 @@ std::vector<std::shared_ptr<waiter>> waiter_registry::fail_all(
     const guard lock{mutex_};
     for_each_once([&](const auto& each) {
         bool concerned = !only;
-        each->for_each_place([&](const std::string& name, grant_id, const auto&) {
-            concerned = concerned || name == only;
-        });
+        each->for_each_entry(
+            [&](const protocol::hold_key& entry) { concerned = concerned || entry.name == only; });
         if (concerned) all.push_back(each);
     });
     for (const auto& each : all) end_locked(*each, waiter::state::failed, &failure);
@@ -149,9 +147,8 @@ void waiter_registry::session_lost(session_id id, const error* why) noexcept {
         const auto next = std::ranges::find_if(waiters_, in_session);
         if (next == waiters_.end()) return;
         const auto which = next->second;
-        which->for_each_place([&](const std::string&, grant_id entry, const auto&) {
-            which->ours->grants().forget(entry);
-        });
+        which->for_each_entry(
+            [&](const protocol::hold_key& entry) { which->ours->grants().forget(entry.grant_id); });
         end_locked(*which, waiter::state::failed, why);
     }
 }
@@ -295,8 +292,7 @@ void waiter_registry::end_locked(waiter& which, waiter::state how, const error* 
 
 /// With the mutex held.
 void waiter_registry::erase_locked(const waiter& which) noexcept {
-    which.for_each_place(
-        [&](const std::string&, grant_id entry, const auto&) { waiters_.erase(entry); });
+    which.for_each_entry([&](const protocol::hold_key& entry) { waiters_.erase(entry.grant_id); });
 }
 
 }  // namespace rowlock::detail

@@ -4,6 +4,11 @@
 #include <rowlock/semaphore.hpp>
 
 namespace rowlock {
+namespace {
+
+constexpr auto of_permits = protocol::counter_kind::semaphore;
+
+}  // namespace
 
 void permits::release(std::int64_t count) {
     const auto* const held = hold_.grant_.get();
@@ -43,7 +48,7 @@ std::int64_t semaphore::available() {
 }
 
 std::optional<semaphore_info> semaphore::inspect() {
-    return locks_.engine_->semaphores().inspect(name_, protocol::counter_kind::semaphore);
+    return locks_.engine_->semaphores().inspect(name_, of_permits);
 }
 
 std::vector<permit_holder> semaphore::holders(int limit) {
@@ -80,7 +85,7 @@ std::optional<permits> semaphore::acquire_until(std::int64_t count, time_point u
 
 std::vector<semaphore_info> list_semaphores(client& locks, std::string_view prefix,
                                             const page& page) {
-    return locks.engine_->semaphores().list(prefix, protocol::counter_kind::semaphore, page);
+    return locks.engine_->semaphores().list(prefix, of_permits, page);
 }
 
 }  // namespace rowlock

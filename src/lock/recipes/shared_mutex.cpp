@@ -12,9 +12,10 @@
 namespace rowlock {
 
 using detail::mode_holds;
-using protocol::counter_kind;
 using protocol::mode_for;
 using protocol::permits_for;
+
+constexpr auto of_modes = protocol::counter_kind::shared_mutex;
 
 namespace detail {
 
@@ -166,12 +167,11 @@ std::stop_token shared_mutex::lost() const {
 }
 
 bool shared_mutex::exists() {
-    return holds_->locks.engine_->semaphores().exists(holds_->name, counter_kind::shared_mutex);
+    return holds_->locks.engine_->semaphores().exists(holds_->name, of_modes);
 }
 
 std::optional<shared_mutex_info> shared_mutex::inspect() {
-    const auto seen =
-        holds_->locks.engine_->semaphores().inspect(holds_->name, counter_kind::shared_mutex);
+    const auto seen = holds_->locks.engine_->semaphores().inspect(holds_->name, of_modes);
     if (!seen) return std::nullopt;
     return detail::modes_of(*seen);
 }
@@ -213,8 +213,7 @@ bool shared_mutex::force_release(fencing_token holder) {
 std::vector<shared_mutex_info> list_shared_mutexes(client& locks, std::string_view prefix,
                                                    const page& page) {
     std::vector<shared_mutex_info> all;
-    for (const auto& each :
-         locks.engine_->semaphores().list(prefix, counter_kind::shared_mutex, page)) {
+    for (const auto& each : locks.engine_->semaphores().list(prefix, of_modes, page)) {
         all.push_back(detail::modes_of(each));
     }
     return all;

@@ -49,8 +49,8 @@ struct grant {
     std::atomic<std::int64_t> permits{0};  ///< as far as is known; 0: it is a lease
     bool of_mode = false;                  ///< its caller has asked for a mode of a shared_mutex
     /// Set for ever before a statement is sent that makes a part of what was all of the lock
-    /// (releaser::shrink): from then on the table may have the grant as either, whatever kind()
-    /// says.
+    /// (releaser::shrink): from then on the table may have the grant as either, whatever
+    /// is_part() says.
     std::atomic<bool> perhaps_lowered{false};
     /// Of a shared_mutex: as its holder has it. The table may have a stronger one, until it has
     /// learnt of a downgrade.
@@ -127,8 +127,11 @@ struct grant {
     std::atomic<bool> watched{false};  ///< lost() was called: callbacks may be registered
     std::stop_source lost_signal{};
 
-    [[nodiscard]] protocol::hold_kind kind() const noexcept {
-        return permits > 0 ? protocol::hold_kind::permits : protocol::hold_kind::lease;
+    [[nodiscard]] bool is_part() const noexcept { return permits > 0; }
+    /// Whether it is sure to be all of the lock.
+    [[nodiscard]] bool is_whole() const noexcept { return !is_part() && !perhaps_lowered; }
+    [[nodiscard]] protocol::hold_key key() const noexcept {
+        return {name, session_id, grant_id, is_part(), &perhaps_lowered};
     }
     [[nodiscard]] bool held() noexcept;
     /// Whether its own deadline is later than `time`. Once it is not, it stays so: no extension

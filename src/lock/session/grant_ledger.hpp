@@ -20,7 +20,7 @@ namespace rowlock::detail {
 struct unresolved_grant {
     std::string name{};
     rowlock::grant_id grant_id{};
-    protocol::hold_kind kind = protocol::hold_kind::lease;
+    bool part = false;          ///< as protocol::hold_key has it
     nanoseconds not_after{0};   ///< on our clock
     bool surely_ended = false;  ///< known to have ended: its row is cleared, nothing is reported
     bool queued = false;        ///< it may have a ticket
@@ -31,6 +31,9 @@ struct unresolved_grant {
     nanoseconds not_before{0};
     std::shared_ptr<const grant> holder{};  ///< set by remember()
 
+    [[nodiscard]] protocol::hold_key key(session_id session) const noexcept {
+        return {name, session, grant_id, part, holder ? &holder->perhaps_lowered : nullptr};
+    }
     [[nodiscard]] bool is_due(nanoseconds now) const noexcept {
         return now >= not_before || !holder || holder->stopped;
     }

@@ -19,10 +19,8 @@ std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, gr
     made->name = std::move(name);
     made->thread = std::move(thread);
     made->permits = permits.count;
-    made->of_mode = permits.of == protocol::counter_kind::shared_mutex;
-    if (permits.is_part()) {
-        made->mode = protocol::mode_for(permits.count).value_or(lock_mode::exclusive);
-    }
+    made->of_mode = permits.of_shared_mutex();
+    made->mode = protocol::mode_for(permits.count).value_or(lock_mode::exclusive);
     made->token = fencing_token{token};
     made->row_token = token;
     made->grant_id = grant_id;
@@ -151,10 +149,8 @@ bool grant_lifecycle::taken_over(grant& offered) noexcept {
 /// holder has stopped or the margin is over.
 void grant_lifecycle::leave_denied(session& ours, const grant& lost) noexcept {
     const nanoseconds now = context_.now();
-    leave_unresolved(ours, lost.name,
-                     {.grant_id = lost.grant_id,
-                      .kind = lost.kind(),
-                      .not_after = now,
+    leave_unresolved(ours, lost.key(),
+                     {.not_after = now,
                       .surely_ended = true,
                       .queued = lost.queued,
                       .not_before = now + context_.options.margin});
@@ -164,11 +160,7 @@ void grant_lifecycle::clear_row(grant& passed) noexcept {
     if (passed.row_given_up.exchange(true)) return;
     const auto ours = sessions_.current(passed.session_id);
     if (!ours) return;
-    leave_unresolved(*ours, passed.name,
-                     {.grant_id = passed.grant_id,
-                      .kind = passed.kind(),
-                      .not_after = context_.now(),
-                      .surely_ended = true});
+    leave_unresolved(*ours, passed.key(), {.not_after = context_.now(), .surely_ended = true});
 }
 
 void grant_lifecycle::give_back(grant& unwanted) noexcept {
@@ -178,37 +170,29 @@ void grant_lifecycle::give_back(grant& unwanted) noexcept {
     const auto ours = sessions_.current(unwanted.session_id);
     // The end of a lost session may wait only for this holder.
     if (!ours) return hooks_.on_work();
-    leave_unresolved(*ours, unwanted.name,
-                     {.grant_id = unwanted.grant_id,
-                      .kind = unwanted.kind(),
-                      .not_after = context_.now(),
-                      .surely_ended = true});
+    leave_unresolved(*ours, unwanted.key(), {.not_after = context_.now(), .surely_ended = true});
 }
 
-void grant_lifecycle::give_back(session& ours, protocol::hold_kind kind, const std::string& name,
-                                grant_id grant_id) noexcept {
-    leave_unresolved(ours, name,
-                     {.grant_id = grant_id,
-                      .kind = kind,
-                      .not_after = context_.now() + context_.statement_bound(),
-                      .queued = true});
+void grant_lifecycle::give_back(session& ours, const protocol::hold_key& entry) noexcept {
+    leave_unresolved(ours, entry,
+                     {.not_after = context_.now() + context_.statement_bound(), .queued = true});
 }
 
 bool grant_lifecycle::leave_unanswered(const grant& released) noexcept {
     const auto ours = sessions_.current(released.session_id);
     if (!ours) return false;
-    leave_unresolved(*ours, released.name,
-                     {.grant_id = released.grant_id,
-                      .kind = released.kind(),
-                      .not_after = context_.now() + context_.statement_bound()});
+    leave_unresolved(*ours, released.key(),
+                     {.not_after = context_.now() + context_.statement_bound()});
     return true;
 }
 
-void grant_lifecycle::leave_unresolved(session& ours, const std::string& name,
+void grant_lifecycle::leave_unresolved(session& ours, const protocol::hold_key& which,
                                        unresolved_grant what) noexcept {
-    const auto grant_id = what.grant_id;
+    const auto grant_id = which.grant_id;
     try {
-        what.name = name;
+        what.name = which.name;
+        what.grant_id = grant_id;
+        what.part = which.part;
         ours.grants().remember(std::move(what));
     } catch (...) {
         ours.grants().forget(grant_id);

@@ -84,13 +84,13 @@ public:
     /// waiter.
     void give_back(grant& unwanted) noexcept;
     /// Gives back an abandoned queue entry, and any grant that results from it.
-    void give_back(session& ours, protocol::hold_kind kind, const std::string& name,
-                   grant_id grant_id) noexcept;
+    void give_back(session& ours, const protocol::hold_key& entry) noexcept;
     /// The reply to its release was lost or refused. Returns false if its session is over.
     bool leave_unanswered(const grant& released) noexcept;
     /// Adds the grant to those the heartbeat resolves. If there is no memory for that, the session
     /// forgets it, and a comparison with the database gives back rows that are not known.
-    void leave_unresolved(session& ours, const std::string& name, unresolved_grant what) noexcept;
+    void leave_unresolved(session& ours, const protocol::hold_key& which,
+                          unresolved_grant what) noexcept;
 
     [[nodiscard]] grant_deadlines& deadlines() noexcept { return deadlines_; }
 

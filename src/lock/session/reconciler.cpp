@@ -12,8 +12,6 @@
 
 namespace rowlock::detail {
 
-using protocol::hold_kind;
-
 namespace {
 
 /// SQLite's clock moves a millisecond at a time.
@@ -28,7 +26,7 @@ bool is_ending(const std::vector<std::shared_ptr<grant>>& held, grant_id grant_i
     });
 }
 
-/// Whether the deadline of a lease's row, which was read by then, is earlier than its client
+/// Whether the deadline of a hold's row, which was read by then, is earlier than its client
 /// believes. Our value is early by the transit of the acquire, the row's is late by that of the
 /// answer, and by the step of the database's clock: an unchanged deadline never looks shortened.
 bool is_requested(const grant& held, const protocol::session_lease& row, nanoseconds read) {
@@ -87,13 +85,12 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
     const auto held = ours.grants().held();
     const auto known_tokens = tokens_of(held);
     const nanoseconds sent = context_.now();
-    const auto rows = rows_of(ours, db, until);
+    const auto rows = holds_of(ours, db, until);
     const nanoseconds read = context_.now();
     lose_missing(ours, held, known_tokens, rows);
     bool all_known = true;
     for (const auto& found : rows) {
-        const auto kind = found.kind;
-        const auto& row = found.hold;
+        const auto& row = found.row;
         if (!row.deadline_us) continue;
         const bool known = std::ranges::any_of(
             held, [&](const auto& each) { return each->grant_id == row.grant_id; });
@@ -113,9 +110,7 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
                            is_requested(*granted, row, read));
             continue;
         }
-        const bool requested =
-            kind == hold_kind::permits ? row.requested : is_requested(*granted, row, read);
-        if (!requested) {
+        if (!is_requested(*granted, row, read)) {
             // Asked for at once, and its own deadline comes first. An extension that was committed
             // before may have made that later, and its answer come after this.
             const std::chrono::microseconds left{*row.deadline_us};
@@ -163,22 +158,12 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
     const auto held = ours.grants().held();
     ours.beats_since_read = 0;
     const auto known = tokens_of(held);
-    std::vector<std::string> names;
-    for (const auto& each : held) {
-        if (each->kind() == hold_kind::lease) names.push_back(each->name);
-    }
+    std::vector<protocol::hold_key> keys;
+    keys.reserve(held.size());
+    for (const auto& each : held) keys.push_back(each->key());
     row_tokens tokens;
-    if (!names.empty()) {
-        for (const auto& row : context_.queues.held_of(db, ours.id(), names, until)) {
-            tokens.emplace(row.grant_id, row.granted.token);
-        }
-    }
-    if (names.size() < held.size()) {
-        for (const auto& row : context_.semaphores.permits_of(db, ours.id(), until)) {
-            if (row.forced) continue;
-            tokens.emplace(row.grant_id, row.token);
-            if (row.upgrade != grant_id{}) tokens.emplace(row.upgrade, row.upgrade_token);
-        }
+    for (const auto& row : context_.holds.tokens_of(db, ours.id(), keys, until)) {
+        tokens.emplace(row.grant_id, row.token);
     }
     ours.next_read = context_.now() + held.size() * time_of_a_row;
     for (const auto& each : held) {
@@ -192,7 +177,7 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
     }
 }
 
-/// For a lease whose row is gone or has another token, perhaps set back by hand: no later grant may
+/// For a hold whose row is gone or has another token, perhaps set back by hand: no later grant may
 /// have a smaller token than ours.
 void reconciler::raise_floor_past_lost(sql::connection& db, sql::deadline until) {
     while (!lost_.empty()) {
@@ -221,13 +206,13 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
     const auto known = tokens_of(held);
     // Queue entries first: one that is served before it is cancelled then appears among the leases.
     cancel_orphans(ours, db, until);
-    const auto rows = rows_of(ours, db, until);
+    const auto rows = holds_of(ours, db, until);
     // First the work that needs no row of the table: the statements below may wait for a lock.
     lose_missing(ours, held, known, rows);
     raise_floor_past_lost(db, until);
-    for (const auto& row : rows) {
-        const auto id = row.hold.grant_id;
-        if (is_known(ours, row)) {
+    for (const auto& each : rows) {
+        const auto id = each.row.grant_id;
+        if (is_known(ours, each)) {
             // The release of this grant may have been committed and answered, then lost in the
             // crash that caused this comparison, before its thread called forget(): compare once
             // more.
@@ -235,12 +220,12 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
             continue;
         }
         // The upgrade of a hold whose end its holder may not know yet ends with that.
-        if (ours.grants().is_unresolved(id) || ours.grants().is_unresolved(row.upgrades)) continue;
+        if (ours.grants().is_unresolved(id) || ours.grants().is_unresolved(each.upgrades)) continue;
         try {
-            release_orphan(ours, row, db, sql::row_lock_deadline(db, until, row_patience_));
+            release_orphan(ours, each, db, sql::row_lock_deadline(db, until, row_patience_));
         } catch (const error& failure) {
             if (!sql::is_locked(db, failure)) {
-                tell_waiters(db, row.hold.name, failure);
+                tell_waiters(db, each.row.name, failure);
                 throw;
             }
             postpone();
@@ -250,66 +235,46 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
 }
 
 void reconciler::lose_missing(session& ours, const std::vector<std::shared_ptr<grant>>& held,
-                              const row_tokens& known, const std::vector<held_row>& rows) {
+                              const row_tokens& known,
+                              const std::vector<protocol::session_hold>& rows) {
     row_tokens tokens;
-    for (const auto& row : rows) {
-        if (!row.hold.forced) tokens.emplace(row.hold.grant_id, row.hold.token);
+    for (const auto& [row, part, upgrades] : rows) {
+        if (!row.forced) tokens.emplace(row.grant_id, row.token);
     }
-    const auto keep_for_floor = [&](const std::shared_ptr<grant>& one) {
-        if (one->kind() == hold_kind::lease) lost_.push_back(one);
-    };
     for (const auto& granted : held) {
         if (is_there(tokens, known, *granted)) continue;
         if (grants_.taken_over(*granted) || grants_.deny(*granted)) {
-            keep_for_floor(granted);
+            lost_.push_back(granted);
         } else if (!tokens.contains(granted->grant_id)) {
             const auto now = current(ours, granted->grant_id);
-            if (now && now != granted && grants_.deny(*now)) keep_for_floor(now);
+            if (now && now != granted && grants_.deny(*now)) lost_.push_back(now);
         }
     }
 }
 
-std::vector<reconciler::held_row> reconciler::rows_of(const session& ours, sql::connection& db,
-                                                      sql::deadline until) const {
-    std::vector<held_row> all;
-    for (auto& each : context_.leases.leases_of(db, ours.id(), until)) {
-        all.push_back({hold_kind::lease, std::move(each)});
-    }
-    if (!ours.asked_for_permits()) return all;
-    for (auto& each : context_.semaphores.permits_of(db, ours.id(), until)) {
-        if (each.upgrade != grant_id{}) {
-            all.push_back({hold_kind::permits,
-                           {.name = each.name,
-                            .grant_id = each.upgrade,
-                            .token = each.upgrade_token,
-                            .deadline_us = {}},
-                           each.grant_id});
-        }
-        all.push_back({hold_kind::permits, std::move(each)});
-    }
-    return all;
+std::vector<protocol::session_hold> reconciler::holds_of(const session& ours, sql::connection& db,
+                                                         sql::deadline until) const {
+    return context_.holds.holds_of(db, ours.id(), ours.expects_parts(), until);
 }
 
 /// The ledger first: it knows an upgrade until the hold does.
-bool reconciler::is_known(const session& ours, const held_row& row) {
-    if (ours.grants().knows(row.hold.grant_id)) return true;
-    if (row.upgrades == grant_id{}) return false;
-    const auto hold = ours.grants().find(row.upgrades);
-    return hold && hold->upgrade == row.hold.grant_id;
+bool reconciler::is_known(const session& ours, const protocol::session_hold& hold) {
+    if (ours.grants().knows(hold.row.grant_id)) return true;
+    if (hold.upgrades == grant_id{}) return false;
+    const auto upgraded = ours.grants().find(hold.upgrades);
+    return upgraded && upgraded->upgrade == hold.row.grant_id;
 }
 
 /// Releases a row of our session whose grant id is unknown here.
-void reconciler::release_orphan(session& ours, const held_row& row, sql::connection& db,
-                                sql::deadline until) {
-    const auto& name = row.hold.name;
-    const auto grant_id = row.hold.grant_id;
-    const auto done =
-        context_.holds.release(row.kind, db, name, ours.id(), grant_id, {.contended = true}, until);
+void reconciler::release_orphan(session& ours, const protocol::session_hold& hold,
+                                sql::connection& db, sql::deadline until) {
+    const auto& name = hold.row.name;
+    const auto done = context_.holds.release(db, hold.key(ours.id()), {.contended = true}, until);
     if (!done.freed) return;
     waiting_.after_release(db, name, done, until);
     context_.report({.kind = event_kind::resolved,
                      .name = name,
-                     .token = fencing_token{row.hold.token},
+                     .token = fencing_token{hold.row.token},
                      .session = ours.id(),
                      .message = "a grant that no part of this client holds was released"});
 }
@@ -383,12 +348,7 @@ void reconciler::resolve(session& ours, const unresolved_grant& unknown, sql::co
         done.freed = context_.semaphores.end_upgrade(db, unknown.name, unknown.grant_id,
                                                      std::nullopt, until);
     } else if (!cancelled) {
-        done = context_.holds.release(unknown.kind, db, unknown.name, ours.id(), unknown.grant_id,
-                                      {.contended = true}, until);
-    }
-    if (!done.freed && unknown.holder && unknown.holder->perhaps_lowered) {
-        done = context_.holds.release(protocol::other_than(unknown.kind), db, unknown.name,
-                                      ours.id(), unknown.grant_id, {.contended = true}, until);
+        done = context_.holds.release(db, unknown.key(ours.id()), {.contended = true}, until);
     }
     if (done.freed) waiting_.after_release(db, unknown.name, done, until);
     if (cancelled) waiting_.freed(unknown.name);

@@ -35,9 +35,9 @@ public:
     /// compares with the database, if that is wanted, and every third time by name. A task that
     /// lost the connection (a row locked too long) runs last in the next round.
     void finish(session& ours, sql::connection& db, sql::deadline until);
-    /// A lease whose row ends earlier than we know was requested, and one whose row is another's by
-    /// now was taken: it is declared lost, and its holder stops and releases it. Returns false if a
-    /// row may belong to a grant that is still pending and could be requested. One round trip.
+    /// A hold whose row ends earlier than we know was requested, and a lease whose row is another's
+    /// by now was taken: it is declared lost, and its holder stops and releases it. Returns false
+    /// if a row may belong to a grant that is still pending and could be requested. One round trip.
     bool find_requests(session& ours, sql::connection& db, sql::deadline until);
 
     /// Whether a row was locked since the last call: the next round should come soon (SQLite).
@@ -55,23 +55,18 @@ private:
     void compare_held(session& ours, sql::connection& db, sql::deadline until);
     void compare(session& ours, sql::connection& db, sql::deadline until);
     void cancel_orphans(session& ours, sql::connection& db, sql::deadline until);
-    /// A row of our session.
-    struct held_row {
-        protocol::hold_kind kind = protocol::hold_kind::lease;
-        protocol::session_lease hold{};
-        grant_id upgrades{};  ///< it is the upgrade of this hold
-    };
     /// Whether a part of this client stands for the row, or is about to.
-    [[nodiscard]] static bool is_known(const session& ours, const held_row& row);
-    [[nodiscard]] std::vector<held_row> rows_of(const session& ours, sql::connection& db,
-                                                sql::deadline until) const;
+    [[nodiscard]] static bool is_known(const session& ours, const protocol::session_hold& hold);
+    [[nodiscard]] std::vector<protocol::session_hold> holds_of(const session& ours,
+                                                               sql::connection& db,
+                                                               sql::deadline until) const;
     /// The tokens of rows, by grant id.
     using row_tokens = std::unordered_map<grant_id, std::int64_t>;
     /// Declares lost what was held, and is not in the rows that were read since.
     /// @param known what this client knew of the rows before
     void lose_missing(session& ours, const std::vector<std::shared_ptr<grant>>& held,
-                      const row_tokens& known, const std::vector<held_row>& rows);
-    void release_orphan(session& ours, const held_row& row, sql::connection& db,
+                      const row_tokens& known, const std::vector<protocol::session_hold>& rows);
+    void release_orphan(session& ours, const protocol::session_hold& hold, sql::connection& db,
                         sql::deadline until);
     void cancel_orphan(session& ours, const std::string& name, grant_id grant_id,
                        sql::connection& db, sql::deadline until);
@@ -90,7 +85,7 @@ private:
     bool resolves_last_ = false;                ///< in this round
     nanoseconds row_patience_ = sql::brief;     ///< for one task, on SQLite
     bool postponed_ = false;                    ///< a task did not fit into row_patience_
-    std::vector<std::shared_ptr<grant>> lost_;  ///< leases whose rows were gone: the floor follows
+    std::vector<std::shared_ptr<grant>> lost_;  ///< whose rows were gone: the floor follows
 };
 
 }  // namespace rowlock::detail

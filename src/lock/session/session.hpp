@@ -48,9 +48,14 @@ public:
 
     [[nodiscard]] grant_ledger& grants() noexcept { return grants_; }
     [[nodiscard]] const grant_ledger& grants() const noexcept { return grants_; }
-    /// Permits were asked for in this session: it may have rows and entries of semaphores.
-    void ask_for_permits() noexcept { asked_for_permits_ = true; }
-    [[nodiscard]] bool asked_for_permits() const noexcept { return asked_for_permits_; }
+    /// A statement with this new grant id is about to be sent.
+    void expect(const protocol::hold_key& wanted) {
+        if (wanted.part) expect_parts();
+        grants_.expect(wanted.grant_id);
+    }
+    /// Counted holds may become this session's: from then on it may have rows of them.
+    void expect_parts() noexcept { expects_parts_ = true; }
+    [[nodiscard]] bool expects_parts() const noexcept { return expects_parts_; }
 
     [[nodiscard]] change_news& news() noexcept { return news_; }
     [[nodiscard]] const change_news& news() const noexcept { return news_; }
@@ -76,7 +81,7 @@ private:
     std::atomic<nanoseconds::rep> last_beat_;
 
     grant_ledger grants_;
-    std::atomic<bool> asked_for_permits_{false};
+    std::atomic<bool> expects_parts_{false};
     change_news news_;
 };
 

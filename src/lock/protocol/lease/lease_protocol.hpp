@@ -7,6 +7,7 @@
 #include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -40,22 +41,31 @@ struct wanted_permits {
     rowlock::grant_id upgrades{};
 
     [[nodiscard]] bool is_part() const noexcept { return count > 0; }
+    [[nodiscard]] bool of_semaphore() const noexcept {
+        return is_part() && of == counter_kind::semaphore;
+    }
+    [[nodiscard]] bool of_shared_mutex() const noexcept {
+        return is_part() && of == counter_kind::shared_mutex;
+    }
     [[nodiscard]] bool is_upgrade() const noexcept { return upgrades != rowlock::grant_id{}; }
     /// How much room it needs.
     [[nodiscard]] std::int64_t weight() const noexcept { return count > 0 ? count : all_of_a_lock; }
 };
 
-/// What a grant is of.
-enum class hold_kind : unsigned char {
-    lease,    ///< of a name that one client has at a time
-    permits,  ///< some of a semaphore's permits
+/// A grant, as its client names it. Refers to the name.
+struct hold_key {
+    std::string_view name;
+    session_id session;
+    rowlock::grant_id grant_id;
+    bool part = false;  ///< it is a counted hold; else it is all of the lock
+    /// If set, and once that is true, the table may have the grant as either.
+    const std::atomic<bool>* perhaps_lowered = nullptr;
 };
 
-[[nodiscard]] constexpr hold_kind other_than(hold_kind kind) noexcept {
-    return kind == hold_kind::lease ? hold_kind::permits : hold_kind::lease;
-}
-[[nodiscard]] inline hold_kind kind_of(const wanted_permits& wanted) noexcept {
-    return wanted.is_part() ? hold_kind::permits : hold_kind::lease;
+/// The key of what a request or an entry of a queue is, or will be, granted.
+[[nodiscard]] inline hold_key key_of(const wanted_permits& wanted, std::string_view name,
+                                     session_id session, rowlock::grant_id grant_id) noexcept {
+    return {name, session, grant_id, wanted.is_part()};
 }
 
 struct grant_request {
@@ -89,7 +99,7 @@ struct lease_probe {
     bool waited = false;                     ///< free, but a live waiter is queued
     bool promised = false;                   ///< the next token, to a waiter: no client passes it
     bool retained = false;                   ///< its client may have no thread that holds it
-    bool counted = false;                    ///< counted holds are in the way
+    bool counted = false;                    ///< counted holds are, or may be, in the way
     bool semaphore = false;                  ///< the name is a semaphore's: never free
     /// Whether an acquire could succeed.
     [[nodiscard]] bool takeable(bool barging) const {
@@ -203,7 +213,7 @@ enum class extension : unsigned char {
     done,
     over,           ///< the hold has ended
     unseen_change,  ///< another client has changed rows of the session: read them first
-    requested,      ///< a lease: another client has asked for its release
+    requested,      ///< another client has asked for its release
     done_before,    ///< a lease: by an earlier attempt, for so long from then
 };
 

@@ -54,6 +54,10 @@ struct queue_entry {
     bool counted = false;    ///< the lock has counted holds, which may have ended
     bool part = false;       ///< it waits for a part of the lock
     bool semaphore = false;  ///< the name is a semaphore's
+
+    [[nodiscard]] hold_key key(session_id ours) const noexcept {
+        return {name, ours, grant_id, part};
+    }
 };
 
 struct queue_entries {
@@ -80,6 +84,16 @@ struct release_outcome {
 /// The first waiter of a queue, as far as a client knows: which statement serve() sends first. The
 /// other follows where the guess was wrong.
 enum class queue_head : unsigned char { sole, counted };
+
+/// Whom a lock is for next if counted holds have it, or only they can: counted waiters, behind a
+/// holder of the same kind.
+[[nodiscard]] inline queue_head head_of(const queue_entry& seen) noexcept {
+    return seen.counted || seen.semaphore ? queue_head::counted : queue_head::sole;
+}
+/// As an entry's key has it.
+[[nodiscard]] inline queue_head head_of(const hold_key& entry) noexcept {
+    return entry.part ? queue_head::counted : queue_head::sole;
+}
 
 /// Waiters that were served; and with the token 0 one of a request for several, whose client is to
 /// be woken.

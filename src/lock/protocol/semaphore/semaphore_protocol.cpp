@@ -55,8 +55,7 @@ milliseconds time_of(const sql::result& rows, std::size_t row, std::size_t colum
 
 void require_obtainable(std::string_view name, const wanted_permits& wanted,
                         std::optional<std::int64_t> capacity) {
-    const bool of_semaphore = wanted.is_part() && wanted.of == counter_kind::semaphore;
-    if (!of_semaphore) {
+    if (!wanted.of_semaphore()) {
         if (capacity) throw name_of_semaphore(name);
         return;
     }
@@ -171,7 +170,7 @@ attempt semaphore_protocol::upgrade(sql::connection& db, const grant_request& re
         }
         throw error{errc::lock_lost, "the hold that was to be upgraded is over"};
     }
-    if (seen.integer(0, 3) == 0) return {outcome::held, 0, {.session_live = true}};
+    if (seen.integer(0, 3) == 0) return {outcome::held, 0, {.session_live = true, .counted = true}};
     const auto next = seen.maybe_integer(0, 1);
     if (!next) throw no_token_floor();
     const auto token = *next;
@@ -376,7 +375,7 @@ extension semaphore_protocol::extend(sql::connection& db, std::string_view name,
     if (at.integer(0, 1) != revision) return extension::unseen_change;
     const auto seen = read(db, name, session, grant_id, until);
     if (seen.value_or(found_hold{}).granted.deadline_us.value_or(0) <= 0) return extension::over;
-    if (hold.integer(0, 0) != 0) return extension::unseen_change;
+    if (hold.integer(0, 0) != 0) return extension::requested;
     if (sql::run(db, extend_, until, name, grant_id, session, by.count()).affected() != 1) {
         return extension::over;
     }

@@ -309,7 +309,8 @@ protected:
                     .grant_id = holders_grant,
                     .session = holder,
                     .waited = waited,
-                    .retained = retained};
+                    .retained = retained,
+                    .counted = true};
         }
         /// Whether one counted hold has all of the lock.
         [[nodiscard]] bool is_upgraded() const {

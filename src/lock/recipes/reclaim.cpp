@@ -10,16 +10,16 @@
 
 namespace rowlock {
 
-reclaimed_holds reclaim_all(client& locks) {
+reclaimed_holds client::reclaim() {
     struct counted_hold {
         std::shared_ptr<detail::grant> granted;
         lease hold;
     };
-    const auto alive = locks.engine_;
+    const auto alive = engine_;
     reclaimed_holds taken;
     std::map<std::string, std::vector<counted_hold>> counted;
-    for (const auto& granted : alive->reclaims().reclaim(true)) {
-        if (granted->permits == 0) {
+    for (const auto& granted : alive->reclaims().reclaim()) {
+        if (!granted->is_part()) {
             taken.leases.push_back(lease{granted});
         } else {
             counted[granted->name].push_back({granted, lease{granted}});
