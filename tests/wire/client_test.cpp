@@ -1,5 +1,6 @@
 // The client as a whole: loss and its signal, callbacks that misbehave, fork(), dead networks.
 
+#include "lock/client/engine.hpp"
 #include "lock/protocol/queue/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -261,6 +262,85 @@ TEST_CASE("a forked child neither renews nor releases its parent's leases") {
         CHECK(locks->stats().heartbeat_failures == 0);
         held->release();
         CHECK(other.try_acquire("job"));
+    }
+}
+
+namespace {
+
+/// Keeps the heartbeat's thread inside due(), which it calls with a mutex of the client locked.
+class slow_part : public detail::engine_part {
+public:
+    explicit slow_part(detail::engine& /*of*/) {}
+    [[nodiscard]] std::chrono::nanoseconds due() const override {
+        entered = true;
+        blocks.wait(true);
+        return base::alarm::never;
+    }
+    static inline std::atomic<bool> blocks{false}, entered{false};
+};
+
+/// The exit code of a child that runs `body`; -1 if it hangs, or ends otherwise.
+int exit_of_child(const std::function<int()>& body) {
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        _exit(body());
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+}  // namespace
+
+// shows: fork
+TEST_CASE("in a forked child no call waits for a thread that only the parent has") {
+    ROWLOCK_FOR_A_CLIENT(database) {
+        const auto core = detail::engine::make(database.source(), database.watchful());
+        const auto held = core->acquires().acquire(
+            lock_name{"job"}, std::chrono::steady_clock::time_point::max(), {}, {});
+        static_cast<void>(core->part<slow_part>());
+        slow_part::entered = false;
+        slow_part::blocks = true;
+        core->poke();
+        REQUIRE(eventually([] { return slow_part::entered.load(); }));
+        CHECK(exit_of_child([&] {
+                  const auto kind = kind_of([&] { static_cast<void>(core->part<slow_part>()); });
+                  return kind == errc::wrong_process ? 0 : 1;
+              }) == 0);
+        slow_part::blocks = false;
+        slow_part::blocks.notify_all();
+        core->close();
+
+        client other{database.source(), database.options()};
+        auto writing = shared_mutex{other, "page"}.acquire(lock_mode::exclusive);
+        client locks{database.source(), database.options()};
+        shared_mutex page{locks, "page"};
+        mutex alone{locks, "alone"};
+        alone.lock();
+        std::jthread reader{[&] {
+            page.lock_shared();
+            page.unlock_shared();
+        }};
+        REQUIRE(eventually([&] { return locks.stats().waiting == 1; }));
+        // Another reader of this client waits for what the first one gets.
+        CHECK(exit_of_child([&] {
+                  const auto refused = [](const std::function<void()>& call) {
+                      return kind_of(call) == errc::wrong_process;
+                  };
+                  int wrong = 0;
+                  if (!refused([&] { page.lock_shared(); })) wrong |= 1;
+                  if (!refused([&] { static_cast<void>(page.try_lock()); })) wrong |= 2;
+                  if (!refused([&] { alone.lock(); })) wrong |= 4;
+                  if (!refused([&] { alone.release(); })) wrong |= 8;
+                  if (alone.held() || alone.token() != fencing_token{}) wrong |= 16;
+                  if (!refused([&] { static_cast<void>(locks.holds("alone")); })) wrong |= 32;
+                  alone.unlock();
+                  return wrong;
+              }) == 0);
+        CHECK(alone.held());
+        alone.unlock();
+        writing.release();
     }
 }
 

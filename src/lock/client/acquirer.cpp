@@ -119,6 +119,7 @@ std::shared_ptr<grant> acquirer::ask_until_over(acquisition& call) {
 }
 
 bool acquirer::holds(const lock_name& name) const {
+    context_.fork.require_same_process();
     const auto ours = sessions_.current();
     if (!ours) return false;
     const auto all = ours->grants().held();

@@ -67,8 +67,10 @@ public:
 
     [[nodiscard]] client_stats stats() const;
     /// What a recipe keeps in this client. Made from the engine at the first call.
+    /// @throws error errc::wrong_process in a forked child
     template <std::derived_from<engine_part> Part>
     [[nodiscard]] Part& part() {
+        context_.fork.require_same_process();  // the mutex may be locked there for ever
         const std::lock_guard lock{parts_mutex_};
         auto& slot = parts_[typeid(Part)];
         if (!slot) slot = std::make_unique<Part>(*this);

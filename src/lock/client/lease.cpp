@@ -61,7 +61,7 @@ std::stop_token lease::release_requested() const {
 }
 
 std::optional<rowlock::release_request> lease::release_request() const {
-    if (!grant_) return std::nullopt;
+    if (!grant_ || grant_->fork.in_child()) return std::nullopt;
     const std::lock_guard lock{grant_->mutex};
     return grant_->request;
 }

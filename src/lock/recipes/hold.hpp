@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/fork_guard.hpp"
 #include <rowlock/client.hpp>
 
 #include <chrono>
@@ -27,6 +28,7 @@ struct hold {
     const lock_name name;
     const acquire_options options;
 
+    const base::fork_guard fork{};  ///< in a child another thread's lock of the guard never ends
     mutable std::mutex guard;
     std::thread::id owner{};
     int depth = 0;
@@ -35,7 +37,7 @@ struct hold {
     [[nodiscard]] bool is_mine() const;  ///< call with the guard held
     void take(lease granted);
     /// Gives up one hold. Returns the lease if that was the last.
-    /// @throws error errc::not_owner
+    /// @throws error errc::not_owner; errc::wrong_process in a forked child
     std::optional<lease> give_back();
 
     [[nodiscard]] fencing_token token() const noexcept;

@@ -24,17 +24,20 @@ std::string new_label() {
 }  // namespace
 
 mode_holds::hold* mode_holds::mine() const {
+    if (fork_.in_child()) return nullptr;
     const std::lock_guard lock{guard_};
     const auto found = of_threads_.find(std::this_thread::get_id());
     return found == of_threads_.end() ? nullptr : &found->second;
 }
 
 mode_holds::hold& mode_holds::require_mine() const {
+    fork_.require_same_process();
     if (auto* const held = mine()) return *held;
     throw error{errc::not_owner, "this thread has not locked this shared_mutex"};
 }
 
 bool mode_holds::lock(lock_mode mode, const acquire_call& acquire) {
+    fork_.require_same_process();
     const bool shared = mode == lock_mode::shared;
     const std::string label = shared && may_join() ? new_label() : std::string{};
     auto granted = acquire(label);
@@ -58,6 +61,7 @@ bool mode_holds::may_join() const {
 bool mode_holds::lock_shared(steady::time_point until, const std::stop_token& stop,
                              const acquire_call& acquire) {
     if (!may_join()) return lock(lock_mode::shared, acquire);
+    fork_.require_same_process();
     bool asks_for_others = false;
     {
         std::unique_lock lock{guard_};

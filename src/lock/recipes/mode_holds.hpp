@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/fork_guard.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/lock_name.hpp>
 #include <rowlock/shared_mutex.hpp>
@@ -45,9 +46,9 @@ public:
     const lock_name name;
     const mode_options options;
 
-    /// The calling thread's, or null; valid until this thread unlocks it.
+    /// The calling thread's, or null, as in a forked child; valid until this thread unlocks it.
     [[nodiscard]] hold* mine() const;
-    /// @throws error errc::not_owner
+    /// @throws error errc::not_owner; errc::wrong_process in a forked child
     [[nodiscard]] hold& require_mine() const;
 
     /// Acquires a grant with this label, or with that of the thread if it is empty.
@@ -69,6 +70,7 @@ private:
     [[nodiscard]] bool may_join() const;
     bool join();
 
+    const base::fork_guard fork_{};  ///< in a child another thread's lock of the guard never ends
     mutable std::mutex guard_;
     mutable std::unordered_map<std::thread::id, hold> of_threads_{};
     std::weak_ptr<used_lease> young_{};  ///< the grant that readers may join

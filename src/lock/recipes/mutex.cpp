@@ -70,6 +70,7 @@ void hold::take(lease granted) {
 }
 
 std::optional<lease> hold::give_back() {
+    fork.require_same_process();
     const std::lock_guard lock{guard};
     if (!is_mine()) {
         throw error{errc::not_owner, "unlocked by a thread that has not locked it"};
@@ -80,21 +81,25 @@ std::optional<lease> hold::give_back() {
 }
 
 fencing_token hold::token() const noexcept {
+    if (fork.in_child()) return fencing_token{};
     const std::lock_guard lock{guard};
     return is_mine() ? current->token() : fencing_token{};
 }
 
 bool hold::held() const noexcept {
+    if (fork.in_child()) return false;
     const std::lock_guard lock{guard};
     return is_mine() && current->held();
 }
 
 std::chrono::milliseconds hold::remaining() const noexcept {
+    if (fork.in_child()) return std::chrono::milliseconds{0};
     const std::lock_guard lock{guard};
     return is_mine() ? current->remaining() : std::chrono::milliseconds{0};
 }
 
 std::stop_token hold::lost() const {
+    if (fork.in_child()) return std::stop_token{};
     const std::lock_guard lock{guard};
     return is_mine() ? current->lost() : std::stop_token{};
 }
@@ -141,6 +146,7 @@ bool mutex::lock(const std::stop_token& stop) {
 }
 
 bool mutex::try_lock() {
+    hold_->fork.require_same_process();
     {
         const std::lock_guard lock{hold_->guard};
         if (hold_->is_mine()) return false;
@@ -178,6 +184,7 @@ std::stop_token mutex::lost() const {
 }
 
 bool mutex::lock_until(client::time_point until, const std::stop_token& stop) {
+    hold_->fork.require_same_process();
     {
         const std::lock_guard lock{hold_->guard};
         if (hold_->is_mine()) detail::refuse_own();
@@ -236,11 +243,13 @@ std::stop_token recursive_mutex::lost() const {
 }
 
 int recursive_mutex::depth() const noexcept {
+    if (hold_->fork.in_child()) return 0;
     const std::lock_guard lock{hold_->guard};
     return hold_->is_mine() ? hold_->depth : 0;
 }
 
 bool recursive_mutex::lock_until(client::time_point until, const std::stop_token& stop) {
+    hold_->fork.require_same_process();
     {
         const std::lock_guard lock{hold_->guard};
         if (hold_->is_mine()) {

@@ -109,7 +109,8 @@ const char* to_string(barrier_state state) noexcept {
 
 detail::round_member::~round_member() {
     const auto alive = of.lock();
-    if (alive && !done) alive->part<detail::barriers>().give_up(std::move(id), end);
+    if (!alive || done || alive->context().fork.in_child()) return;
+    alive->part<detail::barriers>().give_up(std::move(id), end);
 }
 
 std::int64_t latch_party::generation() const noexcept {

@@ -90,11 +90,14 @@ public:
     [[nodiscard]] std::uint64_t counted(counter which) const noexcept {
         return counters_.read(which);
     }
-    void report(event what) noexcept { events_.post(std::move(what)); }
+    /// Nothing in a forked child, where no thread delivers it.
+    void report(event what) noexcept {
+        if (!fork.in_child()) events_.post(std::move(what));
+    }
     /// Reports what `make()` returns; drops the event if there is no memory for it.
     template <std::invocable Make>
     void report(const Make& make) noexcept {
-        events_.post(make);
+        if (!fork.in_child()) events_.post(make);
     }
     void report(event_kind kind, const grant& about, std::string_view message = {},
                 std::chrono::microseconds waited = {}) noexcept;
