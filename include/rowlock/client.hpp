@@ -225,9 +225,10 @@ public:
 
     /// For a supervised singleton that was restarted: ends the sessions of its predecessors, those
     /// with the same client_options::owner, and takes their holds over with new tokens, in one
-    /// transaction, without waiting for the ttl; see reclaim.hpp. Holds that another client has
-    /// asked for or taken, and those past their own deadline, end. Two live processes with one
-    /// owner would end each other's sessions, without the margin. Call it before any acquire.
+    /// transaction, without waiting for the ttl; see reclaim.hpp. Permits and modes that another
+    /// client has asked for, holds that were taken, and those past their own deadline, end. Two
+    /// live processes with one owner would end each other's sessions, without the margin. Call it
+    /// before any acquire.
     /// @throws error errc::invalid_options without an owner; errc::lock_lost while the margin of a
     /// lease that this client lost still runs and its holder has not stopped
     [[nodiscard]] reclaimed_holds reclaim();

@@ -315,27 +315,32 @@ TEST_CASE("in a forked child no call waits for a thread that only the parent has
         client other{database.source(), database.options()};
         auto writing = shared_mutex{other, "page"}.acquire(lock_mode::exclusive);
         client locks{database.source(), database.options()};
-        shared_mutex page{locks, "page"};
+        std::optional<shared_mutex> page{std::in_place, locks, "page"};
         mutex alone{locks, "alone"};
         alone.lock();
-        std::jthread reader{[&] {
-            page.lock_shared();
-            page.unlock_shared();
-        }};
+        const auto db = database.connect();
+        const auto read = [&] {
+            page->lock_shared();
+            page->unlock_shared();
+        };
+        std::jthread first{read};
         REQUIRE(eventually([&] { return locks.stats().waiting == 1; }));
-        // Another reader of this client waits for what the first one gets.
+        std::jthread second{read};  // waits for what the first one gets
+        std::this_thread::sleep_for(20ms);
         CHECK(exit_of_child([&] {
                   const auto refused = [](const std::function<void()>& call) {
                       return kind_of(call) == errc::wrong_process;
                   };
                   int wrong = 0;
-                  if (!refused([&] { page.lock_shared(); })) wrong |= 1;
-                  if (!refused([&] { static_cast<void>(page.try_lock()); })) wrong |= 2;
+                  if (!refused([&] { page->lock_shared(); })) wrong |= 1;
+                  if (!refused([&] { static_cast<void>(page->try_lock()); })) wrong |= 2;
                   if (!refused([&] { alone.lock(); })) wrong |= 4;
                   if (!refused([&] { alone.release(); })) wrong |= 8;
                   if (alone.held() || alone.token() != fencing_token{}) wrong |= 16;
                   if (!refused([&] { static_cast<void>(locks.holds("alone")); })) wrong |= 32;
+                  if (!refused([&] { fence(*db, alone); })) wrong |= 64;
                   alone.unlock();
+                  page.reset();  // its readers of the parent still wait
                   return wrong;
               }) == 0);
         CHECK(alone.held());

@@ -15,6 +15,7 @@
 #include <future>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 
 using namespace rowlock;
@@ -245,4 +246,32 @@ ROWLOCK_SIMULATED_CASE(
     // A try is limited only by the number of retries.
     stalled = true;
     CHECK(locks.try_acquire("free"));
+}
+
+// On SQLite, whose one writer locks the whole file.
+ROWLOCK_SIMULATED_CASE(
+    "a client whose rollback was not answered, and whose session is over since, locks no row",
+    database) {
+    interception network;
+    client holder{network.wrap(database.source()),
+                  database.options(
+                      {.ttl = 3s, .heartbeat = 500ms, .margin = 200ms, .retry = {.attempts = 1}})};
+    client other{database.source(), database.options()};
+    semaphore api{holder, "api"};
+    api.set_capacity(1);
+    auto held = api.acquire();
+    std::atomic<bool> stalls{false}, lost{false};
+    network.before([&, caller = std::this_thread::get_id()](std::string_view what) {
+        if (lost) return;
+        if (what == "delete_permit") throw error{errc::out_of_resources, "the disk is full"};
+        if (stalls && what == "heartbeat") interception::refuse_to_send();
+        if (what != "rollback" || std::this_thread::get_id() == caller) return;
+        stalls = true;
+        std::this_thread::sleep_for(4s);  // the watchdog ends the session meanwhile
+        lost = true;
+        interception::refuse_to_send();
+    });
+    CHECK(kind_of([&] { held.release(); }) == errc::out_of_resources);
+    REQUIRE(eventually([&] { return lost.load(); }));
+    CHECK(eventually([&] { return kind_of([&] { other.acquire("job").release(); }) == errc{}; }));
 }

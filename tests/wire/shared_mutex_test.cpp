@@ -1509,7 +1509,7 @@ TEST_CASE("a client does not enqueue for good for a name that somebody waited fo
     }
 }
 
-TEST_CASE("a thread that holds a mutex does not wait for itself as a reader, nor the reverse") {
+TEST_CASE("a thread that holds a mutex does not wait for itself in a mode, nor the reverse") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
         shared_mutex page{locks, "page"};
@@ -1519,9 +1519,41 @@ TEST_CASE("a thread that holds a mutex does not wait for itself as a reader, nor
             CHECK(kind_of([&] { (void)page.try_lock_shared_for(patience); }) ==
                   errc::would_deadlock);
             CHECK_FALSE(page.try_lock_shared());
+            CHECK(kind_of([&] { (void)page.try_lock_for(patience); }) == errc::would_deadlock);
+        }
+        {
+            const std::unique_lock held{page};
+            CHECK(kind_of([&] { (void)all.try_lock_for(patience); }) == errc::would_deadlock);
         }
         const std::shared_lock held{page};
         CHECK(kind_of([&] { (void)all.try_lock_for(patience); }) == errc::would_deadlock);
         CHECK_FALSE(all.try_lock());
     }
+}
+
+// The first part of its session: the heartbeat has read what it has as a whole, and does not know
+// yet that there are parts.
+ROWLOCK_SIMULATED_CASE("a hold that is downgraded while its client reads its holds is not lost",
+                       database) {
+    interception network;
+    client holder{network.wrap(database.source()),
+                  database.options({.ttl = 20s, .heartbeat = 100ms})};
+    client other{database.source(), database.options()};
+    auto bystander = holder.acquire("other");
+    auto writing = shared_mutex{holder, "page"}.acquire(exclusive);
+    std::atomic<bool> lowered{false};
+    network.before([&, caller = std::this_thread::get_id(),
+                    once = std::make_shared<std::atomic<bool>>(true)](std::string_view what) {
+        if (what != "session_leases" || std::this_thread::get_id() == caller) return;
+        if (!once->exchange(false)) return;
+        writing.downgrade(shared);
+        lowered = true;
+    });
+    REQUIRE(other.request_release("other", bystander.token()));
+    REQUIRE(eventually([&] { return !bystander.held(); }));
+    CHECK(lowered);
+    CHECK(writing.held());
+    std::this_thread::sleep_for(1s);
+    CHECK(writing.held());
+    CHECK(shared_mutex{other, "page"}.inspect()->shared == 1);
 }

@@ -346,7 +346,8 @@ std::optional<protocol::attempt> acquirer::attempt_together(acquisition& call,
     if (!ours || !ours->trust()->open(context_.now())) return std::nullopt;
     call.use(std::move(ours));
     const auto& name = call.name.str();
-    if (uses(fast_path::probe_held) && call.until <= steady::now() && tokens_.was_held(name)) {
+    const bool tries = call.until <= steady::now() && !call.permits.is_part();
+    if (uses(fast_path::probe_held) && tries && tokens_.was_held(name)) {
         if (batches_.is_held(name, until)) return protocol::attempt{outcome::held, 0, {}};
         tokens_.forget(name);
     }

@@ -40,6 +40,7 @@ struct multi_lease::state {
     }
 
     std::stop_source lost{}, requested{};
+    base::fork_guard fork{};
     std::vector<lease> leases;
     std::vector<std::optional<signal>> signals;  ///< gone before the leases are
 };
@@ -67,6 +68,8 @@ multi_lease::~multi_lease() {
     } catch (...) {
         // No memory: each lease is released by its own destructor.
     }
+    // A thread of the parent that called back at the fork would be waited for.
+    if (state_->fork.in_child()) static_cast<void>(state_.release());
 }
 
 std::span<const lease> multi_lease::leases() const noexcept {

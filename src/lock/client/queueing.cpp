@@ -98,7 +98,7 @@ void acquirer::look_once(acquisition& call, waiting_threads& at,
                          std::optional<protocol::lease_glance> seen, sql::connection& db,
                          sql::deadline until) {
     // What holders of a part have, its first poll finds.
-    if (!seen && !call.contended && !call.has_sole_holder) return;
+    if (!seen && call.permits.is_part() && !call.has_sole_holder) return;
     protocol::lease_glance now;
     try {
         now = seen ? *seen : context_.leases.glance(db, call.name.str(), until);

@@ -53,7 +53,8 @@ void reclaimer::reclaim_once(std::shared_ptr<session>& ours,
                              sql::deadline until) {
     for (const auto id : move_rows(ours, db, until)) waiting_.session_ended(id);
     const nanoseconds sent = context_.now();
-    for (const auto& each : context_.holds.holds_of(db, ours->id(), true, until)) {
+    for (const auto& each : context_.holds.holds_of(
+             db, ours->id(), [] { return true; }, until)) {
         // An upgrade comes with its hold.
         if (each.row.forced || each.upgrades != grant_id{}) continue;
         if (auto granted = adopt(*ours, each, sent, db, until)) taken.push_back(std::move(granted));
@@ -97,7 +98,9 @@ std::shared_ptr<grant> reclaimer::adopt(session& ours, const protocol::session_h
     std::optional<microseconds> left;
     if (row.deadline_us) left = microseconds{*row.deadline_us};
     auto granted = grants_.make(ours, row.name, row.grant_id, row.token, sent, left, {},
-                                {.count = row.permits});
+                                {.count = row.permits,
+                                 .of = row.of_semaphore ? protocol::counter_kind::semaphore
+                                                        : protocol::counter_kind::shared_mutex});
     if (row.upgrade != grant_id{}) {
         granted->upgrade_token = row.upgrade_token;
         granted->upgrade = row.upgrade;

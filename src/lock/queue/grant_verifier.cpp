@@ -116,7 +116,7 @@ std::optional<protocol::confirmed_grant> grant_verifier::read(const waiter_tasks
     const auto confirm = [&](sql::connection& db, sql::deadline until) {
         return parts_.context.holds.confirm(db, key, one.durably, until);
     };
-    if (source_.names_grants()) {
+    if (source_.names_grants() && one.which->wants_the_row()) {
         if (const auto calling = parts_.connections.take_idle()) {
             return confirm(**calling,
                            std::min<sql::deadline>(

@@ -25,6 +25,7 @@ struct grant_of {
 
     template <typename Mutex>
     static std::shared_ptr<grant> object(const Mutex& locked) {
+        locked.hold_->fork.require_same_process();
         const std::lock_guard lock{locked.hold_->guard};
         return locked.hold_->is_mine() ? locked.hold_->current->grant_ : nullptr;
     }

@@ -23,6 +23,11 @@ std::string new_label() {
 
 }  // namespace
 
+void mode_holds::let_go(std::shared_ptr<mode_holds> last) noexcept {
+    if (!last || !last->fork_.in_child()) return;
+    static_cast<void>(new (std::nothrow) std::shared_ptr<mode_holds>{std::move(last)});
+}
+
 mode_holds::hold* mode_holds::mine() const {
     if (fork_.in_child()) return nullptr;
     const std::lock_guard lock{guard_};

@@ -46,6 +46,10 @@ public:
     const lock_name name;
     const mode_options options;
 
+    /// As the last shared_mutex of its name goes. In a forked child it stays: a reader of the
+    /// parent that waited here never ends, and its wait is waited for.
+    static void let_go(std::shared_ptr<mode_holds> last) noexcept;
+
     /// The calling thread's, or null, as in a forked child; valid until this thread unlocks it.
     [[nodiscard]] hold* mine() const;
     /// @throws error errc::not_owner; errc::wrong_process in a forked child

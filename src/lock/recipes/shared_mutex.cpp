@@ -48,7 +48,9 @@ shared_mutex::shared_mutex(client& locks, const lock_name& name, mode_options op
           return std::make_shared<mode_holds>(locks, name, std::move(options));
       })} {}
 
-shared_mutex::~shared_mutex() = default;
+shared_mutex::~shared_mutex() {
+    mode_holds::let_go(std::move(holds_));
+}
 
 mode_lease shared_mutex::acquire(lock_mode mode, const mode_options& options) {
     return *acquire_until(mode, time_point::max(), {}, options);

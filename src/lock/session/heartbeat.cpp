@@ -61,7 +61,11 @@ nanoseconds heartbeat::step() noexcept {
         if (ours && sql::was_put_back(failure)) {
             sessions_.lose(*ours, loss_reason::server_changed);
         }
-        return ours ? after_failure(*ours, failure) : pause_after_failure();
+        const nanoseconds next = ours ? after_failure(*ours, failure) : pause_after_failure();
+        // At once: while it is open, the server may keep what it has begun, and rows locked that
+        // our next session needs.
+        if (db_ && (!db_->alive() || db_->discarded())) drop_connection();
+        return next;
     }
 }
 

@@ -110,7 +110,7 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
                            is_requested(*granted, row, read));
             continue;
         }
-        if (!is_requested(*granted, row, read)) {
+        if (!row.requested || !is_requested(*granted, row, read)) {
             // Asked for at once, and its own deadline comes first. An extension that was committed
             // before may have made that later, and its answer come after this.
             const std::chrono::microseconds left{*row.deadline_us};
@@ -254,7 +254,8 @@ void reconciler::lose_missing(session& ours, const std::vector<std::shared_ptr<g
 
 std::vector<protocol::session_hold> reconciler::holds_of(const session& ours, sql::connection& db,
                                                          sql::deadline until) const {
-    return context_.holds.holds_of(db, ours.id(), ours.expects_parts(), until);
+    return context_.holds.holds_of(
+        db, ours.id(), [&] { return ours.expects_parts(); }, until);
 }
 
 /// The ledger first: it knows an upgrade until the hold does.

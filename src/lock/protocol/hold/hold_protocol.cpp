@@ -161,12 +161,13 @@ extended_hold hold_protocol::extend(sql::connection& db, const hold_to_extend& h
 }
 
 std::vector<session_hold> hold_protocol::holds_of(sql::connection& db, session_id session,
-                                                  bool also_parts, sql::deadline until) const {
+                                                  const std::function<bool()>& has_parts,
+                                                  sql::deadline until) const {
     std::vector<session_hold> all;
     for (auto& each : leases_.leases_of(db, session, until)) {
         all.push_back({.row = std::move(each)});
     }
-    if (!also_parts) return all;
+    if (!has_parts()) return all;
     for (auto& each : counted_.permits_of(db, session, until)) {
         if (each.upgrade != rowlock::grant_id{}) {
             all.push_back({.row = {.name = each.name,

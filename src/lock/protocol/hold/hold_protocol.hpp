@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -100,9 +101,11 @@ public:
                                        std::chrono::microseconds by, std::int64_t revision,
                                        sql::deadline until) const;
     /// What a session has. As read: a caller relies on none of it before find_grant().
-    /// @param also_parts whether it may have counted holds
+    /// @param has_parts whether it may have counted holds. Asked after the others were read: a
+    /// hold that becomes a part meanwhile is among one or the other.
     [[nodiscard]] std::vector<session_hold> holds_of(sql::connection& db, session_id session,
-                                                     bool also_parts, sql::deadline until) const;
+                                                     const std::function<bool()>& has_parts,
+                                                     sql::deadline until) const;
     /// Which of these grants of one session the tables have, as read, with the tokens of their
     /// rows; upgrades of the session, too. A round trip for each 16 locks, and one for all parts.
     struct row_token {

@@ -44,9 +44,8 @@ struct wanted_permits {
     [[nodiscard]] bool of_semaphore() const noexcept {
         return is_part() && of == counter_kind::semaphore;
     }
-    [[nodiscard]] bool of_shared_mutex() const noexcept {
-        return is_part() && of == counter_kind::shared_mutex;
-    }
+    /// In a mode, the exclusive one included.
+    [[nodiscard]] bool of_shared_mutex() const noexcept { return of == counter_kind::shared_mutex; }
     [[nodiscard]] bool is_upgrade() const noexcept { return upgrades != rowlock::grant_id{}; }
     /// How much room it needs.
     [[nodiscard]] std::int64_t weight() const noexcept { return count > 0 ? count : all_of_a_lock; }
@@ -175,6 +174,7 @@ struct session_lease {
     std::optional<rowlock::release_request> asked{};
     rowlock::grant_id upgrade{};     ///< of a counted hold: it has all of the lock by this grant
     std::int64_t upgrade_token = 0;  ///< of that
+    bool of_semaphore = false;       ///< of a counted hold
 };
 
 /// The thread that holds a lease which its client may keep after the release.

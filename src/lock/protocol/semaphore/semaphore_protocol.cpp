@@ -312,7 +312,7 @@ std::vector<session_lease> semaphore_protocol::permits_of(sql::connection& db, s
                          rows.integer(row, 4) != 0, rows.integer(row, 5), rows.integer(row, 6) != 0,
                          read_request(rows, row, 7),
                          rows.maybe_integer<grant_id>(row, 9).value_or(grant_id{}),
-                         rows.maybe_integer(row, 10).value_or(0)});
+                         rows.maybe_integer(row, 10).value_or(0), rows.integer(row, 11) != 0});
     }
     return found;
 }

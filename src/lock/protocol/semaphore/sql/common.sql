@@ -93,9 +93,10 @@ select distinct m.id
 -- $1 session
 -- → name, grant id, token, what is left of its own deadline in µs, or NULL, whether it was ended by force, permits,
 --   whether another client has asked for its release; who did so within a time, or NULL, and why; if it is upgraded, the
---   grant id and the token of that
+--   grant id and the token of that; whether it is of a semaphore
 select s.name, s.grant_id, s.token, {until(s.deadline)}, coalesce(s.deadline = {epoch}, false)::int, s.weight,
-       s.requested, s.asked_by, s.reason, l.grant_id, l.token
+       s.requested, s.asked_by, s.reason, l.grant_id, l.token,
+       coalesce((select p.capacity is not null from rowlock_lock p where p.name = s.name), false)::int
   from rowlock_hold s left join rowlock_lock l on l.name = s.name and {upgraded(l)}
  where s.session = $1::bigint
  order by s.name, s.token
