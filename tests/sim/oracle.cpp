@@ -237,11 +237,10 @@ void oracle::asks(u64 thread, const std::string& name) {
     queue_[thread] = {.name = name, .asked_at = scheduler_.now()};
 }
 
-void oracle::enqueued(u64 thread, const std::string& name, i64 grant_id, i64 asked_at,
-                      i64 made_at) {
+void oracle::enqueued(u64 thread, const std::string& name, i64 grant_id, const entry& made) {
     const auto found = queue_.find(thread);
     if (found == queue_.end() || found->second.name != name) return;
-    found->second = {name, asked_at, grant_id, made_at};
+    found->second = {name, made.asked_at, grant_id, made.made_at, made.limited};
 }
 
 void oracle::granted(u64 thread, i64 token, i64 grant_id, bool fair) {
@@ -250,6 +249,7 @@ void oracle::granted(u64 thread, i64 token, i64 grant_id, bool fair) {
     waiting self = found->second;
     queue_.erase(found);
     if (self.grant_id != grant_id) self.enqueued_at = forever;  // not by that entry
+    if (self.limited && clock_set_at_ > self.enqueued_at) self.enqueued_at = forever;
     auto& grants = grants_[self.name];
     for (const auto& other : grants) {
         // It asked when this one stood in the queue, and was served before it.

@@ -144,9 +144,16 @@ public:
     /// was served, it has the smaller token.
     /// @{
     void asks(u64 thread, const std::string& name);
-    /// The database has an entry of it: the id of the grant to which it leads, and when it was
-    /// asked for and made.
-    void enqueued(u64 thread, const std::string& name, i64 grant_id, i64 asked_at, i64 made_at);
+    struct entry {
+        i64 asked_at = 0;
+        i64 made_at = 0;
+        bool limited = false;  ///< it is passed over from some time on
+    };
+    /// The database has an entry of it: the id of the grant to which it leads.
+    void enqueued(u64 thread, const std::string& name, i64 grant_id, const entry& made);
+    /// The database's clock was set: an entry that was passed over may be served after all, if its
+    /// thread is too slow to give it up.
+    void clock_set() { clock_set_at_ = scheduler_.now(); }
     /// `fair`: it did not pass the queue because its client keeps the lease.
     void granted(u64 thread, i64 token, i64 grant_id, bool fair);
     void gave_up(u64 thread) { queue_.erase(thread); }
@@ -164,6 +171,7 @@ private:
         i64 asked_at = 0;
         i64 grant_id = 0;
         i64 enqueued_at = forever;
+        bool limited = false;
     };
     struct grant {
         i64 token = 0;
@@ -178,6 +186,7 @@ private:
     }
 
     scheduler& scheduler_;
+    i64 clock_set_at_ = 0;
     violation found_ = violation::none;
     std::string text_;
     std::list<belief> beliefs_;

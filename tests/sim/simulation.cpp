@@ -52,8 +52,9 @@ public:
                 oracle_.beats(what.node, what.sent);
             }
             if (what.name != "enqueue" || rows.affected() != 1) return;
+            const bool limited = !what.parameters[8].is_null();
             oracle_.enqueued(what.thread, what.texts.front(), what.parameters[2].integer(),
-                             what.sent, what.ran);
+                             {.asked_at = what.sent, .made_at = what.ran, .limited = limited});
         };
     }
 
@@ -277,6 +278,7 @@ private:
                 scheduler_.log("FAULT the database's clock is set back by " +
                                number(what.lasts / us) + " us");
                 clock_was_set_ = true;
+                oracle_.clock_set();
                 database_->clock_step -= what.lasts;
                 return;
             case fault_kind::pause:

@@ -1531,6 +1531,21 @@ TEST_CASE("a thread that holds a mutex does not wait for itself in a mode, nor t
     }
 }
 
+ROWLOCK_SIMULATED_CASE("a lease that became a mode waits for its upgrade as any mode does",
+                       database) {
+    client holder{database.source(), database.options()};
+    client other{database.source(), database.options()};
+    mode_lease mine{holder.acquire("page")};
+    mine.downgrade(upgradeable);
+    auto reading = shared_mutex{other, "page"}.acquire(shared);
+    std::jthread reader{[&] {
+        CHECK(entries(database, 1));
+        reading.release();
+    }};
+    mine.upgrade();
+    CHECK(mine.mode() == exclusive);
+}
+
 // The first part of its session: the heartbeat has read what it has as a whole, and does not know
 // yet that there are parts.
 ROWLOCK_SIMULATED_CASE("a hold that is downgraded while its client reads its holds is not lost",

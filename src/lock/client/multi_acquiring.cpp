@@ -132,6 +132,7 @@ void acquirer::refuse_reentry(const acquisition& call) const {
     ours->grants().for_each_held([&](const grant& held) {
         const bool of_mode = call.permits.of_shared_mutex();
         if (held.of_mode == of_mode || held.name != call.name.str()) return;
+        if (held.grant_id == call.permits.upgrades) return;
         if (is_held_by_thread(held, thread_label())) refuse(held.name);
     });
 }

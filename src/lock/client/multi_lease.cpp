@@ -123,6 +123,7 @@ void multi_lease::release() {
 
 std::vector<lease> multi_lease::split() && {
     if (!state_) return {};
+    state_->fork.require_same_process();
     state_->signals.clear();
     auto all = std::move(state_->leases);
     state_.reset();

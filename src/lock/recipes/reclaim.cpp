@@ -7,8 +7,9 @@
 namespace rowlock {
 
 reclaimed_holds client::reclaim() {
+    const auto alive = engine_;  // until the call learns of the client's destruction
     reclaimed_holds taken;
-    for (const auto& granted : engine_->reclaims().reclaim()) {
+    for (const auto& granted : alive->reclaims().reclaim()) {
         lease hold{granted};
         if (!granted->is_part()) {
             taken.leases.push_back(std::move(hold));

@@ -35,6 +35,19 @@ base::worker::listener heartbeat::listener() {
 }
 
 nanoseconds heartbeat::step() noexcept {
+    const nanoseconds next = run_step();
+    // At once: while it is open, the server may keep what it has begun, and rows locked that our
+    // next session needs.
+    if (is_stale()) drop_connection();
+    return next;
+}
+
+/// Whether the connection broke, or is to be replaced.
+bool heartbeat::is_stale() const noexcept {
+    return db_ && (!db_->alive() || db_->discarded());
+}
+
+nanoseconds heartbeat::run_step() noexcept {
     const auto ours = sessions_.current();
     if (context_.shares_connection() && db_ && !db_->alive()) drop_connection();
     try {
@@ -42,7 +55,7 @@ nanoseconds heartbeat::step() noexcept {
             const nanoseconds next =
                 std::min({beat(*ours), sessions_.lost().next_due(context_.now()), also_.due()});
             listener_.read_wakeups(*ours);  // a statement may have read a notification
-            if (db_ && !db_->alive()) return context_.now();
+            if (is_stale()) return context_.now();
             return std::min(next, ours->news().news_at());
         }
         for (const auto id : end_lost_sessions(context_.statement_deadline())) {
@@ -61,11 +74,7 @@ nanoseconds heartbeat::step() noexcept {
         if (ours && sql::was_put_back(failure)) {
             sessions_.lose(*ours, loss_reason::server_changed);
         }
-        const nanoseconds next = ours ? after_failure(*ours, failure) : pause_after_failure();
-        // At once: while it is open, the server may keep what it has begun, and rows locked that
-        // our next session needs.
-        if (db_ && (!db_->alive() || db_->discarded())) drop_connection();
-        return next;
+        return ours ? after_failure(*ours, failure) : pause_after_failure();
     }
 }
 
@@ -174,8 +183,8 @@ void heartbeat::after_beat(session& ours, sql::deadline until) {
     reconciler_.begin(ours, *db_, until);
     // This may open another connection.
     for (const auto id : end_lost_sessions(until)) waiting_.session_ended(id);
-    reconciler_.finish(ours, *db_, until);
-    if (chores) also_.run(*db_, until);
+    reconciler_.finish(ours, connection(until), until);
+    if (chores) also_.run(connection(until), until);
 }
 
 std::vector<session_id> heartbeat::end_lost_sessions(sql::deadline until) {
@@ -196,9 +205,7 @@ void heartbeat::drop_connection() noexcept {
 }
 
 sql::connection& heartbeat::connection(sql::deadline until) {
-    if (db_ && (!db_->alive() || db_->discarded() || sessions_.leads_elsewhere(*db_))) {
-        drop_connection();
-    }
+    if (is_stale() || (db_ && sessions_.leads_elsewhere(*db_))) drop_connection();
     if (db_) return *db_;
     const auto began = steady::now();
     db_ = connections_.make(until, client_connections::rank::first);

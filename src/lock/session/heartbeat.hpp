@@ -74,12 +74,14 @@ public:
     sql::connection& connection(sql::deadline until);
     /// Uses an idle connection of a client whose heartbeat never connected.
     void adopt_idle_connection();
+    [[nodiscard]] bool is_stale() const noexcept;
     void drop_connection() noexcept;
     /// Ends sessions that we no longer trust but that may still live in the database, as soon as
     /// permitted, so that no waiter has to wait for their ttl. Returns those that it ended.
     std::vector<session_id> end_lost_sessions(sql::deadline until);
 
 private:
+    nanoseconds run_step() noexcept;
     nanoseconds beat(session& ours);
     [[nodiscard]] bool is_due(const session& ours, nanoseconds now) const;
     [[nodiscard]] sql::deadline deadline_for(const session& ours) const;

@@ -211,6 +211,7 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
     lose_missing(ours, held, known, rows);
     raise_floor_past_lost(db, until);
     for (const auto& each : rows) {
+        if (db.discarded()) return want();  // it may have a transaction open
         const auto id = each.row.grant_id;
         if (is_known(ours, each)) {
             // The release of this grant may have been committed and answered, then lost in the
@@ -308,6 +309,7 @@ void reconciler::resolve_unknown(session& ours, sql::connection& db, sql::deadli
     const std::unique_lock reclaiming{reclaiming_, std::try_to_lock};
     if (!reclaiming) return;
     for (const auto& unknown : ours.grants().unresolved()) {
+        if (db.discarded()) return;  // it may have a transaction open
         if (!ours.grants().is_unresolved(unknown.grant_id) || !unknown.is_due(context_.now()))
             continue;
         try {
