@@ -81,9 +81,9 @@ create table rowlock_session (
 --                 not wait for the disk
 --   heir          grant_id of the candidate in whose favour the leader of an election steps down: it
 --                 leads whatever its priority
---   asked_for     grant_id of the hold whose release was asked for, by its deadline or, if that is
---                 later, by its session's end; that of another grant means nothing
---   asked_by, reason  who asks for it within a time, and why, for display; null = at once
+--   asked_for     grant_id of the hold whose release was asked for within a time, which is its
+--                 deadline; that of another grant means nothing
+--   asked_by, reason  who asks, and why, for display
 --   retained      the grant that its client may keep after the release, for its own threads
 --                 (docs/adr/0055); null, or another grant: it frees it as usual
 create table rowlock_lock (

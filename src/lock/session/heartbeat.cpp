@@ -34,21 +34,16 @@ base::worker::listener heartbeat::listener() {
                 }};
 }
 
-nanoseconds heartbeat::step() noexcept {
-    const nanoseconds next = run_step();
-    // At once: while it is open, the server may keep what it has begun, and rows locked that our
-    // next session needs.
-    if (is_stale()) drop_connection();
-    return next;
-}
-
 /// Whether the connection broke, or is to be replaced.
 bool heartbeat::is_stale() const noexcept {
     return db_ && (!db_->alive() || db_->discarded());
 }
 
-nanoseconds heartbeat::run_step() noexcept {
+nanoseconds heartbeat::step() noexcept {
     const auto ours = sessions_.current();
+    // Without a session no beat replaces it; and while it is open, the server may keep what it has
+    // begun, and rows locked that our next session needs.
+    if (!ours && is_stale()) drop_connection();
     if (context_.shares_connection() && db_ && !db_->alive()) drop_connection();
     try {
         if (ours) {
@@ -183,8 +178,10 @@ void heartbeat::after_beat(session& ours, sql::deadline until) {
     reconciler_.begin(ours, *db_, until);
     // This may open another connection.
     for (const auto id : end_lost_sessions(until)) waiting_.session_ended(id);
-    reconciler_.finish(ours, connection(until), until);
-    if (chores) also_.run(connection(until), until);
+    // A failure that was passed over may have left a transaction open.
+    if (is_stale()) connection(until);
+    reconciler_.finish(ours, *db_, until);
+    if (chores && !is_stale()) also_.run(*db_, until);
 }
 
 std::vector<session_id> heartbeat::end_lost_sessions(sql::deadline until) {

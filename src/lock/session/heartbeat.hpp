@@ -81,7 +81,6 @@ public:
     std::vector<session_id> end_lost_sessions(sql::deadline until);
 
 private:
-    nanoseconds run_step() noexcept;
     nanoseconds beat(session& ours);
     [[nodiscard]] bool is_due(const session& ours, nanoseconds now) const;
     [[nodiscard]] sql::deadline deadline_for(const session& ours) const;
