@@ -67,10 +67,10 @@ std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_poi
 /// If the last release found a waiter, the queue most likely still exists: what is wanted whole is
 /// not free, of a part there may be enough.
 void acquirer::choose_approach(acquisition& call) const {
-    const bool contended = waiting_.contended().has(call.name.str());
-    if (call.permits.is_upgrade() || (call.permits.is_part() && contended)) {
-        call.next = approach::alone;
-    } else if (contended && !call.barging() && call.has_time()) {
+    const auto contended = [&] { return waiting_.contended().has(call.name.str()); };
+    if (call.permits.is_part()) {
+        if (call.permits.is_upgrade() || contended()) call.next = approach::alone;
+    } else if (!call.barging() && call.has_time() && contended()) {
         call.contended = true;
         call.next = approach::enqueue;
     }
@@ -346,12 +346,13 @@ std::optional<protocol::attempt> acquirer::attempt_together(acquisition& call,
     if (!ours || !ours->trust()->open(context_.now())) return std::nullopt;
     call.use(std::move(ours));
     const auto& name = call.name.str();
-    const bool tries = call.until <= steady::now() && !call.permits.is_part();
-    if (uses(fast_path::probe_held) && tries && tokens_.was_held(name)) {
+    const bool whole = !call.permits.is_part();
+    if (whole && uses(fast_path::probe_held) && call.until <= steady::now() &&
+        tokens_.was_held(name)) {
         if (batches_.is_held(name, until)) return protocol::attempt{outcome::held, 0, {}};
         tokens_.forget(name);
     }
-    auto known = tokens_.take_free(name);
+    auto known = whole ? tokens_.take_free(name) : std::nullopt;
     if (!uses(fast_path::reacquire)) known.reset();
     auto found = call.send_as_new([&] { return batches_.acquire(call.request(), known, until); });
     if (found && found->seen.holder_expired) return std::nullopt;  // must be ended first

@@ -61,15 +61,18 @@ multi_lease& multi_lease::operator=(multi_lease&& other) noexcept {
 
 multi_lease::~multi_lease() {
     if (!state_) return;
+    if (state_->fork.in_child()) {
+        // A thread of the parent that called back at the fork would be waited for.
+        static_cast<void>(state_.release());
+        return;
+    }
     try {
         state_->with_grants([](detail::engine& by, const auto& all) {
-            if (!all.front()->fork.in_child()) by.releases().release_several_quietly(all);
+            by.releases().release_several_quietly(all);
         });
     } catch (...) {
         // No memory: each lease is released by its own destructor.
     }
-    // A thread of the parent that called back at the fork would be waited for.
-    if (state_->fork.in_child()) static_cast<void>(state_.release());
 }
 
 std::span<const lease> multi_lease::leases() const noexcept {

@@ -75,12 +75,8 @@ void deadlock_breaker::give_way(const protocol::deadlock_found& cycle,
     if (!done) return found.recheck_soon(parts_.now());
     if (deleted.empty()) return;
     parts_.context.count(counter::deadlocks);
+    settle_cancelled(parts_.grants, *which, deleted);
     which->for_each_entry([&](const protocol::hold_key& entry) {
-        if (std::ranges::find(deleted, entry.grant_id) != deleted.end()) {
-            ours.grants().forget(entry.grant_id);
-        } else {
-            parts_.grants.give_back(ours, entry);
-        }
         parts_.tasks.serve(std::string{entry.name}, parts_.now(), protocol::head_of(entry));
     });
     parts_.registry.fail(

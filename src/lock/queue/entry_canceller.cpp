@@ -65,15 +65,8 @@ bool entry_canceller::cancel(const std::vector<std::shared_ptr<waiter>>& all) {
 /// Its thread was not taking the leases: an entry that was not deleted was lost. Should it have
 /// been served alone, the heartbeat gives that back.
 void entry_canceller::answer_several(waiter& which, const std::vector<grant_id>& deleted) {
-    const bool ended = parts_.registry.end(which, waiter::state::cancelled, [&] {
-        which.for_each_entry([&](const protocol::hold_key& entry) {
-            if (std::ranges::find(deleted, entry.grant_id) != deleted.end()) {
-                which.ours->grants().forget(entry.grant_id);
-            } else {
-                parts_.grants.give_back(*which.ours, entry);
-            }
-        });
-    });
+    const bool ended = parts_.registry.end(
+        which, waiter::state::cancelled, [&] { settle_cancelled(parts_.grants, which, deleted); });
     if (!ended) return;
     parts_.context.count(counter::cancelled);
     which.for_each_entry(

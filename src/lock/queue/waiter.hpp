@@ -7,6 +7,7 @@
 #include <rowlock/error.hpp>
 #include <rowlock/ids.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -129,6 +130,18 @@ private:
         return protocol::key_of(what, of, ours ? ours->id() : session_id{}, entry);
     }
 };
+
+/// Its entries were cancelled: gives back those that were not deleted, and what they were granted.
+inline void settle_cancelled(grant_lifecycle& grants, const waiter& which,
+                             const std::vector<grant_id>& deleted) {
+    which.for_each_entry([&](const protocol::hold_key& entry) {
+        if (std::ranges::find(deleted, entry.grant_id) != deleted.end()) {
+            which.ours->grants().forget(entry.grant_id);
+        } else {
+            grants.give_back(*which.ours, entry);
+        }
+    });
+}
 
 /// Gives back what its entries are or were granted, and the entries.
 inline void give_back(grant_lifecycle& grants, const waiter& which) {

@@ -40,6 +40,14 @@ struct hold {
     /// @throws error errc::not_owner; errc::wrong_process in a forked child
     std::optional<lease> give_back();
 
+    /// What `read` returns, with the guard held, if the calling thread has the lock.
+    template <typename Value, typename Read>
+    [[nodiscard]] Value of_mine(Value otherwise, Read read) const {
+        if (fork.in_child()) return otherwise;
+        const std::lock_guard lock{guard};
+        return is_mine() ? read() : otherwise;
+    }
+
     [[nodiscard]] fencing_token token() const noexcept;
     [[nodiscard]] bool held() const noexcept;
     [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;

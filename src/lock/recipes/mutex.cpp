@@ -81,27 +81,19 @@ std::optional<lease> hold::give_back() {
 }
 
 fencing_token hold::token() const noexcept {
-    if (fork.in_child()) return fencing_token{};
-    const std::lock_guard lock{guard};
-    return is_mine() ? current->token() : fencing_token{};
+    return of_mine(fencing_token{}, [&] { return current->token(); });
 }
 
 bool hold::held() const noexcept {
-    if (fork.in_child()) return false;
-    const std::lock_guard lock{guard};
-    return is_mine() && current->held();
+    return of_mine(false, [&] { return current->held(); });
 }
 
 std::chrono::milliseconds hold::remaining() const noexcept {
-    if (fork.in_child()) return std::chrono::milliseconds{0};
-    const std::lock_guard lock{guard};
-    return is_mine() ? current->remaining() : std::chrono::milliseconds{0};
+    return of_mine(std::chrono::milliseconds{0}, [&] { return current->remaining(); });
 }
 
 std::stop_token hold::lost() const {
-    if (fork.in_child()) return std::stop_token{};
-    const std::lock_guard lock{guard};
-    return is_mine() ? current->lost() : std::stop_token{};
+    return of_mine(std::stop_token{}, [&] { return current->lost(); });
 }
 
 namespace {
@@ -243,9 +235,7 @@ std::stop_token recursive_mutex::lost() const {
 }
 
 int recursive_mutex::depth() const noexcept {
-    if (hold_->fork.in_child()) return 0;
-    const std::lock_guard lock{hold_->guard};
-    return hold_->is_mine() ? hold_->depth : 0;
+    return hold_->of_mine(0, [&] { return hold_->depth; });
 }
 
 bool recursive_mutex::lock_until(client::time_point until, const std::stop_token& stop) {

@@ -15,7 +15,7 @@ reclaimed_holds client::reclaim() {
             taken.leases.push_back(std::move(hold));
         } else if (!granted->of_mode) {
             taken.of_semaphores.push_back(permits{std::move(hold), granted->permits});
-        } else if (protocol::mode_for(granted->permits)) {  // else somebody has changed it
+        } else if (protocol::mode_for(granted->permits)) {  // else an operator changed its weight
             taken.of_shared_mutexes.push_back(mode_lease{std::move(hold)});
         }
     }

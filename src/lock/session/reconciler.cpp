@@ -177,8 +177,8 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
     }
 }
 
-/// For a hold whose row is gone or has another token, perhaps set back by hand: no later grant may
-/// have a smaller token than ours.
+/// For a hold whose row is gone or has another token, perhaps set back by an operator: no later
+/// grant may have a smaller token than ours.
 void reconciler::raise_floor_past_lost(sql::connection& db, sql::deadline until) {
     while (!lost_.empty()) {
         const grant& lost = *lost_.back();

@@ -41,7 +41,7 @@ struct hold_to_extend {
 
 struct extended_hold {
     extension what = extension::over;
-    std::int64_t token = 0;  ///< of its row now, unless the hold is over
+    std::int64_t token = 0;  ///< of its row now, unless the hold has ended
 };
 
 /// What a client asks alike for every kind of hold: to get one, to give it back, and what became of
@@ -67,12 +67,11 @@ public:
     std::optional<std::vector<std::int64_t>> find_grants(sql::connection& db,
                                                          std::span<const hold_key> all,
                                                          sql::deadline until) const;
-    /// Whether the tables show a grant in force: its session, and the token of its row, if it is.
-    /// One or two round trips.
     struct standing {
         bool session_live = false;
-        std::optional<std::int64_t> token{};
+        std::optional<std::int64_t> token{};  ///< of its row, if the grant is in force
     };
+    /// Whether the tables show a grant in force. One or two round trips.
     [[nodiscard]] standing look_up(sql::connection& db, const hold_key& which,
                                    sql::deadline until) const;
     /// The grant that served an entry, made durable; nullopt if there is none.
@@ -93,7 +92,7 @@ public:
     release_outcome release(sql::connection& db, const hold_key& which, release_hint hint,
                             sql::deadline until) const;
     /// Leaves a hold with so many permits, if it has more, or all of the lock. Returns false if it
-    /// is over. Then check the queue. Idempotent.
+    /// has ended. Then check the queue. Idempotent.
     bool lower(sql::connection& db, const hold_key& which, std::int64_t to,
                sql::deadline until) const;
     /// lease_protocol::extend or semaphore_protocol::extend.
@@ -106,12 +105,12 @@ public:
     [[nodiscard]] std::vector<session_hold> holds_of(sql::connection& db, session_id session,
                                                      const std::function<bool()>& has_parts,
                                                      sql::deadline until) const;
-    /// Which of these grants of one session the tables have, as read, with the tokens of their
-    /// rows; upgrades of the session, too. A round trip for each 16 locks, and one for all parts.
     struct row_token {
         rowlock::grant_id grant_id;
         std::int64_t token;
     };
+    /// Which of these grants of one session the tables have, as read, with the tokens of their
+    /// rows; upgrades of the session, too. A round trip for each 16 locks, and one for all parts.
     [[nodiscard]] std::vector<row_token> tokens_of(sql::connection& db, session_id session,
                                                    std::span<const hold_key> held,
                                                    sql::deadline until) const;

@@ -95,9 +95,10 @@ select distinct m.id
 --   whether another client has asked for its release; who did so within a time, or NULL, and why; if it is upgraded, the
 --   grant id and the token of that; whether it is of a semaphore
 select s.name, s.grant_id, s.token, {until(s.deadline)}, coalesce(s.deadline = {epoch}, false)::int, s.weight,
-       s.requested, s.asked_by, s.reason, l.grant_id, l.token,
-       coalesce((select p.capacity is not null from rowlock_lock p where p.name = s.name), false)::int
-  from rowlock_hold s left join rowlock_lock l on l.name = s.name and {upgraded(l)}
+       s.requested, s.asked_by, s.reason,
+       case when {upgraded(l)} then l.grant_id end, case when {upgraded(l)} then l.token end,
+       coalesce(l.capacity is not null, false)::int
+  from rowlock_hold s left join rowlock_lock l on l.name = s.name
  where s.session = $1::bigint
  order by s.name, s.token
 
