@@ -1,5 +1,6 @@
 // What the Connector/C++ driver promises beyond the contract of every driver.
 #include "driver/own_socket.hpp"
+#include "support/child.hpp"
 #include "support/processlist.hpp"
 #include "support/sanitized.hpp"
 #include "support/scripted_mysql.hpp"
@@ -21,7 +22,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -564,20 +564,16 @@ TEST_CASE("a forked child can neither use nor harm its parent's connection") {
     auto db = connect();
     const statement select{"select 1 + $1"};
     (void)db->execute(select, std::vector<value>{1}, soon());
-    const pid_t child = ::fork();
-    if (child == 0) {
-        int wrong = 1;
-        try {
-            (void)db->query("select 1", soon());
-        } catch (const rowlock::error& e) {
-            wrong = e.kind() == errc::wrong_process ? 0 : 2;
-        }
-        db.reset();
-        ::_exit(wrong);
-    }
-    int status = -1;
-    CHECK(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
+    CHECK(support::exit_of_child([&] {
+              int wrong = 1;
+              try {
+                  (void)db->query("select 1", soon());
+              } catch (const rowlock::error& e) {
+                  wrong = e.kind() == errc::wrong_process ? 0 : 2;
+              }
+              db.reset();
+              return wrong;
+          }) == 0);
     CHECK(db->execute(select, std::vector<value>{2}, soon()).integer(0, 0) == 3);
 }
 
@@ -586,21 +582,17 @@ TEST_CASE("a forked child's own connection has its own deadlines") {
     if (support::threads_of_the_sanitizer > 0) return;  // it does not survive threads in a child
     const auto db = connect();
     CHECK(cell(*db, "select 1") == "1");
-    const pid_t child = ::fork();
-    if (child == 0) {
-        int wrong = 1;
-        try {
-            const auto own = connect();
-            wrong = 3;
-            (void)own->query("select sleep(10)", clock::now() + 100ms);
-        } catch (const rowlock::error& e) {
-            wrong = wrong == 3 && e.kind() == errc::outcome_unknown ? 0 : 2;
-        }
-        ::_exit(wrong);
-    }
-    int status = -1;
-    CHECK(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
+    CHECK(support::exit_of_child([&] {
+              int wrong = 1;
+              try {
+                  const auto own = connect();
+                  wrong = 3;
+                  (void)own->query("select sleep(10)", clock::now() + 100ms);
+              } catch (const rowlock::error& e) {
+                  wrong = wrong == 3 && e.kind() == errc::outcome_unknown ? 0 : 2;
+              }
+              return wrong;
+          }) == 0);
     CHECK(cell(*db, "select 1") == "1");
 }
 
@@ -620,21 +612,16 @@ void leave_room_for_one_thread() {
 
 TEST_CASE("where no thread for deadlines can be started connecting fails, and does not hang") {
     if (!available()) return;
-    const pid_t child = ::fork();
-    if (child == 0) {
-        ::alarm(20);
-        leave_room_for_one_thread();
-        int wrong = 1;
-        try {
-            (void)connect();
-        } catch (const rowlock::error& e) {
-            wrong = e.kind() == errc::out_of_resources ? 0 : 2;
-        }
-        ::_exit(wrong);
-    }
-    int status = -1;
-    CHECK(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
+    CHECK(support::exit_of_child([] {
+              leave_room_for_one_thread();
+              int wrong = 1;
+              try {
+                  (void)connect();
+              } catch (const rowlock::error& e) {
+                  wrong = e.kind() == errc::out_of_resources ? 0 : 2;
+              }
+              return wrong;
+          }) == 0);
 }
 
 TEST_CASE("a null handle is refused") {

@@ -1,5 +1,6 @@
 // The promises of the libpq driver beyond the contract of every driver.
 #include "driver/tcp_limits.hpp"
+#include "support/child.hpp"
 #include "support/server_address.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_listener.hpp"
@@ -12,7 +13,6 @@
 #include <doctest/doctest.h>
 #include <libpq-fe.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -735,22 +735,18 @@ TEST_CASE("a forked child can neither use nor harm its parent's connection") {
     auto ref = std::make_unique<connection_ref>(app.handle());
     const statement select{"select 1 + $1"};
     for (const int n : {1, 2, 3}) (void)three(*ref, select, n);
-    const pid_t child = ::fork();
-    if (child == 0) {
-        int wrong = 0;
-        try {
-            (void)db->query("select 1", soon());
-            wrong |= 1;
-        } catch (const rowlock::error& e) {
-            if (e.kind() != errc::wrong_process) wrong |= 2;
-        }
-        db.reset();
-        ref.reset();
-        ::_exit(wrong);
-    }
-    int status = -1;
-    CHECK(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
+    CHECK(support::exit_of_child([&] {
+              int wrong = 0;
+              try {
+                  (void)db->query("select 1", soon());
+                  wrong |= 1;
+              } catch (const rowlock::error& e) {
+                  if (e.kind() != errc::wrong_process) wrong |= 2;
+              }
+              db.reset();
+              ref.reset();
+              return wrong;
+          }) == 0);
     CHECK(cell(*db, "select 1") == "1");
     CHECK(three(*ref, select, 4) == 5);
 }

@@ -3,6 +3,7 @@
 #include "driver/driver_fixtures.hpp"
 #include "driver/sqlite_path.hpp"
 #include "sql/listening.hpp"
+#include "support/child.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include "support/pgbouncer.hpp"
@@ -80,22 +81,6 @@ std::vector<std::string> payloads(const std::vector<notification>& of) {
     std::vector<std::string> all;
     for (const auto& one : of) all.push_back(one.payload);
     return all;
-}
-
-// Runs `body` in a forked child; true if it answered true there.
-bool in_child(const auto& body) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-        bool good = false;
-        try {
-            good = body();
-        } catch (...) {
-        }
-        ::_exit(good ? 0 : 1);
-    }
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 std::unique_ptr<connection> postgresql() {
@@ -517,7 +502,7 @@ TEST_CASE("a forked child can neither listen nor take, and its parent goes on") 
     const auto other = postgresql();
     auto& woken = capability(*db);
     woken.listen(channel("a"), soon());
-    CHECK(in_child([&] {
+    CHECK(support::is_true_in_child([&] {
         const bool refused = kind_of([&] { (void)woken.take(); }) == errc::wrong_process &&
                              kind_of([&] { woken.listen("b", soon()); }) == errc::wrong_process;
         db.reset();
@@ -817,7 +802,7 @@ TEST_CASE("a forked child cannot take from its parent's SQLite watch") {
     auto db = sqlite(path);
     auto& woken = capability(*db);
     woken.listen("a", soon());
-    CHECK(in_child([&] {
+    CHECK(support::is_true_in_child([&] {
         const bool refused = kind_of([&] { (void)woken.take(); }) == errc::wrong_process;
         woken.want_changes(false);
         db.reset();

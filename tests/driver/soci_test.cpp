@@ -2,6 +2,7 @@
 #include "driver/soci_fixtures.hpp"
 #include "driver/sqlite_path.hpp"
 #include "driver/tcp_limits.hpp"
+#include "support/child.hpp"
 #include "support/failure.hpp"
 #include "support/server_address.hpp"
 #include "support/tcp_relay.hpp"
@@ -11,8 +12,6 @@
 
 #include <doctest/doctest.h>
 #include <soci/soci.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -328,8 +327,7 @@ TEST_CASE("a forked child can neither use nor close its parent's SOCI session") 
         auto db = source.connect(soon());
         const statement select{"select 1 + $1"};
         CHECK(db->execute(select, std::vector<value>{1}, soon()).integer(0, 0) == 2);
-        const pid_t child = ::fork();
-        if (child == 0) {
+        CHECK(support::is_true_in_child([&] {
             bool refused = false;
             try {
                 (void)db->execute(select, std::vector<value>{1}, soon());
@@ -337,11 +335,8 @@ TEST_CASE("a forked child can neither use nor close its parent's SOCI session") 
                 refused = e.kind() == errc::wrong_process;
             }
             db.reset();
-            ::_exit(refused ? 0 : 1);
-        }
-        int status = 0;
-        REQUIRE(::waitpid(child, &status, 0) == child);
-        CHECK(status == 0);
+            return refused;
+        }));
         CHECK(db->execute(select, std::vector<value>{2}, soon()).integer(0, 0) == 3);
         CHECK(db->alive());
     };

@@ -1,5 +1,6 @@
 // The promises of the SQLite drivers beyond the contract of every driver.
 #include "driver/sqlite_path.hpp"
+#include "support/child.hpp"
 #include "support/failure.hpp"
 #include "support/waits.hpp"
 #include <rowlock/driver/sqlite.hpp>
@@ -12,7 +13,6 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -79,22 +79,6 @@ void find_locked(connection& db, const std::string& path) {
     CHECK(kind_of([&] { (void)db.query("insert into t values (2)", clock::now() + 20ms); }) ==
           errc::timed_out);
     (void)other->query("rollback", soon());
-}
-
-// Runs `body` in a forked child; true if it answered true there.
-bool in_child(const std::function<bool()>& body) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-        bool good = false;
-        try {
-            good = body();
-        } catch (...) {
-        }
-        ::_exit(good ? 0 : 1);
-    }
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 }  // namespace
@@ -226,7 +210,7 @@ TEST_CASE("an SQLite file that this user may not write is read-only or denied, n
     const std::filesystem::path folder = std::filesystem::path{path}.parent_path();
     REQUIRE(::chmod(folder.c_str(), 0755) == 0);
     const auto as_nobody = [&](const std::string& at, errc expected) {
-        return in_child([&] {
+        return support::is_true_in_child([&] {
             if (::geteuid() == 0 && ::setuid(65534) != 0) return false;
             try {
                 (void)connect(at);
@@ -376,7 +360,7 @@ TEST_CASE(
     CHECK(turns() == numbers{5, 5});
     run("begin immediate");
     CHECK(turns() == numbers{6, 5});
-    CHECK(in_child([&] {
+    CHECK(support::is_true_in_child([&] {
         db.reset();
         return true;
     }));
@@ -475,7 +459,7 @@ TEST_CASE("a forked child can neither use nor close its parent's SQLite connecti
     const statement insert{"insert into t values ($1)"};
     (void)db->execute(insert, std::vector<value>{0}, soon());
     (void)db->query("begin immediate", soon());
-    CHECK(in_child([&] {
+    CHECK(support::is_true_in_child([&] {
         const bool refused =
             kind_of([&] { (void)db->execute(insert, std::vector<value>{1}, soon()); }) ==
                 errc::wrong_process &&
@@ -497,7 +481,7 @@ TEST_CASE("a forked child cannot open what its parent had open, and can open wha
     const std::string closed = new_path();
     const auto db = connect(path);
     (void)connect(closed);
-    CHECK(in_child([&] {
+    CHECK(support::is_true_in_child([&] {
         const bool refused = kind_of([&] { (void)connect(path); }) == errc::wrong_process;
         (void)connect(other)->query("create table t (a)", soon());
         (void)connect(closed)->query("create table t (a)", soon());

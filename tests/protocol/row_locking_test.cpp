@@ -1,4 +1,5 @@
 #include "support/blocked.hpp"
+#include "support/child.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -10,8 +11,6 @@
 #include <rowlock/row_session.hpp>
 
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -560,17 +559,13 @@ TEST_CASE(
         { row_session idle{database.source()}; }
         auto session = std::make_unique<row_session>(database.source());
         REQUIRE(session->lock(store.table(), {"sku"}, {"A1"}));
-        const pid_t child = fork();
-        if (child == 0) {
+        CHECK(support::is_true_in_child([&] {
             const bool refused = kind_of([&] { session->commit(); }) == errc::wrong_process &&
                                  kind_of([&] { const row_session another{database.source()}; }) ==
                                      errc::wrong_process;
             session.reset();
-            _exit(refused ? 0 : 1);
-        }
-        int status = 0;
-        REQUIRE(waitpid(child, &status, 0) == child);
-        CHECK(status == 0);
+            return refused;
+        }));
         session->connection().query(store.take_one("A1"), soon());
         session->commit();
         CHECK(store.stock("A1") == 9);

@@ -1,6 +1,7 @@
 // Turns of the writers of an SQLite file.
 
 #include "driver/sqlite_turns.hpp"
+#include "support/child.hpp"
 #include "support/waits.hpp"
 
 #include <doctest/doctest.h>
@@ -106,14 +107,6 @@ public:
 private:
     pid_t id_;
 };
-
-/// Whether `body` is true in another process.
-bool ends_well(const std::function<bool()>& body) {
-    const pid_t child = ::fork();
-    if (child == 0) ::_exit(body() ? 0 : 1);
-    int status = 0;
-    return ::waitpid(child, &status, 0) == child && status == 0;
-}
 
 }  // namespace
 
@@ -387,7 +380,7 @@ TEST_CASE("an SQLite database has no turns where no file for them can be made") 
 
 TEST_CASE("an SQLite database has no turns where the disk has no room for the file") {
     const file database;
-    CHECK(ends_well([&] {
+    CHECK(support::is_true_in_child([&] {
         ::signal(SIGXFSZ, SIG_IGN);
         const rlimit least{.rlim_cur = 100, .rlim_max = 100};
         return ::setrlimit(RLIMIT_FSIZE, &least) == 0 &&
@@ -406,7 +399,7 @@ TEST_CASE("a link to an SQLite database in the place of its turns costs none of 
     lock.l_whence = SEEK_SET;
     REQUIRE(::fcntl(mine, F_SETLK, &lock) == 0);
     CHECK(write_turns::open(database.path().c_str()) == nullptr);
-    CHECK(ends_well([&] {  // another process
+    CHECK(support::is_true_in_child([&] {  // another process
         const int other = ::open(database.path().c_str(), O_RDWR | O_CLOEXEC);
         return other >= 0 && ::fcntl(other, F_GETLK, &lock) == 0 && lock.l_type == F_WRLCK;
     }));

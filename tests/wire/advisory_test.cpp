@@ -3,6 +3,7 @@
 
 #include "sql/pooler.hpp"
 #include "support/blocked.hpp"
+#include "support/child.hpp"
 #include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -22,7 +23,6 @@
 #include <rowlock/transaction.hpp>
 
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -769,25 +769,17 @@ TEST_CASE("a forked child does not share its parent's locks") {
         advisory_client others{db->source, unhurried<advisory_options>()};
         auto held = locks->try_lock(name);
         REQUIRE(held);
-        const pid_t child = fork();
-        if (child == 0) {
-            int wrong = held->held() ? seems_held : 0;
-            if (kind_of([&] { held->unlock(); }) != errc::wrong_process) wrong |= unlocks;
-            if (kind_of([&] { static_cast<void>(locks->try_lock("other")); }) !=
-                errc::wrong_process) {
-                wrong |= takes_another;
-            }
-            held.reset();
-            locks.reset();
-            _exit(wrong);
-        }
-        int status = 0;
-        REQUIRE(waitpid(child, &status, 0) == child);
-        REQUIRE(WIFEXITED(status));
-        CHECK((WEXITSTATUS(status) & seems_held) == 0);
-        CHECK((WEXITSTATUS(status) & unlocks) == 0);
-        CHECK((WEXITSTATUS(status) & takes_another) == 0);
-        CHECK((WEXITSTATUS(status) & ~(seems_held | unlocks | takes_another)) == 0);
+        CHECK(support::exit_of_child([&] {
+                  int wrong = held->held() ? seems_held : 0;
+                  if (kind_of([&] { held->unlock(); }) != errc::wrong_process) wrong |= unlocks;
+                  if (kind_of([&] { static_cast<void>(locks->try_lock("other")); }) !=
+                      errc::wrong_process) {
+                      wrong |= takes_another;
+                  }
+                  held.reset();
+                  locks.reset();
+                  return wrong;
+              }) == 0);
         CHECK(held->held());
         CHECK_FALSE(others.try_lock(name));
         held->unlock();

@@ -1,5 +1,6 @@
 // Latches and double barriers: each answer is given once, and all that it concerns get the same.
 
+#include "support/child.hpp"
 #include "support/cut_off.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -10,8 +11,6 @@
 #include <rowlock/reaper.hpp>
 
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -510,9 +509,7 @@ TEST_CASE("in a forked child the objects of the parent are inert") {
         double_barrier step{locks, "step", 2};
         REQUIRE(gate.begin(2));
         std::optional<latch_party> mine{gate.join()};
-        const pid_t child = fork();
-        REQUIRE(child >= 0);
-        if (child == 0) {
+        CHECK(support::is_true_in_child([&] {
             const auto refused = [](const std::function<void()>& call) {
                 return kind_of(call) == errc::wrong_process;
             };
@@ -523,12 +520,8 @@ TEST_CASE("in a forked child the objects of the parent are inert") {
                              refused([&] { mine->arrive(); }) &&
                              refused([&] { static_cast<void>(step.enter()); });
             mine.reset();
-            _exit(all ? 0 : 1);
-        }
-        int status = 0;
-        REQUIRE(waitpid(child, &status, 0) == child);
-        CHECK(WIFEXITED(status));
-        CHECK(WEXITSTATUS(status) == 0);
+            return all;
+        }));
         CHECK(gate.inspect()->registered == 1);
         mine->arrive();
         CHECK(gate.inspect()->arrived == 1);

@@ -2,6 +2,7 @@
 
 #include "lock/client/engine.hpp"
 #include "lock/protocol/queue/queue_protocol.hpp"
+#include "support/child.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -239,22 +240,17 @@ TEST_CASE("a forked child neither renews nor releases its parent's leases") {
         client other{database.source(), database.options()};
         std::optional<client> locks{std::in_place, database.source(), database.watchful()};
         std::optional<lease> held = locks->acquire("job");
-        const pid_t child = fork();
-        if (child == 0) {
-            int wrong = 0;
-            if (held->held()) wrong |= 1;
-            if (kind_of([&] { static_cast<void>(locks->try_acquire("other")); }) !=
-                errc::wrong_process)
-                wrong |= 2;
-            if (kind_of([&] { held->release(); }) != errc::wrong_process) wrong |= 4;
-            held.reset();
-            locks.reset();  // closes none of the parent's sockets and joins none of its threads
-            _exit(wrong);
-        }
-        int status = -1;
-        waitpid(child, &status, 0);
-        CHECK(WIFEXITED(status));
-        CHECK(WEXITSTATUS(status) == 0);
+        CHECK(support::exit_of_child([&] {
+                  int wrong = 0;
+                  if (held->held()) wrong |= 1;
+                  if (kind_of([&] { static_cast<void>(locks->try_acquire("other")); }) !=
+                      errc::wrong_process)
+                      wrong |= 2;
+                  if (kind_of([&] { held->release(); }) != errc::wrong_process) wrong |= 4;
+                  held.reset();
+                  locks.reset();  // closes none of the parent's sockets, joins none of its threads
+                  return wrong;
+              }) == 0);
         CHECK(held->held());
         CHECK_FALSE(other.try_acquire("job"));
         const auto beats = locks->stats().heartbeats;
@@ -279,18 +275,6 @@ public:
     static inline std::atomic<bool> blocks{false}, entered{false};
 };
 
-/// The exit code of a child that runs `body`; -1 if it hangs, or ends otherwise.
-int exit_of_child(const std::function<int()>& body) {
-    const pid_t child = fork();
-    if (child == 0) {
-        alarm(20);
-        _exit(body());
-    }
-    int status = -1;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 }  // namespace
 
 // shows: fork
@@ -304,7 +288,7 @@ TEST_CASE("in a forked child no call waits for a thread that only the parent has
         slow_part::blocks = true;
         core->poke();
         REQUIRE(eventually([] { return slow_part::entered.load(); }));
-        CHECK(exit_of_child([&] {
+        CHECK(support::exit_of_child([&] {
                   const auto kind = kind_of([&] { static_cast<void>(core->part<slow_part>()); });
                   return kind == errc::wrong_process ? 0 : 1;
               }) == 0);
@@ -327,7 +311,7 @@ TEST_CASE("in a forked child no call waits for a thread that only the parent has
         REQUIRE(eventually([&] { return locks.stats().waiting == 1; }));
         std::jthread second{read};  // waits for what the first one gets
         std::this_thread::sleep_for(20ms);
-        CHECK(exit_of_child([&] {
+        CHECK(support::exit_of_child([&] {
                   const auto refused = [](const std::function<void()>& call) {
                       return kind_of(call) == errc::wrong_process;
                   };
